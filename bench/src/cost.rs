@@ -1,0 +1,205 @@
+//! Processor time per request.
+
+use std::{
+    io::Write,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use proofload_tests::{
+    Nginx,
+    machine::{CoreTime, Cores},
+    process::cpu_of_ended_children_s,
+};
+
+use crate::{
+    figure::Figure,
+    tool::{Load, Tool},
+};
+
+/// A workload whose requests are paid for.
+#[derive(Debug)]
+pub struct Workload {
+    figures: &'static [&'static str],
+    path: &'static str,
+    connections: u32,
+    keepalive: bool,
+}
+
+/// The workloads, with the names of their figures: the generator's process alone, then both
+/// processors together.
+pub const WORKLOADS: &[Workload] = &[
+    Workload {
+        figures: &["cpu-keepalive", "cpu-keepalive-both"],
+        path: "/",
+        connections: 64,
+        keepalive: true,
+    },
+    Workload { figures: &["cpu-new-connection"], path: "/", connections: 32, keepalive: false },
+    Workload { figures: &["cpu-64k"], path: "/64k", connections: 64, keepalive: true },
+];
+
+impl Workload {
+    /// The names of its figures.
+    pub fn figures(&self) -> &'static [&'static str] {
+        self.figures
+    }
+}
+
+/// What runs share.
+#[derive(Debug)]
+pub struct Session<'a> {
+    /// The server.
+    pub nginx: &'a Nginx,
+    /// Whose processor is which.
+    pub cores: Cores,
+    /// The tools.
+    pub tools: &'a [Tool],
+    /// How many rounds.
+    pub rounds: u32,
+}
+
+/// One run's figures.
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    requests: u64,
+    /// The generator's process.
+    process_us: f64,
+    /// Both processors, whoever used them.
+    both_us: f64,
+    server_busy_ratio: f64,
+    generator_busy_ratio: f64,
+    /// Share of a processor (the worse one) that neither the generator nor nginx used.
+    others_ratio: f64,
+}
+
+/// Attempts at a run that others disturb; the last one stands, and is marked.
+const ATTEMPTS: u32 = 3;
+/// Share of a processor that others may use in a run before it is taken again. A tick of
+/// `/proc/stat` and what the kernel does in nobody's name are well below it.
+const DISTURBANCE_RATIO: f64 = 0.1;
+
+impl Session<'_> {
+    /// Runs every round, prints every run and the comparison. Whether all runs could be used.
+    ///
+    /// # Errors
+    /// When the kernel does not tell times.
+    pub fn measure(&self, workload: &Workload, seconds: u32) -> Result<bool> {
+        let url = self.nginx.url(workload.path);
+        let load = Load {
+            url: &url,
+            connections: workload.connections,
+            keepalive: workload.keepalive,
+            seconds,
+            core: self.cores.generator,
+        };
+        println!("\n== {}: {} connections, {url}", workload.figures[0], workload.connections);
+        let mut able: Vec<&Tool> = Vec::new();
+        for tool in self.tools {
+            match tool.launch(&load) {
+                Some(launch) => {
+                    println!("   {}", launch.shown());
+                    able.push(tool);
+                }
+                None => println!("   {} cannot do this", tool.name()),
+            }
+        }
+        let mut figures: Vec<Figure> = workload.figures.iter().map(|name| Figure::new(*name, "us")).collect();
+        let (mut all_used, mut bound) = (true, Vec::new());
+        for round in 0..self.rounds {
+            for place in 0..able.len() {
+                let tool = able[(place + round as usize) % able.len()];
+                let mut cost = None;
+                for _attempt in 0..ATTEMPTS {
+                    print!("   round {} {:<7}", round + 1, tool.name());
+                    // The run takes seconds, and whoever watches wants to know which it is.
+                    let _ = std::io::stdout().flush();
+                    cost = self.run(tool, &load)?;
+                    if cost.is_none_or(|cost| !cost.is_disturbed()) {
+                        break;
+                    }
+                }
+                all_used &= cost.is_some();
+                let parts = [cost.map(|cost| cost.process_us), cost.map(|cost| cost.both_us)];
+                figures.iter_mut().zip(parts).for_each(|(figure, value)| figure.push(tool.name(), value));
+                if cost.is_some_and(|cost| cost.is_generator_bound()) {
+                    bound.push(tool.name());
+                }
+            }
+        }
+        for tool in able {
+            let runs = bound.iter().filter(|name| **name == tool.name()).count();
+            if runs > 0 {
+                println!("   {} was generator-bound in {runs} of {} runs", tool.name(), self.rounds);
+            }
+        }
+        figures.iter().for_each(|figure| print!("{}", figure.lines()));
+        Ok(all_used)
+    }
+
+    fn run(&self, tool: &Tool, load: &Load) -> Result<Option<Cost>> {
+        let Some(launch) = tool.launch(load) else { return Ok(None) };
+        let Cores { server, generator } = self.cores;
+        let (server_before, generator_before) = (CoreTime::of(server)?, CoreTime::of(generator)?);
+        let (cpu_before, nginx_before) = (cpu_of_ended_children_s()?, self.nginx.cpu_s()?);
+        let started = Instant::now();
+        let finished = launch.run(Duration::from_secs(u64::from(load.seconds) + 60));
+        let wall_s = started.elapsed().as_secs_f64();
+        let cpu_s = cpu_of_ended_children_s()? - cpu_before;
+        let nginx_s = self.nginx.cpu_s()? - nginx_before;
+        let server = CoreTime::of(server)?.since(server_before);
+        let generator = CoreTime::of(generator)?.since(generator_before);
+        let counted = finished.and_then(|finished| {
+            let requests = tool.requests(&finished)?;
+            Ok((requests, tool.remark(&finished)))
+        });
+        let (requests, remark) = match counted {
+            Ok(counted) => counted,
+            Err(error) => {
+                println!(" void: {error:#}");
+                return Ok(None);
+            }
+        };
+        let per_request = |seconds: f64| seconds * 1e6 / requests as f64;
+        let cost = Cost {
+            requests,
+            process_us: per_request(cpu_s),
+            both_us: per_request(server.busy_s() + generator.busy_s()),
+            server_busy_ratio: server.busy_ratio(),
+            generator_busy_ratio: generator.busy_ratio(),
+            others_ratio: (generator.busy_s() - cpu_s).max(server.busy_s() - nginx_s).max(0.0) / wall_s,
+        };
+        println!("{}{}", cost.shown(), remark.map_or_else(String::new, |remark| format!(", {remark}")));
+        Ok(Some(cost))
+    }
+}
+
+impl Cost {
+    /// The generator had no time left while the server had: its rate would say nothing of the
+    /// server. Its cost per request stands.
+    fn is_generator_bound(&self) -> bool {
+        self.generator_busy_ratio > 0.95 && self.server_busy_ratio < 0.9
+    }
+
+    fn is_disturbed(&self) -> bool {
+        self.others_ratio > DISTURBANCE_RATIO
+    }
+
+    fn shown(&self) -> String {
+        let mut text = format!(
+            " {:>8} requests, {:.2} us process, {:.2} us both, generator {:.0} % busy, server {:.0} %",
+            self.requests,
+            self.process_us,
+            self.both_us,
+            self.generator_busy_ratio * 100.0,
+            self.server_busy_ratio * 100.0,
+        );
+        if self.is_generator_bound() {
+            text += ", generator-bound";
+        }
+        if self.is_disturbed() {
+            text += &format!(", DISTURBED: others used {:.0} % of a processor", self.others_ratio * 100.0);
+        }
+        text
+    }
+}

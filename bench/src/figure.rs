@@ -1,0 +1,107 @@
+//! Figures of several tools over several rounds, and how they compare.
+
+use proofload_tests::stats::{median, spread};
+
+/// One figure: a cost, less is better.
+#[derive(Debug)]
+pub struct Figure {
+    name: String,
+    unit: &'static str,
+    /// Tool by tool, one value a round; none where the run could not be used.
+    values: Vec<(&'static str, Vec<Option<f64>>)>,
+}
+
+impl Figure {
+    /// An empty figure.
+    pub fn new(name: impl Into<String>, unit: &'static str) -> Self {
+        Self { name: name.into(), unit, values: Vec::new() }
+    }
+
+    /// Adds a tool's value of the next round.
+    pub fn push(&mut self, tool: &'static str, value: Option<f64>) {
+        match self.values.iter_mut().find(|(name, _)| *name == tool) {
+            Some((_, values)) => values.push(value),
+            None => self.values.push((tool, vec![value])),
+        }
+    }
+
+    /// The medians of all, and the lines that compare ours with the best peer and with wrk.
+    pub fn lines(&self) -> String {
+        let mut medians: Vec<_> = self.values.iter().map(|(tool, values)| (*tool, mid(values))).collect();
+        medians.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let all = medians.iter().map(|(tool, value)| format!("{tool} {}", self.shown(*value)));
+        let mut text = format!("medians {}: {}\n", self.name, all.collect::<Vec<_>>().join(", "));
+        let best = medians.iter().find(|(tool, value)| *tool != "ours" && value.is_finite());
+        if let Some((peer, _)) = best {
+            text += &self.comparison(&self.name, peer);
+        }
+        text += &self.comparison(&format!("{}-vs-wrk", self.name), "wrk");
+        text
+    }
+
+    fn comparison(&self, name: &str, peer: &str) -> String {
+        let of = |tool: &str| self.values.iter().find(|(name, _)| *name == tool).map(|(_, values)| values);
+        let Some(theirs) = of(peer) else { return String::new() };
+        let best = self.shown(mid(theirs));
+        let Some(ours) = of("ours") else {
+            return format!("bench {name} ours=missing best_peer={best} ({peer}) ratio=- spread=-\n");
+        };
+        let ratios: Vec<f64> =
+            ours.iter().zip(theirs).filter_map(|(ours, theirs)| Some((*ours)? / (*theirs)?)).collect();
+        let (low, high) = spread(&ratios);
+        let ours = self.shown(mid(ours));
+        if ratios.is_empty() {
+            return format!("bench {name} ours={ours} best_peer={best} ({peer}) ratio=- spread=-\n");
+        }
+        format!(
+            "bench {name} ours={ours} best_peer={best} ({peer}) ratio={:.3} spread={low:.3}-{high:.3}\n",
+            median(&ratios)
+        )
+    }
+
+    fn shown(&self, value: f64) -> String {
+        match value {
+            v if !v.is_finite() => "void".to_owned(),
+            v if v >= 1_000.0 => format!("{v:.0}{}", self.unit),
+            v => format!("{v:.2}{}", self.unit),
+        }
+    }
+}
+
+/// The median of the rounds that can be used; infinite if there are none.
+fn mid(values: &[Option<f64>]) -> f64 {
+    let usable: Vec<f64> = values.iter().copied().flatten().collect();
+    if usable.is_empty() { f64::INFINITY } else { median(&usable) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_taken_inside_rounds() {
+        let mut figure = Figure::new("cpu", "us");
+        for (ours, wrk, ab) in [(8.0, 10.0, 9.0), (16.0, 20.0, 18.0), (7.0, 10.0, 9.0)] {
+            figure.push("ours", Some(ours));
+            figure.push("wrk", Some(wrk));
+            figure.push("ab", Some(ab));
+        }
+        figure.push("ab", None);
+        assert_eq!(
+            figure.lines(),
+            "medians cpu: ours 8.00us, ab 9.00us, wrk 10.00us\n\
+             bench cpu ours=8.00us best_peer=9.00us (ab) ratio=0.889 spread=0.778-0.889\n\
+             bench cpu-vs-wrk ours=8.00us best_peer=10.00us (wrk) ratio=0.800 spread=0.700-0.800\n"
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let mut figure = Figure::new("cpu", "us");
+        figure.push("ab", Some(9.0));
+        figure.push("oha", None);
+        let lines = figure.lines();
+        assert!(lines.contains("oha void"), "{lines}");
+        assert!(lines.contains("ours=missing best_peer=9.00us (ab) ratio=- spread=-"), "{lines}");
+    }
+}

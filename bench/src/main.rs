@@ -1,0 +1,85 @@
+//! Measures what a request costs the generator's machine, proofload beside its peers.
+//!
+//! nginx with one worker has one processor, the generator another. All tools take turns inside a
+//! round, each round in another order; what is compared is the median of the rounds' ratios, so that
+//! a slow minute of the machine hits everybody. See `docs/benchmark.md` for how to read the lines.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Parser;
+use proofload_tests::{
+    Nginx,
+    machine::{Cores, description, raise_descriptor_limit},
+    nginx,
+};
+
+mod cost;
+mod figure;
+mod memory;
+mod tool;
+
+use tool::Tool;
+
+/// Runs proofload beside wrk, ab, h2load and oha, and compares what they cost.
+#[derive(Parser)]
+struct Arguments {
+    /// Rounds, in each of which every tool runs once.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Length of a run in seconds.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// Measure only this figure.
+    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
+    only: Option<String>,
+}
+
+const NAMES: [&str; 5] =
+    ["cpu-keepalive", "cpu-keepalive-both", "cpu-new-connection", "cpu-64k", "memory-10k"];
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether every run of every tool could be used.
+fn run(arguments: &Arguments) -> Result<bool> {
+    let limit = raise_descriptor_limit();
+    let cores = Cores::of_this_process()?;
+    println!("machine: {}, open files {limit}", description());
+    println!("nginx on processor {}, generator on processor {}", cores.server, cores.generator);
+    if cores.server == cores.generator {
+        bail!("two processors are needed: one for nginx, one for the generator");
+    }
+    let (tools, missing) = Tool::find_all();
+    for tool in &tools {
+        println!("{}: {} ({})", tool.name(), tool.version(), tool.path().display());
+    }
+    for (name, remedy) in &missing {
+        println!("{name}: MISSING, not measured; {remedy}");
+    }
+    let nginx = Nginx::start(&nginx::Options { core: Some(cores.server), ..Default::default() })?;
+    let mut all_used = missing.is_empty();
+    for workload in cost::WORKLOADS {
+        if wanted(arguments, workload.figures()) {
+            let session = cost::Session { nginx: &nginx, cores, tools: &tools, rounds: arguments.rounds };
+            all_used &= session.measure(workload, arguments.seconds)?;
+        }
+    }
+    if wanted(arguments, &[memory::NAME]) {
+        let rounds = arguments.rounds.min(memory::ROUNDS);
+        all_used &= memory::measure(&nginx, cores, &tools, rounds)?;
+    }
+    Ok(all_used)
+}
+
+fn wanted(arguments: &Arguments, figures: &[&str]) -> bool {
+    arguments.only.as_deref().is_none_or(|only| figures.contains(&only))
+}

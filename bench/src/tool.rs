@@ -1,0 +1,279 @@
+//! The load generators compared: how each is called, and how it says what it did.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use proofload_tests::{
+    machine::{program, version},
+    process::{Finished, Launch},
+    proofload::{binary, parse_trial},
+    repository,
+};
+
+/// What every tool is asked to do in a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Load<'a> {
+    /// The URL, with a path.
+    pub url: &'a str,
+    /// Connections at once.
+    pub connections: u32,
+    /// Whether a connection carries more than one request.
+    pub keepalive: bool,
+    /// How long, in seconds.
+    pub seconds: u32,
+    /// The processor it has.
+    pub core: u32,
+}
+
+/// A load generator that is installed.
+#[derive(Debug)]
+pub struct Tool {
+    kind: Kind,
+    path: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Ours,
+    Wrk,
+    Ab,
+    H2load,
+    Oha,
+}
+
+impl Kind {
+    const ALL: [Self; 5] = [Self::Ours, Self::Wrk, Self::Ab, Self::H2load, Self::Oha];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "ours",
+            Self::Wrk => "wrk",
+            Self::Ab => "ab",
+            Self::H2load => "h2load",
+            Self::Oha => "oha",
+        }
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Ours => "make build",
+            Self::Wrk => "apt-get install wrk",
+            Self::Ab => "apt-get install apache2-utils",
+            Self::H2load => "apt-get install nghttp2-client",
+            Self::Oha => "cargo install oha --version 1.16.0 --locked --root target/peers",
+        }
+    }
+
+    fn find(self) -> Option<PathBuf> {
+        match self {
+            Self::Ours => binary().ok(),
+            Self::Oha => {
+                let own = repository().join("target/peers/bin/oha");
+                if own.is_file() { Some(own) } else { program("oha") }
+            }
+            Self::Wrk | Self::Ab | Self::H2load => program(self.name()),
+        }
+    }
+}
+
+impl Tool {
+    /// Those that are installed; and of the others the name and what brings them.
+    pub fn find_all() -> (Vec<Self>, Vec<(&'static str, &'static str)>) {
+        let (mut tools, mut missing) = (Vec::new(), Vec::new());
+        for kind in Kind::ALL {
+            match kind.find() {
+                Some(path) => tools.push(Self { kind, path }),
+                None => missing.push((kind.name(), kind.remedy())),
+            }
+        }
+        (tools, missing)
+    }
+
+    /// Its name in the lines; `ours` for proofload.
+    pub fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    /// Whether it is proofload.
+    pub fn is_ours(&self) -> bool {
+        self.kind == Kind::Ours
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it says of its version.
+    pub fn version(&self) -> String {
+        let argument = match self.kind {
+            Kind::Wrk => "-v",
+            Kind::Ab => "-V",
+            Kind::Ours | Kind::H2load | Kind::Oha => "--version",
+        };
+        version(&self.path, argument)
+    }
+
+    /// How it is called; none if it cannot do this.
+    pub fn launch(&self, load: &Load) -> Option<Launch> {
+        let Load { url, connections, keepalive, seconds, core } = *load;
+        let launch = Launch::new(self.path.display().to_string()).on_core(core);
+        Some(match self.kind {
+            Kind::Ours => {
+                let words = format!("http {url} -c {connections} -d {seconds}s --threads 1 --cpus {core} -q");
+                let fresh = if keepalive { "" } else { "--no-keepalive" };
+                launch.words(&words).words(fresh).words("--json -")
+            }
+            Kind::Wrk => {
+                let launch = launch.words(&format!("-t1 -c{connections} -d{seconds}s"));
+                if keepalive { launch } else { launch.arg("-H").arg("Connection: close") }.arg(url)
+            }
+            Kind::Ab => {
+                // ab stops at 50,000 requests unless told otherwise after -t, and keeps 32 bytes of
+                // each: more than anybody reaches, no more.
+                let requests = 300_000 * seconds;
+                let words = format!("-q -c {connections} -t {seconds} -n {requests}");
+                launch.words(if keepalive { "-k" } else { "" }).words(&words).arg(url)
+            }
+            // It has no way to ask for a connection per request.
+            Kind::H2load if !keepalive => return None,
+            Kind::H2load => launch.words(&format!("--h1 -t1 -c{connections} -D {seconds}")).arg(url),
+            Kind::Oha => {
+                let words = format!("--no-tui --output-format json -c {connections} -z {seconds}s");
+                launch.words(&words).words(if keepalive { "" } else { "--disable-keepalive" }).arg(url)
+            }
+        })
+    }
+
+    /// Requests that it says were answered as they should be.
+    ///
+    /// # Errors
+    /// When it failed, or says that requests did, or that its answer cannot be read.
+    pub fn requests(&self, finished: &Finished) -> Result<u64> {
+        // Ours calls a trial void (3) whose generator had no processor time left, which a load
+        // without a rate on one processor may bring about: what it cost is true all the same.
+        let sound = finished.code == Some(0) || (self.is_ours() && finished.code == Some(3));
+        ensure!(
+            sound,
+            "{} ended with status {:?}: {} {}",
+            self.name(),
+            finished.code,
+            finished.stderr.trim(),
+            if self.is_ours() { "" } else { finished.stdout.trim() },
+        );
+        self.kind.parse(&finished.stdout)
+    }
+
+    /// What is worth saying of a run beside its figures.
+    pub fn remark(&self, finished: &Finished) -> Option<String> {
+        (self.is_ours() && finished.code == Some(3)).then(|| {
+            let rules = parse_trial(&finished.stdout).map(|trial| {
+                let rules = trial.validity.reasons().iter().map(|reason| format!("{:?}", reason.rule));
+                rules.collect::<Vec<_>>().join(", ")
+            });
+            format!("void by its own rules: {}", rules.unwrap_or_default())
+        })
+    }
+}
+
+impl Kind {
+    fn parse(self, stdout: &str) -> Result<u64> {
+        let requests = match self {
+            Self::Ours => {
+                let trial = parse_trial(stdout)?;
+                ensure!(
+                    trial.counts.failed == 0,
+                    "{} requests failed: {:?}",
+                    trial.counts.failed,
+                    trial.errors
+                );
+                trial.counts.completed
+            }
+            Self::Wrk => {
+                for trouble in ["Socket errors:", "Non-2xx or 3xx responses:"] {
+                    if let Some(line) = stdout.lines().find(|line| line.contains(trouble)) {
+                        bail!("{}", line.trim());
+                    }
+                }
+                number_before(stdout, " requests in ")?
+            }
+            Self::Ab => {
+                for trouble in ["Failed requests:", "Non-2xx responses:"] {
+                    let count = number_after(stdout, trouble).unwrap_or(0);
+                    ensure!(count == 0, "{trouble} {count}");
+                }
+                number_after(stdout, "Complete requests:")?
+            }
+            Self::H2load => {
+                let line = stdout.lines().find(|line| line.starts_with("requests:")).context("no counts")?;
+                for trouble in [" failed", " errored", " timeout"] {
+                    let count = number_before(line, trouble)?;
+                    ensure!(count == 0, "{count}{trouble}");
+                }
+                number_before(line, " succeeded")?
+            }
+            Self::Oha => {
+                let json: serde_json::Value = serde_json::from_str(stdout).context("no JSON")?;
+                let counts = |name: &str| {
+                    json[name]
+                        .as_object()
+                        .into_iter()
+                        .flatten()
+                        .map(|(key, n)| (key, n.as_u64().unwrap_or(0)))
+                };
+                // Those in flight at the end are not failures.
+                let errors: Vec<_> = counts("errorDistribution")
+                    .filter(|(key, n)| *n > 0 && !key.contains("aborted due to deadline"))
+                    .collect();
+                ensure!(errors.is_empty(), "{errors:?}");
+                let bad = counts("statusCodeDistribution").find(|(status, _)| status.as_str() != "200");
+                ensure!(bad.is_none(), "status {bad:?}");
+                counts("statusCodeDistribution").map(|(_, n)| n).sum()
+            }
+        };
+        ensure!(requests > 0, "it made no request");
+        Ok(requests)
+    }
+}
+
+fn number_after(text: &str, label: &str) -> Result<u64> {
+    let rest = text.split_once(label).with_context(|| format!("'{label}' is not in what it printed"))?.1;
+    let number = rest.split_whitespace().next().unwrap_or_default();
+    number.parse().with_context(|| format!("'{number}' after '{label}'"))
+}
+
+fn number_before(text: &str, label: &str) -> Result<u64> {
+    let rest = text.split_once(label).with_context(|| format!("'{label}' is not in what it printed"))?.0;
+    let number = rest.split_whitespace().next_back().unwrap_or_default();
+    number.parse().with_context(|| format!("'{number}' before '{label}'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_from_what_each_prints() {
+        let wrk = "Running 2s test\n  308423 requests in 2.10s, 47.36MB read\nRequests/sec: 146951.72\n";
+        assert_eq!(Kind::Wrk.parse(wrk).unwrap(), 308_423);
+        let ab =
+            "Complete requests:      311955\nFailed requests:        0\nKeep-Alive requests:    311955\n";
+        assert_eq!(Kind::Ab.parse(ab).unwrap(), 311_955);
+        let h2load = "finished in 2.00s\nrequests: 273289 total, 273353 started, 273289 done, 273289 succeeded, \
+                      0 failed, 0 errored, 0 timeout\nstatus codes: 273289 2xx\n";
+        assert_eq!(Kind::H2load.parse(h2load).unwrap(), 273_289);
+        let oha = r#"{"statusCodeDistribution": {"200": 215628}, "errorDistribution": {"aborted due to deadline": 64}}"#;
+        assert_eq!(Kind::Oha.parse(oha).unwrap(), 215_628);
+    }
+
+    #[test]
+    fn failures_are_not_passed_over() {
+        let wrk = "  10 requests in 2.10s\n  Socket errors: connect 0, read 3, write 0, timeout 0\n";
+        assert!(Kind::Wrk.parse(wrk).unwrap_err().to_string().contains("read 3"));
+        assert!(Kind::Ab.parse("Complete requests: 5\nFailed requests: 2\n").is_err());
+        let h2load = "requests: 5 total, 5 started, 5 done, 4 succeeded, 1 failed, 0 errored, 0 timeout\n";
+        assert!(Kind::H2load.parse(h2load).is_err());
+        assert!(Kind::Oha.parse(r#"{"statusCodeDistribution": {"200": 5, "500": 1}}"#).is_err());
+        assert!(Kind::Oha.parse(r#"{"statusCodeDistribution": {}}"#).is_err());
+    }
+}

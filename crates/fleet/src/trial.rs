@@ -1,0 +1,181 @@
+//! One HTTP trial, in this process or over worker processes.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    time::{Duration, Instant},
+};
+
+use load::{Gather, Part, RunError, Share, Tick, wire::kernel::monotonic_ns};
+use record::HttpPlan;
+use serde::{Deserialize, Serialize};
+
+use crate::processes::{Heard, Processes, attend, report};
+
+/// From the word to start to the start: time for every worker to hear it, in nanoseconds.
+const START_NOTICE_NS: u64 = 20_000_000;
+/// Beyond the plan's own times, workers have this long to hand in their parts.
+const HAND_IN: Duration = Duration::from_secs(30);
+
+/// Why a trial could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    /// In this process.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// A worker process could not be started.
+    #[error("cannot start a worker process: {0}; see `ulimit -u`")]
+    Start(io::Error),
+    /// A worker process gave up before the start.
+    #[error("a worker process failed before the start: {0}")]
+    Worker(String),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Order {
+    Prepare { plan: Box<HttpPlan>, share: Share },
+    Start { t0_ns: u64 },
+    Stop,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    Ready,
+    Tick(Tick),
+    Done(Box<Part>),
+    Failed(String),
+}
+
+/// Runs a trial on `plan.processes` processes. `worker_arguments` make this program call [`work`].
+///
+/// # Errors
+/// When the workers cannot be set up. A worker lost after the start does not fail the trial: it voids it.
+pub fn run(
+    plan: &Arc<HttpPlan>,
+    worker_arguments: &[&str],
+    stop: &Arc<AtomicBool>,
+    mut on_tick: impl FnMut(Tick),
+) -> Result<Part, FleetError> {
+    if plan.processes <= 1 {
+        let start = || (!stop.load(Ordering::Relaxed)).then(|| monotonic_ns() + 1_000_000);
+        return Ok(load::run(plan, Share::WHOLE, stop, start, on_tick)?);
+    }
+    let count = plan.processes as usize;
+    let mut workers: Processes<Answer> =
+        Processes::start(count, worker_arguments).map_err(FleetError::Start)?;
+    for index in 0..count {
+        let share = Share { index: index as u64, of: count as u64 };
+        let order = Order::Prepare { plan: Box::new((**plan).clone()), share };
+        workers.tell(index, &order).map_err(|e| FleetError::Worker(e.to_string()))?;
+    }
+    await_ready(&workers, stop)?;
+    workers.tell_all(&Order::Start { t0_ns: monotonic_ns() + START_NOTICE_NS });
+    Ok(collect(plan, &mut workers, stop, &mut on_tick))
+}
+
+/// The whole life of a worker process.
+///
+/// # Errors
+/// When the parent is gone or its orders make no sense.
+pub fn work() -> io::Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (orders_in, orders) = mpsc::channel();
+    let seen = Arc::clone(&stop);
+    attend(Arc::clone(&stop), move |order| match order {
+        Order::Stop => seen.store(true, Ordering::Relaxed),
+        order => drop(orders_in.send(order)),
+    });
+    let Ok(Order::Prepare { plan, share }) = orders.recv() else {
+        return Err(io::Error::other("a worker process is started by proofload itself, not by hand"));
+    };
+    let start = || {
+        report(&Answer::Ready).ok()?;
+        match orders.recv() {
+            Ok(Order::Start { t0_ns }) => Some(t0_ns),
+            _ => None,
+        }
+    };
+    let outcome = load::run(&Arc::new(*plan), share, &stop, start, |tick| {
+        // A parent that is gone is noticed by its end of the standard input.
+        let _ = report(&Answer::Tick(tick));
+    });
+    report(&match outcome {
+        Ok(part) => Answer::Done(Box::new(part)),
+        Err(error) => Answer::Failed(error.to_string()),
+    })
+}
+
+fn await_ready(workers: &Processes<Answer>, stop: &AtomicBool) -> Result<(), FleetError> {
+    let mut ready = 0;
+    while ready < workers.count() {
+        if stop.load(Ordering::Relaxed) {
+            return Err(FleetError::Run(RunError::CalledOff));
+        }
+        match workers.hear(Duration::from_millis(50)) {
+            Some((_, Heard::Message(Answer::Ready))) => ready += 1,
+            Some((_, Heard::Message(Answer::Failed(why)))) => return Err(FleetError::Worker(why)),
+            Some((index, Heard::Ended)) => {
+                return Err(FleetError::Worker(format!("worker {index} ended without a word")));
+            }
+            Some((_, Heard::Message(Answer::Tick(_) | Answer::Done(_)))) | None => {}
+        }
+    }
+    Ok(())
+}
+
+/// Hears the workers out. Those that end without their part are counted as lost.
+fn collect(
+    plan: &HttpPlan,
+    workers: &mut Processes<Answer>,
+    stop: &AtomicBool,
+    on_tick: &mut impl FnMut(Tick),
+) -> Part {
+    let mut gather = Gather::new(workers.count());
+    let mut whole: Option<Part> = None;
+    let mut running = vec![true; workers.count()];
+    let mut lost = 0;
+    let mut told_to_stop = false;
+    // Bounded by time; otherwise every request is bounded by its timeout, in the worker.
+    let mut deadline =
+        plan.duration_ns.map(|ns| Instant::now() + Duration::from_nanos(ns + plan.drain_ns) + HAND_IN);
+    while running.contains(&true) {
+        if stop.load(Ordering::Relaxed) && !told_to_stop {
+            workers.tell_all(&Order::Stop);
+            told_to_stop = true;
+            deadline = Some(Instant::now() + HAND_IN);
+        }
+        if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+            lost += running.iter().filter(|&&r| r).count() as u64;
+            break;
+        }
+        let mut end = |index: usize, running: &mut Vec<bool>| {
+            let was = std::mem::replace(&mut running[index], false);
+            if was { gather.end_one() } else { Vec::new() }
+        };
+        let ticks = match workers.hear(Duration::from_millis(50)) {
+            Some((_, Heard::Message(Answer::Tick(tick)))) => gather.push(&tick),
+            Some((index, Heard::Message(Answer::Done(part)))) => {
+                match &mut whole {
+                    Some(whole) => whole.merge(&part),
+                    None => whole = Some(*part),
+                }
+                end(index, &mut running)
+            }
+            Some((index, Heard::Ended | Heard::Message(Answer::Failed(_)))) => {
+                lost += u64::from(running[index]);
+                end(index, &mut running)
+            }
+            Some((_, Heard::Message(Answer::Ready))) | None => Vec::new(),
+        };
+        ticks.into_iter().for_each(&mut *on_tick);
+    }
+    let mut part = whole.unwrap_or_default();
+    part.lost_workers += lost;
+    part
+}

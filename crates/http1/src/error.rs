@@ -1,0 +1,251 @@
+//! What can be wrong with the bytes of a peer.
+
+/// Why a message could not be read. Every fault is final for its connection: where the next message starts
+/// is not known any more.
+///
+/// Positions (`at`) count from 0, from the first byte of the head the fault is in, or for faults of a chunked
+/// body from the first byte after the head, as sent.
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The peer's first bytes are not those of an HTTP/1 status line: another protocol, or the rest of a
+    /// message which was framed wrongly.
+    #[error("not an HTTP/1 answer: byte {at} is not that of a status line `HTTP/1.`")]
+    NotHttp {
+        /// Offset of the byte in the head.
+        at: usize,
+    },
+    /// The method of a request is not a token (RFC 9110, 9.1).
+    #[error("not an HTTP request: byte {at} is not allowed in a method")]
+    BadMethod {
+        /// Offset of the byte in the head.
+        at: usize,
+    },
+    /// The target of a request holds a byte which is not allowed there, or is empty.
+    #[error("malformed request target: byte {at} of the head")]
+    BadTarget {
+        /// Offset of the byte in the head.
+        at: usize,
+    },
+    /// The version is neither HTTP/1.0 nor HTTP/1.1.
+    #[error("unknown protocol version: byte {at} of the head, expected HTTP/1.0 or HTTP/1.1")]
+    BadVersion {
+        /// Offset of the byte in the head.
+        at: usize,
+    },
+    /// The status code is not three digits, or the reason holds a control character.
+    #[error("malformed status line: byte {at} of the head")]
+    BadStatusLine {
+        /// Offset of the byte in the head.
+        at: usize,
+    },
+    /// A status code below 100 (RFC 9110, 15).
+    #[error("status code {status:03} is below 100")]
+    BadStatus {
+        /// The code as sent.
+        status: u16,
+    },
+    /// A header's name is empty, holds a byte which is not of a token, or is followed by a space
+    /// (RFC 9112, 5.1). A folded line in a request is reported so too (RFC 9112, 5.2).
+    #[error("malformed header name: byte {at} of the head")]
+    BadHeaderName {
+        /// Offset of the byte in the head.
+        at: usize,
+    },
+    /// A header's value holds a control character, or a CR without its LF.
+    #[error("malformed header value: byte {at} of the head")]
+    BadHeaderValue {
+        /// Offset of the byte in the head.
+        at: usize,
+    },
+    /// A CR which no LF follows, where a line ends.
+    #[error("CR without LF: byte {at} of the head")]
+    BareCr {
+        /// Offset of the byte after the CR.
+        at: usize,
+    },
+    /// An LF without its CR, which is tolerated in answers but not in requests.
+    #[error("LF without CR: byte {at} of the head")]
+    BareLf {
+        /// Offset of the LF.
+        at: usize,
+    },
+    /// Too many empty lines where a message should start.
+    #[error("more than {limit} bytes of empty lines before a message")]
+    TooManyEmptyLines {
+        /// The bound, in bytes: [`crate::MAX_EMPTY_LINE_BYTES`].
+        limit: usize,
+    },
+    /// The head does not end within [`crate::Limits::head_bytes`].
+    #[error("head longer than the limit of {limit} bytes")]
+    HeadTooLarge {
+        /// The bound, in bytes.
+        limit: usize,
+    },
+    /// More headers than [`crate::MAX_HEADERS`].
+    #[error("more than the limit of {limit} headers")]
+    TooManyHeaders {
+        /// The bound.
+        limit: usize,
+    },
+    /// The 1xx answers before one final answer are together longer than [`crate::Limits::head_bytes`].
+    #[error("informational (1xx) answers longer than the limit of {limit} bytes together")]
+    InformationalTooLarge {
+        /// The bound, in bytes.
+        limit: usize,
+    },
+    /// Status 101 although no upgrade was asked for: what follows is not HTTP/1.
+    #[error("status 101: the peer switched to another protocol, which was not asked for")]
+    UnexpectedUpgrade,
+    /// A Content-Length which is not a decimal number (RFC 9110, 8.6).
+    #[error("Content-Length is not a decimal number")]
+    BadContentLength,
+    /// A Content-Length of 2^64 or more.
+    #[error("Content-Length is too large a number: it must be below 2^64")]
+    ContentLengthOverflow,
+    /// Content-Length given more than once, with different values.
+    #[error("two different values of Content-Length: {first} and {second}")]
+    ConflictingContentLength {
+        /// The value given first.
+        first: u64,
+        /// The value which contradicts it.
+        second: u64,
+    },
+    /// Content-Length and Transfer-Encoding in one message: the mark of request smuggling (RFC 9112, 6.1).
+    #[error("both Content-Length and Transfer-Encoding")]
+    LengthAndTransferEncoding,
+    /// Transfer-Encoding in an HTTP/1.0 message (RFC 9112, 6.1).
+    #[error("Transfer-Encoding in an HTTP/1.0 message")]
+    TransferEncodingInHttp10,
+    /// Transfer-Encoding is not a list of transfer codings.
+    #[error("malformed Transfer-Encoding")]
+    BadTransferEncoding,
+    /// `chunked` is named twice, or another coding after it (RFC 9112, 7.1).
+    #[error("Transfer-Encoding names `chunked` twice or not as the last coding")]
+    ChunkedNotLast,
+    /// A request whose last transfer coding is not `chunked`: its length cannot be told (RFC 9112, 6.3).
+    #[error("Transfer-Encoding of a request does not end in `chunked`")]
+    RequestNotChunked,
+    /// A request with a transfer coding besides `chunked`, which a server answers with 501 (RFC 9112, 6.1).
+    #[error("Transfer-Encoding of a request names a coding besides `chunked`")]
+    UnsupportedCoding,
+    /// A chunk size is empty or holds a byte which is not a hexadecimal digit.
+    #[error("malformed chunk size: byte {at} of the body")]
+    BadChunkSize {
+        /// Offset of the byte in the body as sent.
+        at: u64,
+    },
+    /// A chunk size of more than 16 hexadecimal digits.
+    #[error("chunk size of more than 16 digits: byte {at} of the body")]
+    ChunkSizeOverflow {
+        /// Offset of the seventeenth digit in the body as sent.
+        at: u64,
+    },
+    /// A chunk extension holds a control character, or the line does not end in CRLF.
+    #[error("malformed chunk extension: byte {at} of the body")]
+    BadChunkExtension {
+        /// Offset of the byte in the body as sent.
+        at: u64,
+    },
+    /// The line of a chunk's size is longer than [`crate::MAX_CHUNK_LINE`].
+    #[error("line of a chunk size longer than the limit of {limit} bytes")]
+    ChunkLineTooLarge {
+        /// The bound, in bytes.
+        limit: usize,
+    },
+    /// A chunk's data is not followed by CRLF.
+    #[error("no CRLF after the data of a chunk: byte {at} of the body")]
+    BadChunkEnd {
+        /// Offset of the byte in the body as sent.
+        at: u64,
+    },
+    /// A trailer field is malformed, or its line does not end in CRLF.
+    #[error("malformed trailer: byte {at} of the body")]
+    BadTrailer {
+        /// Offset of the byte in the body as sent.
+        at: u64,
+    },
+    /// The trailers do not end within [`crate::Limits::head_bytes`].
+    #[error("trailers longer than the limit of {limit} bytes")]
+    TrailersTooLarge {
+        /// The bound, in bytes.
+        limit: usize,
+    },
+    /// The peer closed within a head, or between an informational and the final answer.
+    #[error("closed after {got} bytes of a head that had not ended")]
+    TruncatedHead {
+        /// Bytes of the incomplete head. 0: only informational answers came.
+        got: usize,
+    },
+    /// The peer closed before Content-Length bytes had come.
+    #[error("closed {missing} bytes before the end of the body")]
+    TruncatedBody {
+        /// Bytes which did not come.
+        missing: u64,
+    },
+    /// The peer closed before the last chunk and the trailers had come.
+    #[error("closed after {got} bytes of a chunked body that had not ended")]
+    TruncatedChunks {
+        /// Bytes of the body as sent.
+        got: u64,
+    },
+    /// The reader was used again after it had reported a fault.
+    #[error("nothing can be read after a fault")]
+    AfterFault,
+}
+
+/// The class of an [`Error`], for counters.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Fault {
+    /// The bytes are not HTTP/1.
+    Malformed,
+    /// The headers or chunks do not tell one end of the body.
+    Framing,
+    /// A limit was passed.
+    TooLarge,
+    /// The peer closed within a message.
+    Truncated,
+}
+
+impl Error {
+    /// The class this error counts under.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Error::NotHttp { .. }
+            | Error::BadMethod { .. }
+            | Error::BadTarget { .. }
+            | Error::BadVersion { .. }
+            | Error::BadStatusLine { .. }
+            | Error::BadStatus { .. }
+            | Error::BadHeaderName { .. }
+            | Error::BadHeaderValue { .. }
+            | Error::BareCr { .. }
+            | Error::BareLf { .. }
+            | Error::AfterFault => Fault::Malformed,
+            Error::UnexpectedUpgrade
+            | Error::BadContentLength
+            | Error::ContentLengthOverflow
+            | Error::ConflictingContentLength { .. }
+            | Error::LengthAndTransferEncoding
+            | Error::TransferEncodingInHttp10
+            | Error::BadTransferEncoding
+            | Error::ChunkedNotLast
+            | Error::RequestNotChunked
+            | Error::UnsupportedCoding
+            | Error::BadChunkSize { .. }
+            | Error::ChunkSizeOverflow { .. }
+            | Error::BadChunkExtension { .. }
+            | Error::BadChunkEnd { .. }
+            | Error::BadTrailer { .. } => Fault::Framing,
+            Error::TooManyEmptyLines { .. }
+            | Error::HeadTooLarge { .. }
+            | Error::TooManyHeaders { .. }
+            | Error::InformationalTooLarge { .. }
+            | Error::ChunkLineTooLarge { .. }
+            | Error::TrailersTooLarge { .. } => Fault::TooLarge,
+            Error::TruncatedHead { .. } | Error::TruncatedBody { .. } | Error::TruncatedChunks { .. } => {
+                Fault::Truncated
+            }
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Heads: finding their end, holding those which come in pieces, and parsing them.
+
+use crate::framing::is_token;
+use crate::{Error, Limits, MAX_EMPTY_LINE_BYTES, MAX_HEADERS};
+use httparse::{Header, ParserConfig, Status};
+use std::mem::MaybeUninit;
+
+/// Which heads are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// A bare LF ends a line, as RFC 9112, 2.2 allows.
+    Response,
+    /// Only CRLF ends a line: where proxies differ on it, requests can be smuggled.
+    Request,
+}
+
+/// Bytes at the start of a head which are judged before the head is complete.
+const EARLY: usize = 16;
+
+/// Gathers heads.
+#[derive(Clone, Debug)]
+pub(crate) struct Heads {
+    /// The bytes so far of a head which came in pieces. In a box, to keep the idle reader small: with one
+    /// reader per connection that is most of them.
+    #[expect(clippy::box_collection, reason = "8 instead of 24 bytes in each reader")]
+    carry: Option<Box<Vec<u8>>>,
+    limit: u32,
+    /// Bytes of empty lines before the current message.
+    empty: u8,
+    /// The last of them was a CR.
+    after_cr: bool,
+}
+
+impl Heads {
+    pub(crate) fn new(limits: Limits) -> Heads {
+        let limit = u32::try_from(limits.head_bytes).unwrap_or(u32::MAX);
+        Heads { carry: None, limit, empty: 0, after_cr: false }
+    }
+
+    /// The bound on the bytes of a head.
+    #[inline]
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Bytes held of a head which has not ended.
+    #[inline]
+    pub(crate) fn held(&self) -> usize {
+        self.carry.as_ref().map_or(0, |carry| carry.len())
+    }
+
+    /// Bytes of empty lines skipped since the last call.
+    #[inline]
+    pub(crate) fn take_empty(&mut self) -> u64 {
+        u64::from(std::mem::take(&mut self.empty))
+    }
+
+    /// Takes bytes up to the end of a head and passes the head to `with`, or takes all of them. Returns how
+    /// many it took.
+    #[inline]
+    pub(crate) fn feed<R>(
+        &mut self,
+        bytes: &[u8],
+        kind: Kind,
+        with: impl FnOnce(&[u8]) -> Result<R, Error>,
+    ) -> Result<(usize, Option<R>), Error> {
+        let skipped = if self.carry.is_none() { self.skip_empty(bytes, kind)? } else { 0 };
+        let bytes = &bytes[skipped..];
+        if bytes.is_empty() {
+            return Ok((skipped, None));
+        }
+        let limit = self.limit as usize;
+        let before = self.carry.as_ref().map_or(&[][..], |carry| carry.as_slice());
+        check_start(before, bytes, kind, limit)?;
+        // The search stops at the limit, for the verdict not to depend on how much came in one piece.
+        let within = &bytes[..bytes.len().min(limit - before.len())];
+        let Some(end) = find_end(before, within, kind)? else {
+            if within.len() < bytes.len() {
+                return Err(Error::HeadTooLarge { limit });
+            }
+            self.carry.get_or_insert_default().extend_from_slice(bytes);
+            return Ok((skipped + bytes.len(), None));
+        };
+        let done = match self.carry.take() {
+            None => with(&bytes[..end])?,
+            Some(mut carry) => {
+                carry.extend_from_slice(&bytes[..end]);
+                with(&carry)?
+            }
+        };
+        Ok((skipped + end, Some(done)))
+    }
+
+    /// Skips empty lines before a message; returns how many bytes that took (RFC 9112, 2.2).
+    #[inline]
+    fn skip_empty(&mut self, bytes: &[u8], kind: Kind) -> Result<usize, Error> {
+        if !self.after_cr && !matches!(bytes.first(), Some(b'\r' | b'\n')) {
+            return Ok(0);
+        }
+        for (at, &byte) in bytes.iter().enumerate() {
+            match (self.after_cr, byte) {
+                (true, b'\n') => self.after_cr = false,
+                (true, _) => return Err(Error::BareCr { at: 1 }),
+                (false, b'\r') => self.after_cr = true,
+                (false, b'\n') if kind == Kind::Request => return Err(Error::BareLf { at: 0 }),
+                (false, b'\n') => {}
+                (false, _) => return Ok(at),
+            }
+            self.empty += 1;
+            if usize::from(self.empty) > MAX_EMPTY_LINE_BYTES {
+                return Err(Error::TooManyEmptyLines { limit: MAX_EMPTY_LINE_BYTES });
+            }
+        }
+        Ok(bytes.len())
+    }
+}
+
+/// Parses a whole answer head, as [`Heads::feed`] gives it.
+#[inline]
+pub(crate) fn parse_response<R>(
+    head: &[u8],
+    with: impl FnOnce(&httparse::Response<'_, '_>) -> Result<R, Error>,
+) -> Result<R, Error> {
+    let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+    let mut response = httparse::Response::new(&mut []);
+    match try_response(&mut response, head, &mut headers) {
+        Ok(Status::Complete(used)) if used == head.len() => with(&response),
+        other => Err(response_fault(other, head)),
+    }
+}
+
+/// Parses a whole request head, as [`Heads::feed`] gives it.
+#[inline]
+pub(crate) fn parse_request<R>(
+    head: &[u8],
+    with: impl FnOnce(&httparse::Request<'_, '_>) -> Result<R, Error>,
+) -> Result<R, Error> {
+    let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+    let mut request = httparse::Request::new(&mut []);
+    match try_request(&mut request, head, &mut headers) {
+        Ok(Status::Complete(used)) if used == head.len() => with(&request),
+        other => Err(request_fault(other, head)),
+    }
+}
+
+#[inline]
+fn try_response<'h, 'b>(
+    response: &mut httparse::Response<'h, 'b>,
+    head: &'b [u8],
+    headers: &'h mut [MaybeUninit<Header<'b>>],
+) -> httparse::Result<usize> {
+    let mut config = ParserConfig::default();
+    config.allow_obsolete_multiline_headers_in_responses(true);
+    config.parse_response_with_uninit_headers(response, head, headers)
+}
+
+#[inline]
+fn try_request<'h, 'b>(
+    request: &mut httparse::Request<'h, 'b>,
+    head: &'b [u8],
+    headers: &'h mut [MaybeUninit<Header<'b>>],
+) -> httparse::Result<usize> {
+    ParserConfig::default().parse_request_with_uninit_headers(request, head, headers)
+}
+
+#[cold]
+fn response_fault(result: httparse::Result<usize>, head: &[u8]) -> Error {
+    let at = fault_position(head, |part| {
+        let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+        try_response(&mut httparse::Response::new(&mut []), part, &mut headers)
+    });
+    match result {
+        Err(httparse::Error::Version) => Error::BadVersion { at },
+        Err(httparse::Error::HeaderName) => Error::BadHeaderName { at },
+        Err(httparse::Error::HeaderValue) => Error::BadHeaderValue { at },
+        Err(httparse::Error::NewLine) => Error::BareCr { at },
+        Err(httparse::Error::TooManyHeaders) => Error::TooManyHeaders { limit: MAX_HEADERS },
+        // The last is a head the parser takes to end elsewhere than `find_end`. They agree on all heads
+        // known; if ever not, that is a fault of the head's and not of the process.
+        Err(httparse::Error::Status | httparse::Error::Token) | Ok(_) => Error::BadStatusLine { at },
+    }
+}
+
+#[cold]
+fn request_fault(result: httparse::Result<usize>, head: &[u8]) -> Error {
+    let at = fault_position(head, |part| {
+        let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+        try_request(&mut httparse::Request::new(&mut []), part, &mut headers)
+    });
+    match result {
+        Err(httparse::Error::Version) => Error::BadVersion { at },
+        Err(httparse::Error::HeaderName) => Error::BadHeaderName { at },
+        Err(httparse::Error::HeaderValue) => Error::BadHeaderValue { at },
+        Err(httparse::Error::NewLine) => Error::BareCr { at },
+        Err(httparse::Error::TooManyHeaders) => Error::TooManyHeaders { limit: MAX_HEADERS },
+        // As in `response_fault`. The parser's Token is of the method or of the target: of the target, once
+        // the method's space has passed.
+        Err(httparse::Error::Status | httparse::Error::Token) | Ok(_) => match head[..at].contains(&b' ') {
+            true => Error::BadTarget { at },
+            false => Error::BadMethod { at },
+        },
+    }
+}
+
+/// The byte at which the parser gave up, which it does not tell: the last of the shortest part of the head
+/// that it rejects. The parser looks at each byte once and in order, so that bisection finds it.
+fn fault_position(head: &[u8], parse: impl Fn(&[u8]) -> httparse::Result<usize>) -> usize {
+    let (mut good, mut bad) = (0, head.len());
+    while good + 1 < bad {
+        let middle = good + (bad - good) / 2;
+        if parse(&head[..middle]).is_err() { bad = middle } else { good = middle }
+    }
+    bad.saturating_sub(1)
+}
+
+/// Judges the first bytes of a head, so that what is no HTTP/1 at all is told at once and not when a limit or
+/// a deadline passes.
+#[inline]
+fn check_start(before: &[u8], bytes: &[u8], kind: Kind, limit: usize) -> Result<(), Error> {
+    if before.len() >= EARLY {
+        return Ok(());
+    }
+    let start = before.iter().chain(bytes).copied().take(EARLY.min(limit)).enumerate();
+    match kind {
+        Kind::Response => {
+            for ((at, byte), expected) in start.zip(*b"HTTP/1.") {
+                if byte != expected {
+                    return Err(Error::NotHttp { at });
+                }
+            }
+        }
+        Kind::Request => {
+            for (at, byte) in start {
+                if byte == b' ' && at > 0 {
+                    break;
+                }
+                if !is_token(byte) {
+                    return Err(Error::BadMethod { at });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Finds the empty line which ends a head; returns the offset after it in `bytes`. `before` are the bytes of
+/// the head which came earlier and have been searched.
+#[inline]
+fn find_end(before: &[u8], bytes: &[u8], kind: Kind) -> Result<Option<usize>, Error> {
+    // The byte `back` places before `bytes[at]`.
+    let behind = |at: usize, back: usize| match at.checked_sub(back) {
+        Some(at) => Some(bytes[at]),
+        None => before.len().checked_sub(back - at).map(|at| before[at]),
+    };
+    let ends = |at: usize| match behind(at, 1) {
+        Some(b'\r') => Ok(behind(at, 2) == Some(b'\n')),
+        _ if kind == Kind::Request => Err(Error::BareLf { at: before.len() + at }),
+        Some(b'\n') => Ok(true),
+        _ => Ok(false),
+    };
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (i, word) in words.iter().enumerate() {
+        let mut found = line_feeds(*word);
+        while found != 0 {
+            let at = i * 8 + found.trailing_zeros() as usize / 8;
+            if ends(at)? {
+                return Ok(Some(at + 1));
+            }
+            found &= found - 1;
+        }
+    }
+    for (i, &byte) in rest.iter().enumerate() {
+        let at = words.len() * 8 + i;
+        if byte == b'\n' && ends(at)? {
+            return Ok(Some(at + 1));
+        }
+    }
+    Ok(None)
+}
+
+/// The top bit of each byte which is an LF, the first byte being the lowest. Exact, unlike the shorter test
+/// for a zero byte, which may mark bytes after the first found.
+/// Source: Warren, Hacker's Delight, 2nd edition, 6-1.
+#[inline]
+fn line_feeds(word: [u8; 8]) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    let zero_where_lf = u64::from_le_bytes(word) ^ 0x0a0a_0a0a_0a0a_0a0a;
+    !(((zero_where_lf & LOW) + LOW) | zero_where_lf | LOW)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_feeds_are_found_exactly() {
+        assert_eq!(line_feeds(*b"\n\x0b\x0b\n\n\x8a\x09\x00"), 0x0000_0080_8000_0080);
+        assert_eq!(line_feeds([b'\n'; 8]), 0x8080_8080_8080_8080);
+        for byte in 0..=255u8 {
+            let expected = if byte == b'\n' { 0x80 << 24 } else { 0 };
+            assert_eq!(line_feeds([b'x', 0, 255, byte, 0x8a, 1, 128, 11]), expected, "{byte}");
+        }
+    }
+
+    #[test]
+    fn the_end_is_found_wherever_the_head_was_split() {
+        for head in ["A\r\n\r\n", "A\n\n", "A\r\nB: c\r\n\n", "Abcdefgh: 1\n\r\n", "a\r\n \r\nb\n\r\n"] {
+            let head = head.as_bytes();
+            let mut body = head.to_vec();
+            body.extend_from_slice(b"\r\n\r\n");
+            for split in 0..head.len() {
+                let (before, after) = body.split_at(split);
+                assert_eq!(find_end(&[], before, Kind::Response), Ok(None));
+                assert_eq!(find_end(before, after, Kind::Response), Ok(Some(head.len() - split)), "{split}");
+            }
+        }
+        assert_eq!(find_end(b"A", b"\n", Kind::Request), Err(Error::BareLf { at: 1 }));
+        assert_eq!(find_end(b"A\r", b"\n\r", Kind::Request), Ok(None));
+    }
+
+    #[test]
+    fn a_fault_has_the_position_of_its_byte() {
+        let head = b"HTTP/1.1 200 OK\r\nFine: 1\r\nBad name: 2\r\n\r\n";
+        let fault = parse_response(head, |_| Ok(())).unwrap_err();
+        assert_eq!(fault, Error::BadHeaderName { at: 29 });
+        assert_eq!(head[29], b' ');
+        let head = b"GET / HTTP/1.1\r\nA: b\x00c\r\n\r\n";
+        let fault = parse_request(head, |_| Ok(())).unwrap_err();
+        assert_eq!(fault, Error::BadHeaderValue { at: 20 });
+        assert_eq!(head[20], 0);
+    }
+}

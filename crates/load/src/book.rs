@@ -1,0 +1,388 @@
+//! What a worker writes down: counts, histograms, and the identities that prove nothing was lost.
+
+use std::{collections::BTreeMap, sync::mpsc};
+
+use http1::Response;
+use record::{Censored, Counts, CpuUse, ErrorClass, ErrorCounts, Fault, Histogram, Origin};
+use serde::{Deserialize, Serialize};
+
+use crate::tick::{TICK_NS, Tick};
+
+/// What one worker, or several merged, found out. Times are nanoseconds since the start.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Part {
+    /// Requests and connections.
+    pub counts: Counts,
+    /// Failed requests by class.
+    pub errors: ErrorCounts,
+    /// Failures of connections.
+    pub connection_errors: ErrorCounts,
+    /// Answers by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Response times; `observed` stays empty in a worker's part, its ticks carry them.
+    pub response_time: Censored,
+    /// Service times.
+    pub service_time: Censored,
+    /// Connection set-up.
+    pub connect_time: Histogram,
+    /// Send to first byte.
+    pub first_byte_time: Histogram,
+    /// Actual minus intended send.
+    pub lateness: Histogram,
+    /// The instrument's own part of that.
+    pub own_lateness: Histogram,
+    /// Intended send to failure.
+    pub failure_time: Histogram,
+    /// Requests completed before sending ended.
+    pub completed_in_time: u64,
+    /// Sum over users of the time to their last answer.
+    pub users_span_ns: f64,
+    /// Users, or slots.
+    pub users: u64,
+    /// When sending ended.
+    pub sending_ns: u64,
+    /// When the last answer came.
+    pub last_answer_ns: u64,
+    /// When the worker stopped.
+    pub elapsed_ns: u64,
+    /// Integral over time of the requests in flight, in request-nanoseconds.
+    pub in_flight_integral_ns: f64,
+    /// Time in flight of requests that failed after they were sent.
+    pub failed_in_flight_ns: f64,
+    /// Arrivals that the plan has by closed form, where it is known and the trial ran to its end.
+    pub planned: Option<u64>,
+    /// Stopped early by a wish of the user.
+    pub interrupted: bool,
+    /// Worker processes lost.
+    pub lost_workers: u64,
+    /// Processor use.
+    pub cpu: CpuUse,
+}
+
+impl Part {
+    /// Adds another worker's part of the same trial.
+    pub fn merge(&mut self, other: &Self) {
+        self.counts.merge(&other.counts);
+        self.errors.merge(&other.errors);
+        self.connection_errors.merge(&other.connection_errors);
+        for (&status, &n) in &other.statuses {
+            *self.statuses.entry(status).or_default() += n;
+        }
+        self.response_time.merge(&other.response_time);
+        self.service_time.merge(&other.service_time);
+        self.connect_time.merge(&other.connect_time);
+        self.first_byte_time.merge(&other.first_byte_time);
+        self.lateness.merge(&other.lateness);
+        self.own_lateness.merge(&other.own_lateness);
+        self.failure_time.merge(&other.failure_time);
+        self.completed_in_time += other.completed_in_time;
+        self.users_span_ns += other.users_span_ns;
+        self.users += other.users;
+        self.sending_ns = self.sending_ns.max(other.sending_ns);
+        self.last_answer_ns = self.last_answer_ns.max(other.last_answer_ns);
+        self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
+        self.in_flight_integral_ns += other.in_flight_integral_ns;
+        self.failed_in_flight_ns += other.failed_in_flight_ns;
+        self.planned = match (self.planned, other.planned) {
+            (Some(a), Some(b)) => Some(a + b),
+            _ => None,
+        };
+        self.interrupted |= other.interrupted;
+        self.lost_workers += other.lost_workers;
+        self.cpu.merge(&other.cpu);
+    }
+}
+
+/// A request between its assignment to a connection and its end.
+#[derive(Debug, Clone, Copy)]
+pub struct InFlight {
+    /// When the plan wanted it sent.
+    pub intended_ns: u64,
+    /// When it was given to a connection.
+    pub started_ns: u64,
+    /// When its first byte went to the kernel; 0 if not yet.
+    pub sent_ns: u64,
+}
+
+/// Keeps a worker's [`Part`] as things happen. All times are of the wire's clock.
+pub struct Book {
+    part: Part,
+    worker: u32,
+    ticks: mpsc::Sender<Tick>,
+    /// Used histograms come back empty, so that ticking allocates nothing.
+    spare: mpsc::Receiver<Box<Histogram>>,
+    interval: Box<Histogram>,
+    ok: u64,
+    ok_status: u16,
+    t0_ns: u64,
+    next_tick: u64,
+    /// Sent, completed and failed when the last second ended.
+    ticked: (u64, u64, u64),
+    open: u64,
+    in_flight: u64,
+    changed_ns: u64,
+    on_time: u64,
+    fault: Option<Fault>,
+    since_fault: u64,
+}
+
+impl Book {
+    /// An empty book that hands in a [`Tick`] a second, and gets used histograms back, empty.
+    pub fn new(
+        worker: u32,
+        ticks: mpsc::Sender<Tick>,
+        spare: mpsc::Receiver<Box<Histogram>>,
+        fault: Option<Fault>,
+    ) -> Self {
+        Self {
+            part: Part::default(),
+            worker,
+            ticks,
+            spare,
+            interval: Box::default(),
+            ok: 0,
+            ok_status: 200,
+            t0_ns: 0,
+            next_tick: 0,
+            ticked: (0, 0, 0),
+            open: 0,
+            in_flight: 0,
+            changed_ns: 0,
+            on_time: 0,
+            fault,
+            since_fault: 0,
+        }
+    }
+
+    /// The trial starts.
+    pub fn start(&mut self, t0_ns: u64) {
+        (self.t0_ns, self.changed_ns) = (t0_ns, t0_ns);
+    }
+
+    /// When the next tick is due.
+    #[inline]
+    pub fn tick_due_ns(&self) -> u64 {
+        self.t0_ns + (self.next_tick + 1) * TICK_NS
+    }
+
+    /// Hands in the second that ends now.
+    pub fn tick(&mut self, now_ns: u64) {
+        let fresh = self.spare.try_recv().unwrap_or_default();
+        let Counts { sent, completed, failed, .. } = self.part.counts;
+        let (sent_before, completed_before, failed_before) = self.ticked;
+        let tick = Tick {
+            worker: self.worker,
+            index: self.next_tick,
+            end_ns: now_ns - self.t0_ns,
+            sent: sent - sent_before,
+            completed: completed - completed_before,
+            failed: failed - failed_before,
+            open_connections: self.open,
+            in_flight: self.in_flight,
+            response_time: std::mem::replace(&mut self.interval, fresh),
+        };
+        self.ticked = (sent, completed, failed);
+        self.next_tick += 1;
+        // Nobody listens any more when the trial is being thrown away.
+        let _ = self.ticks.send(tick);
+    }
+
+    /// A connection was made.
+    pub fn connected(&mut self, took_ns: u64, again: bool) {
+        self.part.connect_time.record_ns(took_ns);
+        self.part.counts.connections_opened += 1;
+        self.part.counts.reconnects += u64::from(again);
+        self.open += 1;
+        self.part.counts.connections_peak = self.part.counts.connections_peak.max(self.open);
+    }
+
+    /// A connection is no more.
+    pub fn disconnected(&mut self) {
+        self.open -= 1;
+    }
+
+    /// A request was given to a connection, so long after it could have been.
+    #[inline]
+    pub fn assigned(&mut self, own_lateness_ns: u64) {
+        // In a closed load without pauses every request is on time: one addition instead of two.
+        if own_lateness_ns == 0 {
+            self.on_time += 1;
+        } else {
+            self.part.own_lateness.record_ns(own_lateness_ns);
+        }
+    }
+
+    /// The first byte of a request went to the kernel.
+    #[inline]
+    pub fn sent(&mut self, request: &InFlight) {
+        self.part.counts.sent += 1;
+        self.part.lateness.record_ns(request.sent_ns.saturating_sub(request.intended_ns));
+        self.flight_changed(request.sent_ns);
+        self.in_flight += 1;
+    }
+
+    /// Bytes went to the kernel.
+    #[inline]
+    pub fn sent_bytes(&mut self, bytes: usize) {
+        self.part.counts.sent_bytes += bytes as u64;
+    }
+
+    /// Bytes came.
+    #[inline]
+    pub fn received_bytes(&mut self, bytes: usize) {
+        self.part.counts.received_bytes += bytes as u64;
+    }
+
+    /// A sent request was answered whole. `expected` says whether the status was a success.
+    #[inline]
+    pub fn answered(
+        &mut self,
+        request: &InFlight,
+        response: &Response,
+        expected: bool,
+        first_byte_ns: u64,
+        now_ns: u64,
+    ) {
+        self.part.counts.received_body_bytes += response.body_bytes;
+        // Nearly all answers have the same status: count those apart from the map.
+        if response.status == self.ok_status {
+            self.ok += 1;
+        } else {
+            self.flush_statuses();
+            (self.ok_status, self.ok) = (response.status, 1);
+        }
+        if !expected {
+            self.failed(request, ErrorClass::Status, now_ns);
+            return;
+        }
+        self.flight_changed(now_ns);
+        self.in_flight -= 1;
+        self.part.last_answer_ns = now_ns - self.t0_ns;
+        let mut copies = 1;
+        if let Some(fault) = self.fault {
+            copies = self.copies_under(fault);
+            self.part.counts.completed += u64::from(copies.max(1)) - 1;
+        }
+        self.part.counts.completed += 1;
+        for _ in 0..copies {
+            self.interval.record_ns(now_ns - request.intended_ns);
+            self.part.service_time.observed.record_ns(now_ns - request.sent_ns);
+            self.part.first_byte_time.record_ns(first_byte_ns.saturating_sub(request.sent_ns));
+        }
+    }
+
+    /// A request failed, sent or not. Failures of this machine are no failures of the request: it was
+    /// never sent.
+    pub fn failed(&mut self, request: &InFlight, class: ErrorClass, now_ns: u64) {
+        let sent = request.sent_ns != 0;
+        if class.origin() == Origin::Local && !sent {
+            self.part.counts.never_sent += 1;
+            return;
+        }
+        self.part.errors.add(class, 1);
+        self.part.counts.failed += 1;
+        self.part.counts.failed_unsent += u64::from(!sent);
+        let censored = matches!(class, ErrorClass::Timeout | ErrorClass::ConnectTimeout);
+        if censored {
+            self.part.response_time.censored.record_ns(now_ns - request.intended_ns);
+        } else {
+            self.part.failure_time.record_ns(now_ns - request.intended_ns);
+        }
+        if sent {
+            self.flight_changed(now_ns);
+            self.in_flight -= 1;
+            if censored {
+                self.part.service_time.censored.record_ns(now_ns - request.sent_ns);
+            } else {
+                self.part.failed_in_flight_ns += (now_ns - request.sent_ns) as f64;
+            }
+        }
+    }
+
+    /// A sent request is left unanswered because the trial ends.
+    pub fn left_in_flight(&mut self, request: &InFlight, now_ns: u64) {
+        self.flight_changed(now_ns);
+        self.in_flight -= 1;
+        self.part.counts.in_flight += 1;
+        self.part.response_time.censored.record_ns(now_ns.saturating_sub(request.intended_ns));
+        self.part.service_time.censored.record_ns(now_ns - request.sent_ns);
+    }
+
+    /// Planned requests are not sent through a fault of this machine.
+    pub fn never_sent(&mut self, n: u64) {
+        self.part.counts.never_sent += n;
+    }
+
+    /// A request due since `intended_ns` is not sent because every connection stayed busy.
+    pub fn never_sent_busy(&mut self, intended_ns: u64, now_ns: u64) {
+        self.part.counts.never_sent += 1;
+        self.part.counts.never_sent_busy += 1;
+        self.part.response_time.censored.record_ns(now_ns.saturating_sub(intended_ns));
+    }
+
+    /// Something went wrong with a connection that no request can be blamed for.
+    pub fn connection_error(&mut self, class: ErrorClass) {
+        self.part.connection_errors.add(class, 1);
+    }
+
+    /// This machine could not open a planned connection.
+    pub fn unopened(&mut self, class: ErrorClass) {
+        self.part.counts.connections_unopened += 1;
+        self.connection_error(class);
+    }
+
+    /// Sending is over.
+    pub fn sending_ended(&mut self, now_ns: u64) {
+        self.part.sending_ns = now_ns - self.t0_ns;
+        self.part.completed_in_time = self.part.counts.completed;
+    }
+
+    /// A user's time from the start to its last answer.
+    pub fn user_span(&mut self, span_ns: u64) {
+        self.part.users_span_ns += span_ns as f64;
+        self.part.users += 1;
+    }
+
+    /// Requests in flight now.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// Closes the book: the last, partial second is handed in.
+    pub fn close(mut self, now_ns: u64, scheduled: u64, planned: Option<u64>, interrupted: bool) -> Part {
+        self.flight_changed(now_ns);
+        self.flush_statuses();
+        self.tick(now_ns);
+        self.part.own_lateness.record_n_ns(0, self.on_time);
+        self.part.counts.scheduled = scheduled;
+        self.part.planned = planned;
+        self.part.interrupted = interrupted;
+        self.part.elapsed_ns = now_ns - self.t0_ns;
+        self.part
+    }
+
+    /// The integral of requests in flight, up to now.
+    #[inline]
+    fn flight_changed(&mut self, now_ns: u64) {
+        self.part.in_flight_integral_ns +=
+            self.in_flight as f64 * now_ns.saturating_sub(self.changed_ns) as f64;
+        self.changed_ns = self.changed_ns.max(now_ns);
+    }
+
+    fn flush_statuses(&mut self) {
+        if self.ok > 0 {
+            *self.part.statuses.entry(self.ok_status).or_default() += self.ok;
+            self.ok = 0;
+        }
+    }
+
+    fn copies_under(&mut self, fault: Fault) -> u32 {
+        let (every, copies) = match fault {
+            Fault::DropSamples { every } => (every, 0),
+            Fault::DoubleCount { every } => (every, 2),
+            _ => return 1,
+        };
+        self.since_fault += 1;
+        if self.since_fault % every == 0 { copies } else { 1 }
+    }
+}

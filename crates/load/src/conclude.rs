@@ -1,0 +1,135 @@
+//! From what the workers found to the record of a trial.
+
+use record::{HttpPlan, Interval, LittlesLaw, LoadModel, Trial, Validity, Warning, trial::SCHEMA};
+
+use crate::{book::Part, validity};
+
+/// What the workers do not know.
+#[derive(Debug, Clone)]
+pub struct Circumstances {
+    /// When the trial started, seconds since 1970 UTC.
+    pub started_unix_s: f64,
+    /// The command line that repeats it.
+    pub command: Vec<String>,
+    /// Version of proofload.
+    pub version: String,
+    /// Its course, second by second.
+    pub series: Vec<Interval>,
+}
+
+/// Puts a trial's record together and judges it.
+pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Trial {
+    let validity = Validity::from_reasons(validity::judge(&plan, &part));
+    let (mean_in_flight, rate_times_time) = validity::littles_sides(&part);
+    let (completed, measured_s) = measured(&plan, &part);
+    let warnings = warnings(&plan, &part);
+    Trial {
+        schema: SCHEMA.to_owned(),
+        proofload_version: circumstances.version,
+        command: circumstances.command,
+        started_unix_s: circumstances.started_unix_s,
+        elapsed_s: part.elapsed_ns as f64 / 1e9,
+        measured_s,
+        interrupted: part.interrupted,
+        throughput_per_s: if measured_s > 0.0 { completed as f64 / measured_s } else { 0.0 },
+        counts: part.counts,
+        errors: part.errors,
+        connection_errors: part.connection_errors,
+        statuses: part.statuses,
+        response_time: part.response_time,
+        service_time: part.service_time,
+        connect_time: part.connect_time,
+        first_byte_time: part.first_byte_time,
+        lateness: part.lateness,
+        own_lateness: part.own_lateness,
+        failure_time: part.failure_time,
+        series: circumstances.series,
+        cpu: part.cpu,
+        littles_law: LittlesLaw { mean_in_flight, rate_times_time },
+        validity,
+        warnings,
+        plan,
+    }
+}
+
+/// Which completions count for the throughput, and over which time in seconds (`docs/throughput.md`).
+fn measured(plan: &HttpPlan, part: &Part) -> (u64, f64) {
+    let seconds = |ns: f64| ns / 1e9;
+    match (&plan.load, plan.duration_ns) {
+        // What the target had done when the last request was due.
+        (LoadModel::Open { .. }, _) => (part.completed_in_time, seconds(part.sending_ns as f64)),
+        // A user's last answer comes up to one cycle before or after the time is up. Ending each user's
+        // time at its last answer takes whole cycles, and one slow answer weighs one user only.
+        (LoadModel::Closed { .. }, Some(_)) if part.users > 0 => {
+            (part.counts.completed, seconds(part.users_span_ns / part.users as f64))
+        }
+        (LoadModel::Closed { .. }, _) => (part.counts.completed, seconds(part.last_answer_ns as f64)),
+    }
+}
+
+fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let counts = &part.counts;
+    if counts.never_sent_busy > 0 {
+        let connections = plan.connections();
+        let service_s = part.service_time.observed.mean_ns() / 1e9;
+        let bound = if service_s > 0.0 {
+            format!(
+                ": at a mean service time of {:.1} ms they carry at most {:.0} requests/s (Little's law)",
+                service_s * 1e3,
+                connections as f64 * f64::from(plan.pipeline) / service_s
+            )
+        } else {
+            String::new()
+        };
+        warnings.push(Warning::new(
+            "connections_busy",
+            format!(
+                "{} requests were still waiting at the end, because all {connections} connections were busy{bound}. \
+                 Whether the target could do more takes more --connections to tell",
+                counts.never_sent_busy
+            ),
+        ));
+    }
+    let censored = part.response_time.censored.count();
+    if censored > 0 {
+        warnings.push(Warning::new(
+            "censored",
+            format!(
+                "{censored} response times are only known to be at least as long as they were watched (timeouts, in \
+                 flight, still waiting); percentiles they may raise are shown with ≥"
+            ),
+        ));
+    }
+    if counts.completed > 0 && counts.completed < 1_000 {
+        let p99 = if counts.completed < 100 { "p90 and above rest" } else { "p99 and above rest" };
+        warnings.push(Warning::new(
+            "few_samples",
+            format!("{} response times: {p99} on a handful of them", counts.completed),
+        ));
+    }
+    if counts.reconnects > counts.completed / 10 && plan.keepalive && counts.reconnects > 10 {
+        warnings.push(Warning::new(
+            "reconnects",
+            format!(
+                "the target closed kept connections {} times; what was measured is partly connection set-up \
+                 (nginx: keepalive_requests)",
+                counts.reconnects
+            ),
+        ));
+    }
+    if let Some(waited_s) = part.cpu.runqueue_wait_s {
+        let share = waited_s / (part.elapsed_ns.max(1) as f64 / 1e9) / f64::from(part.cpu.threads.max(1));
+        if share > 0.05 {
+            warnings.push(Warning::new(
+                "processor_shared",
+                format!(
+                    "the generator's threads waited for a processor {:.0} % of the time: something else ran there; \
+                     give them processors of their own with --cpus",
+                    share * 100.0
+                ),
+            ));
+        }
+    }
+    warnings
+}

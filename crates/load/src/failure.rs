@@ -1,0 +1,67 @@
+//! From what the kernel or the parser says to a class of failure.
+
+use http1::{Error, Fault};
+use record::ErrorClass;
+use rustix::io::Errno;
+
+/// Why a connection could not be made.
+pub fn connect_failure(errno: Errno) -> ErrorClass {
+    match errno {
+        Errno::CONNREFUSED => ErrorClass::ConnectRefused,
+        Errno::TIMEDOUT => ErrorClass::ConnectTimeout,
+        Errno::CONNRESET | Errno::CONNABORTED | Errno::PIPE => ErrorClass::ConnectReset,
+        Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::NETDOWN => ErrorClass::Unreachable,
+        other => local_failure(other),
+    }
+}
+
+/// Why a made connection broke.
+pub fn stream_failure(errno: Errno) -> ErrorClass {
+    match errno {
+        Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED => ErrorClass::Reset,
+        Errno::TIMEDOUT => ErrorClass::Timeout,
+        Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::NETDOWN => ErrorClass::Unreachable,
+        other => local_failure(other),
+    }
+}
+
+/// What is wrong with an answer.
+pub fn parse_failure(error: &Error) -> ErrorClass {
+    match error.fault() {
+        Fault::Malformed => ErrorClass::Malformed,
+        Fault::Framing => ErrorClass::Framing,
+        Fault::TooLarge => ErrorClass::TooLarge,
+        Fault::Truncated => ErrorClass::Truncated,
+    }
+}
+
+fn local_failure(errno: Errno) -> ErrorClass {
+    match errno {
+        Errno::MFILE | Errno::NFILE => ErrorClass::Descriptors,
+        // connect(2): EAGAIN is another way to say that there is no free local port.
+        Errno::ADDRNOTAVAIL | Errno::ADDRINUSE | Errno::AGAIN => ErrorClass::Ports,
+        Errno::NOBUFS | Errno::NOMEM => ErrorClass::Buffers,
+        _ => ErrorClass::LocalOther,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::Origin;
+
+    #[test]
+    fn exhaustion_of_this_machine_is_never_the_targets_fault() {
+        for errno in
+            [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::NOBUFS, Errno::NOMEM, Errno::PERM]
+        {
+            assert_eq!(connect_failure(errno).origin(), Origin::Local, "{errno:?}");
+        }
+        for errno in [Errno::CONNREFUSED, Errno::CONNRESET, Errno::TIMEDOUT, Errno::NETUNREACH] {
+            assert_eq!(connect_failure(errno).origin(), Origin::Network, "{errno:?}");
+            if errno != Errno::CONNREFUSED {
+                assert_eq!(stream_failure(errno).origin(), Origin::Network, "{errno:?}");
+            }
+        }
+    }
+}

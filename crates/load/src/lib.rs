@@ -1,0 +1,35 @@
+//! Makes load and measures it: one call is one trial.
+//!
+//! * [`schedule`]: when requests are due, by closed form.
+//! * [`worker`]: the measuring loop, generic over a [`wire`].
+//! * [`book`]: counts and histograms, with the identities that prove nothing was lost.
+//! * [`run`]: the threads of one process; [`conclude`]: from what they found to a [`record::Trial`],
+//!   judged by [`validity`].
+//! * [`preflight`]: whether the plan fits this machine, before anything is sent.
+
+pub mod book;
+mod conclude;
+mod failure;
+pub mod host;
+pub mod preflight;
+pub mod request;
+mod run;
+pub mod schedule;
+pub mod share;
+mod slot;
+mod source;
+#[cfg(test)]
+mod testing;
+pub mod tick;
+pub mod validity;
+pub mod wire;
+pub mod worker;
+#[cfg(test)]
+mod worker_tests;
+
+pub use book::Part;
+pub use conclude::{Circumstances, conclude};
+pub use host::Host;
+pub use run::{RunError, run};
+pub use share::Share;
+pub use tick::{Gather, Tick};

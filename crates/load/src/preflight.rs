@@ -1,0 +1,149 @@
+//! Before anything is sent: does the plan fit this machine?
+//!
+//! What the machine can give by itself (more worker processes, more source addresses on loopback) is
+//! taken; for the rest the plan is refused with the numbers and the way out.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use record::HttpPlan;
+
+use crate::host::Host;
+
+/// Descriptors a worker process needs beside its connections: standard streams, epoll instances, files.
+const OTHER_DESCRIPTORS: u64 = 64;
+/// Memory of one open connection, ours and the kernel's, without data in its buffers; measured 2 to 3 KiB.
+const CONNECTION_MEMORY_BYTES: u64 = 4 * 1024;
+
+/// What the user asked for, and may not be changed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Asked {
+    /// The number of worker processes was given.
+    pub processes: bool,
+    /// Source addresses were given.
+    pub sources: bool,
+}
+
+/// Fits a plan to the machine, and gives what was changed, in words.
+///
+/// # Errors
+/// Everything that does not fit, each with the numbers and the way out.
+pub fn fit(plan: &mut HttpPlan, host: &Host, asked: Asked) -> Result<Vec<String>, Vec<String>> {
+    let mut notes = Vec::new();
+    let mut refusals = Vec::new();
+    let connections = plan.connections();
+
+    let per_process = host.hard_descriptors.saturating_sub(OTHER_DESCRIPTORS);
+    let needed = connections.div_ceil(per_process.max(1));
+    if needed > u64::from(plan.processes) {
+        if asked.processes || per_process == 0 || needed > 4_096 {
+            refusals.push(format!(
+                "descriptors: {connections} connections in {} worker process(es) need {} descriptors each, and the hard \
+                 limit (ulimit -Hn) is {}; let proofload choose the processes (leave --processes out), raise the limit \
+                 (as root: prlimit --nofile=N --pid $$), or use fewer connections",
+                plan.processes,
+                connections.div_ceil(u64::from(plan.processes.max(1))) + OTHER_DESCRIPTORS,
+                host.hard_descriptors,
+            ));
+        } else {
+            plan.processes = needed as u32;
+            notes.push(format!(
+                "{needed} worker processes: {connections} connections, and each process may have {} descriptors",
+                host.hard_descriptors
+            ));
+        }
+    }
+
+    let pairs = host.ports * plan.sources.len().max(1) as u64 * plan.targets.len() as u64;
+    if connections > pairs {
+        let more = connections.div_ceil((host.ports * plan.targets.len() as u64).max(1));
+        match loopback_sources(&plan.targets, more) {
+            Some(sources) if !asked.sources => {
+                notes.push(format!(
+                    "{more} source addresses {} to {}: {connections} connections, and one address has {} local ports \
+                     towards a target",
+                    sources[0],
+                    sources[sources.len() - 1],
+                    host.ports
+                ));
+                plan.sources = sources;
+            }
+            _ => refusals.push(format!(
+                "ports: {connections} connections, and {} local ports × {} source address(es) × {} target address(es) \
+                 = {pairs}; widen net.ipv4.ip_local_port_range, or give {more} addresses of this machine with --source",
+                host.ports,
+                plan.sources.len().max(1),
+                plan.targets.len(),
+            )),
+        }
+    }
+
+    let memory_bytes = connections.saturating_mul(CONNECTION_MEMORY_BYTES);
+    if memory_bytes > host.available_memory_bytes {
+        refusals.push(format!(
+            "memory: {connections} connections need about {} (4 KiB each, the kernel's part included), and {} are \
+             available; use fewer connections or another machine",
+            record::units::show_bytes(memory_bytes),
+            record::units::show_bytes(host.available_memory_bytes),
+        ));
+    }
+
+    // Workers without a processor of their own would only take it from each other by polling.
+    if plan.threads.saturating_mul(plan.processes) > host.cpus {
+        plan.spin_ns = 0;
+    }
+
+    if refusals.is_empty() { Ok(notes) } else { Err(refusals) }
+}
+
+/// `count` loopback addresses, if all targets are on IPv4 loopback: all of 127/8 is this machine's.
+fn loopback_sources(targets: &[SocketAddr], count: u64) -> Option<Vec<IpAddr>> {
+    let all_loopback = targets.iter().all(|target| matches!(target.ip(), IpAddr::V4(ip) if ip.is_loopback()));
+    let first = u32::from(Ipv4Addr::LOCALHOST);
+    (all_loopback && count < 60_000)
+        .then(|| (0..count as u32).map(|i| IpAddr::V4(Ipv4Addr::from(first + i))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    const HOST: Host =
+        Host { hard_descriptors: 256, ports: 28_232, available_memory_bytes: 1 << 30, cpus: 2 };
+
+    #[test]
+    fn more_processes_are_chosen_when_one_has_too_few_descriptors() {
+        let mut plan = testing::closed(400);
+        let notes = fit(&mut plan, &HOST, Asked::default()).unwrap();
+        assert_eq!(plan.processes, 3);
+        assert!(notes[0].contains("256"), "{notes:?}");
+    }
+
+    #[test]
+    fn a_fixed_number_of_processes_is_refused_with_the_numbers() {
+        let mut plan = testing::closed(400);
+        let refusals = fit(&mut plan, &HOST, Asked { processes: true, ..Asked::default() }).unwrap_err();
+        assert!(refusals[0].contains("464") && refusals[0].contains("256"), "{refusals:?}");
+    }
+
+    #[test]
+    fn loopback_gets_more_source_addresses_and_other_targets_a_refusal() {
+        let host = Host { hard_descriptors: 20_000, available_memory_bytes: 1 << 34, ..HOST };
+        let mut plan = testing::closed(200_000);
+        fit(&mut plan, &host, Asked::default()).unwrap();
+        assert_eq!((plan.processes, plan.sources.len()), (11, 8));
+
+        let mut far = testing::closed(30_000);
+        far.targets = vec!["192.0.2.1:80".parse().unwrap()];
+        let refusals = fit(&mut far, &host, Asked::default()).unwrap_err();
+        assert!(refusals[0].contains("--source"), "{refusals:?}");
+    }
+
+    #[test]
+    fn everything_that_does_not_fit_is_said_at_once() {
+        let host = Host { available_memory_bytes: 1 << 20, ..HOST };
+        let mut plan = testing::closed(30_000);
+        let asked = Asked { processes: true, sources: true };
+        assert_eq!(fit(&mut plan, &host, asked).unwrap_err().len(), 3);
+    }
+}

@@ -1,0 +1,235 @@
+//! The threads of one process: start together, run, merge.
+
+use std::{
+    num::NonZeroU64,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+use nix::sys::resource::{UsageWho, getrusage};
+use record::{CpuUse, Histogram, HttpPlan};
+use rustix::{
+    io::Errno,
+    thread::{CpuSet, sched_setaffinity, set_current_timer_slack},
+    time::{ClockId, clock_gettime},
+};
+
+use crate::{
+    book::{Book, Part},
+    share::Share,
+    tick::{Gather, Tick},
+    wire::kernel::KernelWire,
+    worker::Worker,
+};
+
+/// Why a trial could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A worker thread could not be set up.
+    #[error("cannot set up a worker thread: {0}; see `ulimit -n` and `ulimit -u`")]
+    Setup(std::io::Error),
+    /// A thread could not be pinned.
+    #[error("cannot pin a worker thread to processor {cpu}: {source}; choose from those of `taskset -p $$`")]
+    Pin {
+        /// The processor asked for.
+        cpu: u32,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+    /// A worker thread panicked.
+    #[error("a worker thread panicked; this is a bug in proofload, please report it with its message above")]
+    Panicked,
+    /// The common start was called off.
+    #[error("the start was called off")]
+    CalledOff,
+}
+
+/// Runs a share of a plan in this process, on `plan.threads` threads.
+///
+/// `start` is called when every connection that the plan wants beforehand has been made; it gives the time
+/// (nanoseconds of CLOCK_MONOTONIC) at which all workers of the trial start, or `None` to call it off.
+/// `on_tick` gets every whole second. Setting `stop` ends the trial early with what there is.
+///
+/// # Errors
+/// When the threads cannot be set up, or `start` calls it off.
+pub fn run(
+    plan: &Arc<HttpPlan>,
+    share: Share,
+    stop: &Arc<AtomicBool>,
+    start: impl FnOnce() -> Option<u64>,
+    mut on_tick: impl FnMut(Tick),
+) -> Result<Part, RunError> {
+    let threads = plan.threads.max(1);
+    let used_before = ProcessUse::now();
+    let (ready_sender, ready) = mpsc::channel();
+    let (tick_sender, ticks) = mpsc::channel();
+    let mut response_time = Histogram::default();
+    thread::scope(|scope| {
+        let mut starters = Vec::new();
+        let mut spares = Vec::new();
+        let mut workers = Vec::new();
+        for index in 0..threads {
+            let (start_sender, started) = mpsc::channel();
+            let (spare_sender, spare) = mpsc::channel();
+            starters.push(start_sender);
+            spares.push(spare_sender);
+            let seat = Seat {
+                plan: Arc::clone(plan),
+                share: share.split(u64::from(index), u64::from(threads)),
+                stop: Arc::clone(stop),
+                index,
+                ready: ready_sender.clone(),
+                started,
+                book: Book::new(index, tick_sender.clone(), spare, plan.fault),
+            };
+            let worker = thread::Builder::new()
+                .name(format!("load-{index}"))
+                .spawn_scoped(scope, || seat.work())
+                .map_err(RunError::Setup);
+            match worker {
+                Ok(worker) => workers.push(worker),
+                Err(error) => {
+                    // Those that wait for the start see their channel close, and end.
+                    stop.store(true, Ordering::Relaxed);
+                    return Err(error);
+                }
+            }
+        }
+        drop((ready_sender, tick_sender));
+        // Ends early when a thread fails: it drops its sender without having sent.
+        let all_ready = (0..threads).all(|_| ready.recv() == Ok(()));
+        if all_ready && let Some(t0_ns) = start() {
+            for starter in &starters {
+                // A thread that is gone is heard of when it is joined.
+                let _ = starter.send(t0_ns);
+            }
+        } else {
+            // A thread still opening connections must not go on for nothing.
+            stop.store(true, Ordering::Relaxed);
+        }
+        drop(starters);
+        let mut gather = Gather::new(threads as usize);
+        for mut tick in ticks {
+            response_time.merge(&tick.response_time);
+            gather.push(&tick).into_iter().for_each(&mut on_tick);
+            tick.response_time.clear();
+            let _ = spares[tick.worker as usize].send(tick.response_time);
+        }
+        (0..threads).flat_map(|_| gather.end_one()).for_each(&mut on_tick);
+        let mut whole: Option<Part> = None;
+        for worker in workers {
+            let part = worker.join().map_err(|_| RunError::Panicked)??;
+            match &mut whole {
+                Some(whole) => whole.merge(&part),
+                None => whole = Some(part),
+            }
+        }
+        let mut part = whole.unwrap_or_default();
+        part.response_time.observed = response_time;
+        let used = ProcessUse::now();
+        part.cpu.user_s = used.user_s - used_before.user_s;
+        part.cpu.system_s = used.system_s - used_before.system_s;
+        part.cpu.max_resident_bytes = used.max_resident_bytes;
+        Ok(part)
+    })
+}
+
+/// What a worker thread takes with it.
+struct Seat {
+    plan: Arc<HttpPlan>,
+    share: Share,
+    stop: Arc<AtomicBool>,
+    index: u32,
+    ready: mpsc::Sender<()>,
+    started: mpsc::Receiver<u64>,
+    book: Book,
+}
+
+impl Seat {
+    fn work(self) -> Result<Part, RunError> {
+        // Sleeps are otherwise up to 50 µs longer than asked, to save wake-ups.
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
+        self.pin()?;
+        let nodelay = self.plan.keepalive || self.plan.pipeline > 1 || self.plan.request.body.len() > 1_000;
+        let spin_ns = self.plan.spin_ns;
+        let mut worker = Worker::new(Arc::clone(&self.plan), self.share, self.book, self.stop, |slots| {
+            KernelWire::new(slots, nodelay, spin_ns)
+        })
+        .map_err(|errno: Errno| RunError::Setup(errno.into()))?;
+        worker.prepare();
+        let _ = self.ready.send(());
+        drop(self.ready);
+        let Ok(t0_ns) = self.started.recv() else { return Err(RunError::CalledOff) };
+        let (spun_before_ns, cpu_before_ns, waited_before_ns) =
+            (worker.spun_ns(), thread_cpu_ns(), runqueue_wait_ns());
+        let (mut part, wire) = worker.run(t0_ns);
+        let spun_ns = crate::wire::Wire::spun_ns(&wire) - spun_before_ns;
+        let busy_ns = (thread_cpu_ns() - cpu_before_ns).saturating_sub(spun_ns);
+        part.cpu = CpuUse {
+            spin_s: spun_ns as f64 / 1e9,
+            busiest_thread_ratio: busy_ns as f64 / part.elapsed_ns.max(1) as f64,
+            runqueue_wait_s: runqueue_wait_ns()
+                .zip(waited_before_ns)
+                .map(|(after, before)| (after - before) as f64 / 1e9),
+            threads: 1,
+            ..CpuUse::default()
+        };
+        Ok(part)
+    }
+
+    fn pin(&self) -> Result<(), RunError> {
+        if self.plan.cpus.is_empty() {
+            return Ok(());
+        }
+        // Threads of all processes take the processors in turn.
+        let turn = self.share.index as usize % self.plan.cpus.len();
+        let cpu = self.plan.cpus[turn];
+        debug_assert!(self.index < self.plan.threads.max(1));
+        let fail = |source| RunError::Pin { cpu, source };
+        if cpu as usize >= CpuSet::MAX_CPU {
+            return Err(fail(Errno::INVAL.into()));
+        }
+        let mut set = CpuSet::new();
+        set.set(cpu as usize);
+        sched_setaffinity(None, &set).map_err(|errno| fail(errno.into()))
+    }
+}
+
+fn thread_cpu_ns() -> u64 {
+    let used = clock_gettime(ClockId::ThreadCPUTime);
+    used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
+}
+
+/// How long this thread was ready to run and had no processor, if the kernel keeps count.
+fn runqueue_wait_ns() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_whitespace().nth(1)?.parse().ok()
+}
+
+struct ProcessUse {
+    user_s: f64,
+    system_s: f64,
+    max_resident_bytes: u64,
+}
+
+impl ProcessUse {
+    fn now() -> Self {
+        match getrusage(UsageWho::RUSAGE_SELF) {
+            Ok(usage) => Self {
+                user_s: seconds(usage.user_time()),
+                system_s: seconds(usage.system_time()),
+                max_resident_bytes: usage.max_rss() as u64 * 1024,
+            },
+            // Documented to fail for bad arguments only.
+            Err(_) => Self { user_s: 0.0, system_s: 0.0, max_resident_bytes: 0 },
+        }
+    }
+}
+
+fn seconds(time: nix::sys::time::TimeVal) -> f64 {
+    time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6
+}

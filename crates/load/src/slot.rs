@@ -1,0 +1,105 @@
+//! A place for one connection: a user of a closed load, or a member of an open load's pool.
+
+use std::collections::VecDeque;
+
+use http1::{Limits, ResponseReader};
+
+use crate::book::InFlight;
+
+/// What a slot's connection is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// There is none; one may be opened.
+    Vacant,
+    /// Being made.
+    Connecting,
+    /// Made.
+    Open,
+    /// This machine could not open one: the slot takes no part any more.
+    Retired,
+}
+
+/// One connection and the requests on it.
+#[derive(Debug)]
+pub struct Slot {
+    /// State of the connection.
+    pub phase: Phase,
+    /// Told apart from the slot's earlier connections by this.
+    pub generation: u32,
+    /// Requests given to the connection, oldest first. The last `unsent` of them are not wholly sent.
+    pub requests: VecDeque<InFlight>,
+    /// How many of `requests` are not wholly sent.
+    pub unsent: u32,
+    /// Bytes sent of the first of those.
+    pub sent_bytes: u32,
+    /// Reads the answers.
+    pub reader: ResponseReader,
+    /// When the connection attempt began.
+    pub connecting_since_ns: u64,
+    /// Since when the slot could have taken a request.
+    pub free_since_ns: u64,
+    /// When the first byte of the current answer came.
+    pub first_byte_ns: u64,
+    /// When the last answer came.
+    pub last_answer_ns: u64,
+    /// Requests that this user may still begin.
+    pub loops_left: u64,
+    /// It had a connection before.
+    pub was_open: bool,
+    /// Its connection ends with the current answer.
+    pub closes: bool,
+    /// When its connection is lost, it is opened again without waiting for a request.
+    pub reopens: bool,
+    /// A deadline for it stands among the timers.
+    pub deadline_armed: bool,
+    /// Room to write is being waited for.
+    pub wants_room: bool,
+    /// It stands in the queue of free slots.
+    pub queued: bool,
+}
+
+impl Slot {
+    /// An empty slot whose user may send `loops` requests.
+    pub fn new(loops: u64) -> Self {
+        Self {
+            phase: Phase::Vacant,
+            generation: 0,
+            requests: VecDeque::new(),
+            unsent: 0,
+            sent_bytes: 0,
+            reader: ResponseReader::new(Limits::default()),
+            connecting_since_ns: 0,
+            free_since_ns: 0,
+            first_byte_ns: 0,
+            last_answer_ns: 0,
+            loops_left: loops,
+            was_open: false,
+            closes: false,
+            reopens: false,
+            deadline_armed: false,
+            wants_room: false,
+            queued: false,
+        }
+    }
+
+    /// Forgets the connection; the requests are the caller's to account for first.
+    pub fn vacate(&mut self, now_ns: u64) {
+        debug_assert!(self.requests.is_empty());
+        self.phase = Phase::Vacant;
+        self.generation = self.generation.wrapping_add(1);
+        self.unsent = 0;
+        self.sent_bytes = 0;
+        self.reader = ResponseReader::new(Limits::default());
+        self.wants_room = false;
+        self.closes = false;
+        self.free_since_ns = now_ns;
+    }
+
+    /// When the oldest thing it waits for was begun, if it waits.
+    pub fn waiting_since_ns(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Connecting => Some(self.connecting_since_ns),
+            _ => self.requests.front().map(|request| request.started_ns),
+        }
+    }
+}

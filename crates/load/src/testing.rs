@@ -1,0 +1,52 @@
+//! Plans for the unit tests of this crate.
+
+use record::{Arrivals, Connections, Distribution, HttpPlan, LoadModel, Request, Stage, StatusSet};
+
+/// `users` users without pauses.
+pub fn closed(users: u64) -> HttpPlan {
+    HttpPlan {
+        url: "http://127.0.0.1:8080/".to_owned(),
+        targets: vec!["127.0.0.1:8080".parse().unwrap()],
+        request: Request {
+            method: "GET".to_owned(),
+            target: "/".to_owned(),
+            headers: vec![("Host".to_owned(), "127.0.0.1:8080".to_owned())],
+            body: Vec::new(),
+        },
+        load: LoadModel::Closed {
+            users,
+            loops: None,
+            ramp_up_ns: 0,
+            think_time: Distribution::Fixed { ns: 0 },
+        },
+        duration_ns: None,
+        requests: None,
+        keepalive: true,
+        pipeline: 1,
+        expect: StatusSet::success(),
+        timeout_ns: 30_000_000_000,
+        drain_ns: 2_000_000_000,
+        threads: 1,
+        processes: 1,
+        cpus: Vec::new(),
+        sources: Vec::new(),
+        spin_ns: 500_000,
+        seed: 1,
+        forced: false,
+        fault: None,
+    }
+}
+
+/// A constant rate for some seconds on a fixed pool.
+pub fn open(rate_per_s: f64, seconds: u64, connections: u64) -> HttpPlan {
+    let duration_ns = seconds * 1_000_000_000;
+    HttpPlan {
+        load: LoadModel::Open {
+            arrivals: Arrivals::Constant,
+            stages: vec![Stage { duration_ns, from_rate_per_s: rate_per_s, to_rate_per_s: rate_per_s }],
+            connections: Connections { initial: connections, most: connections },
+        },
+        duration_ns: Some(duration_ns),
+        ..closed(1)
+    }
+}

@@ -1,0 +1,163 @@
+//! May the trial be believed? Every rule says when the instrument, not the target, was the limit.
+//!
+//! `docs/validity.md` gives the reasons for the bounds.
+
+use record::{HttpPlan, Origin, VoidReason, VoidRule, units::show_time_ns};
+
+use crate::book::Part;
+
+/// Own lateness at its 99th percentile may be this much, in nanoseconds, whatever the target's times.
+const LATE_FLOOR_NS: u64 = 250_000;
+/// Or this share of the response time's 99th percentile.
+const LATE_SHARE: f64 = 0.1;
+/// A worker thread may be busy for this share of the time.
+const BUSY_SHARE: f64 = 0.95;
+/// Shorter trials say nothing about processor use, in nanoseconds.
+const BUSY_SHORTEST_NS: u64 = 200_000_000;
+/// The two sides of Little's law may differ by this share.
+const LITTLE_SHARE: f64 = 0.02;
+
+/// Every rule the trial breaks, with the evidence; none for a valid trial.
+pub fn judge(plan: &HttpPlan, part: &Part) -> Vec<VoidReason> {
+    let rules: [fn(&HttpPlan, &Part) -> Option<(VoidRule, String)>; 8] = [
+        late,
+        rate_not_reached,
+        cpu_exhausted,
+        unopened_connections,
+        local_exhaustion,
+        accounting,
+        littles_law,
+        worker_lost,
+    ];
+    rules
+        .iter()
+        .filter_map(|rule| rule(plan, part))
+        .map(|(rule, evidence)| VoidReason { rule, evidence })
+        .collect()
+}
+
+/// Mean requests in flight by integration, and rate × mean time from the recorded times.
+pub fn littles_sides(part: &Part) -> (f64, f64) {
+    let elapsed_ns = part.elapsed_ns.max(1) as f64;
+    let sum = |h: &record::Histogram| h.mean_ns() * h.count() as f64;
+    let times_ns =
+        sum(&part.service_time.observed) + sum(&part.service_time.censored) + part.failed_in_flight_ns;
+    (part.in_flight_integral_ns / elapsed_ns, times_ns / elapsed_ns)
+}
+
+fn late(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
+    let own_ns = part.own_lateness.quantile_ns(0.99);
+    let response_ns = part.response_time.lower_bound().quantile_ns(0.99);
+    let bound_ns = LATE_FLOOR_NS.max((response_ns as f64 * LATE_SHARE) as u64);
+    (own_ns > bound_ns).then(|| {
+        let evidence = format!(
+            "one request in a hundred left {} or more after it was due with a connection free (bound {}): the \
+             generator was late; give it more --threads or a processor of its own (--cpus), or lower the rate",
+            show_time_ns(own_ns),
+            show_time_ns(bound_ns),
+        );
+        (VoidRule::Late, evidence)
+    })
+}
+
+fn rate_not_reached(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
+    let own = part.counts.never_sent - part.counts.never_sent_busy;
+    (own > 0).then(|| {
+        let evidence = format!(
+            "{own} of {} planned requests were never sent, through no fault of the target",
+            part.counts.scheduled
+        );
+        (VoidRule::RateNotReached, evidence)
+    })
+}
+
+fn cpu_exhausted(plan: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
+    let busy = part.cpu.busiest_thread_ratio;
+    (busy > BUSY_SHARE && part.elapsed_ns >= BUSY_SHORTEST_NS).then(|| {
+        let evidence = format!(
+            "the generator's busiest thread used {:.0} % of a processor: it, not the target, may have been the limit; \
+             raise --threads above {} or lower the load",
+            busy * 100.0,
+            plan.threads
+        );
+        (VoidRule::CpuExhausted, evidence)
+    })
+}
+
+fn unopened_connections(plan: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
+    let unopened = part.counts.connections_unopened;
+    (unopened > 0).then(|| {
+        let planned = plan.connections();
+        let evidence = format!(
+            "{unopened} of {planned} planned connections could not be opened on this machine; their part of the load \
+             was never sent"
+        );
+        (VoidRule::UnopenedConnections, evidence)
+    })
+}
+
+fn local_exhaustion(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
+    let local: Vec<String> = part
+        .connection_errors
+        .iter()
+        .chain(part.errors.iter())
+        .filter(|(class, _)| class.origin() == Origin::Local)
+        .map(|(class, n)| format!("{}: {n} × {}", class.name(), class.meaning()))
+        .collect();
+    (!local.is_empty()).then(|| {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let limit = limit.map_or("none".to_owned(), |n| n.to_string());
+        let evidence = format!(
+            "this machine ran out: {} (descriptor limit of a process: {limit}); see --processes, --source and `ulimit -n`",
+            local.join("; ")
+        );
+        (VoidRule::LocalExhaustion, evidence)
+    })
+}
+
+/// Every planned request must be accounted for once, and every completed one must have been timed.
+fn accounting(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
+    let c = &part.counts;
+    let accounted = c.completed + c.failed + c.in_flight + c.never_sent;
+    let on_the_wire = c.completed + (c.failed - c.failed_unsent) + c.in_flight;
+    let checks = [
+        ("planned by the schedule", part.planned.unwrap_or(c.scheduled), "taken from it", c.scheduled),
+        ("taken from the schedule", c.scheduled, "completed, failed, in flight or never sent", accounted),
+        ("sent", c.sent, "completed, failed or in flight", on_the_wire),
+        ("completed", c.completed, "response times recorded", part.response_time.observed.count()),
+        ("completed", c.completed, "service times recorded", part.service_time.observed.count()),
+    ];
+    // A lost worker process takes its figures along: that is said by its own rule.
+    let broken: Vec<String> = checks
+        .iter()
+        .filter(|(_, left, _, right)| left != right && part.lost_workers == 0)
+        .map(|(what, left, other, right)| format!("{left} requests {what}, but {right} {other}"))
+        .collect();
+    (!broken.is_empty()).then(|| {
+        let evidence =
+            format!("the figures do not add up: {}; this is a fault of the instrument", broken.join("; "));
+        (VoidRule::Accounting, evidence)
+    })
+}
+
+fn littles_law(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
+    let (in_flight, rate_times_time) = littles_sides(part);
+    let differ = (in_flight - rate_times_time).abs() > LITTLE_SHARE * in_flight.max(rate_times_time);
+    // Below that, the resolution of the histograms is in the way.
+    let tells = part.in_flight_integral_ns > 1e6 && part.lost_workers == 0;
+    (differ && tells).then(|| {
+        let evidence = format!(
+            "on average {in_flight:.2} requests were in flight, but rate × service time is {rate_times_time:.2}: \
+             samples are missing or counted twice"
+        );
+        (VoidRule::LittlesLaw, evidence)
+    })
+}
+
+fn worker_lost(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
+    (part.lost_workers > 0).then(|| {
+        let evidence =
+            format!("{} worker process(es) were lost; their part of the load is missing", part.lost_workers);
+        (VoidRule::WorkerLost, evidence)
+    })
+}

@@ -1,0 +1,97 @@
+//! The seam under the measuring loop: a clock and numbered connections.
+//!
+//! The loop knows nothing of sockets. [`kernel::KernelWire`] carries it on the kernel's TCP; the tests
+//! put a simulated network of virtual time here, and a kernel-bypass TCP fits in the same place.
+
+pub mod kernel;
+#[cfg(test)]
+pub mod simulated;
+
+use std::net::{IpAddr, SocketAddr};
+
+use rustix::io::Errno;
+
+/// Connections are numbered by the loop: a slot holds at most one at a time.
+pub type SlotId = u32;
+
+/// Between two ends.
+#[derive(Debug, Clone, Copy)]
+pub struct Route {
+    /// Where to.
+    pub target: SocketAddr,
+    /// Where from; the kernel chooses if `None`.
+    pub source: Option<IpAddr>,
+}
+
+/// Something happened on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// The connection's slot.
+    pub slot: SlotId,
+    /// The generation given to [`Wire::watch`]; older ones are about a connection closed since.
+    pub generation: u32,
+    /// There is something to read, an end or an error included.
+    pub readable: bool,
+    /// There is room to write, or the connection has been made or refused.
+    pub writable: bool,
+    /// The peer has closed its side, or the connection is broken.
+    pub closed: bool,
+}
+
+/// A clock and the connections of one worker.
+pub trait Wire {
+    /// Nanoseconds on a clock that never goes back.
+    fn now_ns(&self) -> u64;
+
+    /// Starts a connection in an empty slot, without waiting for it.
+    ///
+    /// # Errors
+    /// The kernel's, at once or (see [`Self::connect_result`]) later.
+    fn connect(&mut self, slot: SlotId, route: &Route) -> Result<(), Errno>;
+
+    /// Asks for events on a slot: input, end, and errors always; room to write if `writable`.
+    /// Events are told once (edge-triggered): read until [`Errno::AGAIN`] or a short read.
+    ///
+    /// # Errors
+    /// When the kernel has no memory for it.
+    fn watch(&mut self, slot: SlotId, generation: u32, writable: bool) -> Result<(), Errno>;
+
+    /// How a connection attempt ended, once the slot is writable or closed.
+    ///
+    /// # Errors
+    /// The reason why it was not made.
+    fn connect_result(&mut self, slot: SlotId) -> Result<(), Errno>;
+
+    /// Sends what fits; how much that was.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] when nothing fits or the connection is not made yet.
+    fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize, Errno>;
+
+    /// Receives what there is, 0 at the end.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] when there is nothing yet.
+    fn receive(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<usize, Errno>;
+
+    /// Like [`Self::receive`], but drops at most `buffer.len()` bytes unread: what the buffer holds
+    /// afterwards means nothing.
+    ///
+    /// # Errors
+    /// As for `receive`.
+    fn discard(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<usize, Errno>;
+
+    /// Closes a slot's connection and empties the slot.
+    fn close(&mut self, slot: SlotId);
+
+    /// Waits for events until a time, or for ever (but never longer than a few dozen milliseconds at
+    /// a stretch, so that the caller sees a wish to stop). `precise` asks for the wake-up to be exact
+    /// at the price of polling.
+    fn wait(&mut self, until_ns: Option<u64>, precise: bool, events: &mut Vec<Event>);
+
+    /// Time spent polling inside [`Self::wait`] for a precise wake-up, in nanoseconds.
+    fn spun_ns(&self) -> u64;
+
+    /// Uses the processor for so long and does nothing: a deliberate fault of the instrument.
+    fn burn(&mut self, ns: u64);
+}

@@ -1,0 +1,250 @@
+//! The kernel's TCP under the loop: non-blocking sockets and one edge-triggered epoll.
+//!
+//! Two system calls a request: sockets are registered once, when they open, and never re-armed.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use nix::sys::socket::{setsockopt, sockopt::IpBindAddressNoPort};
+use rustix::{
+    buffer::spare_capacity,
+    event::epoll,
+    io::Errno,
+    net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType},
+    time::{ClockId, Timespec, clock_gettime},
+};
+
+use super::{Event, Route, SlotId, Wire};
+
+/// Longest sleep at a stretch: how late a wish to stop may be seen.
+const LONGEST_SLEEP_NS: u64 = 50_000_000;
+/// Events taken from the kernel at once. More would let the first answers wait behind the last.
+const BATCH: usize = 256;
+/// A poll takes less than a microsecond; one that took longer than this had lost the processor meanwhile,
+/// which is not time spent polling.
+const LONGEST_POLL_NS: u64 = 5_000;
+/// The polling tail never gets shorter than this: a sleep is never exact.
+const SHORTEST_SPIN_NS: u64 = 20_000;
+
+/// The kernel's sockets of one worker.
+pub struct KernelWire {
+    epoll: OwnedFd,
+    sockets: Vec<Option<OwnedFd>>,
+    batch: Vec<epoll::Event>,
+    nodelay: bool,
+    spin: SpinTail,
+    spun_ns: u64,
+}
+
+impl KernelWire {
+    /// A wire with `slots` slots. `nodelay` switches Nagle's algorithm off, which a connection that
+    /// sends more than once needs. `most_spin_ns` bounds the polling before a precise wake-up.
+    ///
+    /// # Errors
+    /// When the kernel has no descriptor left for the epoll instance.
+    pub fn new(slots: usize, nodelay: bool, most_spin_ns: u64) -> Result<Self, Errno> {
+        Ok(Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            sockets: std::iter::repeat_with(|| None).take(slots).collect(),
+            batch: Vec::with_capacity(BATCH),
+            nodelay,
+            spin: SpinTail::new(most_spin_ns),
+            spun_ns: 0,
+        })
+    }
+
+    fn socket(&self, slot: SlotId) -> Result<BorrowedFd<'_>, Errno> {
+        self.sockets[slot as usize].as_ref().map(AsFd::as_fd).ok_or(Errno::NOTCONN)
+    }
+
+    fn poll(&mut self, timeout_ns: u64, events: &mut Vec<Event>) {
+        let timeout = Timespec {
+            tv_sec: (timeout_ns / 1_000_000_000) as i64,
+            tv_nsec: (timeout_ns % 1_000_000_000) as i64,
+        };
+        self.batch.clear();
+        // An interrupted wait is an empty one: the caller looks at the clock and waits again.
+        if epoll::wait(&self.epoll, spare_capacity(&mut self.batch), Some(&timeout)).is_err() {
+            return;
+        }
+        for event in &self.batch {
+            let (data, flags) = (event.data.u64(), event.flags);
+            let closed =
+                flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+            events.push(Event {
+                slot: data as u32,
+                generation: (data >> 32) as u32,
+                readable: closed || flags.contains(epoll::EventFlags::IN),
+                writable: flags
+                    .intersects(epoll::EventFlags::OUT | epoll::EventFlags::HUP | epoll::EventFlags::ERR),
+                closed,
+            });
+        }
+    }
+}
+
+impl Wire for KernelWire {
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        monotonic_ns()
+    }
+
+    fn connect(&mut self, slot: SlotId, route: &Route) -> Result<(), Errno> {
+        let family = if route.target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
+        if self.nodelay {
+            net::sockopt::set_tcp_nodelay(&socket, true)?;
+        }
+        if let Some(source) = route.source {
+            // The port is chosen by connect(), which may share it between targets; bind() may not.
+            // IPv4 only has the option, IPv6 sockets take it too on kernels since 4.2.
+            let _ = setsockopt(&socket, IpBindAddressNoPort, &true);
+            net::bind(&socket, &std::net::SocketAddr::new(source, 0))?;
+        }
+        match net::connect(&socket, &route.target) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(errno) => return Err(errno),
+        }
+        self.sockets[slot as usize] = Some(socket);
+        Ok(())
+    }
+
+    fn watch(&mut self, slot: SlotId, generation: u32, writable: bool) -> Result<(), Errno> {
+        let mut flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        if writable {
+            flags |= epoll::EventFlags::OUT;
+        }
+        let data = epoll::EventData::new_u64(u64::from(generation) << 32 | u64::from(slot));
+        let socket = self.socket(slot)?;
+        match epoll::add(&self.epoll, socket, data, flags) {
+            Err(Errno::EXIST) => epoll::modify(&self.epoll, socket, data, flags),
+            result => result,
+        }
+    }
+
+    fn connect_result(&mut self, slot: SlotId) -> Result<(), Errno> {
+        match net::sockopt::socket_error(self.socket(slot)?) {
+            Ok(result) => result,
+            Err(errno) => Err(errno),
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize, Errno> {
+        net::send(self.socket(slot)?, bytes, SendFlags::NOSIGNAL)
+    }
+
+    #[inline]
+    fn receive(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<usize, Errno> {
+        net::recv(self.socket(slot)?, buffer, RecvFlags::empty()).map(|(received, _)| received)
+    }
+
+    #[inline]
+    fn discard(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<usize, Errno> {
+        // On a stream socket MSG_TRUNC frees the bytes without copying them (tcp(7)).
+        net::recv(self.socket(slot)?, buffer, RecvFlags::TRUNC).map(|(_, freed)| freed)
+    }
+
+    fn close(&mut self, slot: SlotId) {
+        // Closing takes the socket out of the epoll set: nobody else holds its description.
+        self.sockets[slot as usize] = None;
+    }
+
+    fn wait(&mut self, until_ns: Option<u64>, precise: bool, events: &mut Vec<Event>) {
+        let tail_ns = if precise { self.spin.tail_ns() } else { 0 };
+        loop {
+            let now_ns = monotonic_ns();
+            let left_ns = until_ns.map_or(LONGEST_SLEEP_NS, |until| until.saturating_sub(now_ns));
+            let sleep_ns = left_ns.saturating_sub(tail_ns).min(LONGEST_SLEEP_NS);
+            self.poll(sleep_ns, events);
+            if !events.is_empty() || left_ns == 0 {
+                return;
+            }
+            let after_ns = monotonic_ns();
+            if sleep_ns == 0 {
+                self.spun_ns += (after_ns - now_ns).min(LONGEST_POLL_NS);
+            } else {
+                self.spin.woke_late_by(after_ns.saturating_sub(now_ns + sleep_ns));
+                if until_ns.is_none() || left_ns > LONGEST_SLEEP_NS || tail_ns == 0 {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn spun_ns(&self) -> u64 {
+        self.spun_ns
+    }
+
+    fn burn(&mut self, ns: u64) {
+        let until = monotonic_ns() + ns;
+        while monotonic_ns() < until {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC: one clock for every process of this machine.
+#[inline]
+pub fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// How long before a precise wake-up sleeping stops and polling begins: a little more than sleeps
+/// were late of late. A sleeping virtual processor can take a hundred microseconds to come back.
+#[derive(Debug)]
+struct SpinTail {
+    tail_ns: u64,
+    most_ns: u64,
+}
+
+impl SpinTail {
+    fn new(most_ns: u64) -> Self {
+        Self { tail_ns: most_ns, most_ns }
+    }
+
+    fn tail_ns(&self) -> u64 {
+        self.tail_ns
+    }
+
+    /// Rises at once, falls by 1/64 a time: near the largest of some hundred recent ones.
+    fn woke_late_by(&mut self, late_ns: u64) {
+        let wanted = late_ns + late_ns / 2;
+        let fallen = self.tail_ns - self.tail_ns / 64;
+        self.tail_ns = wanted.max(fallen).max(SHORTEST_SPIN_NS).min(self.most_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spin_tail_rises_at_once_and_falls_slowly() {
+        let mut tail = SpinTail::new(500_000);
+        assert_eq!(tail.tail_ns(), 500_000);
+        (0..400).for_each(|_| tail.woke_late_by(10_000));
+        assert_eq!(tail.tail_ns(), SHORTEST_SPIN_NS);
+        tail.woke_late_by(200_000);
+        assert_eq!(tail.tail_ns(), 300_000);
+        tail.woke_late_by(10_000_000);
+        assert_eq!(tail.tail_ns(), 500_000);
+    }
+
+    #[test]
+    fn a_tail_of_zero_never_polls() {
+        let mut tail = SpinTail::new(0);
+        tail.woke_late_by(1_000_000);
+        assert_eq!(tail.tail_ns(), 0);
+    }
+
+    #[test]
+    fn a_precise_wait_ends_on_time_and_books_its_polling() {
+        let mut wire = KernelWire::new(1, true, 500_000).unwrap();
+        let until = wire.now_ns() + 3_000_000;
+        wire.wait(Some(until), true, &mut Vec::new());
+        assert!(wire.now_ns() >= until);
+        assert!(wire.spun_ns() > 0);
+    }
+}

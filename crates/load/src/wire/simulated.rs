@@ -1,0 +1,246 @@
+//! A network and a target of virtual time, for tests: nothing waits, and every nanosecond is known.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
+};
+
+use rustix::io::Errno;
+
+use super::{Event, Route, SlotId, Wire};
+
+/// What a connection attempt comes to.
+pub enum Attempt {
+    /// Made after so long.
+    Made(u64),
+    /// Refused by the kernel at once.
+    FailsAtOnce(Errno),
+    /// Refused after so long.
+    FailsAfter(u64, Errno),
+    /// Nothing is ever heard.
+    Silence,
+}
+
+/// What a target does about a request.
+#[derive(Debug, Clone)]
+pub enum Deed {
+    /// Sends bytes.
+    Send(Vec<u8>),
+    /// Closes.
+    Close,
+    /// Resets.
+    Reset,
+}
+
+/// A target: what it does about connection attempts and requests.
+pub trait Target {
+    /// The n-th connection attempt of the trial.
+    fn attempt(&mut self, n: u64, slot: SlotId) -> Attempt {
+        let _ = (n, slot);
+        Attempt::Made(10_000)
+    }
+
+    /// The n-th request of the trial, arrived at `now_ns`: what is done, and when.
+    fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Deed)>;
+}
+
+/// Virtual sockets.
+pub struct SimulatedWire<T> {
+    target: T,
+    request_bytes: usize,
+    now_ns: u64,
+    slots: Vec<Socket>,
+    agenda: BinaryHeap<Reverse<(u64, u64, SlotId, u64)>>,
+    deeds: Vec<Option<Happening>>,
+    attempts: u64,
+    requests: u64,
+    /// Most bytes taken by one send.
+    pub window: usize,
+    /// What sending costs the loop, in nanoseconds.
+    pub send_cost_ns: u64,
+}
+
+enum Happening {
+    Made,
+    Refused(Errno),
+    Deed(Deed),
+}
+
+#[derive(Default)]
+struct Socket {
+    /// Counts connections, so that what was meant for an old one is dropped.
+    incarnation: u64,
+    open: bool,
+    made: bool,
+    refused: Option<Errno>,
+    inbox: VecDeque<u8>,
+    ended: bool,
+    reset: bool,
+    outgoing: usize,
+    generation: Option<u32>,
+}
+
+impl<T: Target> SimulatedWire<T> {
+    /// A wire to `target`, which takes requests of `request_bytes` bytes.
+    pub fn new(target: T, request_bytes: usize, slots: usize) -> Self {
+        Self {
+            target,
+            request_bytes,
+            now_ns: 1_000_000_000,
+            slots: (0..slots).map(|_| Socket::default()).collect(),
+            agenda: BinaryHeap::new(),
+            deeds: Vec::new(),
+            attempts: 0,
+            requests: 0,
+            window: usize::MAX,
+            send_cost_ns: 0,
+        }
+    }
+
+    fn plan(&mut self, at_ns: u64, slot: SlotId, happening: Happening) {
+        let index = self.deeds.len() as u64;
+        self.deeds.push(Some(happening));
+        let incarnation = self.slots[slot as usize].incarnation;
+        self.agenda.push(Reverse((at_ns, index, slot, incarnation)));
+    }
+
+    fn happen(&mut self, slot: SlotId, happening: Happening, events: &mut Vec<Event>) {
+        let socket = &mut self.slots[slot as usize];
+        let mut event = Event { slot, generation: 0, readable: false, writable: false, closed: false };
+        match happening {
+            Happening::Made => {
+                socket.made = true;
+                event.writable = true;
+            }
+            Happening::Refused(errno) => {
+                socket.refused = Some(errno);
+                (event.writable, event.closed, event.readable) = (true, true, true);
+            }
+            Happening::Deed(Deed::Send(bytes)) => {
+                socket.inbox.extend(bytes);
+                event.readable = true;
+            }
+            Happening::Deed(Deed::Close) => {
+                socket.ended = true;
+                (event.closed, event.readable) = (true, true);
+            }
+            Happening::Deed(Deed::Reset) => {
+                socket.reset = true;
+                (event.closed, event.readable, event.writable) = (true, true, true);
+            }
+        }
+        if let Some(generation) = socket.generation {
+            events.push(Event { generation, ..event });
+        }
+    }
+}
+
+impl<T: Target> Wire for SimulatedWire<T> {
+    fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    fn connect(&mut self, slot: SlotId, _: &Route) -> Result<(), Errno> {
+        let n = self.attempts;
+        self.attempts += 1;
+        let incarnation = self.slots[slot as usize].incarnation;
+        self.slots[slot as usize] = Socket { incarnation: incarnation + 1, open: true, ..Socket::default() };
+        match self.target.attempt(n, slot) {
+            Attempt::Made(after_ns) => self.plan(self.now_ns + after_ns, slot, Happening::Made),
+            Attempt::FailsAfter(after_ns, errno) => {
+                self.plan(self.now_ns + after_ns, slot, Happening::Refused(errno));
+            }
+            Attempt::Silence => {}
+            Attempt::FailsAtOnce(errno) => {
+                self.slots[slot as usize].open = false;
+                return Err(errno);
+            }
+        }
+        Ok(())
+    }
+
+    fn watch(&mut self, slot: SlotId, generation: u32, _: bool) -> Result<(), Errno> {
+        self.slots[slot as usize].generation = Some(generation);
+        Ok(())
+    }
+
+    fn connect_result(&mut self, slot: SlotId) -> Result<(), Errno> {
+        self.slots[slot as usize].refused.map_or(Ok(()), Err)
+    }
+
+    fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize, Errno> {
+        let socket = &mut self.slots[slot as usize];
+        assert!(socket.open, "sending on a closed slot");
+        if let Some(errno) = socket.refused {
+            return Err(errno);
+        }
+        if socket.reset {
+            return Err(Errno::PIPE);
+        }
+        if !socket.made {
+            return Err(Errno::AGAIN);
+        }
+        let taken = bytes.len().min(self.window);
+        socket.outgoing += taken;
+        self.now_ns += self.send_cost_ns;
+        while self.slots[slot as usize].outgoing >= self.request_bytes {
+            self.slots[slot as usize].outgoing -= self.request_bytes;
+            let n = self.requests;
+            self.requests += 1;
+            for (at_ns, deed) in self.target.request(n, self.now_ns) {
+                self.plan(at_ns.max(self.now_ns + 1), slot, Happening::Deed(deed));
+            }
+        }
+        Ok(taken)
+    }
+
+    fn receive(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let socket = &mut self.slots[slot as usize];
+        assert!(socket.open, "reading from a closed slot");
+        if socket.reset {
+            return Err(Errno::CONNRESET);
+        }
+        let n = socket.inbox.len().min(buffer.len());
+        for (to, from) in buffer.iter_mut().zip(socket.inbox.drain(..n)) {
+            *to = from;
+        }
+        if n == 0 && !socket.ended { Err(Errno::AGAIN) } else { Ok(n) }
+    }
+
+    fn discard(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<usize, Errno> {
+        self.receive(slot, buffer)
+    }
+
+    fn close(&mut self, slot: SlotId) {
+        let socket = &mut self.slots[slot as usize];
+        socket.open = false;
+        socket.incarnation += 1;
+    }
+
+    fn wait(&mut self, until_ns: Option<u64>, _: bool, events: &mut Vec<Event>) {
+        let until_ns = until_ns.unwrap_or(self.now_ns + 50_000_000);
+        while let Some(&Reverse((at_ns, index, slot, incarnation))) = self.agenda.peek() {
+            if at_ns > until_ns.max(self.now_ns) || (!events.is_empty() && at_ns > self.now_ns) {
+                break;
+            }
+            self.agenda.pop();
+            self.now_ns = self.now_ns.max(at_ns);
+            let happening = self.deeds[index as usize].take();
+            let current = self.slots[slot as usize].incarnation == incarnation;
+            if let (true, Some(happening)) = (current, happening) {
+                self.happen(slot, happening, events);
+            }
+        }
+        if events.is_empty() {
+            self.now_ns = self.now_ns.max(until_ns);
+        }
+    }
+
+    fn spun_ns(&self) -> u64 {
+        0
+    }
+
+    fn burn(&mut self, ns: u64) {
+        self.now_ns += ns;
+    }
+}

@@ -1,0 +1,175 @@
+//! `proofload serve`: the programmable target, in one process or several.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    net::SocketAddr,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    time::Duration,
+};
+
+use fleet::processes::{Heard, Processes, attend, report};
+use load::host::raise_descriptors;
+use serde::{Deserialize, Serialize};
+use serve::{Config, Report, Server, render};
+
+use super::{serve_args::ServeArgs, stop};
+use crate::exit::{Exit, Refusal};
+
+/// How long worker processes may take to listen, and to hand in their reports.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a wish to stop is looked for.
+const GLANCE: Duration = Duration::from_millis(50);
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Order {
+    Serve(Box<Config>),
+    Stop,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    Listening(Vec<SocketAddr>),
+    Report(Box<Report>),
+    Failed(String),
+}
+
+/// Serves until told to stop, then tells what was really done.
+pub fn run(arguments: &ServeArgs) -> Result<Exit, Refusal> {
+    let mut config = arguments.config().map_err(Refusal::new)?;
+    let processes = arguments.processes() as usize;
+    let json = arguments.json().map(|path| (path, open(path)));
+    if let Some((path, Err(error))) = &json {
+        return Err(Refusal::one(format_args!("--json: cannot write {}: {error}", path.display())));
+    }
+    raise_descriptors();
+    let stop = stop::on_signal()?;
+    let report = if processes > 1 {
+        config.reuse_port = true;
+        serve_in_processes(&config, processes, &stop)?
+    } else {
+        let server = Server::bind(config).map_err(Refusal::one)?;
+        announce(server.local_addrs())?;
+        server.run(stop)
+    };
+    let json_on_stdout = matches!(&json, Some((path, _)) if *path == Path::new("-"));
+    if !arguments.quiet() && !json_on_stdout {
+        print!("{}", render(&report));
+    }
+    if let Some((path, Ok(mut output))) = json {
+        serde_json::to_writer_pretty(&mut output, &report)
+            .map_err(io::Error::from)
+            .and_then(|()| output.write_all(b"\n"))
+            .map_err(|e| Refusal::one(format_args!("cannot write {}: {e}", path.display())))?;
+    }
+    Ok(Exit::GoalsMet)
+}
+
+/// A worker process.
+pub fn work() -> Result<Exit, Refusal> {
+    raise_descriptors();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (orders_in, orders) = mpsc::channel();
+    let seen = Arc::clone(&stop);
+    attend(Arc::clone(&stop), move |order| match order {
+        Order::Stop => seen.store(true, Ordering::Relaxed),
+        order => drop(orders_in.send(order)),
+    });
+    let Ok(Order::Serve(config)) = orders.recv() else {
+        return Err(Refusal::one("a worker process is started by proofload itself, not by hand"));
+    };
+    let answer = match Server::bind(*config) {
+        Ok(server) => {
+            report(&Answer::Listening(server.local_addrs().to_vec())).map_err(Refusal::one)?;
+            Answer::Report(Box::new(server.run(stop)))
+        }
+        Err(error) => Answer::Failed(error.to_string()),
+    };
+    report(&answer).map_err(Refusal::one)?;
+    Ok(Exit::GoalsMet)
+}
+
+/// Several processes share the addresses; the kernel spreads connections over them (SO_REUSEPORT).
+fn serve_in_processes(config: &Config, count: usize, stop: &AtomicBool) -> Result<Report, Refusal> {
+    let start = |e| Refusal::one(format_args!("cannot start a worker process: {e}; see `ulimit -u`"));
+    let mut workers: Processes<Answer> = Processes::start(count, &["serve-worker"]).map_err(start)?;
+    // The first may be given port 0; the others then take the port it got.
+    let addresses = order_to_serve(&mut workers, 0, config)?;
+    let rest = Config { listen: addresses.clone(), ..config.clone() };
+    for index in 1..count {
+        // Each draws its own random numbers.
+        let config = Config { seed: rest.seed.wrapping_add(index as u64), ..rest.clone() };
+        order_to_serve(&mut workers, index, &config)?;
+    }
+    announce(&addresses)?;
+    gather(&mut workers, stop)
+}
+
+fn order_to_serve(
+    workers: &mut Processes<Answer>,
+    index: usize,
+    config: &Config,
+) -> Result<Vec<SocketAddr>, Refusal> {
+    workers.tell(index, &Order::Serve(Box::new(config.clone()))).map_err(Refusal::one)?;
+    match workers.hear(PATIENCE) {
+        Some((_, Heard::Message(Answer::Listening(addresses)))) => Ok(addresses),
+        Some((_, Heard::Message(Answer::Failed(why)))) => Err(Refusal::one(why)),
+        Some(_) => Err(Refusal::one("a worker process ended before it listened")),
+        None => {
+            Err(Refusal::one(format_args!("a worker process did not listen within {} s", PATIENCE.as_secs())))
+        }
+    }
+}
+
+/// Waits for the end, and adds up what the workers did.
+fn gather(workers: &mut Processes<Answer>, stop: &AtomicBool) -> Result<Report, Refusal> {
+    let mut whole: Option<Report> = None;
+    let mut missing = workers.count();
+    let mut told = false;
+    while missing > 0 {
+        if stop.load(Ordering::Relaxed) && !told {
+            workers.tell_all(&Order::Stop);
+            told = true;
+        }
+        match workers.hear(if told { PATIENCE } else { GLANCE }) {
+            Some((_, Heard::Message(Answer::Report(part)))) => {
+                missing -= 1;
+                match &mut whole {
+                    Some(whole) => whole.merge(&part),
+                    None => whole = Some(*part),
+                }
+            }
+            Some((index, Heard::Message(Answer::Failed(why)))) => {
+                return Err(Refusal::one(format_args!("worker process {index} failed: {why}")));
+            }
+            // An end after the report is the usual one; without, the missing report tells.
+            Some((index, Heard::Ended)) if !told && whole.is_none() => {
+                return Err(Refusal::one(format_args!("worker process {index} was lost")));
+            }
+            None if told => {
+                return Err(Refusal::one(format_args!(
+                    "{missing} worker process(es) did not hand in their report"
+                )));
+            }
+            Some(_) | None => {}
+        }
+    }
+    whole.ok_or_else(|| Refusal::one("no worker process handed in a report"))
+}
+
+fn announce(addresses: &[SocketAddr]) -> Result<(), Refusal> {
+    let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "listening on {}", list.join(", ")).and_then(|()| stdout.flush()).map_err(Refusal::one)
+}
+
+fn open(path: &Path) -> io::Result<Box<dyn Write>> {
+    if path == Path::new("-") { Ok(Box::new(io::stdout())) } else { Ok(Box::new(File::create(path)?)) }
+}

@@ -1,0 +1,394 @@
+//! The options of `proofload serve`.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use record::{
+    Distribution,
+    units::{UnitError, parse_count, parse_ratio, parse_size, parse_time},
+};
+use serve::{Body, Capacity, Config, Misbehaviour, Stall, WhenFull};
+
+use super::text::{Mistakes, parse_cpus};
+
+const ANSWERS: &str = "Answers";
+const TIMES: &str = "Times";
+const FAULTS: &str = "Faults";
+const CONNECTIONS: &str = "Connections";
+const MACHINE: &str = "Machine";
+const OUTPUT: &str = "Output";
+
+/// Chunks of `--chunked` without a size.
+const CHUNK_BYTES: u64 = 16 * 1024;
+
+/// Options of the programmable HTTP/1.1 target.
+///
+/// Values are kept as given and read by [`ServeArgs::config`], so that all mistakes are named at once.
+#[derive(Debug, Clone, Args)]
+pub struct ServeArgs {
+    /// Address and port to listen on; repeatable; port 0 is any free one
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
+    listen: Vec<String>,
+    /// Size of an answer's body
+    #[arg(long, value_name = "SIZE", default_value = "13", help_heading = ANSWERS)]
+    body: String,
+    /// File whose content is the body
+    #[arg(long, value_name = "FILE", conflicts_with = "body", help_heading = ANSWERS)]
+    body_file: Option<PathBuf>,
+    /// Send the body in chunks, of 16 KiB unless told otherwise
+    #[arg(long, value_name = "CHUNK_SIZE", num_args = 0..=1, help_heading = ANSWERS)]
+    chunked: Option<Option<String>>,
+    /// Status of an answer
+    #[arg(long, value_name = "N", default_value = "200", help_heading = ANSWERS)]
+    status: String,
+    /// Dribble the head of an answer out over this time
+    #[arg(long, value_name = "T", help_heading = ANSWERS)]
+    slow_head: Option<String>,
+    /// Delay before an answer: 300ms, uniform:10ms..50ms, exp:20ms, lognormal:20ms,0.5 or file:PATH
+    #[arg(long, value_name = "DIST", help_heading = TIMES)]
+    delay: Option<String>,
+    /// Requests served at once; the others wait
+    #[arg(long, value_name = "N", help_heading = TIMES)]
+    capacity: Option<String>,
+    /// How long each takes; as --delay
+    #[arg(long, value_name = "DIST", help_heading = TIMES)]
+    service_time: Option<String>,
+    /// How many may wait; unbounded if not given
+    #[arg(long, value_name = "LEN", help_heading = TIMES)]
+    queue: Option<String>,
+    /// What becomes of a request that finds the queue full: reject (503), close, reset or ignore
+    #[arg(long, value_name = "reject|close|reset|ignore", help_heading = TIMES)]
+    queue_full: Option<String>,
+    /// Stand still for the last FOR of every EVERY, over and over
+    #[arg(long, value_name = "EVERY,FOR", help_heading = TIMES)]
+    stall: Option<String>,
+    /// Misbehave in a share of the answers: error, reset, close, truncate, malformed, bad-framing,
+    /// huge-head, silent or unsolicited, such as error=1%,reset=0.001
+    #[arg(long, value_name = "KIND=RATIO", value_delimiter = ',', help_heading = FAULTS)]
+    misbehave: Vec<String>,
+    /// Status of the misbehaviour `error`
+    #[arg(long, value_name = "N", default_value = "503", help_heading = FAULTS)]
+    error_status: String,
+    /// Connections open at once, in each process; further ones are accepted and reset
+    #[arg(long, value_name = "N", help_heading = CONNECTIONS)]
+    max_connections: Option<String>,
+    /// Accept queue of each listener (each thread of each process has one); at most net.core.somaxconn
+    #[arg(long, value_name = "N", default_value = "4096", help_heading = CONNECTIONS)]
+    backlog: String,
+    /// Close a connection after so many requests
+    #[arg(long, value_name = "N", help_heading = CONNECTIONS)]
+    keepalive_requests: Option<String>,
+    /// Close a connection that has been idle for so long
+    #[arg(long, value_name = "T", help_heading = CONNECTIONS)]
+    keepalive_timeout: Option<String>,
+    /// Threads of each process
+    #[arg(short, long, value_name = "N", default_value = "1", help_heading = MACHINE)]
+    threads: String,
+    /// Processes that share the addresses (SO_REUSEPORT)
+    #[arg(long, value_name = "N", default_value = "1", help_heading = MACHINE)]
+    processes: String,
+    /// Processors to pin the threads to, such as 0,2-3
+    #[arg(long, value_name = "LIST", help_heading = MACHINE)]
+    cpus: Option<String>,
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value = "1", help_heading = MACHINE)]
+    seed: String,
+    /// Stop by itself after this long
+    #[arg(short, long, value_name = "T")]
+    duration: Option<String>,
+    /// Write the report as JSON to this file (- for standard output)
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    json: Option<PathBuf>,
+    /// Print no report
+    #[arg(short, long, help_heading = OUTPUT)]
+    quiet: bool,
+}
+
+impl ServeArgs {
+    /// The target's configuration, checked. With more than one process each needs its own seed.
+    ///
+    /// # Errors
+    /// Every mistake, those of the options first.
+    pub fn config(&self) -> Result<Config, Vec<String>> {
+        let mut mistakes = Mistakes::default();
+        let config = self.read(&mut mistakes);
+        // What could not be read has its default here, which is sound: nothing is named twice.
+        config.validate().err().into_iter().flatten().for_each(|mistake| mistakes.add(mistake));
+        mistakes.none_or(config)
+    }
+
+    /// How many processes to run, at least 1; 1 for a value that [`ServeArgs::config`] refuses.
+    pub fn processes(&self) -> u32 {
+        processes(&self.processes).unwrap_or(1)
+    }
+
+    /// Where the report goes as JSON; `-` is standard output.
+    pub fn json(&self) -> Option<&Path> {
+        self.json.as_deref()
+    }
+
+    /// Whether the report for people is left out.
+    pub fn quiet(&self) -> bool {
+        self.quiet
+    }
+
+    fn read(&self, mistakes: &mut Mistakes) -> Config {
+        let default = Config::default();
+        let processes = mistakes.optional("--processes", Some(&self.processes), processes);
+        let listen = self.listen.iter().filter_map(|text| mistakes.optional("--listen", Some(text), address));
+        let listen = listen.collect::<Vec<_>>();
+        let misbehave = self.misbehave.iter();
+        let misbehave =
+            misbehave.filter_map(|text| mistakes.optional("--misbehave", Some(text), share)).collect();
+        let chunk_bytes = self
+            .chunked
+            .as_ref()
+            .map(|size| mistakes.optional("--chunked", size.as_deref(), parse_size).unwrap_or(CHUNK_BYTES));
+        let body = self.body(mistakes);
+        let capacity = self.capacity(mistakes);
+        let mut status =
+            |option, text, default| mistakes.optional(option, Some(text), count).unwrap_or(default);
+        let error_status = status("--error-status", &self.error_status, default.error_status);
+        let status = status("--status", &self.status, default.status);
+        // Only of options without a default may nothing come.
+        let mut time = |option, text: &Option<String>| mistakes.optional(option, text.as_deref(), time_ns);
+        let slow_head_ns = time("--slow-head", &self.slow_head).unwrap_or(0);
+        let keepalive_timeout_ns = time("--keepalive-timeout", &self.keepalive_timeout);
+        let duration_ns = time("--duration", &self.duration);
+        let mut most = |option, text: &Option<String>| mistakes.optional(option, text.as_deref(), count);
+        let max_connections = most("--max-connections", &self.max_connections);
+        let keepalive_requests = most("--keepalive-requests", &self.keepalive_requests);
+        Config {
+            // An address that could not be read is no reason to say that there is none.
+            listen: if listen.is_empty() { default.listen } else { listen },
+            reuse_port: processes.is_some_and(|processes| processes > 1),
+            body,
+            chunk_bytes,
+            status,
+            delay: mistakes.optional("--delay", self.delay.as_deref(), str::parse).unwrap_or(default.delay),
+            capacity,
+            stall: mistakes.optional("--stall", self.stall.as_deref(), stall),
+            misbehave,
+            error_status,
+            slow_head_ns,
+            max_connections,
+            backlog: mistakes.optional("--backlog", Some(&self.backlog), count).unwrap_or(default.backlog),
+            keepalive_requests,
+            keepalive_timeout_ns,
+            threads: mistakes.optional("--threads", Some(&self.threads), count).unwrap_or(default.threads),
+            cpus: mistakes.optional("--cpus", self.cpus.as_deref(), parse_cpus).unwrap_or_default(),
+            seed: mistakes.optional("--seed", Some(&self.seed), count).unwrap_or(default.seed),
+            duration_ns,
+        }
+    }
+
+    fn body(&self, mistakes: &mut Mistakes) -> Body {
+        match &self.body_file {
+            None => Body::Size(mistakes.read("--body", parse_size(&self.body))),
+            Some(path) => Body::Bytes(mistakes.read(
+                "--body-file",
+                std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display())),
+            )),
+        }
+    }
+
+    fn capacity(&self, mistakes: &mut Mistakes) -> Option<Capacity> {
+        let servers = mistakes.optional("--capacity", self.capacity.as_deref(), count);
+        let service_time =
+            mistakes.optional("--service-time", self.service_time.as_deref(), str::parse::<Distribution>);
+        let queue = mistakes.optional("--queue", self.queue.as_deref(), count);
+        let when_full = mistakes.optional("--queue-full", self.queue_full.as_deref(), when_full);
+        let given = |option: &Option<String>| option.is_some();
+        for (wrong, mistake) in [
+            (
+                given(&self.capacity) && !given(&self.service_time),
+                "--capacity needs --service-time: how long each request takes",
+            ),
+            (
+                given(&self.service_time) && !given(&self.capacity),
+                "--service-time needs --capacity: how many requests are served at once",
+            ),
+            (
+                given(&self.queue) && !given(&self.capacity),
+                "--queue needs --capacity: without it nobody waits",
+            ),
+            (
+                given(&self.queue_full) && !given(&self.queue),
+                "--queue-full needs --queue: a queue without bound is never full",
+            ),
+        ] {
+            if wrong {
+                mistakes.add(mistake);
+            }
+        }
+        let (servers, service_time) = (servers?, service_time?);
+        Some(Capacity { servers, service_time, queue, when_full: when_full.unwrap_or_default() })
+    }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        UnitError::new(text, "an address with its port, such as 127.0.0.1:8080 or [::1]:8080").to_string()
+    })
+}
+
+fn time_ns(text: &str) -> Result<u64, String> {
+    parse_time(text).map(|time| time.as_nanos() as u64).map_err(|e| e.to_string())
+}
+
+fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    let number = parse_count(text).map_err(|e| e.to_string())?;
+    T::try_from(number).map_err(|_| format!("{text} is too large"))
+}
+
+fn processes(text: &str) -> Result<u32, String> {
+    match count(text)? {
+        0 => Err("0 processes serve nobody; at least 1".to_owned()),
+        processes => Ok(processes),
+    }
+}
+
+fn stall(text: &str) -> Result<Stall, String> {
+    let expected = || UnitError::new(text, "a period and a time, such as 10s,300ms").to_string();
+    let (every, of_it) = text.split_once(',').ok_or_else(expected)?;
+    let time = |part: &str| time_ns(part.trim()).map_err(|_| expected());
+    Ok(Stall { every_ns: time(every)?, for_ns: time(of_it)? })
+}
+
+fn share(text: &str) -> Result<(Misbehaviour, f64), String> {
+    let (kind, ratio) = text
+        .split_once('=')
+        .ok_or_else(|| UnitError::new(text, "a kind and its share, such as error=1%").to_string())?;
+    Ok((kind.trim().parse()?, parse_ratio(ratio.trim()).map_err(|e| e.to_string())?))
+}
+
+fn when_full(text: &str) -> Result<WhenFull, String> {
+    match text {
+        "reject" => Ok(WhenFull::Reject),
+        "close" => Ok(WhenFull::Close),
+        "reset" => Ok(WhenFull::Reset),
+        "ignore" => Ok(WhenFull::Ignore),
+        _ => Err(UnitError::new(text, "reject, close, reset or ignore").to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        serve: ServeArgs,
+    }
+
+    fn args(line: &str) -> ServeArgs {
+        Command::try_parse_from(["serve"].into_iter().chain(line.split_whitespace())).unwrap().serve
+    }
+
+    #[test]
+    fn without_options_it_is_the_default_on_port_8080() {
+        let expected = Config { listen: vec!["127.0.0.1:8080".parse().unwrap()], ..Config::default() };
+        assert_eq!(args("").config(), Ok(expected));
+        assert_eq!((args("").processes(), args("").json(), args("").quiet()), (1, None, false));
+    }
+
+    #[test]
+    fn every_option_is_read() {
+        let args = args(
+            "--listen 127.0.0.1:0 --listen [::1]:81 --body 64KiB --chunked 1KiB --status 404 --slow-head 20ms \
+             --delay exp:20ms --capacity 4 --service-time 10ms --queue 1_000 --queue-full reset \
+             --stall 10s,300ms --misbehave error=1%,reset=0.5 --misbehave silent=0.25 --error-status 500 \
+             --max-connections 18k --backlog 128 --keepalive-requests 100 --keepalive-timeout 65s -t 2 \
+             --processes 3 --cpus 0,2-4 --seed 9 -d 1m --json - -q",
+        );
+        assert_eq!((args.json(), args.quiet(), args.processes()), (Some(Path::new("-")), true, 3));
+        let expected = Config {
+            listen: vec!["127.0.0.1:0".parse().unwrap(), "[::1]:81".parse().unwrap()],
+            reuse_port: true,
+            body: Body::Size(65_536),
+            chunk_bytes: Some(1_024),
+            status: 404,
+            delay: Distribution::Exponential { mean_ns: 20_000_000 },
+            capacity: Some(Capacity {
+                servers: 4,
+                service_time: Distribution::Fixed { ns: 10_000_000 },
+                queue: Some(1_000),
+                when_full: WhenFull::Reset,
+            }),
+            stall: Some(Stall { every_ns: 10_000_000_000, for_ns: 300_000_000 }),
+            misbehave: vec![
+                (Misbehaviour::Error, 0.01),
+                (Misbehaviour::Reset, 0.5),
+                (Misbehaviour::Silent, 0.25),
+            ],
+            error_status: 500,
+            slow_head_ns: 20_000_000,
+            max_connections: Some(18_000),
+            backlog: 128,
+            keepalive_requests: Some(100),
+            keepalive_timeout_ns: Some(65_000_000_000),
+            threads: 2,
+            cpus: vec![0, 2, 3, 4],
+            seed: 9,
+            duration_ns: Some(60_000_000_000),
+        };
+        assert_eq!(args.config(), Ok(expected));
+    }
+
+    #[test]
+    fn chunks_have_a_size_of_their_own() {
+        assert_eq!(args("--chunked --body 1MiB").config().unwrap().chunk_bytes, Some(CHUNK_BYTES));
+    }
+
+    #[test]
+    fn a_file_is_the_body() {
+        let path = std::env::temp_dir().join(format!("proofload-body-{}", std::process::id()));
+        std::fs::write(&path, [0, 1, 255]).unwrap();
+        let config = args(&format!("--body-file {}", path.display())).config();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(config.unwrap().body, Body::Bytes(vec![0, 1, 255]));
+    }
+
+    #[test]
+    fn all_mistakes_are_named_at_once() {
+        let mistakes = args(
+            "--listen here --body-file /does/not/exist --chunked 0 --status 99 --delay soon --queue 5 \
+             --stall 1s --misbehave explode=1%,error=2 --backlog many --threads 0 --processes 0 --cpus 3-1 \
+             --service-time 5ms --seed 1.5",
+        );
+        let mistakes = mistakes.config().unwrap_err();
+        for part in [
+            "--listen: 'here'",
+            "--body-file: cannot read /does/not/exist",
+            "chunks of 0 bytes",
+            "status 99",
+            "--delay: 'soon'",
+            "--queue needs --capacity",
+            "--stall: '1s'",
+            "--misbehave: 'explode'",
+            "--misbehave: '2'",
+            "--backlog: 'many'",
+            "0 threads",
+            "--processes: 0",
+            "--cpus: '3-1'",
+            "--service-time needs --capacity",
+            "--seed: '1.5'",
+        ] {
+            assert!(mistakes.iter().any(|m| m.contains(part)), "{part}: {mistakes:#?}");
+        }
+        assert_eq!(mistakes.len(), 15, "{mistakes:#?}");
+        let unbounded = args("--capacity 1 --service-time 1ms --queue-full close").config().unwrap_err();
+        assert!(unbounded[0].contains("never full"), "{unbounded:?}");
+        assert!(args("--capacity 1").config().unwrap_err()[0].contains("needs --service-time"));
+    }
+
+    #[test]
+    fn a_seed_may_be_any_number_up_to_2_to_53() {
+        assert_eq!(args("--seed 9007199254740992").config().unwrap().seed, 1 << 53);
+    }
+}

@@ -1,0 +1,232 @@
+//! A trial for people, in the order in which they ask: may I believe it, how much, how long, what failed.
+
+use std::fmt::Write;
+
+use record::{
+    Censored, Histogram, LoadModel, Trial, Validity,
+    units::{show_bytes, show_count, show_rate, show_time_ns},
+};
+
+/// Whether every planned request was completed as expected.
+pub fn goal_met(trial: &Trial) -> bool {
+    let counts = &trial.counts;
+    counts.failed == 0
+        && counts.never_sent == 0
+        && counts.in_flight == 0
+        && trial.connection_errors.total() == 0
+}
+
+/// The text.
+pub fn render(trial: &Trial) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_all(&mut text, trial);
+    text
+}
+
+fn write_all(out: &mut String, trial: &Trial) -> std::fmt::Result {
+    writeln!(out, "{} {}", trial.plan.request.method, trial.plan.url)?;
+    writeln!(out, "  {}", plan_line(trial))?;
+    if trial.interrupted {
+        writeln!(out, "\nINTERRUPTED: the figures are of the {:.1} s that ran.", trial.elapsed_s)?;
+    }
+    write_validity(out, trial)?;
+    write_counts(out, trial)?;
+    write_times(out, trial)?;
+    write_failures(out, trial)?;
+    write_generator(out, trial)?;
+    for warning in &trial.warnings {
+        writeln!(out, "\nWarning: {}.", warning.message)?;
+    }
+    let met = if goal_met(trial) { "met" } else { "not met" };
+    writeln!(out, "\nGoal: every planned request completed: {met}.")
+}
+
+fn plan_line(trial: &Trial) -> String {
+    let plan = &trial.plan;
+    let mut parts = Vec::new();
+    match &plan.load {
+        LoadModel::Closed { users, loops, ramp_up_ns, think_time } => {
+            parts.push(format!("closed load: {} users", show_count(*users)));
+            parts.extend(loops.map(|n| format!("{} loops", show_count(n))));
+            if *ramp_up_ns > 0 {
+                parts.push(format!("ramp-up {}", show_time_ns(*ramp_up_ns)));
+            }
+            if !think_time.is_zero() {
+                parts.push(format!("think time {think_time}"));
+            }
+        }
+        LoadModel::Open { arrivals, stages, connections } => {
+            let stages: Vec<String> = stages
+                .iter()
+                .map(|s| match (s.from_rate_per_s, s.to_rate_per_s) {
+                    (from, to) if from == to => show_rate(from),
+                    (from, to) => format!("{} to {}", show_rate(from), show_rate(to)),
+                })
+                .collect();
+            let spacing = format!("{arrivals:?}").to_lowercase();
+            parts.push(format!("open load: {} ({spacing})", stages.join(", then ")));
+            parts.push(match connections.initial {
+                0 => format!("connections on demand, up to {}", show_count(connections.most)),
+                n => format!("{} connections", show_count(n)),
+            });
+        }
+    }
+    parts.extend(plan.duration_ns.map(show_time_ns));
+    parts.extend(plan.requests.map(|n| format!("{} requests", show_count(n))));
+    if !plan.keepalive {
+        parts.push("a connection per request".to_owned());
+    }
+    if plan.pipeline > 1 {
+        parts.push(format!("pipeline {}", plan.pipeline));
+    }
+    parts.push(format!("{} thread(s)", trial.cpu.threads));
+    if plan.processes > 1 {
+        parts.push(format!("{} processes", plan.processes));
+    }
+    parts.join(", ")
+}
+
+fn write_validity(out: &mut String, trial: &Trial) -> std::fmt::Result {
+    match &trial.validity {
+        Validity::Valid => writeln!(out, "\nValid: nothing says that the generator was the limit."),
+        Validity::Void { reasons } => {
+            writeln!(out, "\nVOID: nothing may be concluded about the target.")?;
+            reasons.iter().try_for_each(|reason| writeln!(out, "  - {}", reason.evidence))
+        }
+    }
+}
+
+fn write_counts(out: &mut String, trial: &Trial) -> std::fmt::Result {
+    let c = &trial.counts;
+    writeln!(
+        out,
+        "\nRequests     {} scheduled, {} sent, {} completed, {} failed, {} never sent, {} in flight at the end",
+        show_count(c.scheduled),
+        show_count(c.sent),
+        show_count(c.completed),
+        show_count(c.failed),
+        show_count(c.never_sent),
+        show_count(c.in_flight),
+    )?;
+    let per_s = |bytes: u64| show_bytes((bytes as f64 / trial.elapsed_s.max(1e-9)) as u64);
+    writeln!(out, "Throughput   {} over {:.2} s", show_rate(trial.throughput_per_s), trial.measured_s)?;
+    writeln!(
+        out,
+        "Bytes        {} received ({}/s, {} of it bodies), {} sent ({}/s)",
+        show_bytes(c.received_bytes),
+        per_s(c.received_bytes),
+        show_bytes(c.received_body_bytes),
+        show_bytes(c.sent_bytes),
+        per_s(c.sent_bytes),
+    )?;
+    writeln!(
+        out,
+        "Connections  {} opened, {} at once at the most, {} opened again, {} could not be opened",
+        show_count(c.connections_opened),
+        show_count(c.connections_peak),
+        show_count(c.reconnects),
+        show_count(c.connections_unopened),
+    )
+}
+
+fn write_times(out: &mut String, trial: &Trial) -> std::fmt::Result {
+    if trial.counts.completed == 0 && trial.response_time.censored.is_empty() {
+        return writeln!(out, "\nNo request was completed: there are no times to show.");
+    }
+    writeln!(
+        out,
+        "\n{:<15}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
+        "", "mean", "p50", "p90", "p99", "p99.9", "max"
+    )?;
+    write_censored(out, "Response time", &trial.response_time)?;
+    let open = matches!(trial.plan.load, LoadModel::Open { .. });
+    if open {
+        write_censored(out, "Service time", &trial.service_time)?;
+    }
+    write_histogram(out, "First byte", &trial.first_byte_time)?;
+    write_histogram(out, "Connect", &trial.connect_time)?;
+    if open {
+        write_histogram(out, "Lateness", &trial.lateness)?;
+        write_histogram(out, "  of it our own", &trial.own_lateness)?;
+        writeln!(
+            out,
+            "Response time counts from when a request was due; service time from when it left, and hides what waited."
+        )?;
+    }
+    Ok(())
+}
+
+const SHOWN: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
+
+fn write_censored(out: &mut String, name: &str, times: &Censored) -> std::fmt::Result {
+    let all = times.lower_bound();
+    if all.is_empty() {
+        return Ok(());
+    }
+    let mark = |at_least: bool, ns: u64| format!("{}{}", if at_least { "≥" } else { "" }, show_time_ns(ns));
+    let any = !times.censored.is_empty();
+    write!(out, "{name:<15}{:>10}", mark(any, all.mean_ns() as u64))?;
+    for quantile in SHOWN {
+        let percentile = times.percentile(quantile);
+        write!(out, "{:>10}", mark(percentile.at_least, percentile.ns))?;
+    }
+    writeln!(out, "{:>10}", mark(any, all.max_ns()))
+}
+
+fn write_histogram(out: &mut String, name: &str, times: &Histogram) -> std::fmt::Result {
+    if times.is_empty() {
+        return Ok(());
+    }
+    write!(out, "{name:<15}{:>10}", show_time_ns(times.mean_ns() as u64))?;
+    for quantile in SHOWN {
+        write!(out, "{:>10}", show_time_ns(times.quantile_ns(quantile)))?;
+    }
+    writeln!(out, "{:>10}", show_time_ns(times.max_ns()))
+}
+
+fn write_failures(out: &mut String, trial: &Trial) -> std::fmt::Result {
+    if trial.errors.total() > 0 {
+        writeln!(out, "\nFailed requests")?;
+        for (class, n) in trial.errors.iter() {
+            writeln!(out, "  {:<18}{:>12}  {}", class.name(), show_count(n), class.meaning())?;
+        }
+    }
+    if trial.connection_errors.total() > 0 {
+        writeln!(out, "\nFailed connections")?;
+        for (class, n) in trial.connection_errors.iter() {
+            writeln!(out, "  {:<18}{:>12}  {}", class.name(), show_count(n), class.meaning())?;
+        }
+    }
+    if trial.statuses.keys().any(|&status| status != 200) {
+        let statuses: Vec<String> =
+            trial.statuses.iter().map(|(status, n)| format!("{status}: {}", show_count(*n))).collect();
+        writeln!(out, "\nStatuses     {}", statuses.join(", "))?;
+    }
+    Ok(())
+}
+
+fn write_generator(out: &mut String, trial: &Trial) -> std::fmt::Result {
+    let cpu = &trial.cpu;
+    let per_request = if trial.counts.sent > 0 {
+        let used_s = cpu.user_s + cpu.system_s - cpu.spin_s;
+        format!(", {:.1} µs a request", used_s.max(0.0) * 1e6 / trial.counts.sent as f64)
+    } else {
+        String::new()
+    };
+    let spin = if cpu.spin_s > 0.0 { format!(", {:.2} s polling", cpu.spin_s) } else { String::new() };
+    writeln!(
+        out,
+        "\nGenerator    busiest thread {:.0} % busy; {:.2} s user, {:.2} s system{spin}{per_request}; {} memory",
+        cpu.busiest_thread_ratio * 100.0,
+        cpu.user_s,
+        cpu.system_s,
+        show_bytes(cpu.max_resident_bytes),
+    )?;
+    let law = &trial.littles_law;
+    writeln!(
+        out,
+        "Little's law {:.2} in flight on average; rate × service time = {:.2}",
+        law.mean_in_flight, law.rate_times_time
+    )
+}

@@ -1,0 +1,346 @@
+//! The plan of one HTTP trial: everything that decides what is sent, when, and from where.
+
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+};
+
+use base64::engine::general_purpose::STANDARD as BASE64;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    distribution::Distribution,
+    units::{UnitError, parse_rate, parse_time},
+};
+
+/// One HTTP trial, complete: a trial is repeated by running the same plan again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HttpPlan {
+    /// The URL as asked for.
+    pub url: String,
+    /// Addresses the connections go to, taken in turn; at least one.
+    pub targets: Vec<SocketAddr>,
+    /// What every user sends.
+    pub request: Request,
+    /// Who sends when.
+    pub load: LoadModel,
+    /// New sends stop this long after the start, in nanoseconds.
+    pub duration_ns: Option<u64>,
+    /// New sends stop after this many requests in all.
+    pub requests: Option<u64>,
+    /// Whether a connection carries more than one request.
+    pub keepalive: bool,
+    /// Requests in flight at once on a connection; 1 is no pipelining.
+    pub pipeline: u32,
+    /// Which statuses are a success.
+    pub expect: StatusSet,
+    /// A request (its connection included) that takes longer is a failure, in nanoseconds.
+    pub timeout_ns: u64,
+    /// How long answers (and, in an open load, connections) are waited for once the last request is due,
+    /// in nanoseconds. What is still missing then is censored. Loads bounded by requests or loops alone
+    /// wait for every answer, up to its timeout.
+    pub drain_ns: u64,
+    /// Worker threads in each process.
+    pub threads: u32,
+    /// Worker processes.
+    pub processes: u32,
+    /// Processors that the worker threads are pinned to, in turn; empty leaves it to the kernel.
+    pub cpus: Vec<u32>,
+    /// Local addresses that connections start from, in turn; empty leaves it to the kernel.
+    pub sources: Vec<IpAddr>,
+    /// Longest time before a send that the loop polls instead of sleeping, in nanoseconds; 0 never
+    /// polls.
+    pub spin_ns: u64,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Run although the pre-flight check refused.
+    pub forced: bool,
+    /// A deliberate fault in the instrument, to prove that the validity rules catch it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
+}
+
+impl HttpPlan {
+    /// Connections that are open at once at the most.
+    pub fn connections(&self) -> u64 {
+        match &self.load {
+            LoadModel::Closed { users, .. } => *users,
+            LoadModel::Open { connections, .. } => connections.most,
+        }
+    }
+}
+
+/// One request, sent as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Request {
+    /// The method, such as `GET`.
+    pub method: String,
+    /// The request target: path and query.
+    pub target: String,
+    /// Header fields in order, `Host` included; framing fields (`Content-Length`, `Connection`) are
+    /// added where they are missing.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    #[serde(with = "body")]
+    #[schemars(with = "String")]
+    pub body: Vec<u8>,
+}
+
+/// How load is offered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "model", rename_all = "snake_case")]
+pub enum LoadModel {
+    /// Users, each of which sends, waits for the answer, thinks, and sends again.
+    Closed {
+        /// How many, each with its own connection.
+        users: u64,
+        /// Requests of each user.
+        loops: Option<u64>,
+        /// Time over which the users start evenly, in nanoseconds.
+        ramp_up_ns: u64,
+        /// Pause between an answer and the next request.
+        think_time: Distribution,
+    },
+    /// Requests arrive when the schedule says, whatever the target does.
+    Open {
+        /// How arrivals are spaced.
+        arrivals: Arrivals,
+        /// The rate over time; at least one stage.
+        stages: Vec<Stage>,
+        /// The connections that carry them.
+        connections: Connections,
+    },
+}
+
+/// How the arrivals of an open load are spaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Arrivals {
+    /// Evenly.
+    Constant,
+    /// As a Poisson process: independent of each other.
+    Poisson,
+}
+
+/// A stretch of an open load whose rate changes linearly.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Stage {
+    /// How long, in nanoseconds.
+    pub duration_ns: u64,
+    /// Rate at its start, per second.
+    pub from_rate_per_s: f64,
+    /// Rate at its end, per second.
+    pub to_rate_per_s: f64,
+}
+
+/// Connections of an open load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Connections {
+    /// Opened before the first arrival.
+    pub initial: u64,
+    /// Opened at the most; more than `initial` only when all open ones are busy.
+    pub most: u64,
+}
+
+/// A set of statuses, such as `200`, `2xx,304` or `200-299`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct StatusSet {
+    ranges: Vec<(u16, u16)>,
+}
+
+impl StatusSet {
+    /// What is taken for a success unless told otherwise: 2xx and 3xx, as wrk does.
+    pub fn success() -> Self {
+        Self { ranges: vec![(200, 399)] }
+    }
+
+    /// Whether a status is in the set.
+    #[inline]
+    pub fn contains(&self, status: u16) -> bool {
+        self.ranges.iter().any(|&(low, high)| (low..=high).contains(&status))
+    }
+}
+
+/// A deliberate fault in the instrument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Fault {
+    /// Every so many sends, the loop stalls.
+    LateSends {
+        /// Every how many sends.
+        every: u64,
+        /// For how long, in nanoseconds.
+        by_ns: u64,
+    },
+    /// Every so many completions are not recorded.
+    DropSamples {
+        /// Every how many completions.
+        every: u64,
+    },
+    /// Every so many completions are recorded twice.
+    DoubleCount {
+        /// Every how many completions.
+        every: u64,
+    },
+    /// Every so many arrivals are silently not sent.
+    NeverSend {
+        /// Every how many arrivals.
+        every: u64,
+    },
+    /// Every request costs the loop this much processor time more.
+    Burn {
+        /// How much, in nanoseconds.
+        ns: u64,
+    },
+}
+
+impl FromStr for Fault {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let refuse = || {
+            UnitError::new(text, "a fault: late:EVERY,TIME drop:EVERY double:EVERY skip:EVERY or burn:TIME")
+        };
+        let (kind, rest) = text.split_once(':').ok_or_else(refuse)?;
+        let every = |t: &str| t.parse().ok().filter(|&n| n > 0).ok_or_else(refuse);
+        let time_ns = |t: &str| parse_time(t).map(|d| d.as_nanos() as u64).map_err(|_| refuse());
+        match kind {
+            "late" => {
+                let (n, by) = rest.split_once(',').ok_or_else(refuse)?;
+                Ok(Self::LateSends { every: every(n)?, by_ns: time_ns(by)? })
+            }
+            "drop" => Ok(Self::DropSamples { every: every(rest)? }),
+            "double" => Ok(Self::DoubleCount { every: every(rest)? }),
+            "skip" => Ok(Self::NeverSend { every: every(rest)? }),
+            "burn" => Ok(Self::Burn { ns: time_ns(rest)? }),
+            _ => Err(refuse()),
+        }
+    }
+}
+
+impl FromStr for Arrivals {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "constant" | "uniform" => Ok(Self::Constant),
+            "poisson" => Ok(Self::Poisson),
+            _ => Err(UnitError::new(text, "constant or poisson")),
+        }
+    }
+}
+
+impl FromStr for Stage {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let refuse =
+            || UnitError::new(text, "a stage: DURATION:RATE (10s:500) or DURATION:FROM..TO (30s:0..5k)");
+        let rate =
+            |t: &str| if t.trim() == "0" { Ok(0.0) } else { parse_rate(t.trim()).map_err(|_| refuse()) };
+        let (duration, rates) = text.split_once(':').ok_or_else(refuse)?;
+        let duration_ns = parse_time(duration).map_err(|_| refuse())?.as_nanos() as u64;
+        let (from_rate_per_s, to_rate_per_s) = match rates.split_once("..") {
+            Some((from, to)) => (rate(from)?, rate(to)?),
+            None => (rate(rates)?, rate(rates)?),
+        };
+        if duration_ns == 0 {
+            return Err(refuse());
+        }
+        Ok(Self { duration_ns, from_rate_per_s, to_rate_per_s })
+    }
+}
+
+impl FromStr for StatusSet {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let refuse = || UnitError::new(text, "statuses such as 200, 2xx,304 or 200-299");
+        let status = |t: &str| match t.parse::<u16>() {
+            Ok(status) if (100..1000).contains(&status) => Ok(status),
+            _ => Err(refuse()),
+        };
+        let mut ranges = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            ranges.push(match (part.strip_suffix("xx"), part.split_once('-')) {
+                (Some(hundreds), _) => {
+                    let low = status(&format!("{hundreds}00"))?;
+                    (low, low + 99)
+                }
+                (None, Some((low, high))) => (status(low)?, status(high)?),
+                (None, None) => (status(part)?, status(part)?),
+            });
+        }
+        if ranges.iter().any(|(low, high)| low > high) { Err(refuse()) } else { Ok(Self { ranges }) }
+    }
+}
+
+impl fmt::Display for StatusSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, &(low, high)) in self.ranges.iter().enumerate() {
+            let comma = if i > 0 { "," } else { "" };
+            match high - low {
+                0 => write!(f, "{comma}{low}")?,
+                99 if low % 100 == 0 => write!(f, "{comma}{}xx", low / 100)?,
+                _ => write!(f, "{comma}{low}-{high}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bodies are kept as base64: they need not be text.
+mod body {
+    use super::{BASE64, Deserialize};
+    use base64::Engine as _;
+    use serde::{Deserializer, Serializer, de::Error as _};
+
+    pub fn serialize<S: Serializer>(body: &[u8], s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&BASE64.encode(body))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
+        BASE64.decode(String::deserialize(d)?).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_step_or_ramp() {
+        let step: Stage = "10s:500".parse().unwrap();
+        assert_eq!(
+            (step.from_rate_per_s, step.to_rate_per_s, step.duration_ns),
+            (500.0, 500.0, 10_000_000_000)
+        );
+        let ramp: Stage = "30s:0..5k".parse().unwrap();
+        assert_eq!((ramp.from_rate_per_s, ramp.to_rate_per_s), (0.0, 5_000.0));
+        for bad in ["10s", "0s:5", "10s:-5", "10s:1...2", ":5", "x:5"] {
+            assert!(bad.parse::<Stage>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn status_sets() {
+        let set: StatusSet = "2xx,304,400-404".parse().unwrap();
+        assert!(set.contains(204) && set.contains(304) && set.contains(403) && !set.contains(500));
+        assert_eq!(set.to_string(), "2xx,304,400-404");
+        for bad in ["", "20", "xx", "404-400", "2xx,", "1000"] {
+            assert!(bad.parse::<StatusSet>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn faults_are_read() {
+        assert_eq!("late:10,2ms".parse(), Ok(Fault::LateSends { every: 10, by_ns: 2_000_000 }));
+        assert_eq!("drop:100".parse(), Ok(Fault::DropSamples { every: 100 }));
+        for bad in ["late", "late:0,1ms", "drop:0", "vanish:3"] {
+            assert!(bad.parse::<Fault>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What one trial leaves behind.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    errors::ErrorCounts,
+    histogram::{Censored, Histogram},
+    plan::HttpPlan,
+    validity::Validity,
+};
+
+/// The form of results written by this version.
+pub const SCHEMA: &str = "proofload/trial/1";
+
+/// One trial: the plan as run, what was measured, and whether it may be believed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Trial {
+    /// The form of this record, [`SCHEMA`].
+    pub schema: String,
+    /// Version of proofload that ran it.
+    pub proofload_version: String,
+    /// The command line that repeats it.
+    pub command: Vec<String>,
+    /// The plan as run.
+    pub plan: HttpPlan,
+    /// When it started, seconds since 1970 UTC.
+    pub started_unix_s: f64,
+    /// From the start to the last answer awaited, in seconds.
+    pub elapsed_s: f64,
+    /// The time that rates are taken over, in seconds; `docs/throughput.md` says which.
+    pub measured_s: f64,
+    /// The trial was interrupted: all figures are of the part that ran.
+    pub interrupted: bool,
+    /// Requests and connections.
+    pub counts: Counts,
+    /// Completed requests per second of `measured_s`.
+    pub throughput_per_s: f64,
+    /// Failures by class.
+    pub errors: ErrorCounts,
+    /// Failures that belong to a connection and to no request: it could not be opened for want of
+    /// something on this machine, or carried bytes nobody had asked for.
+    pub connection_errors: ErrorCounts,
+    /// Answers by status, the unexpected ones included.
+    pub statuses: BTreeMap<u16, u64>,
+    /// From intended send to the last byte of the answer.
+    pub response_time: Censored,
+    /// From actual send to the last byte of the answer.
+    pub service_time: Censored,
+    /// From the first SYN to the connection's establishment.
+    pub connect_time: Histogram,
+    /// From actual send to the first byte of the answer.
+    pub first_byte_time: Histogram,
+    /// Actual minus intended send: waiting for a free connection included.
+    pub lateness: Histogram,
+    /// The part of the lateness that is the instrument's own: the request was due and a connection
+    /// was free.
+    pub own_lateness: Histogram,
+    /// From intended send to the failure, of failed requests that were not censored.
+    pub failure_time: Histogram,
+    /// The course of it, a second each.
+    pub series: Vec<Interval>,
+    /// What the instrument itself used.
+    pub cpu: CpuUse,
+    /// Concurrency against rate × time.
+    pub littles_law: LittlesLaw,
+    /// Whether it may be believed.
+    pub validity: Validity,
+    /// What a careful reader should know.
+    pub warnings: Vec<Warning>,
+}
+
+/// Requests and connections, counted. `scheduled = completed + failed + in_flight + never_sent`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Counts {
+    /// Requests that the plan has.
+    pub scheduled: u64,
+    /// Requests whose first byte was handed to the kernel.
+    pub sent: u64,
+    /// Planned requests that were not sent.
+    pub never_sent: u64,
+    /// The part of `never_sent` that still waited for a busy connection at the end: the target was
+    /// slow, or the connections too few.
+    pub never_sent_busy: u64,
+    /// Requests answered whole, with an expected status.
+    pub completed: u64,
+    /// Requests that failed, with or without an answer.
+    pub failed: u64,
+    /// The part of `failed` that failed before anything was sent (no connection).
+    pub failed_unsent: u64,
+    /// Requests sent, not failed, and not yet answered at the end.
+    pub in_flight: u64,
+    /// Connections established.
+    pub connections_opened: u64,
+    /// Connections established beyond the first of each user or slot.
+    pub reconnects: u64,
+    /// Planned connections that this machine could not open.
+    pub connections_unopened: u64,
+    /// Most connections open at once.
+    pub connections_peak: u64,
+    /// Bytes handed to the kernel, heads included.
+    pub sent_bytes: u64,
+    /// Bytes received, heads included.
+    pub received_bytes: u64,
+    /// Payload bytes received.
+    pub received_body_bytes: u64,
+}
+
+impl Counts {
+    /// Adds another worker's counts. Peaks are added: the workers ran at the same time.
+    pub fn merge(&mut self, other: &Self) {
+        self.scheduled += other.scheduled;
+        self.sent += other.sent;
+        self.never_sent += other.never_sent;
+        self.never_sent_busy += other.never_sent_busy;
+        self.completed += other.completed;
+        self.failed += other.failed;
+        self.failed_unsent += other.failed_unsent;
+        self.in_flight += other.in_flight;
+        self.connections_opened += other.connections_opened;
+        self.reconnects += other.reconnects;
+        self.connections_unopened += other.connections_unopened;
+        self.connections_peak += other.connections_peak;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+        self.received_body_bytes += other.received_body_bytes;
+    }
+}
+
+/// One second of a trial.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Interval {
+    /// Its end, seconds after the start.
+    pub end_s: f64,
+    /// Requests sent in it.
+    pub sent: u64,
+    /// Requests completed in it.
+    pub completed: u64,
+    /// Requests failed in it.
+    pub failed: u64,
+    /// Connections open at its end.
+    pub open_connections: u64,
+    /// Requests in flight at its end.
+    pub in_flight: u64,
+    /// Median response time of those completed in it, in microseconds; 0 if none.
+    pub p50_us: f64,
+    /// 99th percentile of their response time, in microseconds.
+    pub p99_us: f64,
+    /// Their largest response time, in microseconds.
+    pub max_us: f64,
+}
+
+/// What the generator used of this machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CpuUse {
+    /// User time of the whole process (or all of them), in seconds.
+    pub user_s: f64,
+    /// System time, in seconds.
+    pub system_s: f64,
+    /// Time that worker threads polled for the next send, in seconds; not counted as busy.
+    pub spin_s: f64,
+    /// Busiest worker thread: its processor time less polling, over the elapsed time (0 to 1).
+    pub busiest_thread_ratio: f64,
+    /// Time that worker threads were ready to run and had no processor, in seconds, when the kernel
+    /// tells.
+    pub runqueue_wait_s: Option<f64>,
+    /// Largest resident memory of the process (or the sum over processes), in bytes.
+    pub max_resident_bytes: u64,
+    /// Worker threads in all.
+    pub threads: u32,
+}
+
+impl CpuUse {
+    /// Adds another process's use.
+    pub fn merge(&mut self, other: &Self) {
+        self.user_s += other.user_s;
+        self.system_s += other.system_s;
+        self.spin_s += other.spin_s;
+        self.busiest_thread_ratio = self.busiest_thread_ratio.max(other.busiest_thread_ratio);
+        self.runqueue_wait_s = match (self.runqueue_wait_s, other.runqueue_wait_s) {
+            (Some(a), Some(b)) => Some(a + b),
+            (a, b) => a.or(b),
+        };
+        self.max_resident_bytes += other.max_resident_bytes;
+        self.threads += other.threads;
+    }
+}
+
+/// Little's law, L = λ · W, with both sides measured apart: L by integrating the number of requests
+/// in flight over time, λ · W from the recorded service times.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LittlesLaw {
+    /// Mean requests in flight (L).
+    pub mean_in_flight: f64,
+    /// Requests that ended or were cut off, per second, times their mean time (λ · W).
+    pub rate_times_time: f64,
+}
+
+/// Something a careful reader should know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Warning {
+    /// A short stable name.
+    pub code: String,
+    /// What it is, and what to do.
+    pub message: String,
+}
+
+impl Warning {
+    /// A warning with a stable name and a message.
+    pub fn new(code: &str, message: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), message: message.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_schema_is_the_one_of_this_code() {
+        let schema = serde_json::to_string_pretty(&schemars::schema_for!(Trial)).unwrap() + "\n";
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/trial.schema.json");
+        if std::env::var_os("UPDATE_SCHEMA").is_some() {
+            std::fs::write(path, &schema).unwrap();
+        }
+        let published = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(published == schema, "run `UPDATE_SCHEMA=1 cargo test -p record` and commit docs/schema");
+    }
+}

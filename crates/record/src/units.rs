@@ -1,0 +1,253 @@
+//! Units as users write them (`300ms`, `5KiB`, `100k`) and as proofload prints them.
+//!
+//! Every parser takes the whole string, refuses what it does not know, and says what it expected.
+
+use std::time::Duration;
+
+/// Why a quantity was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{given}' is not {expected}")]
+pub struct UnitError {
+    given: String,
+    expected: &'static str,
+}
+
+impl UnitError {
+    /// A refusal of `given`, where `expected` says what would have been taken, with an example.
+    pub fn new(given: &str, expected: &'static str) -> Self {
+        Self { given: given.to_owned(), expected }
+    }
+}
+
+const TIME: &str = "a time such as 250us, 300ms, 1.5s, 2m or 1h";
+const SIZE: &str = "a size such as 13, 5KiB, 64KiB or 1MB";
+const RATE: &str = "a rate per second such as 500, 5k or 1.5M";
+const COUNT: &str = "a whole number such as 200, 18_000 or 200k";
+
+/// A time with its unit: `ns`, `us` (or `µs`), `ms`, `s`, `m` (or `min`), `h`. A bare number is
+/// seconds, as in wrk and ab. At most 10 years.
+pub fn parse_time(text: &str) -> Result<Duration, UnitError> {
+    let refuse = || UnitError::new(text, TIME);
+    let (number, unit) = split_unit(text).ok_or_else(refuse)?;
+    let seconds_per_unit = match unit {
+        "ns" => 1e-9,
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "s" | "" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3_600.0,
+        _ => return Err(refuse()),
+    };
+    let seconds = number * seconds_per_unit;
+    if seconds > 10.0 * 365.0 * 86_400.0 {
+        return Err(refuse());
+    }
+    // Rounded, because 0.3 × 10⁹ is not a whole number of nanoseconds in binary.
+    Ok(Duration::from_nanos((seconds * 1e9).round() as u64))
+}
+
+/// A size in bytes: bare, or with `B`, `kB`/`k`, `MB`/`M`, `GB`/`G` (powers of 1,000) or `KiB`,
+/// `MiB`, `GiB` (powers of 1,024).
+pub fn parse_size(text: &str) -> Result<u64, UnitError> {
+    let refuse = || UnitError::new(text, SIZE);
+    let (number, unit) = split_unit(text).ok_or_else(refuse)?;
+    let bytes_per_unit = match unit {
+        "" | "B" => 1.0,
+        "k" | "kB" | "KB" => 1e3,
+        "M" | "MB" => 1e6,
+        "G" | "GB" => 1e9,
+        "KiB" => 1024.0,
+        "MiB" => 1024.0 * 1024.0,
+        "GiB" => 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(refuse()),
+    };
+    whole(number * bytes_per_unit).ok_or_else(refuse)
+}
+
+/// A rate per second, above 0 and at most 10⁹: bare, or with `k` or `M`, and an optional `/s`.
+pub fn parse_rate(text: &str) -> Result<f64, UnitError> {
+    let refuse = || UnitError::new(text, RATE);
+    let rate = scaled(text.strip_suffix("/s").unwrap_or(text)).ok_or_else(refuse)?;
+    if rate > 0.0 && rate <= 1e9 { Ok(rate) } else { Err(refuse()) }
+}
+
+/// A count: a whole number, with `_` or `k`/`M` for long ones.
+pub fn parse_count(text: &str) -> Result<u64, UnitError> {
+    scaled(text).and_then(whole).ok_or_else(|| UnitError::new(text, COUNT))
+}
+
+/// A share between 0 and 1: `0.01` or `1%`.
+pub fn parse_ratio(text: &str) -> Result<f64, UnitError> {
+    let (number, scale) = match text.strip_suffix('%') {
+        Some(percent) => (percent, 0.01),
+        None => (text, 1.0),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(value) if (0.0..=1.0).contains(&(value * scale)) => Ok(value * scale),
+        _ => Err(UnitError::new(text, "a share such as 0.01 or 1%")),
+    }
+}
+
+/// A time for people, three significant digits: `92 µs`, `1.25 ms`, `30.0 s`.
+pub fn show_time_ns(ns: u64) -> String {
+    let ns = ns as f64;
+    let (value, unit) = match ns {
+        n if n < 1e3 => (n, "ns"),
+        n if n < 1e6 => (n / 1e3, "µs"),
+        n if n < 1e9 => (n / 1e6, "ms"),
+        n => (n / 1e9, "s"),
+    };
+    format!("{} {unit}", three_digits(value))
+}
+
+/// A size for people: `13 B`, `64.0 KiB`, `1.20 GiB`.
+pub fn show_bytes(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{} {}", three_digits(value), units[unit]) }
+}
+
+/// A count for people, with thousands separated: `1,745,910`.
+pub fn show_count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut shown = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+/// A rate per second for people: `666.7/s`, `49,998/s`.
+pub fn show_rate(rate_per_s: f64) -> String {
+    if rate_per_s < 10_000.0 {
+        format!("{rate_per_s:.1}/s")
+    } else {
+        format!("{}/s", show_count(rate_per_s.round() as u64))
+    }
+}
+
+fn three_digits(value: f64) -> String {
+    match value {
+        v if v < 9.995 => format!("{v:.2}"),
+        v if v < 99.95 => format!("{v:.1}"),
+        v => format!("{v:.0}"),
+    }
+}
+
+fn split_unit(text: &str) -> Option<(f64, &str)> {
+    let end = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '_'))).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    Some((number_of(number)?, unit.trim_start()))
+}
+
+fn scaled(text: &str) -> Option<f64> {
+    let (number, unit) = split_unit(text)?;
+    match unit {
+        "" => Some(number),
+        "k" | "K" => Some(number * 1e3),
+        "M" => Some(number * 1e6),
+        _ => None,
+    }
+}
+
+/// Digits with at most one point; `_` may separate digits. Rust's own float grammar takes `inf`,
+/// `1e9` and signs, which nobody means here.
+fn number_of(text: &str) -> Option<f64> {
+    let starts_with_digit = text.bytes().next().is_some_and(|b| b.is_ascii_digit());
+    if !starts_with_digit {
+        return None;
+    }
+    text.replace('_', "").parse().ok()
+}
+
+fn whole(value: f64) -> Option<u64> {
+    // 2⁵³: above it a float no longer holds every whole number.
+    (value.fract() == 0.0 && value <= 9_007_199_254_740_992.0).then_some(value as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn times_in_every_unit() {
+        for (text, ns) in [
+            ("250ns", 250),
+            ("90us", 90_000),
+            ("90µs", 90_000),
+            ("300ms", 300_000_000),
+            ("0.3s", 300_000_000),
+            ("1.5s", 1_500_000_000),
+            ("10", 10_000_000_000),
+            ("2m", 120_000_000_000),
+            ("1h", 3_600_000_000_000),
+            ("0", 0),
+        ] {
+            assert_eq!(parse_time(text), Ok(Duration::from_nanos(ns)), "{text}");
+        }
+    }
+
+    #[test]
+    fn refusals_name_what_was_given_and_what_was_expected() {
+        let refused = parse_time("5 parsecs").unwrap_err().to_string();
+        assert!(refused.contains("5 parsecs") && refused.contains("300ms"), "{refused}");
+        for bad in ["", "s", "-1s", "1e3s", "inf", "1..2s", "1 week", "20000000h"] {
+            assert!(parse_time(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "5Kib", "1.5", "-3", "0x10", "5 apples"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "0", "-5", "1e9", "5/min", "2G"] {
+            assert!(parse_rate(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "1.5", "-1", "ten"] {
+            assert!(parse_count(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "2", "101%", "-1%", "x"] {
+            assert!(parse_ratio(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_rates_counts_and_shares() {
+        assert_eq!(parse_size("13"), Ok(13));
+        assert_eq!(parse_size("64KiB"), Ok(65_536));
+        assert_eq!(parse_size("1.5kB"), Ok(1_500));
+        assert_eq!(parse_rate("1.5k"), Ok(1_500.0));
+        assert_eq!(parse_rate("50k/s"), Ok(50_000.0));
+        assert_eq!(parse_count("200k"), Ok(200_000));
+        assert_eq!(parse_count("18_000"), Ok(18_000));
+        assert_eq!(parse_ratio("0.1%"), Ok(0.001));
+    }
+
+    #[test]
+    fn shown_for_people() {
+        assert_eq!(show_time_ns(92_000), "92.0 µs");
+        assert_eq!(show_time_ns(1_250_000), "1.25 ms");
+        assert_eq!(show_time_ns(30_000_000_000), "30.0 s");
+        assert_eq!(show_bytes(65_536), "64.0 KiB");
+        assert_eq!(show_count(1_745_910), "1,745,910");
+        assert_eq!(show_rate(666.67), "666.7/s");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC{0,12}") {
+            let _ = (parse_time(&text), parse_size(&text), parse_rate(&text), parse_count(&text), parse_ratio(&text));
+        }
+
+        #[test]
+        fn counts_shown_are_read_back(count in 0u64..1_000_000_000_000) {
+            prop_assert_eq!(parse_count(&show_count(count).replace(',', "_")), Ok(count));
+        }
+    }
+}

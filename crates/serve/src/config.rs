@@ -1,0 +1,185 @@
+//! What the target is told to do.
+
+use std::net::SocketAddr;
+
+use base64::engine::general_purpose::STANDARD as BASE64;
+use record::Distribution;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::misbehave::Misbehaviour;
+
+/// What the target does. The default is the embedded target: `200` with 13 bytes at once, one thread, any
+/// free port of the loopback.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Addresses to listen on; port 0 is any free one.
+    pub listen: Vec<SocketAddr>,
+    /// Other processes may listen on the same addresses (SO_REUSEPORT); the kernel spreads connections.
+    pub reuse_port: bool,
+    /// The body of an answer.
+    pub body: Body,
+    /// The body goes out in chunks of this many bytes rather than with a Content-Length. HTTP/1.0 clients
+    /// get a Content-Length all the same, for they know no chunks.
+    pub chunk_bytes: Option<u64>,
+    /// Status of an answer, 200 to 599. With 204 and 304 there is no body.
+    pub status: u16,
+    /// From the last byte of a request, or from the end of its service, to the answer.
+    pub delay: Distribution,
+    /// Limited servers behind a queue; without it every request is served at once.
+    pub capacity: Option<Capacity>,
+    /// Times at which the target stands still.
+    pub stall: Option<Stall>,
+    /// Share of the requests (0 to 1) that each kind of misbehaviour befalls; together at most 1.
+    pub misbehave: Vec<(Misbehaviour, f64)>,
+    /// Status of the misbehaviour `error`, 200 to 599.
+    pub error_status: u16,
+    /// Time over which the head of an answer is dribbled out, in nanoseconds; 0 sends it whole.
+    pub slow_head_ns: u64,
+    /// Connections open at once at the most, in this process; further ones are accepted and reset.
+    pub max_connections: Option<u64>,
+    /// Length of the accept queue asked of the kernel, for each listener: every thread has one for each
+    /// address. The kernel caps it at `net.core.somaxconn`.
+    pub backlog: u32,
+    /// Requests that a connection may carry; the last answer says `Connection: close`.
+    pub keepalive_requests: Option<u64>,
+    /// A connection that waits for a request, or for more of one, is closed after this long without a byte,
+    /// in nanoseconds.
+    pub keepalive_timeout_ns: Option<u64>,
+    /// Threads, each with its own listeners and loop.
+    pub threads: u32,
+    /// Processors that the threads are pinned to, in turn; empty leaves it to the kernel.
+    pub cpus: Vec<u32>,
+    /// Seed of everything random. Processes side by side need different ones.
+    pub seed: u64,
+    /// Stops by itself after this long, in nanoseconds.
+    pub duration_ns: Option<u64>,
+}
+
+/// The body of an answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Body {
+    /// So many bytes: `proofload-serve` and a line feed, over and over.
+    Size(u64),
+    /// These bytes. In base64 when written: they need not be text.
+    Bytes(
+        #[serde(with = "base64_bytes")]
+        #[schemars(with = "String")]
+        Vec<u8>,
+    ),
+}
+
+/// Limited servers behind a queue; the queue is shared by all threads of the process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Capacity {
+    /// Requests served at once.
+    pub servers: u32,
+    /// How long each takes.
+    pub service_time: Distribution,
+    /// Requests that may wait; unbounded if not given.
+    pub queue: Option<u64>,
+    /// What becomes of a request that finds the queue full.
+    pub when_full: WhenFull,
+}
+
+/// What becomes of a request that finds the queue full.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenFull {
+    /// It is answered with 503 at once.
+    #[default]
+    Reject,
+    /// Its connection is closed (FIN).
+    Close,
+    /// Its connection is reset (RST).
+    Reset,
+    /// It is never answered; its connection stays open.
+    Ignore,
+}
+
+/// Standstill, repeated: nothing is accepted, read or written in the last `for_ns` of each `every_ns`.
+/// Periods count from the start of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Stall {
+    /// Length of a period, in nanoseconds.
+    pub every_ns: u64,
+    /// Length of the stall at its end, in nanoseconds; less than the period.
+    pub for_ns: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+            reuse_port: false,
+            body: Body::Size(13),
+            chunk_bytes: None,
+            status: 200,
+            delay: Distribution::Fixed { ns: 0 },
+            capacity: None,
+            stall: None,
+            misbehave: Vec::new(),
+            error_status: 503,
+            slow_head_ns: 0,
+            max_connections: None,
+            backlog: 4096,
+            keepalive_requests: None,
+            keepalive_timeout_ns: None,
+            threads: 1,
+            cpus: Vec::new(),
+            seed: 1,
+            duration_ns: None,
+        }
+    }
+}
+
+impl Body {
+    /// Its size in bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Size(bytes) => *bytes,
+            Self::Bytes(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Bytes as base64.
+mod base64_bytes {
+    use super::{BASE64, Deserialize};
+    use base64::Engine as _;
+    use serde::{Deserializer, Serializer, de::Error as _};
+
+    pub fn serialize<S: Serializer>(bytes: &[u8], s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&BASE64.encode(bytes))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
+        BASE64.decode(String::deserialize(d)?).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_config_is_written_and_read_back() {
+        let config = Config {
+            body: Body::Bytes(vec![0, 255, 10]),
+            misbehave: vec![(Misbehaviour::HugeHead, 0.25)],
+            stall: Some(Stall { every_ns: 10, for_ns: 1 }),
+            ..Config::default()
+        };
+        let json = serde_json::to_string(&config).unwrap();
+        assert_eq!(serde_json::from_str::<Config>(&json).unwrap(), config);
+        assert_eq!(serde_json::from_str::<Config>("{\"status\":404}").unwrap().status, 404);
+        assert!(serde_json::from_str::<Config>("{\"satus\":404}").is_err());
+    }
+}

@@ -1,0 +1,251 @@
+//! A connection's state, and the table of a thread's connections. Idle connections hold no buffers.
+
+use std::os::fd::OwnedFd;
+
+use http1::{Limits, RequestHead, RequestReader, RequestSink};
+
+use crate::{
+    WhenFull,
+    answer::{Kind, Shape},
+    misbehave::Misbehaviour,
+};
+
+/// Names a connection in events and timers. A later connection in the same place has another token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Token(u64);
+
+impl Token {
+    /// Generations count round within 31 bits; the top bit is left to the listeners.
+    const GENERATIONS: u32 = 1 << 31;
+
+    /// The place in the table and how often it was taken before.
+    pub fn new(index: u32, generation: u32) -> Self {
+        Self(u64::from(generation % Self::GENERATIONS) << 32 | u64::from(index))
+    }
+
+    /// As the number that epoll keeps; below 2⁶³.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The token of such a number.
+    pub fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+
+    fn index(self) -> usize {
+        (self.0 & u64::from(u32::MAX)) as usize
+    }
+
+    fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// Where a connection stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Waits for a request, or for more of one.
+    Reading,
+    /// A request was read; its answer is not due yet.
+    Waiting,
+    /// The head of the answer goes out bit by bit.
+    Dribbling,
+    /// The answer goes out as fast as the client takes it.
+    Writing,
+    /// The request is never answered.
+    Silent,
+    /// Closed by us; what the client still sends is thrown away, for a reset would destroy the answer.
+    Lingering,
+}
+
+/// What is to be done about the current request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Deed {
+    /// Answer it.
+    Answer,
+    /// Misbehave.
+    Misbehave(Misbehaviour),
+    /// Turn it away.
+    Reject(WhenFull),
+    /// Say that it was no request.
+    BadRequest,
+    /// Ask for its body.
+    Continue,
+}
+
+/// What the head of the current request said.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Seen {
+    /// It is a HEAD request: the answer has no body.
+    pub to_head: bool,
+    /// The client speaks HTTP/1.0.
+    pub http10: bool,
+    /// The client waits for leave to send the body.
+    pub expects_continue: bool,
+    /// HTTP/1.1 without exactly one Host, which must be refused (RFC 9112, 3.2).
+    pub wrong_host: bool,
+}
+
+impl RequestSink for Seen {
+    #[inline]
+    fn head(&mut self, head: &RequestHead<'_>) {
+        let hosts = head.headers.iter().filter(|h| h.name.len() == 4 && h.name.eq_ignore_ascii_case("host"));
+        let hosts = hosts.count();
+        *self = Self {
+            to_head: head.method == "HEAD",
+            http10: head.minor_version == 0,
+            expects_continue: head.expect_continue,
+            wrong_host: hosts > 1 || (hosts == 0 && head.minor_version > 0),
+        };
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub socket: OwnedFd,
+    pub token: Token,
+    pub reader: RequestReader,
+    pub seen: Seen,
+    pub phase: Phase,
+    /// There may be bytes, or an end, to read.
+    pub readable: bool,
+    /// The client has closed its side, or all of the connection: the two look alike.
+    pub peer_closed: bool,
+    /// Requests that came behind the current one and were read with it.
+    pub held: Option<Box<Held>>,
+    /// Requests carried so far.
+    pub requests: u64,
+    pub deed: Deed,
+    pub kind: Kind,
+    pub shape: Shape,
+    /// Bytes of the answer handed to the kernel.
+    pub sent: u64,
+    /// Bytes of the answer to hand over.
+    pub end: u64,
+    /// When the current request had been read whole, in nanoseconds since the start.
+    pub read_ns: u64,
+    /// When its answer is due.
+    pub due_ns: u64,
+    /// When the last byte came, or the last answer was done.
+    pub active_ns: u64,
+}
+
+/// Bytes read but not yet parsed.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub bytes: Vec<u8>,
+    pub used: usize,
+}
+
+impl Connection {
+    fn new(socket: OwnedFd, token: Token, now_ns: u64) -> Self {
+        Self {
+            socket,
+            token,
+            reader: RequestReader::new(Limits::default()),
+            seen: Seen::default(),
+            phase: Phase::Reading,
+            readable: false,
+            peer_closed: false,
+            held: None,
+            requests: 0,
+            deed: Deed::Answer,
+            kind: Kind::Plain,
+            shape: Shape { http10: false, close: false },
+            sent: 0,
+            end: 0,
+            read_ns: now_ns,
+            due_ns: now_ns,
+            active_ns: now_ns,
+        }
+    }
+
+    /// A request was read, and nothing has come of it yet.
+    pub fn owes_an_answer(&self) -> bool {
+        match self.phase {
+            Phase::Waiting | Phase::Dribbling | Phase::Writing => self.deed != Deed::Continue,
+            Phase::Reading | Phase::Silent | Phase::Lingering => false,
+        }
+    }
+}
+
+/// The connections of a thread.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    places: Vec<Place>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Place {
+    generation: u32,
+    connection: Option<Connection>,
+}
+
+impl Table {
+    /// Takes a connection in.
+    pub fn insert(&mut self, socket: OwnedFd, now_ns: u64) -> &mut Connection {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place { generation: 0, connection: None });
+            // Descriptors are numbered by a C int.
+            (self.places.len() - 1) as u32
+        });
+        let place = &mut self.places[index as usize];
+        place.connection.insert(Connection::new(socket, Token::new(index, place.generation), now_ns))
+    }
+
+    /// The connection of that token, unless it is gone.
+    #[inline]
+    pub fn find(&mut self, token: Token) -> Option<&mut Connection> {
+        let place = self.places.get_mut(token.index())?;
+        place.connection.as_mut().filter(|connection| connection.token == token)
+    }
+
+    /// Lets a connection go, which closes it.
+    pub fn remove(&mut self, token: Token) {
+        let Some(place) = self.places.get_mut(token.index()) else { return };
+        if place.connection.take_if(|connection| connection.token == token).is_some() {
+            place.generation = token.generation() + 1;
+            self.free.push(token.index() as u32);
+        }
+    }
+
+    /// All connections.
+    pub fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.places.iter().filter_map(|place| place.connection.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_finds_only_its_own_connection() {
+        let socket = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let mut table = Table::default();
+        let first = table.insert(socket(), 0).token;
+        let second = table.insert(socket(), 0).token;
+        assert_ne!(first, second);
+        table.remove(first);
+        table.remove(first);
+        assert!(table.find(first).is_none());
+        let third = table.insert(socket(), 0).token;
+        assert!(table.find(third).is_some() && table.find(second).is_some() && table.find(first).is_none());
+        assert_eq!((third.index(), Token::from_number(third.number())), (first.index(), third));
+        table.remove(first);
+        assert_eq!(table.iter().count(), 2);
+    }
+
+    #[test]
+    fn generations_leave_the_top_bit_alone() {
+        assert!(Token::new(u32::MAX, u32::MAX).number() < 1 << 63);
+    }
+
+    #[test]
+    fn an_idle_connection_takes_little_memory() {
+        assert!(size_of::<Place>() <= 256, "{}", size_of::<Place>());
+    }
+}

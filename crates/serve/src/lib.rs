@@ -1,0 +1,41 @@
+//! A programmable HTTP/1.1 target: body sizes, delay distributions, a bounded server queue, stalls and
+//! faults, and at the end a report of what it really did.
+//!
+//! The report is the truth that a load generator's figures are checked against: every request read whole is
+//! in it exactly once ([`Report::unaccounted`] is always 0).
+//!
+//! ```
+//! use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
+//!
+//! let server = serve::Server::bind(serve::Config { status: 204, ..Default::default() }).unwrap();
+//! let address = server.local_addrs()[0];
+//! let stop = Arc::new(AtomicBool::new(false));
+//! let running = std::thread::spawn({ let stop = stop.clone(); move || server.run(stop) });
+//! std::net::TcpStream::connect(address).unwrap();
+//! stop.store(true, Ordering::Relaxed);
+//! assert_eq!(running.join().unwrap().requests, 0);
+//! ```
+//!
+//! One thread is one epoll loop with its own listener, connections, random numbers and counters; threads
+//! share only the virtual queue of [`Capacity`] and the number of open connections.
+
+mod answer;
+mod config;
+mod connection;
+mod engine;
+mod listener;
+mod misbehave;
+mod queue;
+mod report;
+mod server;
+mod stall;
+mod timers;
+mod validate;
+mod wire;
+mod worker;
+
+pub use config::{Body, Capacity, Config, Stall, WhenFull};
+pub use misbehave::Misbehaviour;
+pub use queue::{Admission, Queue};
+pub use report::{Report, SCHEMA, render};
+pub use server::{Error, Server};

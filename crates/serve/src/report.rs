@@ -1,0 +1,302 @@
+//! What the target really did.
+
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Write as _},
+};
+
+use record::{
+    Histogram,
+    units::{show_bytes, show_count, show_rate, show_time_ns},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::misbehave::Misbehaviour;
+
+/// The form of reports written by this version.
+pub const SCHEMA: &str = "proofload/serve/1";
+
+/// What the target really did, counted when it was done. Every request read whole is in exactly one of
+/// `answers`, the unanswering kinds of `misbehaved`, `rejected_unanswered`, `clients_gone` and `unanswered`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Report {
+    /// The form of this record, [`SCHEMA`].
+    pub schema: String,
+    /// From the start to the end, in seconds.
+    pub elapsed_s: f64,
+    /// Connections accepted, without the refused ones.
+    pub connections_accepted: u64,
+    /// Connections above the most allowed: accepted and reset.
+    pub connections_refused: u64,
+    /// Most connections open at once. Of several processes the sum of theirs, an upper bound.
+    pub connections_peak: u64,
+    /// Connections closed because they were idle for too long.
+    pub connections_idled_out: u64,
+    /// Requests read whole.
+    pub requests: u64,
+    /// Requests of which only a part came before the client closed.
+    pub truncated_requests: u64,
+    /// Bytes that were no request, or an HTTP/1.1 request without exactly one Host; answered with 400.
+    pub bad_requests: u64,
+    /// Whole, correct answers handed to the kernel, of every status: also `error` and `unsolicited`
+    /// misbehaviour, rejections with 503 and the 400 of bad requests.
+    pub answers: u64,
+    /// Those by status.
+    pub answers_by_status: BTreeMap<u16, u64>,
+    /// Misbehaviour carried out, by kind.
+    pub misbehaved: BTreeMap<Misbehaviour, u64>,
+    /// Requests that found the queue full.
+    pub rejected: u64,
+    /// Those of them that were closed, reset or ignored rather than answered with 503.
+    pub rejected_unanswered: u64,
+    /// Answers that were due when the client had closed or reset the connection.
+    pub clients_gone: u64,
+    /// Requests whose answer was not due, or not wholly written, when the target stopped.
+    pub unanswered: u64,
+    /// Bytes received from clients.
+    pub request_bytes: u64,
+    /// Bytes handed to the kernel for clients.
+    pub response_bytes: u64,
+    /// Delays drawn, one for each request; empty without a delay.
+    pub delay_drawn: Histogram,
+    /// From the last byte of the request read to the last byte of the answer handed to the kernel, of every
+    /// request that something came of at its time, misbehaviour but `silent` included. Only measured with a
+    /// delay, a capacity or a slow head.
+    pub delay_applied: Histogram,
+    /// Service times drawn, one for each admitted request.
+    pub service_drawn: Histogram,
+    /// Waiting times before service, of each admitted request.
+    pub queue_wait: Histogram,
+    /// Most requests that waited at once. Of several processes the largest of theirs.
+    pub queue_peak: u64,
+    /// Stalls begun. All threads and processes stall at once: not a sum.
+    pub stalls: u64,
+    /// From when an answer was due to when its last byte was handed to the kernel: how exactly the delays
+    /// were kept. Of the same requests as `delay_applied`.
+    pub late_by: Histogram,
+    /// Failed accepts by error.
+    pub accept_errors: BTreeMap<String, u64>,
+}
+
+impl Report {
+    /// A report of nothing yet.
+    pub fn new() -> Self {
+        Self { schema: SCHEMA.to_owned(), ..Self::default() }
+    }
+
+    /// Adds what another thread or process did at the same time.
+    pub fn merge(&mut self, other: &Self) {
+        self.schema.clone_from(&other.schema);
+        self.elapsed_s = self.elapsed_s.max(other.elapsed_s);
+        self.queue_peak = self.queue_peak.max(other.queue_peak);
+        self.stalls = self.stalls.max(other.stalls);
+        for (mine, theirs) in [
+            (&mut self.connections_accepted, other.connections_accepted),
+            (&mut self.connections_refused, other.connections_refused),
+            (&mut self.connections_peak, other.connections_peak),
+            (&mut self.connections_idled_out, other.connections_idled_out),
+            (&mut self.requests, other.requests),
+            (&mut self.truncated_requests, other.truncated_requests),
+            (&mut self.bad_requests, other.bad_requests),
+            (&mut self.answers, other.answers),
+            (&mut self.rejected, other.rejected),
+            (&mut self.rejected_unanswered, other.rejected_unanswered),
+            (&mut self.clients_gone, other.clients_gone),
+            (&mut self.unanswered, other.unanswered),
+            (&mut self.request_bytes, other.request_bytes),
+            (&mut self.response_bytes, other.response_bytes),
+        ] {
+            *mine += theirs;
+        }
+        add(&mut self.answers_by_status, &other.answers_by_status);
+        add(&mut self.misbehaved, &other.misbehaved);
+        add(&mut self.accept_errors, &other.accept_errors);
+        self.delay_drawn.merge(&other.delay_drawn);
+        self.delay_applied.merge(&other.delay_applied);
+        self.service_drawn.merge(&other.service_drawn);
+        self.queue_wait.merge(&other.queue_wait);
+        self.late_by.merge(&other.late_by);
+    }
+
+    /// Requests in none of the classes, or (negative) in more than one. 0, or the report is wrong.
+    pub fn unaccounted(&self) -> i64 {
+        let unanswering = self.misbehaved.iter().filter(|(kind, _)| !kind.answers()).map(|(_, n)| n);
+        let ends = self.answers
+            + unanswering.sum::<u64>()
+            + self.rejected_unanswered
+            + self.clients_gone
+            + self.unanswered;
+        (self.requests + self.bad_requests) as i64 - ends as i64
+    }
+
+    pub(crate) fn answered(&mut self, status: u16) {
+        self.answers += 1;
+        *self.answers_by_status.entry(status).or_default() += 1;
+    }
+
+    pub(crate) fn misbehaved(&mut self, kind: Misbehaviour) {
+        *self.misbehaved.entry(kind).or_default() += 1;
+    }
+}
+
+fn add<K: Ord + Clone>(mine: &mut BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) {
+    for (key, count) in theirs {
+        *mine.entry(key.clone()).or_default() += count;
+    }
+}
+
+/// The report for people. Lines that would say that nothing happened are left out.
+pub fn render(report: &Report) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<16} {value}");
+    };
+    let seconds = report.elapsed_s.max(1e-9);
+    line("served for", show_time_ns((report.elapsed_s * 1e9) as u64));
+    line(
+        "connections",
+        format!(
+            "{} accepted, at most {} at once{}{}",
+            show_count(report.connections_accepted),
+            show_count(report.connections_peak),
+            also(report.connections_refused, "reset for being too many"),
+            also(report.connections_idled_out, "closed for being idle"),
+        ),
+    );
+    line(
+        "requests",
+        format!(
+            "{} ({}), {}{}{}",
+            show_count(report.requests),
+            show_rate(report.requests as f64 / seconds),
+            show_bytes(report.request_bytes),
+            also(report.bad_requests, "bad"),
+            also(report.truncated_requests, "cut off by the client"),
+        ),
+    );
+    let statuses = report.answers_by_status.iter().map(|(status, n)| format!("{status}: {}", show_count(*n)));
+    let statuses = statuses.collect::<Vec<_>>().join(", ");
+    line(
+        "answers",
+        format!(
+            "{}{}, {}{}{}",
+            show_count(report.answers),
+            if statuses.is_empty() { String::new() } else { format!(" ({statuses})") },
+            show_bytes(report.response_bytes),
+            also(report.clients_gone, "due to clients that were gone"),
+            also(report.unanswered, "not given before the end"),
+        ),
+    );
+    for (kind, count) in &report.misbehaved {
+        line("misbehaved", format!("{kind}: {}, {}", show_count(*count), kind.meaning()));
+    }
+    if report.rejected > 0 || report.queue_peak > 0 {
+        let (rejected, peak) = (show_count(report.rejected), show_count(report.queue_peak));
+        line("queue", format!("at most {peak} waiting, {rejected} rejected"));
+    }
+    if report.stalls > 0 {
+        line("stalls", show_count(report.stalls));
+    }
+    for (name, histogram) in [
+        ("delay drawn", &report.delay_drawn),
+        ("service drawn", &report.service_drawn),
+        ("queue wait", &report.queue_wait),
+        ("request→answer", &report.delay_applied),
+        ("answer late by", &report.late_by),
+    ] {
+        if !histogram.is_empty() {
+            line(name, percentiles(histogram));
+        }
+    }
+    for (error, count) in &report.accept_errors {
+        line("accept failed", format!("{error}: {}", show_count(*count)));
+    }
+    if report.unaccounted() != 0 {
+        line("UNACCOUNTED", format!("{} requests: this report is wrong", report.unaccounted()));
+    }
+    text
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&render(self))
+    }
+}
+
+fn also(count: u64, what: &str) -> String {
+    if count == 0 { String::new() } else { format!(", {} {what}", show_count(count)) }
+}
+
+fn percentiles(histogram: &Histogram) -> String {
+    let at = |quantile| show_time_ns(histogram.quantile_ns(quantile));
+    format!(
+        "{} times: mean {}, p50 {}, p90 {}, p99 {}, p99.9 {}, max {}",
+        show_count(histogram.count()),
+        show_time_ns(histogram.mean_ns() as u64),
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        at(0.999),
+        show_time_ns(histogram.max_ns()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Report {
+        let mut report = Report::new();
+        report.elapsed_s = 2.0;
+        report.requests = 10;
+        report.bad_requests = 1;
+        (0..6).for_each(|_| report.answered(200));
+        report.answered(503);
+        report.answered(400);
+        report.misbehaved(Misbehaviour::Error);
+        report.misbehaved(Misbehaviour::Reset);
+        report.rejected = 1;
+        report.rejected_unanswered = 1;
+        report.clients_gone = 1;
+        report.late_by.record_ns(70_000);
+        report.accept_errors.insert("EMFILE".to_owned(), 2);
+        report
+    }
+
+    #[test]
+    fn every_request_is_in_one_class() {
+        let mut report = example();
+        assert_eq!(report.unaccounted(), 0);
+        report.requests += 1;
+        assert_eq!(report.unaccounted(), 1);
+        assert!(render(&report).contains("UNACCOUNTED"));
+        report.unanswered += 2;
+        assert_eq!(report.unaccounted(), -1);
+    }
+
+    #[test]
+    fn merging_adds_everything_up() {
+        let mut merged = Report::default();
+        merged.merge(&example());
+        assert_eq!(merged, example());
+        merged.merge(&example());
+        assert_eq!((merged.requests, merged.answers, merged.elapsed_s), (20, 16, 2.0));
+        assert_eq!(merged.answers_by_status[&200], 12);
+        assert_eq!(merged.accept_errors["EMFILE"], 4);
+        assert_eq!((merged.late_by.count(), merged.unaccounted()), (2, 0));
+    }
+
+    #[test]
+    fn a_report_is_written_read_back_and_shown() {
+        let json = serde_json::to_string(&example()).unwrap();
+        assert!(json.contains("proofload/serve/1") && json.contains("\"reset\":1"), "{json}");
+        let read: Report = serde_json::from_str(&json).unwrap();
+        assert_eq!((read.requests, read.misbehaved[&Misbehaviour::Reset]), (10, 1));
+        let text = example().to_string();
+        for part in ["10 (5.0/s)", "200: 6, 400: 1, 503: 1", "1 bad", "reset: 1", "EMFILE: 2", "70.0 µs"] {
+            assert!(text.contains(part), "{part} in:\n{text}");
+        }
+        assert!(!text.contains("stalls") && !text.contains("UNACCOUNTED"), "{text}");
+    }
+}

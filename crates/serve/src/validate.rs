@@ -1,0 +1,199 @@
+//! Everything that can be wrong with a configuration, named at once.
+
+use record::Distribution;
+use rustix::thread::CpuSet;
+
+use crate::{Config, Misbehaviour, Stall};
+
+/// Most bytes of a body: 1 TiB.
+const MOST_BODY_BYTES: u64 = 1 << 40;
+/// Most threads of a process.
+const MOST_THREADS: u32 = 1_024;
+
+impl Config {
+    /// Checks everything that can be checked without this machine's help.
+    ///
+    /// # Errors
+    /// Every mistake, each with what is allowed instead.
+    pub fn validate(&self) -> Result<(), Vec<String>> {
+        let mut mistakes = Vec::new();
+        let mut refuse_if = |wrong: bool, mistake: String| {
+            if wrong {
+                mistakes.push(mistake);
+            }
+        };
+
+        refuse_if(self.listen.is_empty(), "no address to listen on; give at least one".to_owned());
+        for (i, address) in self.listen.iter().enumerate() {
+            let twice = address.port() != 0 && self.listen[..i].contains(address);
+            refuse_if(twice, format!("{address} is listened on twice; leave one out"));
+        }
+        let body_bytes = self.body.len();
+        refuse_if(
+            body_bytes > MOST_BODY_BYTES,
+            format!("a body of {body_bytes} bytes is too large; at most {MOST_BODY_BYTES} (1 TiB)"),
+        );
+        refuse_if(self.chunk_bytes == Some(0), "chunks of 0 bytes end a body; at least 1 byte".to_owned());
+        for (what, status) in [("status", self.status), ("error status", self.error_status)] {
+            refuse_if(
+                !(200..=599).contains(&status),
+                format!("{what} {status} is not that of a final answer; 200 to 599"),
+            );
+        }
+        refuse_if(self.backlog == 0 || i32::try_from(self.backlog).is_err(), {
+            format!("a backlog of {} is not possible; 1 to {}", self.backlog, i32::MAX)
+        });
+        refuse_if(
+            self.keepalive_requests == Some(0),
+            "a connection must carry at least 1 request (keepalive requests)".to_owned(),
+        );
+        refuse_if(self.keepalive_timeout_ns == Some(0), "a keepalive timeout of 0 serves nobody".to_owned());
+        refuse_if(
+            !(1..=MOST_THREADS).contains(&self.threads),
+            format!("{} threads are not possible; 1 to {MOST_THREADS}", self.threads),
+        );
+        for cpu in &self.cpus {
+            refuse_if(
+                *cpu as usize >= CpuSet::MAX_CPU,
+                format!("there is no processor {cpu}; they count from 0, up to {}", CpuSet::MAX_CPU - 1),
+            );
+        }
+        refuse_if(self.duration_ns == Some(0), "a duration of 0 serves nobody".to_owned());
+
+        mistakes.extend(distribution_mistake("delay", &self.delay));
+        if let Some(capacity) = &self.capacity {
+            if capacity.servers == 0 {
+                mistakes.push("a capacity of 0 serves nobody; at least 1".to_owned());
+            }
+            mistakes.extend(distribution_mistake("service time", &capacity.service_time));
+        }
+        mistakes.extend(self.stall.and_then(stall_mistake));
+        mistakes.extend(misbehave_mistakes(&self.misbehave));
+        if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
+    }
+}
+
+/// Distributions that were parsed are sound; those that came by another way need not be, and would panic
+/// when drawn from.
+fn distribution_mistake(what: &str, distribution: &Distribution) -> Option<String> {
+    match distribution {
+        Distribution::Uniform { min_ns, max_ns } if min_ns > max_ns => {
+            Some(format!("{what}: uniform from {min_ns} to {max_ns} ns; give the smaller bound first"))
+        }
+        Distribution::LogNormal { sigma, .. } if !(0.0..=10.0).contains(sigma) => {
+            Some(format!("{what}: a log-normal sigma of {sigma} is out of range; 0 to 10"))
+        }
+        Distribution::Empirical { values_ns } if values_ns.is_empty() => {
+            Some(format!("{what}: no values to draw from; give at least one"))
+        }
+        _ => None,
+    }
+}
+
+fn stall_mistake(stall: Stall) -> Option<String> {
+    let Stall { every_ns, for_ns } = stall;
+    if for_ns == 0 {
+        Some("a stall of 0 is none; leave it out".to_owned())
+    } else if for_ns >= every_ns {
+        Some(format!(
+            "a stall of {for_ns} ns in every {every_ns} ns never ends; make it shorter than its period"
+        ))
+    } else {
+        None
+    }
+}
+
+fn misbehave_mistakes(ratios: &[(Misbehaviour, f64)]) -> Vec<String> {
+    let mut mistakes = Vec::new();
+    for (i, (kind, ratio)) in ratios.iter().enumerate() {
+        if !(0.0..=1.0).contains(ratio) {
+            mistakes.push(format!("misbehaviour {kind}: {ratio} is not a share; 0 to 1"));
+        }
+        if ratios[..i].iter().any(|(earlier, _)| earlier == kind) {
+            mistakes.push(format!("misbehaviour {kind} is given twice; add the shares up"));
+        }
+    }
+    let sum: f64 = ratios.iter().map(|(_, ratio)| ratio).sum();
+    // Nine ninths may exceed 1 by rounding.
+    if sum > 1.0 + 1e-9 {
+        mistakes.push(format!("the shares of misbehaviour sum to {sum}; at most 1"));
+    }
+    mistakes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+    use crate::{Body, Capacity, WhenFull};
+
+    #[test]
+    fn the_default_is_sound() {
+        assert_eq!(Config::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn all_mistakes_are_named_at_once() {
+        let address: SocketAddr = "127.0.0.1:80".parse().unwrap();
+        let config = Config {
+            listen: vec![address, address],
+            body: Body::Size(u64::MAX),
+            chunk_bytes: Some(0),
+            status: 101,
+            delay: Distribution::Uniform { min_ns: 2, max_ns: 1 },
+            capacity: Some(Capacity {
+                servers: 0,
+                service_time: Distribution::LogNormal { median_ns: 1, sigma: f64::NAN },
+                queue: None,
+                when_full: WhenFull::Reject,
+            }),
+            stall: Some(Stall { every_ns: 5, for_ns: 5 }),
+            misbehave: vec![
+                (Misbehaviour::Error, 0.7),
+                (Misbehaviour::Reset, 0.7),
+                (Misbehaviour::Reset, -1.0),
+                (Misbehaviour::Close, f64::NAN),
+            ],
+            error_status: 600,
+            backlog: 0,
+            keepalive_requests: Some(0),
+            keepalive_timeout_ns: Some(0),
+            threads: 0,
+            cpus: vec![100_000],
+            duration_ns: Some(0),
+            ..Config::default()
+        };
+        let mistakes = config.validate().unwrap_err();
+        for part in [
+            "listened on twice",
+            "too large",
+            "chunks of 0",
+            "status 101",
+            "error status 600",
+            "backlog of 0",
+            "at least 1 request",
+            "keepalive timeout of 0",
+            "0 threads",
+            "processor 100000",
+            "duration of 0",
+            "delay: uniform",
+            "capacity of 0",
+            "service time: a log-normal",
+            "never ends",
+            "reset: -1",
+            "reset is given twice",
+            "close: NaN",
+        ] {
+            assert!(mistakes.iter().any(|m| m.contains(part)), "{part}: {mistakes:#?}");
+        }
+        assert_eq!(mistakes.len(), 18, "{mistakes:#?}");
+    }
+
+    #[test]
+    fn shares_of_misbehaviour_sum_to_one_at_most() {
+        let of = |misbehave| Config { misbehave, ..Config::default() }.validate();
+        assert!(of(vec![(Misbehaviour::Error, 0.6), (Misbehaviour::Reset, 0.5)]).is_err());
+        assert!(of(Misbehaviour::ALL.iter().map(|&kind| (kind, 1.0 / 9.0)).collect()).is_ok());
+    }
+}

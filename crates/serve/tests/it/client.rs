@@ -1,0 +1,185 @@
+//! A target under test, and a client that notices everything.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{SocketAddr, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use http1::{Error, Limits, Response, ResponseHead, ResponseReader, ResponseSink};
+use serve::{Config, Report, Server};
+
+pub const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: target\r\n\r\n";
+pub const GET_CLOSE: &[u8] = b"GET / HTTP/1.1\r\nHost: target\r\nConnection: close\r\n\r\n";
+
+/// How long a client waits for what should come at once.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A target that runs.
+pub struct Target {
+    pub address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Report>,
+}
+
+impl Target {
+    pub fn start(config: Config) -> Self {
+        let server = Server::bind(config).unwrap();
+        let address = server.local_addrs()[0];
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = std::thread::spawn({
+            let stop = stop.clone();
+            move || server.run(stop)
+        });
+        Self { address, stop, thread }
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// Stops it and takes its report, in which every request must be in one class.
+    pub fn stop(self) -> Report {
+        let asked = Instant::now();
+        self.stop.store(true, Ordering::Relaxed);
+        let report = self.thread.join().unwrap();
+        assert!(asked.elapsed() < Duration::from_millis(500), "stopped after {:?}", asked.elapsed());
+        assert_eq!(report.unaccounted(), 0, "{report}");
+        assert_eq!(report.answers, report.answers_by_status.values().sum::<u64>());
+        report
+    }
+}
+
+/// An answer as it came.
+#[derive(Debug)]
+pub struct Answer {
+    pub response: Response,
+    pub head: Head,
+}
+
+/// What is kept of an answer's parts.
+#[derive(Debug, Default)]
+pub struct Head {
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Head {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+impl ResponseSink for Head {
+    fn head(&mut self, head: &ResponseHead<'_>) {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        self.headers = head.headers.iter().map(|h| (h.name.to_owned(), text(h.value))).collect();
+    }
+
+    fn body(&mut self, bytes: &[u8]) {
+        self.body.extend_from_slice(bytes);
+    }
+}
+
+/// What came instead of a whole answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Instead {
+    /// FIN, after so many bytes since the last answer.
+    Fin(usize),
+    /// RST.
+    Reset,
+    /// Nothing within the time.
+    Nothing,
+    /// Bytes that are no answer.
+    Wrong(Error),
+}
+
+/// A connection of a client.
+pub struct Client {
+    pub stream: TcpStream,
+    reader: ResponseReader,
+    bytes: Vec<u8>,
+    to_head: bool,
+    patience: Duration,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let reader = ResponseReader::new(Limits::default());
+        Self { stream, reader, bytes: Vec::new(), to_head: false, patience: PATIENCE }
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) -> &mut Self {
+        self.to_head = bytes.starts_with(b"HEAD ");
+        self.stream.write_all(bytes).unwrap();
+        self
+    }
+
+    /// Waits no longer than this from now on.
+    pub fn patience(&mut self, patience: Duration) -> &mut Self {
+        self.patience = patience;
+        self
+    }
+
+    /// The next answer, or what came instead.
+    pub fn answer(&mut self) -> Result<Answer, Instead> {
+        let mut head = Head::default();
+        let mut taken = 0;
+        self.stream.set_read_timeout(Some(self.patience)).unwrap();
+        loop {
+            if !self.bytes.is_empty() {
+                let fed = self.reader.feed(&self.bytes, self.to_head, &mut head).map_err(Instead::Wrong)?;
+                taken += fed.used;
+                self.bytes.drain(..fed.used);
+                if let Some(response) = fed.done {
+                    return Ok(Answer { response, head });
+                }
+            }
+            let mut buffer = [0; 65_536];
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(Instead::Fin(taken)),
+                Ok(received) => self.bytes.extend_from_slice(&buffer[..received]),
+                Err(e) if e.kind() == ErrorKind::ConnectionReset => return Err(Instead::Reset),
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    return Err(Instead::Nothing);
+                }
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
+
+    /// Sends a request and awaits a whole answer.
+    pub fn get(&mut self, request: &[u8]) -> Answer {
+        self.send(request).answer().unwrap()
+    }
+
+    /// Everything until the end of the connection, which must be a FIN.
+    pub fn rest(&mut self) -> Vec<u8> {
+        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut rest = std::mem::take(&mut self.bytes);
+        self.stream.read_to_end(&mut rest).unwrap();
+        rest
+    }
+
+    /// Closes with a reset.
+    pub fn reset(self) {
+        rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
+    }
+}
+
+/// Waits until something is so, for it will be.
+pub fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !so() {
+        assert!(start.elapsed() < PATIENCE, "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,217 @@
+//! Connections: how many, how long, and how they end.
+
+use std::{
+    net::TcpStream,
+    sync::{Arc, atomic::AtomicBool},
+    time::{Duration, Instant},
+};
+
+use serve::{Config, Error, Server};
+
+use crate::client::{GET, Instead, Target, until};
+
+#[test]
+fn connections_over_the_most_are_reset_and_counted() {
+    let target = Target::start(Config { max_connections: Some(2), threads: 2, ..Config::default() });
+    let (mut first, mut second) = (target.connect(), target.connect());
+    first.get(GET);
+    second.get(GET);
+    for _ in 0..3 {
+        assert_eq!(target.connect().answer().unwrap_err(), Instead::Reset);
+    }
+    drop(first);
+    // The server has to notice that before there is room again.
+    std::thread::sleep(Duration::from_millis(100));
+    target.connect().get(GET);
+    second.get(GET);
+    let report = target.stop();
+    assert_eq!((report.connections_accepted, report.connections_refused), (3, 3));
+    assert_eq!((report.connections_peak, report.requests), (2, 4));
+}
+
+#[test]
+fn a_connection_carries_so_many_requests() {
+    let target = Target::start(Config { keepalive_requests: Some(3), ..Config::default() });
+    for _ in 0..2 {
+        let mut client = target.connect();
+        assert!(client.get(GET).response.keep_alive);
+        assert!(client.get(GET).response.keep_alive);
+        let last = client.get(GET);
+        assert_eq!(last.head.header("connection"), Some("close"));
+        assert_eq!(client.answer().unwrap_err(), Instead::Fin(0));
+    }
+    // Requests behind the last are not answered, and do not turn the FIN into a reset.
+    let mut client = target.connect();
+    client.send(&GET.repeat(50));
+    (0..3).for_each(|_| drop(client.answer().unwrap()));
+    assert_eq!(client.answer().unwrap_err(), Instead::Fin(0));
+    let report = target.stop();
+    assert_eq!((report.requests, report.answers, report.connections_accepted), (9, 9, 3));
+}
+
+#[test]
+fn idle_connections_are_closed_and_busy_ones_are_not() {
+    let timeout = Duration::from_millis(150);
+    let config = Config {
+        keepalive_timeout_ns: Some(timeout.as_nanos() as u64),
+        delay: "60ms".parse().unwrap(),
+        ..Config::default()
+    };
+    let target = Target::start(config);
+    let mut never_asks = target.connect();
+    let mut asks_half = target.connect();
+    asks_half.send(&GET[..10]);
+    let start = Instant::now();
+    let mut busy = target.connect();
+    while start.elapsed() < 3 * timeout {
+        busy.get(GET);
+    }
+    let idle_since = Instant::now();
+    assert_eq!(busy.answer().unwrap_err(), Instead::Fin(0));
+    assert!(idle_since.elapsed() > timeout - Duration::from_millis(20), "{:?}", idle_since.elapsed());
+    assert_eq!(never_asks.answer().unwrap_err(), Instead::Fin(0));
+    assert_eq!(asks_half.answer().unwrap_err(), Instead::Fin(0));
+    assert_eq!(target.stop().connections_idled_out, 3);
+}
+
+#[test]
+fn several_addresses_and_threads_are_served() {
+    let listen = ["127.0.0.1:0", "127.0.0.2:0", "[::1]:0"].map(|a| a.parse().unwrap()).to_vec();
+    let server = match Server::bind(Config { listen: listen.clone(), threads: 2, ..Config::default() }) {
+        Err(Error::Listen { address, .. }) if address.is_ipv6() => {
+            // A machine without IPv6.
+            Server::bind(Config { listen: listen[..2].to_vec(), threads: 2, ..Config::default() })
+        }
+        other => other,
+    };
+    let server = server.unwrap();
+    let addresses = server.local_addrs().to_vec();
+    let stop = Arc::new(AtomicBool::new(false));
+    let thread = std::thread::spawn({
+        let stop = stop.clone();
+        move || server.run(stop)
+    });
+    for &address in &addresses {
+        for _ in 0..20 {
+            crate::client::Client::connect(address).get(GET);
+        }
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(thread.join().unwrap().answers, 20 * addresses.len() as u64);
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    for threads in [1, 2] {
+        let first = Server::bind(Config { threads, ..Config::default() }).unwrap();
+        let again = Config { listen: first.local_addrs().to_vec(), threads, ..Config::default() };
+        let error = Server::bind(again.clone()).unwrap_err().to_string();
+        assert!(error.contains(&first.local_addrs()[0].to_string()), "{error}");
+        assert!(error.contains("another program"), "{error}");
+    }
+    let shared = Server::bind(Config { reuse_port: true, ..Config::default() }).unwrap();
+    let again = Config { listen: shared.local_addrs().to_vec(), reuse_port: true, ..Config::default() };
+    Server::bind(again).unwrap();
+}
+
+#[test]
+fn processors_that_are_not_there_are_named() {
+    let error = Server::bind(Config { cpus: vec![0, 1_000], ..Config::default() }).unwrap_err().to_string();
+    assert!(error.contains("[1000]"), "{error}");
+}
+
+#[test]
+fn a_pinned_target_serves() {
+    let target = Target::start(Config { cpus: vec![0], threads: 2, ..Config::default() });
+    target.connect().get(GET);
+    assert_eq!(target.stop().answers, 1);
+}
+
+#[test]
+fn it_stops_by_itself_after_its_duration() {
+    let server = Server::bind(Config { duration_ns: Some(120_000_000), ..Config::default() }).unwrap();
+    let report = server.run(Arc::new(AtomicBool::new(false)));
+    assert!((0.12..0.3).contains(&report.elapsed_s), "{}", report.elapsed_s);
+}
+
+#[test]
+fn a_stop_closes_everything_and_counts_what_was_owed() {
+    let target = Target::start(Config { delay: "10s".parse().unwrap(), ..Config::default() });
+    let (mut idle, mut waiting) = (target.connect(), target.connect());
+    waiting.send(GET);
+    std::thread::sleep(Duration::from_millis(50));
+    let address = target.address;
+    let report = target.stop();
+    assert_eq!((report.requests, report.answers, report.unanswered), (1, 0, 1));
+    assert_eq!(idle.answer().unwrap_err(), Instead::Fin(0));
+    assert_eq!(waiting.answer().unwrap_err(), Instead::Fin(0));
+    assert!(TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn clients_that_go_before_their_answer_are_counted() {
+    let target = Target::start(Config { delay: "100ms".parse().unwrap(), ..Config::default() });
+    let mut clients: Vec<_> = (0..6).map(|_| target.connect()).collect();
+    clients.iter_mut().for_each(|client| drop(client.send(GET)));
+    std::thread::sleep(Duration::from_millis(20));
+    // Two close, two reset, two stay.
+    clients.drain(..2).for_each(drop);
+    clients.drain(..2).for_each(crate::client::Client::reset);
+    for client in &mut clients {
+        client.answer().unwrap();
+    }
+    let report = target.stop();
+    assert_eq!((report.requests, report.answers, report.clients_gone), (6, 2, 4));
+}
+
+#[test]
+fn requests_cut_off_by_the_client_are_no_requests() {
+    let target = Target::start(Config::default());
+    target.connect().send(&GET[..20]);
+    target.connect().send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n12345");
+    drop(target.connect());
+    std::thread::sleep(Duration::from_millis(100));
+    let report = target.stop();
+    assert_eq!((report.requests, report.truncated_requests, report.connections_accepted), (0, 2, 3));
+}
+
+#[test]
+fn thousands_of_connections_come_at_once() {
+    let target = Target::start(Config { threads: 2, ..Config::default() });
+    let mut clients: Vec<_> = (0..2_000).map(|_| target.connect()).collect();
+    for _ in 0..3 {
+        clients.iter_mut().for_each(|client| drop(client.send(GET)));
+        clients.iter_mut().for_each(|client| assert_eq!(client.answer().unwrap().response.status, 200));
+    }
+    let report = target.stop();
+    assert_eq!(
+        (report.requests, report.connections_accepted, report.connections_peak),
+        (6_000, 2_000, 2_000)
+    );
+}
+
+#[test]
+fn one_greedy_connection_does_not_starve_the_others() {
+    let target = Target::start(Config { body: serve::Body::Size(1 << 40), ..Config::default() });
+    let greedy = target.connect();
+    let taken = std::thread::spawn(move || {
+        let mut greedy = greedy;
+        greedy.send(GET);
+        let (mut taken, mut buffer) = (0, vec![0; 1 << 20]);
+        while let Ok(n @ 1..) = std::io::Read::read(&mut greedy.stream, &mut buffer) {
+            taken += n as u64;
+        }
+        taken
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    let mut other = target.connect();
+    let start = Instant::now();
+    let head = b"HEAD / HTTP/1.1\r\nHost: target\r\n\r\n";
+    (0..20).for_each(|_| drop(other.get(head)));
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    let report = target.stop();
+    assert_eq!((report.requests, report.unanswered), (21, 1));
+    let mut taken = Some(taken);
+    until("the end of the transfer", || taken.as_ref().is_some_and(std::thread::JoinHandle::is_finished));
+    assert!(taken.take().unwrap().join().unwrap() > 1 << 20);
+}

@@ -1,0 +1,94 @@
+//! Limited capacity over real sockets: FIFO, bounded, and with every way to turn requests away.
+
+use std::time::{Duration, Instant};
+
+use serve::{Capacity, Config, WhenFull};
+
+use crate::client::{Client, GET, Instead, Target};
+
+fn capacity(servers: u32, service_time: &str, queue: Option<u64>, when_full: WhenFull) -> Config {
+    let service_time = service_time.parse().unwrap();
+    Config { capacity: Some(Capacity { servers, service_time, queue, when_full }), ..Config::default() }
+}
+
+/// Sends a request on each of `n` connections, some milliseconds apart, so that their order is known.
+fn one_each(target: &Target, n: usize) -> Vec<Client> {
+    let clients = (0..n).map(|_| {
+        let mut client = target.connect();
+        client.send(GET);
+        std::thread::sleep(Duration::from_millis(3));
+        client
+    });
+    clients.collect()
+}
+
+#[test]
+fn one_server_serves_one_after_the_other() {
+    for threads in [1, 2] {
+        let target = Target::start(Config { threads, ..capacity(1, "40ms", None, WhenFull::Reject) });
+        let start = Instant::now();
+        let mut clients = one_each(&target, 5);
+        let mut last = Duration::ZERO;
+        for (i, client) in clients.iter_mut().enumerate() {
+            client.answer().unwrap();
+            let at = start.elapsed();
+            assert!(at >= Duration::from_millis(40) * (i as u32 + 1) && at > last, "{i}: {at:?}");
+            last = at;
+        }
+        let report = target.stop();
+        assert_eq!((report.answers, report.rejected, report.queue_peak), (5, 0, 4));
+        assert_eq!((report.queue_wait.count(), report.service_drawn.count()), (5, 5));
+        assert!(report.queue_wait.max_ns() > 100_000_000, "{report}");
+        assert!(report.late_by.quantile_ns(0.5) < 5_000_000, "{report}");
+    }
+}
+
+#[test]
+fn the_delay_comes_after_the_service() {
+    let config = Config { delay: "30ms".parse().unwrap(), ..capacity(1, "30ms", None, WhenFull::Reject) };
+    let target = Target::start(config);
+    let start = Instant::now();
+    let mut clients = one_each(&target, 2);
+    clients[0].answer().unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(60));
+    clients[1].answer().unwrap();
+    // The second was served while the first was only delayed.
+    assert!((90..115).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+    assert_eq!(target.stop().delay_drawn.count(), 2);
+}
+
+#[test]
+fn a_full_queue_turns_away_as_told() {
+    for when_full in [WhenFull::Reject, WhenFull::Close, WhenFull::Reset, WhenFull::Ignore] {
+        let target = Target::start(capacity(1, "150ms", Some(1), when_full));
+        let mut clients = one_each(&target, 4);
+        for client in &mut clients[2..] {
+            client.patience(Duration::from_millis(40));
+            let got = client.answer();
+            match when_full {
+                WhenFull::Reject => assert_eq!(got.unwrap().response.status, 503),
+                WhenFull::Close => assert_eq!(got.unwrap_err(), Instead::Fin(0)),
+                WhenFull::Reset => assert_eq!(got.unwrap_err(), Instead::Reset),
+                WhenFull::Ignore => assert_eq!(got.unwrap_err(), Instead::Nothing),
+            }
+        }
+        for client in &mut clients[..2] {
+            assert_eq!(client.answer().unwrap().response.status, 200);
+        }
+        let report = target.stop();
+        assert_eq!((report.requests, report.answers_by_status[&200], report.rejected), (4, 2, 2));
+        let unanswered = if when_full == WhenFull::Reject { 0 } else { 2 };
+        assert_eq!(report.rejected_unanswered, unanswered);
+        assert_eq!((report.queue_peak, report.service_drawn.count()), (1, 2));
+    }
+}
+
+#[test]
+fn a_turned_away_client_may_ask_again_on_its_connection() {
+    let target = Target::start(capacity(1, "60ms", Some(0), WhenFull::Reject));
+    let mut clients = one_each(&target, 2);
+    assert_eq!(clients[1].answer().unwrap().response.status, 503);
+    clients[0].answer().unwrap();
+    assert_eq!(clients[1].get(GET).response.status, 200);
+    assert_eq!(target.stop().rejected, 1);
+}

@@ -1,0 +1,201 @@
+#!/usr/bin/env bash
+# Installs what a purpose needs and this machine lacks.
+#
+#   setup.sh build|try|test|bench   installs (on Debian) or names (elsewhere) what is missing
+#   setup.sh rust-path              prints the folder of a cargo that is new enough
+#
+# Does nothing, and asks nobody, when nothing is missing. Installs only as root or by sudo, starts no
+# service, and leaves none enabled.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly RUST_NEEDED=88 # 1.88: the workspace's rust-version
+readonly OHA_VERSION=1.16.0
+
+say() { echo "setup: $*" >&2; }
+
+refuse() {
+    say "$*"
+    exit 2
+}
+
+# The minor version of a 1.x cargo; 0 if it does not run (a rustup proxy without a toolchain).
+cargo_minor() {
+    local version
+    version=$("$1" --version 2>/dev/null) || version=""
+    if [[ $version =~ ^cargo\ 1\.([0-9]+) ]]; then echo "${BASH_REMATCH[1]}"; else echo 0; fi
+}
+
+# The first folder with a new enough cargo, and rustc beside it: the search path as it is, rustup's
+# usual place, Debian's.
+rust_path() {
+    local folder
+    local IFS=:
+    for folder in $PATH "${CARGO_HOME:-${HOME:-/root}/.cargo}/bin" /usr/bin; do
+        if [[ -x $folder/cargo && -x $folder/rustc ]] && (($(cargo_minor "$folder/cargo") >= RUST_NEEDED)); then
+            echo "$folder"
+            return
+        fi
+    done
+    return 1
+}
+
+has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
+
+# A linker, and the static C library that the binary is linked with.
+links() {
+    has cc || return 1
+    local library
+    library=$(cc -print-file-name=libc.a 2>/dev/null) || return 1
+    [[ $library == /* && -e $library ]]
+}
+
+# Collects in `packages` what is missing for a purpose.
+find_missing() {
+    packages=()
+    links || packages+=(gcc libc6-dev)
+    [[ -e /etc/ssl/certs/ca-certificates.crt ]] || packages+=(ca-certificates)
+    if [[ $1 != build ]]; then
+        has nginx || packages+=(nginx-light)
+    fi
+    if [[ $1 == test ]]; then
+        has c++ || packages+=(g++) # libFuzzer
+    fi
+    if [[ $1 == bench ]]; then
+        has wrk || packages+=(wrk)
+        has ab || packages+=(apache2-utils)
+        has h2load || packages+=(nghttp2-client)
+    fi
+}
+
+# What Rust has that the tests want: its formatter and its lints.
+rust_tools_missing() {
+    local folder=$1
+    [[ -x $folder/cargo-fmt && -x $folder/cargo-clippy ]] || return 0
+    # rustup puts proxies there even for components that a toolchain lacks.
+    ! "$folder/cargo-fmt" --version >/dev/null 2>&1 || ! "$folder/cargo-clippy" --version >/dev/null 2>&1
+}
+
+is_debian() { [[ -r /etc/debian_version ]] && has apt-get; }
+
+as_root() {
+    if ((EUID == 0)); then
+        "$@"
+    elif has sudo; then
+        # Nobody can type a password where there is no terminal.
+        if [[ -t 0 ]]; then sudo -- "$@"; else sudo -n -- "$@"; fi
+    else
+        refuse "root is needed, and there is no sudo; as root run: $*"
+    fi
+}
+
+# The minor version of Rust that a package would bring.
+candidate_minor() {
+    local line
+    line=$(apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: //p')
+    if [[ $line =~ ^([0-9]+:)?1\.([0-9]+) ]]; then echo "${BASH_REMATCH[2]}"; else echo 0; fi
+}
+
+# Which of Debian's packages bring a Rust that is new enough. Releases carry a second, newer one for
+# the browsers, under the suffix -web.
+add_debian_rust() {
+    local purpose=$1
+    if (($(candidate_minor cargo-web) >= RUST_NEEDED)); then
+        packages+=(cargo-web rustc-web)
+        [[ $purpose != test ]] || packages+=(rustfmt-web rust-web-clippy)
+    elif (($(candidate_minor cargo) >= RUST_NEEDED)); then
+        packages+=(cargo rustc)
+        [[ $purpose != test ]] || packages+=(rustfmt rust-clippy)
+    else
+        refuse "Rust 1.$RUST_NEEDED or newer is needed and this release has none (on Debian 12 it comes from" \
+            "bookworm-security): install it with rustup, https://rustup.rs, and run this again"
+    fi
+}
+
+# Debian starts what it installs. A policy that forbids it is put in the way meanwhile.
+POLICY=/usr/sbin/policy-rc.d
+install_packages() {
+    local nginx_is_new=false
+    has nginx || nginx_is_new=true
+    say "installing ${packages[*]}; about a minute"
+    as_root env DEBIAN_FRONTEND=noninteractive POLICY="$POLICY" NGINX_IS_NEW="$nginx_is_new" \
+        bash -euo pipefail -c '
+            saved=""
+            restore() {
+                rm -f "$POLICY"
+                [[ -z $saved ]] || mv "$saved" "$POLICY"
+            }
+            if [[ -e $POLICY ]]; then
+                saved=$(mktemp "$POLICY.XXXXXX")
+                mv "$POLICY" "$saved"
+            fi
+            trap restore EXIT
+            trap "exit 130" INT TERM
+            printf "#!/bin/sh\nexit 101\n" >"$POLICY"
+            chmod 755 "$POLICY"
+            log=$(mktemp)
+            if ! apt-get install -y -q --no-install-recommends "$@" >"$log" 2>&1; then
+                tail -n 30 "$log" >&2
+                echo "setup: apt-get could not install $*; its log is $log" >&2
+                exit 2
+            fi
+            rm -f "$log"
+            if [[ $NGINX_IS_NEW == true ]] && command -v systemctl >/dev/null; then
+                systemctl disable --quiet nginx 2>/dev/null || true
+            fi
+        ' setup "${packages[@]}"
+}
+
+update_lists() {
+    say "reading the package lists; seconds"
+    as_root apt-get update -q >/dev/null || refuse "apt-get update failed; is the network up?"
+}
+
+install_oha() {
+    [[ -x target/peers/bin/oha ]] && return
+    if has oha && [[ $(oha --version) == "oha $OHA_VERSION" ]]; then return; fi
+    say "building oha $OHA_VERSION into target/peers, once; about 6 minutes"
+    local folder
+    folder=$(rust_path)
+    # Elsewhere than our own artefacts, and without our flags: it is built as its authors build it.
+    if ! PATH="$folder:$PATH" RUSTFLAGS="" CARGO_TARGET_DIR=target/peers/build \
+        cargo install oha --version "$OHA_VERSION" --locked --quiet --root target/peers; then
+        say "oha could not be built; the benchmark goes on without it"
+        return
+    fi
+    rm -rf target/peers/build
+}
+
+setup() {
+    local purpose=$1 folder="" rust=found
+    local -a packages
+    find_missing "$purpose"
+    if folder=$(rust_path); then
+        if [[ $purpose == test ]] && rust_tools_missing "$folder"; then rust=tools; fi
+    else
+        rust=missing
+    fi
+    if [[ $rust == tools && -x $folder/rustup ]]; then
+        say "adding rustfmt and clippy to the toolchain; seconds"
+        "$folder/rustup" component add rustfmt clippy >/dev/null 2>&1 ||
+            refuse "rustup could not add them; run: rustup component add rustfmt clippy"
+        rust=found
+    fi
+    if ((${#packages[@]} > 0)) || [[ $rust != found ]]; then
+        is_debian || refuse "this is not Debian; install what these packages bring, then run this again:" \
+            "${packages[*]}$([[ $rust == found ]] || echo " Rust 1.$RUST_NEEDED or newer with rustfmt and clippy (https://rustup.rs)")"
+        update_lists
+        [[ $rust == found ]] || add_debian_rust "$purpose"
+        install_packages
+        rust_path >/dev/null || refuse "cargo 1.$RUST_NEEDED is still not found after the installation"
+    fi
+    [[ $purpose != bench ]] || install_oha
+}
+
+case ${1:-} in
+build | try | test | bench) setup "$1" ;;
+rust-path)
+    rust_path || refuse "no cargo of version 1.$RUST_NEEDED or newer was found; run: make build"
+    ;;
+*) refuse "usage: scripts/setup.sh build|try|test|bench|rust-path" ;;
+esac

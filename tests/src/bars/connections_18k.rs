@@ -1,0 +1,26 @@
+//! What one process holds under a limit of 20,000 descriptors.
+
+use anyhow::Result;
+
+use super::{Bar, Outcome, Scale, many_connections::Plan};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "connections-18k",
+    what: "18,000 connections from one process, all in use for 10 s, no error",
+    full_seconds: 20,
+    run,
+};
+
+fn run(_scale: Scale) -> Result<Outcome> {
+    Plan {
+        users: 18_000,
+        client_processes: 1,
+        serve_processes: Plan::processes_for(18_000).max(2),
+        sources: None,
+        listen: &["127.0.0.1:0"],
+        ramp_up_s: 3,
+        think_s: 3,
+    }
+    .run()
+}

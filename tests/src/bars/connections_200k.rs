@@ -1,0 +1,29 @@
+//! Beyond the limits of a process and of one address: several of both, on either side.
+
+use anyhow::Result;
+
+use super::{Bar, Outcome, Scale, many_connections::Plan};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "connections-200k",
+    what: "200,000 connections (sample: 30,000) from this machine for 10 s, no error; memory reported",
+    full_seconds: 60,
+    run,
+};
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let (users, ramp_up_s, think_s) = scale.pick((30_000, 4, 4), (200_000, 20, 15));
+    Plan {
+        users,
+        client_processes: Plan::processes_for(users).max(2),
+        // The kernel spreads connections over the processes by a hash: an eighth of slack.
+        serve_processes: Plan::processes_for(users + users / 8).max(2),
+        // About 28,000 local ports for each pair of addresses.
+        sources: Some("127.0.1.1-127.0.1.12"),
+        listen: &["127.0.0.1:0", "127.0.0.2:0"],
+        ramp_up_s,
+        think_s,
+    }
+    .run()
+}

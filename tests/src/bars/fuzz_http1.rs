@@ -1,0 +1,40 @@
+//! The HTTP/1.1 parsers under a fuzzer that knows which branches it has seen.
+
+use anyhow::{Result, bail};
+
+use super::{Bar, Outcome, Scale, seconds};
+use crate::{process::Launch, repository};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "fuzz-http1",
+    what: "the HTTP/1.1 parsers under libFuzzer for 600 s (sample: 10 s), no finding",
+    full_seconds: 660,
+    run,
+};
+
+/// Time to build the fuzzer, at the most.
+const BUILD_S: u64 = 900;
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let fuzz_s = scale.pick(10, 600);
+    let script = repository().join("fuzz/run.sh");
+    if !script.is_file() {
+        bail!("{} is missing: run this from a whole checkout", script.display());
+    }
+    let finished = Launch::new("bash")
+        .arg(script.display().to_string())
+        .args(["http1", &fuzz_s.to_string()])
+        // The flags of the build that started us are not the fuzzer's.
+        .without_env("RUSTFLAGS")
+        .without_env("CARGO_ENCODED_RUSTFLAGS")
+        .without_env("CARGO_TARGET_DIR")
+        .run(seconds(fuzz_s + BUILD_S))?;
+    let log = finished.stdout + &finished.stderr;
+    let mut outcome = Outcome::default();
+    let status = finished.code.map_or_else(|| "signal".to_owned(), |code| code.to_string());
+    outcome.figure("exit_status", status, "0: no finding", finished.code == Some(0));
+    let tail: Vec<&str> = log.lines().rev().take(if finished.code == Some(0) { 2 } else { 40 }).collect();
+    tail.iter().rev().for_each(|line| outcome.note(*line));
+    Ok(outcome)
+}

@@ -1,0 +1,41 @@
+//! A target that freezes for a tenth of the time. Whoever measures from the actual send hardly sees
+//! it (coordinated omission); measured from the intended send the distribution is known:
+//! a request due in a stall of length S waits for the rest of it, so P(R > x) = 0.1 · (1 − x/S).
+
+use anyhow::Result;
+
+use super::{Bar, Outcome, Scale, ms};
+use crate::{Proofload, Serve};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "known-stalls",
+    what: "1,000/s against a stall of 1 s in 10: p95 0.5 s and p99 0.9 s, each within 5 %",
+    full_seconds: 42,
+    run,
+};
+
+fn run(scale: Scale) -> Result<Outcome> {
+    // Whole periods, so that the share of stalled time is exactly a tenth wherever it begins; and so
+    // begun that none of them is cut by the end: serve starts its first period just before.
+    let seconds = scale.pick(20, 40);
+    let stall_ms = 1_000.0;
+    let serve = Serve::start("--stall 10s,1s")?;
+    let output = Proofload::http(&serve.url(), &format!("-R 1000 -c 64 -d {seconds}s -q"))?.run()?;
+    let trial = output.trial_with_code(0)?;
+    let report = serve.stop()?;
+    let mut outcome = Outcome::default();
+    for (name, quantile) in [("response_p95_ms", 0.95), ("response_p99_ms", 0.99)] {
+        let truth = stall_ms * (1.0 - (1.0 - quantile) / 0.1);
+        let measured = trial.response_time.percentile(quantile);
+        outcome.near(name, ms(measured.ns), truth, truth * 0.05, "");
+    }
+    outcome.holds("uncensored", trial.response_time.censored.is_empty(), "every request was answered");
+    outcome.note(format!(
+        "the misleading view, from the actual send: p95 {:.3} ms, p99 {:.3} ms ({} stalls)",
+        ms(trial.service_time.percentile(0.95).ns),
+        ms(trial.service_time.percentile(0.99).ns),
+        report.stalls
+    ));
+    Ok(outcome)
+}

@@ -1,0 +1,85 @@
+//! Many connections at once, all of them used, for ten seconds.
+
+use anyhow::{Result, ensure};
+
+use super::{Outcome, seconds};
+use crate::{Proofload, Serve, machine, proofload::adds_up};
+
+/// How many, and how they are spread.
+pub struct Plan {
+    /// Users, a connection each.
+    pub users: u64,
+    /// Processes of the generator.
+    pub client_processes: u64,
+    /// Processes of the target.
+    pub serve_processes: u64,
+    /// Addresses that connections start from, as the option `--source` takes them.
+    pub sources: Option<&'static str>,
+    /// Addresses that the target listens on.
+    pub listen: &'static [&'static str],
+    /// Time over which the connections are opened, in seconds.
+    pub ramp_up_s: u64,
+    /// Pause of every user between requests, in seconds.
+    pub think_s: u64,
+}
+
+/// Descriptors that a process needs beside its connections, generously.
+const SPARE_DESCRIPTORS: u64 = 1_000;
+/// How long all must be open, in seconds.
+const HOLD_S: usize = 10;
+
+impl Plan {
+    /// Processes that it takes to hold so many connections under this machine's limit.
+    pub fn processes_for(users: u64) -> u64 {
+        users.div_ceil(machine::raise_descriptor_limit().saturating_sub(SPARE_DESCRIPTORS).max(1))
+    }
+
+    /// Opens them, holds them, and reports.
+    pub fn run(&self) -> Result<Outcome> {
+        let limit = machine::raise_descriptor_limit();
+        let per_process = self.users.div_ceil(self.client_processes);
+        ensure!(
+            per_process + 100 < limit,
+            "{per_process} connections in a process need a hard limit of open files above {limit}; \
+             raise it (ulimit -Hn) and run again"
+        );
+        let listen: String = self.listen.iter().map(|address| format!(" --listen {address}")).collect();
+        let serve = Serve::start(&format!("--processes {}{listen}", self.serve_processes))?;
+        // Two seconds more than is asked for: the series is cut at whole seconds.
+        let duration_s = self.ramp_up_s + HOLD_S as u64 + 2;
+        let mut words = format!(
+            "-u {} --ramp-up {}s --think-time {}s -d {duration_s}s --processes {} --connect-to {} -q",
+            self.users,
+            self.ramp_up_s,
+            self.think_s,
+            self.client_processes,
+            serve.addresses().join(","),
+        );
+        if let Some(sources) = self.sources {
+            words += &format!(" --source {sources}");
+        }
+        let output = Proofload::http(&serve.url(), &words)?.timeout(seconds(duration_s + 120)).run()?;
+        let trial = output.trial_with_code(0)?;
+        let report = serve.stop()?;
+        let mut outcome = Outcome::default();
+        outcome.equal("connections_peak", trial.counts.connections_peak, self.users, "as planned");
+        outcome.equal("accepted", report.connections_accepted, self.users, "by serve: none twice");
+        let held = trial.series.iter().filter(|second| second.open_connections == self.users).count();
+        outcome.figure("held_s", held, format!(">= {HOLD_S}"), held >= HOLD_S);
+        outcome.equal("errors", trial.errors.total(), 0, "no error of any class");
+        outcome.equal("never_sent", trial.counts.never_sent, 0, "all were sent");
+        outcome.holds("adds_up", adds_up(trial), "scheduled is the sum of the four ends");
+        outcome.note(format!(
+            "{} requests completed in {:.1} s by {} processes; resident memory {:.1} MiB, {:.0} bytes a \
+             connection; response p50 {:.3} ms, p99 {:.3} ms",
+            trial.counts.completed,
+            trial.elapsed_s,
+            trial.plan.processes,
+            trial.cpu.max_resident_bytes as f64 / 1_048_576.0,
+            trial.cpu.max_resident_bytes as f64 / self.users as f64,
+            super::ms(trial.response_time.percentile(0.5).ns),
+            super::ms(trial.response_time.percentile(0.99).ns),
+        ));
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,191 @@
+//! Every way in which a target can go wrong is counted in its own class, as often as it happened.
+
+use anyhow::{Context, Result};
+use record::{ErrorClass, Trial};
+
+use super::{Bar, Outcome, Scale, seconds, unanswered_connects};
+use crate::{
+    Output, Proofload, Serve, ServeReport,
+    nginx::free_address,
+    proofload::{adds_up, failures},
+};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "misbehaviour",
+    what: "each misbehaviour of a target is counted in its class, exactly as often as it happened",
+    full_seconds: 40,
+    run,
+};
+
+/// A misbehaving `serve`, and the classes that its report's count must be found in.
+struct Case {
+    name: &'static str,
+    serve: &'static str,
+    client: &'static str,
+    classes: &'static [ErrorClass],
+    truth: fn(&ServeReport) -> u64,
+}
+
+/// Requests of each case, in multiples of what the case says.
+const CASES: &[Case] = &[
+    Case {
+        name: "error",
+        serve: "--misbehave error=20% --seed 1",
+        client: "-c 8 -n 1000",
+        classes: &[ErrorClass::Status],
+        truth: |report| report.misbehaved("error"),
+    },
+    Case {
+        name: "reset",
+        serve: "--misbehave reset=20% --seed 2",
+        client: "-c 8 -n 1000",
+        classes: &[ErrorClass::Reset],
+        truth: |report| report.misbehaved("reset"),
+    },
+    Case {
+        name: "close",
+        serve: "--misbehave close=20% --seed 3",
+        client: "-c 8 -n 1000",
+        classes: &[ErrorClass::ClosedEarly],
+        truth: |report| report.misbehaved("close"),
+    },
+    Case {
+        name: "truncate",
+        serve: "--misbehave truncate=20% --seed 4",
+        client: "-c 8 -n 1000",
+        classes: &[ErrorClass::Truncated],
+        truth: |report| report.misbehaved("truncate"),
+    },
+    Case {
+        name: "truncate-chunked",
+        serve: "--misbehave truncate=20% --seed 5 --body 20000 --chunked 1000",
+        client: "-c 8 -n 1000",
+        classes: &[ErrorClass::Truncated],
+        truth: |report| report.misbehaved("truncate"),
+    },
+    Case {
+        name: "malformed",
+        serve: "--misbehave malformed=20% --seed 6",
+        client: "-c 8 -n 1000",
+        classes: &[ErrorClass::Malformed],
+        truth: |report| report.misbehaved("malformed"),
+    },
+    Case {
+        name: "bad-framing",
+        serve: "--misbehave bad-framing=20% --seed 7",
+        client: "-c 8 -n 1000",
+        classes: &[ErrorClass::Framing],
+        truth: |report| report.misbehaved("bad-framing"),
+    },
+    Case {
+        name: "huge-head",
+        serve: "--misbehave huge-head=20% --seed 8",
+        client: "-c 8 -n 1000",
+        classes: &[ErrorClass::TooLarge],
+        truth: |report| report.misbehaved("huge-head"),
+    },
+    Case {
+        name: "silent",
+        serve: "--misbehave silent=5% --seed 9",
+        client: "-c 8 -n 200 --timeout 300ms",
+        classes: &[ErrorClass::Timeout],
+        truth: |report| report.misbehaved("silent"),
+    },
+    Case {
+        name: "unsolicited",
+        serve: "--misbehave unsolicited=20% --seed 10",
+        client: "-c 8 -n 1000",
+        classes: &[ErrorClass::Unsolicited],
+        truth: |report| report.misbehaved("unsolicited"),
+    },
+    Case {
+        // A refused connection may be reset before or after the client has noticed that it was open.
+        name: "max-connections",
+        serve: "--max-connections 8 --delay 5ms",
+        client: "-u 16 --loops 25",
+        classes: &[ErrorClass::Reset, ErrorClass::ConnectReset],
+        truth: |report| report.connections_refused,
+    },
+    Case {
+        name: "queue-full-reject",
+        serve: "--capacity 1 --service-time 5ms --queue 2 --queue-full reject",
+        client: "-u 8 --loops 50",
+        classes: &[ErrorClass::Status],
+        truth: |report| report.rejected,
+    },
+    Case {
+        name: "queue-full-close",
+        serve: "--capacity 1 --service-time 5ms --queue 2 --queue-full close",
+        client: "-u 8 --loops 50",
+        classes: &[ErrorClass::ClosedEarly],
+        truth: |report| report.rejected,
+    },
+    Case {
+        name: "queue-full-reset",
+        serve: "--capacity 1 --service-time 5ms --queue 2 --queue-full reset",
+        client: "-u 8 --loops 50",
+        classes: &[ErrorClass::Reset],
+        truth: |report| report.rejected,
+    },
+    Case {
+        name: "queue-full-ignore",
+        serve: "--capacity 1 --service-time 5ms --queue 2 --queue-full ignore",
+        client: "-u 8 --loops 5 --timeout 400ms",
+        classes: &[ErrorClass::Timeout],
+        truth: |report| report.rejected,
+    },
+    Case {
+        name: "slow-head",
+        serve: "--slow-head 3s",
+        client: "-u 4 --loops 2 --timeout 300ms",
+        classes: &[ErrorClass::Timeout],
+        truth: |report| report.requests,
+    },
+];
+
+fn run(_scale: Scale) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    for case in CASES {
+        check(case, &mut outcome).with_context(|| format!("case {}", case.name))?;
+    }
+    nobody_listens(&mut outcome).context("case connect-refused")?;
+    unanswered_connects::check(&mut outcome)?;
+    Ok(outcome)
+}
+
+fn check(case: &Case, outcome: &mut Outcome) -> Result<()> {
+    let serve = Serve::start(case.serve)?;
+    let output = Proofload::http(&serve.url(), case.client)?.arg("-q").timeout(seconds(60)).run()?;
+    let report = serve.stop()?;
+    let trial = output.trial()?;
+    let truth = (case.truth)(&report);
+    let counted = failures(trial, case.classes);
+    let others = trial.errors.total() - counted;
+    outcome.equal(case.name, counted, truth, "serve's count");
+    let sound = truth > 0 && others == 0 && accounted(&output, trial);
+    let bound = "it happened, no other error, status 1, counts add up";
+    outcome.holds(&format!("{}-nothing-else", case.name), sound, bound);
+    if counted != truth || !sound {
+        outcome.note(output.described());
+    }
+    Ok(())
+}
+
+/// Bytes after a whole answer are the connection's error, not a request's: they fail nothing.
+fn accounted(output: &Output, trial: &Trial) -> bool {
+    let of_connections = trial.errors.of(ErrorClass::Unsolicited);
+    let failed = trial.errors.total() - of_connections;
+    adds_up(trial)
+        && trial.counts.failed == failed
+        && output.code == Some(i32::from(failed > 0 || of_connections > 0))
+}
+
+fn nobody_listens(outcome: &mut Outcome) -> Result<()> {
+    let url = format!("http://{}/", free_address()?);
+    let output = Proofload::http(&url, "-c 4 -n 50 -q --force")?.timeout(seconds(30)).run()?;
+    let trial = output.trial_with_code(1)?;
+    outcome.equal("connect-refused", trial.errors.of(ErrorClass::ConnectRefused), 50, "every request");
+    outcome.equal("connect-refused-unsent", trial.counts.failed_unsent, 50, "nothing was sent");
+    Ok(())
+}

@@ -1,0 +1,249 @@
+//! The bars: what the binary must reach, each as a measurement with its bounds.
+//!
+//! Every bar runs in two sizes: whole (`make prove`) and as a sample short enough for every
+//! `make test`. A figure that noise could spoil is the median of several runs, and its spread is
+//! printed beside it.
+
+use std::{
+    fmt,
+    io::{self, Write},
+    time::Duration,
+};
+
+use anyhow::Result;
+
+use crate::stats::{median, spread};
+
+mod connections_18k;
+mod connections_200k;
+mod descriptors;
+mod fuzz_http1;
+mod interrupt;
+mod known_closed;
+mod known_exponential;
+mod known_stalls;
+mod many_connections;
+mod misbehaviour;
+mod pacing;
+mod unanswered_connects;
+mod void_rules;
+
+/// Every bar, in the order they are proved.
+pub const ALL: &[Bar] = &[
+    pacing::BAR,
+    known_closed::BAR,
+    known_stalls::BAR,
+    known_exponential::BAR,
+    misbehaviour::BAR,
+    descriptors::BAR,
+    void_rules::BAR,
+    interrupt::BAR,
+    connections_18k::BAR,
+    connections_200k::BAR,
+    fuzz_http1::BAR,
+];
+
+/// One bar.
+#[derive(Debug, Clone, Copy)]
+pub struct Bar {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it holds the binary to, in a line.
+    pub what: &'static str,
+    /// About how long the whole of it takes, in seconds.
+    pub full_seconds: u32,
+    /// Measures. An error means that nothing could be measured, which is a failure too.
+    pub run: fn(Scale) -> Result<Outcome>,
+}
+
+impl Bar {
+    /// The bar of this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        ALL.iter().find(|bar| bar.name == name)
+    }
+
+    /// Measures, prints a line for each figure, and tells whether all were reached.
+    pub fn check(&self, scale: Scale) -> bool {
+        // Written past the test harness's capture: the figures belong in every log.
+        let mut out = io::stdout().lock();
+        let (lines, passed) = match (self.run)(scale) {
+            Ok(outcome) => (outcome.lines(self.name), outcome.passed()),
+            Err(error) => (format!("bar {} could not be measured FAIL\n{error:#}\n", self.name), false),
+        };
+        let _ = out.write_all(lines.as_bytes());
+        let _ = out.flush();
+        passed
+    }
+}
+
+/// How much of a bar is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// Enough to see that it still holds.
+    Sample,
+    /// The whole of it.
+    Full,
+}
+
+impl Scale {
+    /// One of two values.
+    pub fn pick<T>(self, sample: T, full: T) -> T {
+        match self {
+            Self::Sample => sample,
+            Self::Full => full,
+        }
+    }
+}
+
+/// What a bar measured.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    figures: Vec<Figure>,
+    notes: Vec<String>,
+}
+
+impl Outcome {
+    /// Adds a figure.
+    pub fn figure(&mut self, name: &str, value: impl fmt::Display, bound: impl fmt::Display, pass: bool) {
+        self.figures.push(Figure {
+            name: name.to_owned(),
+            value: value.to_string(),
+            bound: bound.to_string(),
+            pass,
+        });
+    }
+
+    /// Adds a figure that must not exceed a bound: the median of several runs, with its spread.
+    pub fn at_most(&mut self, name: &str, runs: &Runs, most: f64, unit: &str) {
+        let value = runs.median();
+        let bound = format!("<= {}{}", shown(most), runs.spread_shown());
+        self.figure(name, format!("{}{unit}", shown(value)), bound, value <= most);
+    }
+
+    /// Adds a figure that must lie within a distance of what is known to be true.
+    pub fn near(&mut self, name: &str, value: f64, truth: f64, distance: f64, unit: &str) {
+        let bound = format!("= {} ± {}", shown(truth), shown(distance));
+        self.figure(name, format!("{}{unit}", shown(value)), bound, (value - truth).abs() <= distance);
+    }
+
+    /// Adds a count that must be exactly the one that the other side reports.
+    pub fn equal(&mut self, name: &str, value: u64, truth: u64, whose: &str) {
+        self.figure(name, value, format!("= {truth}, {whose}"), value == truth);
+    }
+
+    /// Adds a yes-or-no.
+    pub fn holds(&mut self, name: &str, pass: bool, bound: &str) {
+        self.figure(name, if pass { "yes" } else { "no" }, bound, pass);
+    }
+
+    /// Adds a line that is no figure but helps to read them.
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Whether there are figures and all were reached.
+    pub fn passed(&self) -> bool {
+        !self.figures.is_empty() && self.figures.iter().all(|figure| figure.pass)
+    }
+
+    /// The lines of a bar's figures and notes.
+    pub fn lines(&self, bar: &str) -> String {
+        let figures = self.figures.iter().map(|Figure { name, value, bound, pass }| {
+            format!("bar {bar} {name}={value} (bound {bound}) {}\n", if *pass { "pass" } else { "FAIL" })
+        });
+        let notes = self.notes.iter().map(|note| format!("    {bar}: {note}\n"));
+        figures.chain(notes).collect()
+    }
+}
+
+/// The same figure of several runs.
+#[derive(Debug, Clone, Default)]
+pub struct Runs(Vec<f64>);
+
+impl Runs {
+    /// Adds a run's value.
+    pub fn push(&mut self, value: f64) {
+        self.0.push(value);
+    }
+
+    /// The median.
+    pub fn median(&self) -> f64 {
+        median(&self.0)
+    }
+
+    fn spread_shown(&self) -> String {
+        match self.0.len() {
+            0 | 1 => String::new(),
+            n => {
+                let (low, high) = spread(&self.0);
+                format!("; median of {n} runs, {} to {}", shown(low), shown(high))
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Figure {
+    name: String,
+    value: String,
+    bound: String,
+    pass: bool,
+}
+
+/// A number with about four digits: enough to compare with a bound.
+fn shown(value: f64) -> String {
+    let text = match value.abs() {
+        v if v >= 1_000.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 0.1 || v == 0.0 => format!("{value:.3}"),
+        _ => format!("{value:.6}"),
+    };
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// Seconds, for a time-out.
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Nanoseconds as microseconds.
+fn us(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}
+
+/// Nanoseconds as milliseconds.
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_have_the_agreed_form() {
+        let mut outcome = Outcome::default();
+        let mut runs = Runs::default();
+        [1.25, 1.0, 1.05].into_iter().for_each(|value| runs.push(value));
+        outcome.at_most("p50_ratio", &runs, 1.2, "");
+        outcome.near("rate", 700.0, 666.7, 6.667, "/s");
+        outcome.equal("reset", 83, 83, "serve's count");
+        outcome.note("remark");
+        assert_eq!(
+            outcome.lines("b"),
+            "bar b p50_ratio=1.05 (bound <= 1.2; median of 3 runs, 1 to 1.25) pass\n\
+             bar b rate=700/s (bound = 666.7 ± 6.667) FAIL\n\
+             bar b reset=83 (bound = 83, serve's count) pass\n    b: remark\n"
+        );
+        assert!(!outcome.passed() && !Outcome::default().passed());
+    }
+
+    #[test]
+    fn names_are_unique() {
+        for bar in ALL {
+            assert_eq!(ALL.iter().filter(|other| other.name == bar.name).count(), 1, "{}", bar.name);
+            assert_eq!(Bar::named(bar.name).map(|found| found.what), Some(bar.what));
+        }
+        assert!(Bar::named("none").is_none());
+    }
+}

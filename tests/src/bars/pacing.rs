@@ -1,0 +1,86 @@
+//! Requests leave when the plan says: what a coarse timer adds shows as response time.
+
+use anyhow::Result;
+use record::Trial;
+
+use super::{Bar, Outcome, Runs, Scale, us};
+use crate::{Nginx, Proofload, machine::Cores, nginx};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "pacing",
+    what: "5,000/s on 16 and 50,000/s on 256 connections leave on time, at the rate asked for",
+    full_seconds: 110,
+    run,
+};
+
+struct Load {
+    rate_per_s: u64,
+    connections: u64,
+    rate_error_percent: f64,
+}
+
+const SLOW: Load = Load { rate_per_s: 5_000, connections: 16, rate_error_percent: 0.1 };
+const FAST: Load = Load { rate_per_s: 50_000, connections: 256, rate_error_percent: 0.5 };
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let (repeats, seconds) = scale.pick((3, 3), (5, 10));
+    let cores = Cores::of_this_process()?;
+    let nginx = Nginx::start(&nginx::Options { core: Some(cores.server), ..Default::default() })?;
+    let mut outcome = Outcome::default();
+    let (mut ratio, mut own_p99, mut slow_error, mut fast_error) =
+        (Runs::default(), Runs::default(), Runs::default(), Runs::default());
+    for _repeat in 0..repeats {
+        let trial = paced(&nginx, &SLOW, seconds, cores)?;
+        let median = |times: &record::Censored| us(times.percentile(0.5).ns);
+        ratio.push(median(&trial.response_time) / median(&trial.service_time).max(0.1));
+        own_p99.push(us(trial.own_lateness.quantile_ns(0.99)));
+        slow_error.push(rate_error_percent(&trial, &SLOW, seconds));
+        outcome.note(described(&trial, &SLOW));
+        let trial = paced(&nginx, &FAST, seconds, cores)?;
+        fast_error.push(rate_error_percent(&trial, &FAST, seconds));
+        outcome.note(described(&trial, &FAST));
+    }
+    outcome.at_most("p50_response_over_service", &ratio, 1.2, "");
+    outcome.at_most("own_lateness_p99_us", &own_p99, 50.0, "");
+    outcome.at_most("rate_error_percent_at_5k", &slow_error, SLOW.rate_error_percent, "");
+    outcome.at_most("rate_error_percent_at_50k", &fast_error, FAST.rate_error_percent, "");
+    Ok(outcome)
+}
+
+fn paced(nginx: &Nginx, load: &Load, seconds: u64, cores: Cores) -> Result<Trial> {
+    let Load { rate_per_s, connections, .. } = load;
+    let words =
+        format!("-R {rate_per_s} -c {connections} -d {seconds}s --threads 1 --cpus {} -q", cores.generator);
+    let output = Proofload::http(&nginx.url("/"), &words)?.run()?;
+    // A void trial (status 3) still has the figures, and they are what is judged here.
+    let trial = if output.code == Some(3) { output.trial()? } else { output.trial_with_code(0)? };
+    Ok(trial.clone())
+}
+
+/// How far what left within the planned time is from the plan, in percent of the plan.
+fn rate_error_percent(trial: &Trial, load: &Load, seconds: u64) -> f64 {
+    let planned = (load.rate_per_s * seconds) as f64;
+    // A hundredth of a second of grace for how the seconds of the series are cut.
+    let in_time = |end_s: f64| end_s <= seconds as f64 + 0.01;
+    let sent: u64 = trial.series.iter().filter(|i| in_time(i.end_s)).map(|i| i.sent).sum();
+    (sent as f64 / planned - 1.0).abs() * 100.0
+}
+
+fn described(trial: &Trial, load: &Load) -> String {
+    let response = |quantile| us(trial.response_time.percentile(quantile).ns);
+    let own = |quantile| us(trial.own_lateness.quantile_ns(quantile));
+    format!(
+        "{}/s on {}: response p50 {:.0} p99 {:.0} us, service p50 {:.0} us, own lateness p50 {:.1} p99 {:.1} \
+         p99.9 {:.1} us, {}",
+        load.rate_per_s,
+        load.connections,
+        response(0.5),
+        response(0.99),
+        us(trial.service_time.percentile(0.5).ns),
+        own(0.5),
+        own(0.99),
+        own(0.999),
+        if trial.validity.is_void() { "void" } else { "valid" },
+    )
+}

@@ -1,0 +1,26 @@
+//! Drives the `proofload` binary from outside, against targets whose behaviour is known, and holds
+//! what it says against that truth.
+//!
+//! Everything runs on loopback addresses, ends within a bounded time, and dies with the process that
+//! started it. Nothing here links the code under test: only the command line and the JSON are known.
+
+pub mod bars;
+pub mod machine;
+pub mod nginx;
+pub mod process;
+pub mod proofload;
+pub mod serve;
+pub mod stats;
+pub mod temporary;
+
+pub use bars::{Bar, Outcome, Scale};
+pub use nginx::Nginx;
+pub use proofload::{Output, Proofload};
+pub use serve::{Serve, ServeReport};
+
+/// The repository's root.
+pub fn repository() -> &'static std::path::Path {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("this package lies in a folder of the repository")
+}

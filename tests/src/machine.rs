@@ -1,0 +1,154 @@
+//! What this machine has, and how busy its processors are.
+
+use std::{fs, process::Command};
+
+use anyhow::{Context, Result};
+use rustix::{
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+    thread::{CpuSet, sched_getaffinity},
+};
+
+/// Two processors that this process may use: one for the server, one for the generator. The same
+/// one twice where there is only one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cores {
+    /// The server's processor.
+    pub server: u32,
+    /// The generator's processor.
+    pub generator: u32,
+}
+
+impl Cores {
+    /// The first two that this process is allowed to run on.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn of_this_process() -> Result<Self> {
+        let allowed = sched_getaffinity(None).context("cannot read the allowed processors")?;
+        let mut cores = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).map(|cpu| cpu as u32);
+        let server = cores.next().context("no processor is allowed")?;
+        Ok(Self { server, generator: cores.next().unwrap_or(server) })
+    }
+}
+
+/// Time that one processor was busy and time that passed on it, in ticks of `/proc/stat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CoreTime {
+    /// User, nice, system and interrupts; what the hypervisor took is left out.
+    pub busy: u64,
+    /// Busy, idle, waiting and stolen.
+    pub passed: u64,
+}
+
+/// Ticks of `/proc/stat` per second: `USER_HZ`, 100 on every Linux that Debian ships.
+pub const TICKS_PER_S: f64 = 100.0;
+
+impl CoreTime {
+    /// Reads one processor's account.
+    ///
+    /// # Errors
+    /// When `/proc/stat` does not have it.
+    pub fn of(core: u32) -> Result<Self> {
+        let stat = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+        Self::parse(&stat, core).with_context(|| format!("/proc/stat has no line 'cpu{core}'"))
+    }
+
+    fn parse(stat: &str, core: u32) -> Option<Self> {
+        let name = format!("cpu{core} ");
+        let fields: Vec<u64> = stat
+            .lines()
+            .find_map(|line| line.strip_prefix(&name))?
+            .split_whitespace()
+            .map_while(|field| field.parse().ok())
+            .collect();
+        // user nice system idle iowait irq softirq steal guest guest_nice; guest is inside user.
+        let [user, nice, system, idle, iowait, irq, softirq, steal] = *fields.first_chunk::<8>()?;
+        let busy = user + nice + system + irq + softirq;
+        Some(Self { busy, passed: busy + idle + iowait + steal })
+    }
+
+    /// The difference to an earlier reading.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            busy: self.busy.saturating_sub(earlier.busy),
+            passed: self.passed.saturating_sub(earlier.passed),
+        }
+    }
+
+    /// Share of the time that it was busy, 0 to 1.
+    pub fn busy_ratio(self) -> f64 {
+        if self.passed == 0 { 0.0 } else { self.busy as f64 / self.passed as f64 }
+    }
+
+    /// Busy time in seconds.
+    pub fn busy_s(self) -> f64 {
+        self.busy as f64 / TICKS_PER_S
+    }
+}
+
+/// Lifts this process's limit of open files to the hard one, for the children to inherit, and says
+/// what it now is.
+pub fn raise_descriptor_limit() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    // Refused only if another thread lowered the hard limit meanwhile; the soft one stays then.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// The machine in one line: kernel, processors, memory.
+pub fn description() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let field = |text: &str, name: &str| {
+        text.lines()
+            .find(|line| line.starts_with(name))
+            .and_then(|line| line.split_once(':'))
+            .map_or_else(|| "?".to_owned(), |(_, value)| value.trim().to_owned())
+    };
+    let cpuinfo = read("/proc/cpuinfo");
+    let processors = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
+    format!(
+        "{} {}, {processors} processors ({}), memory {}",
+        read("/proc/sys/kernel/ostype").trim(),
+        read("/proc/sys/kernel/osrelease").trim(),
+        field(&cpuinfo, "model name"),
+        field(&read("/proc/meminfo"), "MemTotal"),
+    )
+}
+
+/// Looks a program up as a shell would, and in the folders that only root's search path has.
+pub fn program(name: &str) -> Option<std::path::PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|folder| folder.join(name))
+        .find(|candidate| candidate.is_file())
+}
+
+/// First line that a program prints about itself when called so.
+pub fn version(program: &std::path::Path, argument: &str) -> String {
+    match Command::new(program).arg(argument).output() {
+        Ok(output) => {
+            let text = [output.stdout, output.stderr].concat();
+            String::from_utf8_lossy(&text).lines().next().unwrap_or("?").trim().to_owned()
+        }
+        Err(error) => format!("? ({error})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stolen_time_passes_but_is_not_busy() {
+        let stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu1 10 1 20 60 3 2 4 50 5 0\nintr 1\n";
+        assert_eq!(CoreTime::parse(stat, 1), Some(CoreTime { busy: 37, passed: 150 }));
+        assert_eq!(CoreTime::parse(stat, 10), None);
+    }
+
+    #[test]
+    fn this_machine_has_a_processor_and_it_was_busy_once() {
+        let cores = Cores::of_this_process().unwrap();
+        assert!(CoreTime::of(cores.server).unwrap().busy > 0);
+    }
+}

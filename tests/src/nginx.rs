@@ -1,0 +1,216 @@
+//! A real nginx: one worker on one processor, with nothing in its way.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{
+    machine,
+    process::{Launch, Process},
+    temporary::TemporaryFolder,
+};
+
+/// What differs between one use of nginx and another.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The processor it runs on; any if not said.
+    pub core: Option<u32>,
+    /// Requests that a connection carries before nginx closes it.
+    pub keepalive_requests: u64,
+    /// Connections it holds at the most; bounded by the hard limit of open files.
+    pub connections: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { core: None, keepalive_requests: 1_000_000_000, connections: 24_000 }
+    }
+}
+
+/// A running nginx with its own configuration in a folder of its own. It answers
+/// `/` with 13 bytes from memory, `/64k` with a file of 64 KiB, and `/length` with the request's
+/// `Content-Length`.
+#[derive(Debug)]
+pub struct Nginx {
+    // Dropped in this order: nginx ends before its folder goes.
+    process: Process,
+    folder: TemporaryFolder,
+    address: SocketAddr,
+}
+
+impl Nginx {
+    /// Starts it on a free port and waits until it answers.
+    ///
+    /// # Errors
+    /// When nginx is not installed or does not answer; its error log is in the error.
+    pub fn start(options: &Options) -> Result<Self> {
+        let program = machine::program("nginx").context("nginx is missing: apt-get install nginx-light")?;
+        let program = program.display().to_string();
+        // Between our choice of a port and its bind, somebody else may take the port.
+        let mut last = None;
+        for _attempt in 0..5 {
+            match Self::start_once(&program, options) {
+                Ok(nginx) => return Ok(nginx),
+                Err(error) if format!("{error:#}").contains("Address already in use") => last = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last.expect("only a lost port leads here")).context("five ports in turn were taken by others")
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A URL on it.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// What nginx wrote to its error log.
+    pub fn error_log(&self) -> String {
+        error_log(&self.folder, &self.process)
+    }
+
+    /// Processor time that its worker has used so far, in seconds, to a hundredth.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn cpu_s(&self) -> Result<f64> {
+        let master = self.process.pid();
+        let children = fs::read_to_string(format!("/proc/{master}/task/{master}/children"))
+            .context("cannot tell nginx's worker")?;
+        let mut ticks = 0;
+        for worker in children.split_whitespace() {
+            let stat = fs::read_to_string(format!("/proc/{worker}/stat"))?;
+            // The name, in brackets, may hold anything; utime and stime are the 12th and 13th after it.
+            let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+            ticks += fields.skip(11).take(2).map(|field| field.parse().unwrap_or(0)).sum::<u64>();
+        }
+        Ok(ticks as f64 / machine::TICKS_PER_S)
+    }
+
+    fn start_once(program: &str, options: &Options) -> Result<Self> {
+        let folder = TemporaryFolder::new()?;
+        let address = free_address()?;
+        fs::create_dir(folder.path().join("www"))?;
+        fs::write(folder.path().join("www/64k"), vec![b'x'; 65_536])?;
+        let file = folder.file("nginx.conf");
+        fs::write(&file, configuration(options, address))?;
+        let mut launch = Launch::new(program).args(["-p", &folder.file(""), "-c", &file]);
+        if let Some(core) = options.core {
+            launch = launch.on_core(core);
+        }
+        let mut process = launch.start()?;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !answers(address) {
+            if !process.is_running() || Instant::now() > deadline {
+                bail!("nginx does not answer on {address}; its log:\n{}", error_log(&folder, &process));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(Self { process, folder, address })
+    }
+}
+
+fn error_log(folder: &TemporaryFolder, process: &Process) -> String {
+    fs::read_to_string(folder.path().join("error.log")).unwrap_or_default() + &process.stderr()
+}
+
+/// An address of 127.0.0.1 whose port nobody listens on at the moment.
+///
+/// # Errors
+/// When the kernel has none left.
+pub fn free_address() -> Result<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on 127.0.0.1")?;
+    Ok(listener.local_addr()?)
+}
+
+fn configuration(options: &Options, address: SocketAddr) -> String {
+    let limit = machine::raise_descriptor_limit();
+    // Listener, logs, epoll and the served file need a few themselves.
+    let connections = options.connections.min(limit.saturating_sub(32)).max(64);
+    let mut text = String::new();
+    // A worker of root's nginx would become nobody, who may not enter our folder.
+    if rustix::process::geteuid().is_root() {
+        text += "user root;\n";
+    }
+    write!(
+        text,
+        "daemon off;
+worker_processes 1;
+worker_rlimit_nofile {limit};
+pid nginx.pid;
+error_log error.log warn;
+events {{ worker_connections {connections}; }}
+http {{
+    access_log off;
+    keepalive_requests {keepalive_requests};
+    keepalive_timeout 3600s;
+    client_body_temp_path client_body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+    server {{
+        listen {address} backlog=65535;
+        default_type text/plain;
+        root www;
+        location = / {{ return 200 'Hello, World!'; }}
+        location = /length {{ return 200 $content_length; }}
+        location = /64k {{ sendfile on; tcp_nopush on; }}
+    }}
+}}
+",
+        keepalive_requests = options.keepalive_requests,
+    )
+    .expect("writing to a string cannot fail");
+    text
+}
+
+fn answers(address: SocketAddr) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_millis(200))?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        Ok(answer.ends_with(b"Hello, World!"))
+    };
+    ask().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body_of(nginx: &Nginx, request: &str) -> usize {
+        let mut stream = TcpStream::connect(nginx.address()).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let head = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+        answer.len() - head
+    }
+
+    #[test]
+    fn it_answers_as_promised_and_is_gone_when_dropped() {
+        let nginx = Nginx::start(&Options::default()).unwrap();
+        assert_eq!(body_of(&nginx, "GET / HTTP/1.0\r\n\r\n"), 13);
+        assert_eq!(body_of(&nginx, "GET /64k HTTP/1.0\r\n\r\n"), 65_536);
+        assert_eq!(body_of(&nginx, "POST /length HTTP/1.0\r\nContent-Length: 12\r\n\r\nabcdefghijkl"), 2);
+        assert_eq!(nginx.error_log(), "");
+        assert!((0.0..5.0).contains(&nginx.cpu_s().unwrap()));
+        let (address, folder) = (nginx.address(), nginx.folder.path().to_owned());
+        drop(nginx);
+        assert!(TcpStream::connect(address).is_err() && !folder.exists());
+    }
+}

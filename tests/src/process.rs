@@ -1,0 +1,349 @@
+//! Programs that are started, awaited for a bounded time, and never left behind.
+
+use std::{
+    fs::File,
+    io::{Seek, Write},
+    os::{fd::OwnedFd, unix::fs::FileExt, unix::process::ExitStatusExt},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::resource::{UsageWho, getrusage};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{MemfdFlags, memfd_create},
+    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
+};
+
+/// Time that a process is given to end after it was asked to, before it is killed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What to start, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Launch {
+    words: Vec<String>,
+    environment: Vec<(String, Option<String>)>,
+    core: Option<u32>,
+    descriptors: Option<u64>,
+    input: Option<Vec<u8>>,
+}
+
+impl Launch {
+    /// A program, by its path or a name on the search path.
+    pub fn new(program: impl Into<String>) -> Self {
+        Self { words: vec![program.into()], ..Self::default() }
+    }
+
+    /// One more argument.
+    pub fn arg(mut self, argument: impl Into<String>) -> Self {
+        self.words.push(argument.into());
+        self
+    }
+
+    /// More arguments.
+    pub fn args<T: Into<String>>(mut self, arguments: impl IntoIterator<Item = T>) -> Self {
+        self.words.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// Arguments parted by blanks.
+    pub fn words(self, text: &str) -> Self {
+        self.args(text.split_whitespace())
+    }
+
+    /// A variable of the environment.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), Some(value.to_owned())));
+        self
+    }
+
+    /// Keeps a variable of our environment from it.
+    pub fn without_env(mut self, name: &str) -> Self {
+        self.environment.push((name.to_owned(), None));
+        self
+    }
+
+    /// Runs on this processor only.
+    pub fn on_core(mut self, core: u32) -> Self {
+        self.core = Some(core);
+        self
+    }
+
+    /// Soft and hard limit of open files.
+    pub fn descriptors(mut self, limit: u64) -> Self {
+        self.descriptors = Some(limit);
+        self
+    }
+
+    /// What it reads on standard input; nothing unless said.
+    pub fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.input = Some(bytes.into());
+        self
+    }
+
+    /// Whether an argument is among those given.
+    pub fn has(&self, argument: &str) -> bool {
+        self.words.iter().any(|word| word == argument)
+    }
+
+    /// The command line as one would type it.
+    pub fn shown(&self) -> String {
+        let mut line = match self.core {
+            Some(core) => format!("taskset -c {core} "),
+            None => String::new(),
+        };
+        let quoted = self.words.iter().map(|word| {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+            if !word.is_empty() && word.chars().all(plain) { word.clone() } else { format!("'{word}'") }
+        });
+        line += &quoted.collect::<Vec<_>>().join(" ");
+        line
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(&self) -> Result<Process> {
+        let (stdout, stderr) = (memory_file("stdout")?, memory_file("stderr")?);
+        let mut stdin = Stdio::null();
+        if let Some(bytes) = &self.input {
+            let mut file = memory_file("stdin")?;
+            file.write_all(bytes)?;
+            file.rewind()?;
+            stdin = file.into();
+        }
+        let words = self.wrapped();
+        let mut command = Command::new(&words[0]);
+        for (name, value) in &self.environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let child = command
+            .args(&words[1..])
+            .stdin(stdin)
+            .stdout(stdout.try_clone()?)
+            .stderr(stderr.try_clone()?)
+            .spawn()
+            .with_context(|| format!("cannot start {}; is it installed?", words[0]))?;
+        Ok(Process { line: self.shown(), child, status: None, stdout, stderr, started: Instant::now() })
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// When it cannot be started, or has not ended within `timeout`; it is ended then.
+    pub fn run(&self, timeout: Duration) -> Result<Finished> {
+        self.start()?.finish(timeout)
+    }
+
+    /// The same under util-linux's helpers, which replace themselves by the program: it dies with
+    /// us, runs where it was told to, and has the limit it was told to have.
+    fn wrapped(&self) -> Vec<String> {
+        let mut words: Vec<String> = ["setpriv", "--pdeathsig", "TERM"].map(str::to_owned).into();
+        if let Some(limit) = self.descriptors {
+            words.extend(["prlimit".to_owned(), format!("--nofile={limit}:{limit}")]);
+        }
+        if let Some(core) = self.core {
+            words.extend(["taskset".to_owned(), "-c".to_owned(), core.to_string()]);
+        }
+        words.extend(self.words.iter().cloned());
+        words
+    }
+}
+
+/// A started program. Ended when dropped: asked first, killed if it does not obey.
+#[derive(Debug)]
+pub struct Process {
+    line: String,
+    child: Child,
+    status: Option<ExitStatus>,
+    stdout: File,
+    stderr: File,
+    started: Instant,
+}
+
+/// A program that has ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// Its exit status; none when a signal ended it.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// All it wrote to standard output.
+    pub stdout: String,
+    /// All it wrote to standard error.
+    pub stderr: String,
+    /// From its start until its end was seen.
+    pub wall: Duration,
+}
+
+impl Process {
+    /// Its process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        self.wait(Duration::ZERO).is_ok_and(|status| status.is_none())
+    }
+
+    /// What it wrote to standard output so far.
+    pub fn stdout(&self) -> String {
+        contents(&self.stdout)
+    }
+
+    /// What it wrote to standard error so far.
+    pub fn stderr(&self) -> String {
+        contents(&self.stderr)
+    }
+
+    /// Sends it a signal; nothing if it has ended.
+    pub fn signal(&mut self, signal: Signal) {
+        // Not reaped yet, so the number cannot belong to anybody else.
+        if self.status.is_none()
+            && let Some(pid) = Pid::from_raw(self.child.id() as i32)
+        {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Waits for its end; none if it still runs after `timeout`.
+    ///
+    /// # Errors
+    /// When the kernel refuses to watch it.
+    pub fn wait(&mut self, timeout: Duration) -> Result<Option<ExitStatus>> {
+        if self.status.is_none() && self.ends_within(timeout)? {
+            self.status = self.child.try_wait()?;
+        }
+        Ok(self.status)
+    }
+
+    /// Waits for its end and hands out what it left.
+    ///
+    /// # Errors
+    /// When it has not ended within `timeout`: it is ended then, and what it wrote is in the error.
+    pub fn finish(mut self, timeout: Duration) -> Result<Finished> {
+        let status = self.wait(timeout)?;
+        let wall = self.started.elapsed();
+        let Some(status) = status else {
+            self.end();
+            bail!(
+                "`{}` did not end within {timeout:?}; standard output:\n{}\nstandard error:\n{}",
+                self.line,
+                self.stdout(),
+                self.stderr()
+            );
+        };
+        Ok(Finished {
+            code: status.code(),
+            signal: status.signal(),
+            stdout: self.stdout(),
+            stderr: self.stderr(),
+            wall,
+        })
+    }
+
+    fn ends_within(&self, timeout: Duration) -> Result<bool> {
+        let pid = Pid::from_child(&self.child);
+        let watch = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch a process")?;
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            match poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&left)) {
+                Ok(ready) => return Ok(ready > 0),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error).context("cannot wait for a process"),
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        for signal in [Signal::TERM, Signal::KILL] {
+            self.signal(signal);
+            if !matches!(self.wait(PATIENCE), Ok(None)) {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.is_running() {
+            self.end();
+        }
+    }
+}
+
+/// Processor time, user and system, of all children that have been waited for, in seconds. The
+/// difference around one child's life is what that child used, with its own children.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn cpu_of_ended_children_s() -> Result<f64> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("cannot read the children's processor time")?;
+    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
+}
+
+/// Output goes to memory, not to pipes: nobody has to read it, and a grandchild that keeps it open
+/// makes nobody wait.
+fn memory_file(name: &str) -> Result<File> {
+    let file: OwnedFd = memfd_create(name, MemfdFlags::CLOEXEC).context("cannot make a file in memory")?;
+    Ok(file.into())
+}
+
+fn contents(file: &File) -> String {
+    // Read by position: the offset belongs to the child, which shares it.
+    let mut bytes = vec![0; file.metadata().map_or(0, |metadata| metadata.len() as usize)];
+    let length = file.read_at(&mut bytes, 0).unwrap_or(0);
+    bytes.truncate(length);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn input_output_and_status_arrive() {
+        let finished =
+            Launch::new("sh").args(["-c", "cat; echo err >&2; exit 3"]).input("hello").run(PATIENCE).unwrap();
+        assert_eq!(
+            (finished.code, finished.stdout.as_str(), finished.stderr.as_str()),
+            (Some(3), "hello", "err\n")
+        );
+    }
+
+    #[test]
+    fn what_does_not_end_is_ended() {
+        let refused = Launch::new("sleep").arg("60").run(Duration::from_millis(100)).unwrap_err().to_string();
+        assert!(refused.contains("`sleep 60` did not end within 100ms"), "{refused}");
+    }
+
+    #[test]
+    fn a_dropped_process_is_gone() {
+        let process = Launch::new("sleep").arg("60").start().unwrap();
+        let path = format!("/proc/{}", process.pid());
+        assert!(std::fs::exists(&path).unwrap());
+        drop(process);
+        assert!(!std::fs::exists(&path).unwrap());
+    }
+
+    #[test]
+    fn limits_and_processors_are_as_told() {
+        let core = crate::machine::Cores::of_this_process().unwrap().server;
+        let launch = Launch::new("sh").args(["-c", "ulimit -Hn; nproc"]).descriptors(256).on_core(core);
+        assert_eq!(launch.run(PATIENCE).unwrap().stdout, "256\n1\n");
+        assert_eq!(
+            Launch::new("ab").words("-c 1").arg("a b").on_core(1).shown(),
+            "taskset -c 1 ab -c 1 'a b'"
+        );
+    }
+}

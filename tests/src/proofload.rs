@@ -1,0 +1,208 @@
+//! The binary under test.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use record::{ErrorClass, Trial};
+use serde::Deserialize;
+
+use crate::{
+    process::{Finished, Launch, Process},
+    temporary::TemporaryFolder,
+};
+
+/// The binary: `PROOFLOAD_BIN`, or the one built beside this test, a release before a debug build.
+///
+/// # Errors
+/// When there is none; says how to build it.
+pub fn binary() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("PROOFLOAD_BIN") {
+        let path = PathBuf::from(path);
+        if path.is_file() {
+            return Ok(path);
+        }
+        bail!("PROOFLOAD_BIN names {}, which is no file; `make build` builds the binary", path.display());
+    }
+    let own = std::env::current_exe().context("cannot tell where this test lies")?;
+    own.ancestors()
+        .skip(1)
+        .take(3)
+        .flat_map(|folder| [folder.join("proofload"), folder.join("../release/proofload")])
+        .find(|path| path.is_file())
+        .with_context(|| format!("no proofload binary near {}: run `make build`", own.display()))
+}
+
+/// One call of the binary.
+#[derive(Debug)]
+pub struct Proofload {
+    launch: Launch,
+    timeout: Duration,
+}
+
+impl Proofload {
+    /// `proofload` with these arguments, parted by blanks.
+    ///
+    /// # Errors
+    /// When there is no binary.
+    pub fn new(words: &str) -> Result<Self> {
+        let launch = Launch::new(binary()?.display().to_string()).words(words);
+        Ok(Self { launch, timeout: Duration::from_secs(120) })
+    }
+
+    /// `proofload http URL` with these arguments, parted by blanks.
+    ///
+    /// # Errors
+    /// When there is no binary.
+    pub fn http(url: &str, words: &str) -> Result<Self> {
+        Ok(Self::new("http")?.with(|launch| launch.arg(url).words(words)))
+    }
+
+    /// Changes how it is started.
+    pub fn with(mut self, change: impl FnOnce(Launch) -> Launch) -> Self {
+        self.launch = change(self.launch);
+        self
+    }
+
+    /// One more argument, which may hold blanks.
+    pub fn arg(self, argument: &str) -> Self {
+        self.with(|launch| launch.arg(argument))
+    }
+
+    /// Ends it after this time, 2 min unless said.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Starts it and leaves it running; its trial, if it is to leave one, goes to a file of its own.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(self) -> Result<Running> {
+        let folder = TemporaryFolder::new()?;
+        let mut launch = self.launch;
+        if launch.has("http") && !launch.has("--json") {
+            launch = launch.args(["--json", &folder.file("trial.json")]);
+        }
+        Ok(Running { process: launch.start()?, line: launch.shown(), folder, timeout: self.timeout })
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// When it cannot be started, hangs, panics, or leaves JSON that is no trial.
+    pub fn run(self) -> Result<Output> {
+        self.start()?.finish()
+    }
+}
+
+/// A call that runs.
+#[derive(Debug)]
+pub struct Running {
+    /// The process.
+    pub process: Process,
+    line: String,
+    folder: TemporaryFolder,
+    timeout: Duration,
+}
+
+impl Running {
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// When it hangs, panics, or leaves JSON that is no trial.
+    pub fn finish(self) -> Result<Output> {
+        let Finished { code, signal, stdout, stderr, wall } = self.process.finish(self.timeout)?;
+        let line = self.line;
+        if stderr.contains("panicked at") || signal.is_some() {
+            bail!("`{line}` broke down (signal {signal:?}); standard error:\n{stderr}");
+        }
+        let trial =
+            read_trial(&self.folder.path().join("trial.json")).with_context(|| format!("`{line}`"))?;
+        Ok(Output { line, code, trial, stdout, stderr, wall })
+    }
+}
+
+/// What a call left.
+#[derive(Debug)]
+pub struct Output {
+    /// The command line.
+    pub line: String,
+    /// Exit status.
+    pub code: Option<i32>,
+    /// The trial, when one was written to the file that the harness asked for.
+    pub trial: Option<Trial>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    /// How long it took.
+    pub wall: Duration,
+}
+
+impl Output {
+    /// The trial.
+    ///
+    /// # Errors
+    /// When there is none; with all that was said instead.
+    pub fn trial(&self) -> Result<&Trial> {
+        self.trial.as_ref().with_context(|| format!("no trial was written by {}", self.described()))
+    }
+
+    /// The trial of a run that ended with this exit status.
+    ///
+    /// # Errors
+    /// When it ended otherwise or left no trial.
+    pub fn trial_with_code(&self, code: i32) -> Result<&Trial> {
+        if self.code != Some(code) {
+            bail!("expected exit status {code} from {}", self.described());
+        }
+        self.trial()
+    }
+
+    /// Call, status, verdict, counts and both outputs, for a failure's message.
+    pub fn described(&self) -> String {
+        let trial = self.trial.as_ref().map_or_else(String::new, |trial| {
+            format!("\n{:?}\n{:?}\n{:?}", trial.validity, trial.counts, trial.errors)
+        });
+        let Self { line, code, stdout, stderr, .. } = self;
+        format!(
+            "`{line}` (exit status {code:?}){trial}\nstandard output:\n{stdout}\nstandard error:\n{stderr}"
+        )
+    }
+}
+
+/// Whether every planned request is in exactly one of the four counts.
+pub fn adds_up(trial: &Trial) -> bool {
+    let counts = &trial.counts;
+    counts.scheduled == counts.completed + counts.failed + counts.in_flight + counts.never_sent
+        && counts.failed == trial.errors.total()
+}
+
+/// Failures of some classes together.
+pub fn failures(trial: &Trial, classes: &[ErrorClass]) -> u64 {
+    classes.iter().map(|&class| trial.errors.of(class)).sum()
+}
+
+/// Reads a trial as the binary writes it; none if the file does not exist.
+///
+/// # Errors
+/// When it is not a trial of the form that `record` describes.
+pub fn read_trial(path: &Path) -> Result<Option<Trial>> {
+    let Ok(text) = fs::read_to_string(path) else { return Ok(None) };
+    parse_trial(&text).map(Some)
+}
+
+/// Reads a trial's JSON.
+///
+/// # Errors
+/// When it is not a trial of the form that `record` describes.
+pub fn parse_trial(text: &str) -> Result<Trial> {
+    // By way of a value: the statuses' names are text in JSON, numbers in `Trial`.
+    let value: serde_json::Value = serde_json::from_str(text).context("the JSON cannot be read")?;
+    Trial::deserialize(value).context("the JSON is not a trial")
+}
