@@ -9,7 +9,7 @@
 #[path = "../../crates/http1/tests/common/mod.rs"]
 mod common;
 
-use common::{Message, Outcome, answers, discarding, every, requests};
+use common::{Message, Outcome, answers, discarding, ending, every, requests, twice_with_known_head};
 use http1::{Framing, Limits, Request};
 use libfuzzer_sys::{Corpus, fuzz_target};
 
@@ -25,6 +25,11 @@ fuzz_target!(|data: &[u8]| -> Corpus {
     let whole = answers(stream, &[], limits, &to_head);
     assert_eq!(answers(stream, &cuts, limits, &to_head), whole);
     assert_eq!(answers(stream, &every(1, stream.len()), limits, &to_head), whole);
+    for cuts in [&[][..], &cuts] {
+        for known in twice_with_known_head(stream, cuts, limits, &to_head) {
+            assert_eq!(known, ending(&whole));
+        }
+    }
     let counts = done(&whole)
         .map(|done| [done.informational_bytes, done.head_bytes, done.framing_bytes, done.body_bytes]);
     chunks_as_sent(&whole, counts, stream);

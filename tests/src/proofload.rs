@@ -167,7 +167,10 @@ impl Output {
     /// Call, status, verdict, counts and both outputs, for a failure's message.
     pub fn described(&self) -> String {
         let trial = self.trial.as_ref().map_or_else(String::new, |trial| {
-            format!("\n{:?}\n{:?}\n{:?}", trial.validity, trial.counts, trial.errors)
+            format!(
+                "\n{:?}\n{:?}\nrequests: {:?}\nconnections: {:?}",
+                trial.validity, trial.counts, trial.errors, trial.connection_errors
+            )
         });
         let Self { line, code, stdout, stderr, .. } = self;
         format!(
@@ -183,9 +186,9 @@ pub fn adds_up(trial: &Trial) -> bool {
         && counts.failed == trial.errors.total()
 }
 
-/// Failures of some classes together.
+/// Failures of some classes together, of requests and of connections.
 pub fn failures(trial: &Trial, classes: &[ErrorClass]) -> u64 {
-    classes.iter().map(|&class| trial.errors.of(class)).sum()
+    classes.iter().map(|&class| trial.errors.of(class) + trial.connection_errors.of(class)).sum()
 }
 
 /// Reads a trial as the binary writes it; none if the file does not exist.

@@ -1,1 +1,264 @@
+//! The binary from outside: a sample of every bar, and the command line's promises.
+//!
+//! Measurements have the machine to themselves: they take `QUIET` alone, the other tests share it.
 
+use std::{
+    fs,
+    sync::{PoisonError, RwLock, RwLockReadGuard},
+};
+
+use anyhow::{Context, Result, ensure};
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use proofload_tests::{
+    Bar, Nginx, Output, Proofload, Scale, Serve,
+    nginx::{self, free_address},
+    process::Launch,
+    proofload::{adds_up, binary, parse_trial},
+    temporary::TemporaryFolder,
+};
+use record::{ErrorClass, Histogram, Trial, VoidReason, VoidRule};
+
+static QUIET: RwLock<()> = RwLock::new(());
+
+/// A test that failed leaves nothing half done behind the lock.
+fn beside_others() -> RwLockReadGuard<'static, ()> {
+    QUIET.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn sample(name: &str) {
+    let _alone = QUIET.write().unwrap_or_else(PoisonError::into_inner);
+    let bar = Bar::named(name).unwrap_or_else(|| panic!("no bar '{name}'"));
+    assert!(bar.check(Scale::Sample), "bar {name} was not reached; its lines are above");
+}
+
+macro_rules! samples {
+    ($($test:ident $name:literal,)*) => {
+        $(#[test] fn $test() { sample($name); })*
+
+        #[test]
+        fn every_bar_has_a_sample() {
+            let sampled = [$($name),*];
+            for bar in proofload_tests::bars::ALL {
+                assert!(sampled.contains(&bar.name), "bar {} has no sample here", bar.name);
+            }
+        }
+    };
+}
+
+samples! {
+    sample_of_connections_18k "connections-18k",
+    sample_of_connections_200k "connections-200k",
+    sample_of_descriptors "descriptors",
+    sample_of_fuzz_http1 "fuzz-http1",
+    sample_of_interrupt "interrupt",
+    sample_of_known_closed "known-closed",
+    sample_of_known_exponential "known-exponential",
+    sample_of_known_stalls "known-stalls",
+    sample_of_misbehaviour "misbehaviour",
+    sample_of_pacing "pacing",
+    sample_of_void_rules "void-rules",
+}
+
+fn run(url: &str, words: &str) -> Result<Output> {
+    Proofload::http(url, words)?.arg("-q").run()
+}
+
+/// The trial of so many requests against a sound target: all completed, whatever else was going on.
+fn completed(output: &Output, requests: u64) -> Result<&Trial> {
+    let trial = output.trial()?;
+    sound(trial, requests).with_context(|| output.described())?;
+    ensure!(output.code == Some(if trial.validity.is_void() { 3 } else { 0 }), "{}", output.described());
+    Ok(trial)
+}
+
+/// These tests share the processors with each other, so a trial may be void for want of one.
+fn sound(trial: &Trial, requests: u64) -> Result<()> {
+    let crowded = |reason: &VoidReason| matches!(reason.rule, VoidRule::Late | VoidRule::CpuExhausted);
+    let all = trial.counts.completed == requests && trial.counts.failed == 0 && adds_up(trial);
+    ensure!(all && trial.validity.reasons().iter().all(crowded), "not all {requests} were completed");
+    Ok(())
+}
+
+#[test]
+fn every_mistake_on_the_command_line_is_named_at_once() -> Result<()> {
+    let _shared = beside_others();
+    let url = "http://127.0.0.1:1/";
+    let output = run(url, "--rate many --duration soon --expect 20 --timeout never --json /dev/null")?;
+    ensure!(output.code == Some(2), "{}", output.described());
+    for mistake in ["many", "soon", "'20'", "never"] {
+        ensure!(output.stderr.contains(mistake), "{mistake} is not named: {}", output.described());
+    }
+    let unknown = run(url, "--no-such-option")?;
+    ensure!(
+        unknown.code == Some(2) && unknown.stderr.contains("--no-such-option"),
+        "{}",
+        unknown.described()
+    );
+    let serve = Proofload::new("serve --delay never --queue 5 --misbehave explode=1 --duration 1s")?.run()?;
+    ensure!(serve.code == Some(2), "{}", serve.described());
+    for mistake in ["never", "explode"] {
+        ensure!(serve.stderr.contains(mistake), "{mistake} is not named: {}", serve.described());
+    }
+    Ok(())
+}
+
+#[test]
+fn tls_is_refused_with_the_next_step() -> Result<()> {
+    let _shared = beside_others();
+    let output = run("https://127.0.0.1/", "-n 1")?;
+    ensure!(output.code == Some(2) && output.stdout.is_empty(), "{}", output.described());
+    ensure!(
+        output.stderr.contains("https") && output.stderr.contains("proxy"),
+        "no next step: {}",
+        output.described()
+    );
+    Ok(())
+}
+
+#[test]
+fn nobody_listening_is_a_refused_connection() -> Result<()> {
+    let _shared = beside_others();
+    let output = run(&format!("http://{}/", free_address()?), "-c 2 -n 20")?;
+    let trial = output.trial_with_code(1)?;
+    let counted = (trial.errors.of(ErrorClass::ConnectRefused), trial.counts.failed_unsent);
+    ensure!(counted == (20, 20) && trial.counts.sent == 0, "{}", output.described());
+    ensure!(output.stdout.contains("refused"), "the text does not say so: {}", output.described());
+    Ok(())
+}
+
+#[test]
+fn json_has_standard_output_for_itself() -> Result<()> {
+    let _shared = beside_others();
+    let serve = Serve::start("")?;
+    let output = run(&serve.url(), "-c 4 -n 100 --json -")?;
+    sound(&parse_trial(&output.stdout)?, 100).with_context(|| output.described())?;
+    ensure!(serve.stop()?.requests == 100, "serve read other requests than were sent");
+    Ok(())
+}
+
+#[test]
+fn the_histogram_log_is_read_by_the_histogram_library() -> Result<()> {
+    let _shared = beside_others();
+    let (serve, folder) = (Serve::start("")?, TemporaryFolder::new()?);
+    let output = run(&serve.url(), &format!("-c 4 -n 500 --hlog {}", folder.file("trial.hlog")))?;
+    let trial = completed(&output, 500)?;
+    let log = fs::read(folder.file("trial.hlog"))?;
+    let mut counts = Vec::new();
+    for entry in IntervalLogIterator::new(&log) {
+        if let LogEntry::Interval(interval) = entry.map_err(|error| anyhow::anyhow!("{error:?}"))? {
+            let tag = interval.tag().map_or("", |tag| tag.as_str()).to_owned();
+            let histogram = Histogram::from_base64(interval.encoded_histogram())
+                .map_err(anyhow::Error::msg)
+                .with_context(|| format!("histogram '{tag}'"))?;
+            counts.push((tag, histogram.count()));
+        }
+    }
+    for tag in ["response", "service"] {
+        ensure!(counts.contains(&(tag.to_owned(), trial.counts.completed)), "{tag}: {counts:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn no_color_is_obeyed_on_a_terminal() -> Result<()> {
+    let _shared = beside_others();
+    let serve = Serve::start("")?;
+    let command = format!("{} http {} -c 2 -d 1s", binary()?.display(), serve.url());
+    // util-linux's script gives it a terminal.
+    let launch = Launch::new("script").args(["-qefc", &command, "/dev/null"]).env("TERM", "xterm-256color");
+    let plain = launch.env("NO_COLOR", "1").run(std::time::Duration::from_secs(30))?;
+    ensure!(matches!(plain.code, Some(0 | 3)) && plain.stdout.contains("Response time"), "{plain:?}");
+    ensure!(!has_color(&plain.stdout), "colour in spite of NO_COLOR: {:?}", plain.stdout);
+    Ok(())
+}
+
+/// Whether text sets a colour or a face: the CSI sequences that end in `m` (ECMA-48, SGR).
+fn has_color(text: &str) -> bool {
+    text.split("\x1b[").skip(1).any(|rest| {
+        let parameters = rest.find(|c: char| !c.is_ascii_digit() && c != ';').unwrap_or(rest.len());
+        rest[parameters..].starts_with('m') && !matches!(&rest[..parameters], "" | "0")
+    })
+}
+
+#[test]
+fn colours_are_recognised() {
+    assert!(has_color("a\x1b[1;32mgreen\x1b[0m") && !has_color("\x1b[2K\x1b[1A\x1b[0mplain m"));
+}
+
+#[test]
+fn connections_that_the_server_ends_are_replaced_without_errors() -> Result<()> {
+    let _shared = beside_others();
+    let nginx = Nginx::start(&nginx::Options { keepalive_requests: 100, ..Default::default() })?;
+    for load in ["-c 4", "-c 4 -R 5k"] {
+        let output = run(&nginx.url("/"), &format!("{load} -n 4000"))?;
+        let trial = completed(&output, 4_000)?;
+        let opened = trial.counts.connections_opened;
+        ensure!((40..=44).contains(&opened), "{opened} connections for 40 hundreds of requests");
+        ensure!(trial.counts.reconnects == opened - 4, "{:?}", trial.counts);
+    }
+    Ok(())
+}
+
+#[test]
+fn bodies_come_from_text_a_file_and_standard_input() -> Result<()> {
+    let _shared = beside_others();
+    let (nginx, folder) = (Nginx::start(&nginx::Options::default())?, TemporaryFolder::new()?);
+    let (file, body) = (folder.file("body"), vec![b'x'; 12_345]);
+    fs::write(&file, &body)?;
+    let url = nginx.url("/length");
+    for (argument, input, digits) in [
+        ("0123456789".to_owned(), Vec::new(), 2),
+        (format!("@{file}"), Vec::new(), 5),
+        ("@-".to_owned(), body.clone(), 5),
+    ] {
+        let call = Proofload::http(&url, "-X POST -c 2 -n 50 -q")?.arg("--body").arg(&argument);
+        let output = call.with(|launch| launch.input(input)).run()?;
+        let trial = completed(&output, 50)?;
+        // nginx answers with the length it was told, in digits.
+        let received = trial.counts.received_body_bytes;
+        ensure!(received == 50 * digits, "--body {argument}: {received} bytes for 50 lengths");
+    }
+
+    let serve = Serve::start("")?;
+    let output =
+        Proofload::http(&serve.url(), "-X POST -c 2 -n 50 -q --body")?.arg(&format!("@{file}")).run()?;
+    completed(&output, 50)?;
+    let report = serve.stop()?;
+    ensure!(report.requests == 50 && report.bad_requests == 0, "{report:?}");
+    ensure!(report.request_bytes > 50 * 12_345, "{} bytes came", report.request_bytes);
+    Ok(())
+}
+
+#[test]
+fn the_expected_statuses_decide_what_is_a_success() -> Result<()> {
+    let _shared = beside_others();
+    let serve = Serve::start("--status 404")?;
+    let unexpected = run(&serve.url(), "-c 2 -n 50")?;
+    let trial = unexpected.trial_with_code(1)?;
+    ensure!(trial.errors.of(ErrorClass::Status) == 50 && adds_up(trial), "{}", unexpected.described());
+    let expected = run(&serve.url(), "-c 2 -n 50 --expect 404")?;
+    let trial = completed(&expected, 50)?;
+    ensure!(trial.statuses.get(&404) == Some(&50), "{:?}", trial.statuses);
+    Ok(())
+}
+
+#[test]
+fn every_connection_is_new_without_keepalive() -> Result<()> {
+    let _shared = beside_others();
+    let serve = Serve::start("")?;
+    let output = run(&serve.url(), "-c 4 -n 300 --no-keepalive")?;
+    completed(&output, 300)?;
+    let report = serve.stop()?;
+    ensure!(report.connections_accepted == 300, "{} connections", report.connections_accepted);
+    Ok(())
+}
+
+#[test]
+fn pipelined_requests_are_all_answered() -> Result<()> {
+    let _shared = beside_others();
+    let nginx = Nginx::start(&nginx::Options::default())?;
+    let output = run(&nginx.url("/64k"), "-c 2 -n 400 --pipeline 8")?;
+    let trial = completed(&output, 400)?;
+    ensure!(trial.counts.received_body_bytes == 400 * 65_536, "{:?}", trial.counts);
+    Ok(())
+}

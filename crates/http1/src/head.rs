@@ -49,6 +49,12 @@ impl Heads {
         self.carry.as_ref().map_or(0, |carry| carry.len())
     }
 
+    /// Nothing is held, not even of an empty line.
+    #[inline]
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.carry.is_none() && self.empty == 0
+    }
+
     /// Bytes of empty lines skipped since the last call.
     #[inline]
     pub(crate) fn take_empty(&mut self) -> u64 {

@@ -26,12 +26,14 @@ mod body;
 mod error;
 mod framing;
 mod head;
+mod known;
 mod request;
 mod response;
 
 pub use error::{Error, Fault};
 pub use framing::Framing;
 pub use httparse::Header;
+pub use known::KnownHead;
 pub use request::{Request, RequestHead, RequestReader, RequestSink};
 pub use response::{Response, ResponseHead, ResponseReader, ResponseSink};
 

@@ -3,6 +3,7 @@
 use crate::body::Body;
 use crate::framing::{Fields, Framing};
 use crate::head::{Heads, Kind, parse_response};
+use crate::known::Meaning;
 use crate::{Error, Fed, Limits};
 use httparse::Header;
 
@@ -85,7 +86,7 @@ enum Phase {
 /// What a head came to.
 enum Seen {
     Informational { head_bytes: u32 },
-    Final { head_bytes: u32, status: u16, keep_alive: bool, framing: Framing },
+    Final { head_bytes: u32, meaning: Meaning },
 }
 
 impl ResponseReader {
@@ -183,6 +184,39 @@ impl ResponseReader {
         }
     }
 
+    /// Nothing has been taken of the next answer.
+    #[inline]
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.phase == Phase::Head && self.informational_bytes == 0 && self.heads.is_fresh()
+    }
+
+    /// Goes on behind a head of that many bytes, without reading it; false if it is beyond the limit.
+    #[inline]
+    pub(crate) fn enter_body(&mut self, head_bytes: usize, meaning: Meaning) -> bool {
+        let Ok(head_bytes) = u32::try_from(head_bytes) else { return false };
+        if head_bytes > self.heads.limit() {
+            return false;
+        }
+        self.begin(head_bytes, meaning);
+        true
+    }
+
+    /// The head of the answer just fed, if it was the first thing in `bytes`; `done` if that also ended it.
+    pub(crate) fn head_at_front<'b>(&self, bytes: &'b [u8], done: Option<&Response>) -> Option<&'b [u8]> {
+        let informational = done.map_or(u64::from(self.informational_bytes), |done| done.informational_bytes);
+        let alone = informational == 0 && !matches!(bytes.first(), Some(b'\r' | b'\n'));
+        alone.then(|| &bytes[..self.head_bytes as usize])
+    }
+
+    #[inline]
+    fn begin(&mut self, head_bytes: u32, Meaning { status, keep_alive, framing }: Meaning) {
+        self.head_bytes = head_bytes;
+        self.status = status;
+        self.keep_alive = keep_alive;
+        self.body = Body::new(framing);
+        self.phase = Phase::Body;
+    }
+
     #[inline]
     fn read(
         &mut self,
@@ -204,13 +238,7 @@ impl ResponseReader {
                         return Err(Error::InformationalTooLarge { limit: limit as usize });
                     }
                 }
-                Some(Seen::Final { head_bytes, status, keep_alive, framing }) => {
-                    self.head_bytes = head_bytes;
-                    self.status = status;
-                    self.keep_alive = keep_alive;
-                    self.body = Body::new(framing);
-                    self.phase = Phase::Body;
-                }
+                Some(Seen::Final { head_bytes, meaning }) => self.begin(head_bytes, meaning),
             }
         }
         if self.phase == Phase::Failed {
@@ -258,7 +286,7 @@ fn see(head: &[u8], to_head: bool, sink: &mut impl ResponseSink) -> Result<Seen,
         let keep_alive = persistent && framing != Framing::UntilClose;
         let reason = parsed.reason.unwrap_or("");
         sink.head(&ResponseHead { status, minor_version, reason, headers, framing, keep_alive });
-        Ok(Seen::Final { head_bytes, status, keep_alive, framing })
+        Ok(Seen::Final { head_bytes, meaning: Meaning { status, keep_alive, framing } })
     })
 }
 

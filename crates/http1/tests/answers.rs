@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Outcome, answers, discarding, every};
+use common::{Outcome, answers, discarding, ending, every, twice_with_known_head};
 use http1::{Error, Fault, Limits, Response};
 
 /// How a connection ends.
@@ -46,6 +46,9 @@ fn check(
     assert_eq!((&whole.fault, whole.at_close, whole.closed), (&fault, at_close, closed), "{shown:?}");
     for cut in 1..stream.len() {
         assert_eq!(answers(stream, &[cut], limits, to_head), whole, "{shown:?} cut at {cut}");
+        for known in twice_with_known_head(stream, &[cut], limits, to_head) {
+            assert_eq!(known, ending(&whole), "{shown:?} with its head known, cut at {cut}");
+        }
     }
     for size in [1, 2, 7] {
         let cuts = every(size, stream.len());

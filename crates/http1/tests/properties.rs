@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{answers, discarding, requests};
+use common::{answers, discarding, ending, requests, twice_with_known_head};
 use http1::{Framing, Limits};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -256,6 +256,9 @@ fn agree(bytes: &[u8], cuts: &[usize], limits: Limits, to_head: bool) -> Result<
     let to_head = [to_head, false, true];
     let whole = answers(bytes, &[], limits, &to_head);
     prop_assert_eq!(&answers(bytes, cuts, limits, &to_head), &whole);
+    for known in twice_with_known_head(bytes, cuts, limits, &to_head) {
+        prop_assert_eq!(known, ending(&whole));
+    }
     let (mut dropped, mut same) = (discarding(bytes, limits, &to_head), whole);
     dropped.messages.iter_mut().chain(&mut same.messages).for_each(|message| message.body.clear());
     prop_assert_eq!(dropped, same);

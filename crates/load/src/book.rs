@@ -121,7 +121,8 @@ pub struct Book {
     open: u64,
     in_flight: u64,
     changed_ns: u64,
-    on_time: u64,
+    given_on_time: u64,
+    sent_on_time: u64,
     fault: Option<Fault>,
     since_fault: u64,
 }
@@ -148,7 +149,8 @@ impl Book {
             open: 0,
             in_flight: 0,
             changed_ns: 0,
-            on_time: 0,
+            given_on_time: 0,
+            sent_on_time: 0,
             fault,
             since_fault: 0,
         }
@@ -204,9 +206,9 @@ impl Book {
     /// A request was given to a connection, so long after it could have been.
     #[inline]
     pub fn assigned(&mut self, own_lateness_ns: u64) {
-        // In a closed load without pauses every request is on time: one addition instead of two.
+        // In a closed load without pauses every request is on time: count those apart.
         if own_lateness_ns == 0 {
-            self.on_time += 1;
+            self.given_on_time += 1;
         } else {
             self.part.own_lateness.record_ns(own_lateness_ns);
         }
@@ -216,7 +218,10 @@ impl Book {
     #[inline]
     pub fn sent(&mut self, request: &InFlight) {
         self.part.counts.sent += 1;
-        self.part.lateness.record_ns(request.sent_ns.saturating_sub(request.intended_ns));
+        match request.sent_ns.saturating_sub(request.intended_ns) {
+            0 => self.sent_on_time += 1,
+            late_ns => self.part.lateness.record_ns(late_ns),
+        }
         self.flight_changed(request.sent_ns);
         self.in_flight += 1;
     }
@@ -353,7 +358,8 @@ impl Book {
         self.flight_changed(now_ns);
         self.flush_statuses();
         self.tick(now_ns);
-        self.part.own_lateness.record_n_ns(0, self.on_time);
+        self.part.own_lateness.record_n_ns(0, self.given_on_time);
+        self.part.lateness.record_n_ns(0, self.sent_on_time);
         self.part.counts.scheduled = scheduled;
         self.part.planned = planned;
         self.part.interrupted = interrupted;

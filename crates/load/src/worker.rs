@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use http1::Response;
+use http1::{KnownHead, Response};
 use record::{ErrorClass, Fault, HttpPlan, Origin};
 use rustix::io::Errno;
 
@@ -54,6 +54,7 @@ pub struct Worker<W: Wire> {
     later: Vec<SlotId>,
     book: Book,
     buffer: Vec<u8>,
+    known: KnownHead,
     stop: Arc<AtomicBool>,
     sending: bool,
     /// Requests given to slots and not ended.
@@ -103,6 +104,7 @@ impl<W: Wire> Worker<W> {
             later: Vec::new(),
             book,
             buffer: vec![0; BUFFER_BYTES],
+            known: KnownHead::default(),
             stop,
             sending: true,
             assigned: 0,
@@ -785,7 +787,7 @@ impl<W: Wire> Worker<W> {
             if !slot.reader.in_message() {
                 slot.first_byte_ns = now_ns;
             }
-            match slot.reader.feed(&self.buffer[position..received], self.to_head, &mut ()) {
+            match slot.reader.feed_known(&self.buffer[position..received], self.to_head, &mut self.known) {
                 Ok(fed) => {
                     position += fed.used;
                     if let Some(response) = fed.done {

@@ -56,3 +56,28 @@ fn bound(address: SocketAddr, shared: bool) -> io::Result<OwnedFd> {
 fn local_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
     Ok(getsockname(socket)?.try_into()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accepted_connections_send_without_delay() {
+        let socket = bound(SocketAddr::from(([127, 0, 0, 1], 0)), false).unwrap();
+        listen(&socket, 1).unwrap();
+        let _client = std::net::TcpStream::connect(local_address(&socket).unwrap()).unwrap();
+        let accepted = rustix::net::accept(&socket).unwrap();
+        assert!(sockopt::tcp_nodelay(&accepted).unwrap());
+    }
+
+    #[test]
+    fn threads_share_the_port_that_the_first_was_given() {
+        let listen = vec![SocketAddr::from(([127, 0, 0, 1], 0)); 2];
+        let (threads, addresses) = listeners(&Config { listen, threads: 3, ..Config::default() }).unwrap();
+        assert_ne!(addresses[0].port(), addresses[1].port());
+        for thread in threads {
+            let local: Vec<_> = thread.iter().map(|socket| local_address(socket).unwrap()).collect();
+            assert_eq!(local, addresses);
+        }
+    }
+}

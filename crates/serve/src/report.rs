@@ -33,7 +33,7 @@ pub struct Report {
     pub connections_peak: u64,
     /// Connections closed because they were idle for too long.
     pub connections_idled_out: u64,
-    /// Requests read whole.
+    /// Requests read whole. Pipelined ones are read when those before them are answered.
     pub requests: u64,
     /// Requests of which only a part came before the client closed.
     pub truncated_requests: u64,
@@ -60,9 +60,9 @@ pub struct Report {
     pub response_bytes: u64,
     /// Delays drawn, one for each request; empty without a delay.
     pub delay_drawn: Histogram,
-    /// From the last byte of the request read to the last byte of the answer handed to the kernel, of every
-    /// request that something came of at its time, misbehaviour but `silent` included. Only measured with a
-    /// delay, a capacity or a slow head.
+    /// From the last byte of the request read to the last byte of the answer handed to the kernel (the clock
+    /// is read just before the last write), of every request that something came of at its time: rejected
+    /// ones and `silent` are not in it. Only measured with a delay, a capacity or a slow head.
     pub delay_applied: Histogram,
     /// Service times drawn, one for each admitted request.
     pub service_drawn: Histogram,

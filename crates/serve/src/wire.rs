@@ -8,12 +8,12 @@ use crate::{Body, Config};
 const ONE_PIECE_BYTES: u64 = 32 * 1024;
 /// Unit that generated bodies repeat in memory; a multiple of the pattern.
 const BLOCK_BYTES: usize = 64 * 1024;
-/// Chunks of generated bodies up to this size are repeated whole; larger ones are made of blocks.
-const REPEATED_CHUNK_BYTES: u64 = 1024 * 1024;
+/// Chunks of generated bodies up to this size are held whole and repeated; larger ones, of which there are
+/// at most 65,536 in a body, are made of blocks.
+const REPEATED_CHUNK_BYTES: u64 = 16 * 1024 * 1024;
 /// What generated bodies consist of.
 const PATTERN: &[u8; 16] = b"proofload-serve\n";
-/// Most pieces that one system call takes; each is little more than [`REPEATED_CHUNK_BYTES`] at the most,
-/// but for a given body, which is one piece.
+/// Most pieces that one system call takes. The kernel's send buffer bounds what it takes of them.
 pub(crate) const MOST_PIECES: usize = 4;
 
 /// Bytes, and how often they repeat.
@@ -203,26 +203,38 @@ mod tests {
 
     #[test]
     fn chunks_hold_the_body() {
-        for (size, chunk_bytes) in
-            [(0, 5), (13, 5), (15, 5), (100_000, 10), (3_000_000, 1_200_000), (70_000, 1 << 50)]
-        {
+        for (size, chunk_bytes) in [
+            (0, 5),
+            (13, 5),
+            (15, 5),
+            (100_000, 10),
+            (3_000_000, 1_200_000),
+            (40_000_000, 17_000_000),
+            (70_000, 1 << 50),
+        ] {
             for given in [Body::Size(size), Body::Bytes(body(size))] {
+                let generated = matches!(given, Body::Size(_));
                 let config = Config { body: given, chunk_bytes: Some(chunk_bytes), ..Config::default() };
                 let wire = Wire::new(b"", &BodyParts::new(&config).chunked.unwrap());
-                let (mut rest, mut data, mut sizes) = (gathered(&wire, 99_999), Vec::new(), Vec::new());
+                let whole = gathered(&wire, 999_999);
+                let (mut rest, mut data_bytes, mut sizes) = (&whole[..], 0, Vec::new());
                 loop {
                     let line = rest.iter().position(|&b| b == b'\r').unwrap();
                     let length = usize::from_str_radix(str::from_utf8(&rest[..line]).unwrap(), 16).unwrap();
-                    data.extend_from_slice(&rest[line + 2..line + 2 + length]);
+                    let data = &rest[line + 2..line + 2 + length];
+                    // Generated chunks each start the pattern anew, given ones go on with it.
+                    let start = if generated { 0 } else { data_bytes };
+                    assert!(data.iter().zip(PATTERN.iter().cycle().skip(start % 16)).all(|(a, b)| a == b));
+                    data_bytes += length;
                     assert_eq!(&rest[line + 2 + length..][..2], b"\r\n");
-                    rest.drain(..line + 4 + length);
+                    rest = &rest[line + 4 + length..];
                     if length == 0 {
                         break;
                     }
                     sizes.push(length as u64);
                 }
                 assert!(rest.is_empty());
-                assert_eq!(data.len() as u64, size);
+                assert_eq!(data_bytes as u64, size);
                 assert_eq!(sizes.len() as u64, size.div_ceil(chunk_bytes));
                 assert!(sizes.iter().rev().skip(1).all(|&s| s == chunk_bytes));
             }

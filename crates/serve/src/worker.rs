@@ -140,6 +140,7 @@ impl<'a> Worker<'a> {
                 self.keep_time();
                 let Some(token) = self.again.pop_front() else { break };
                 let Some(connection) = self.table.find(token) else { continue };
+                connection.queued = false;
                 let fate = self.engine.proceed(connection);
                 self.settle_fate(token, fate);
             }
@@ -224,7 +225,14 @@ impl<'a> Worker<'a> {
     fn settle_fate(&mut self, token: Token, fate: Fate) {
         match fate {
             Fate::Keep => {}
-            Fate::Again => self.again.push_back(token),
+            Fate::Again => {
+                // Events may come to a connection that is in the list: once is enough.
+                if let Some(connection) = self.table.find(token)
+                    && !std::mem::replace(&mut connection.queued, true)
+                {
+                    self.again.push_back(token);
+                }
+            }
             Fate::Gone => {
                 self.table.remove(token);
                 self.crowd.leave();

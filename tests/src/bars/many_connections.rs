@@ -66,7 +66,8 @@ impl Plan {
         outcome.equal("accepted", report.connections_accepted, self.users, "by serve: none twice");
         let held = trial.series.iter().filter(|second| second.open_connections == self.users).count();
         outcome.figure("held_s", held, format!(">= {HOLD_S}"), held >= HOLD_S);
-        outcome.equal("errors", trial.errors.total(), 0, "no error of any class");
+        let errors = trial.errors.total() + trial.connection_errors.total();
+        outcome.equal("errors", errors, 0, "none of any class");
         outcome.equal("never_sent", trial.counts.never_sent, 0, "all were sent");
         outcome.holds("adds_up", adds_up(trial), "scheduled is the sum of the four ends");
         outcome.note(format!(

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use record::{Trial, VoidRule};
 
 use super::{Bar, Outcome, Scale};
-use crate::{Output, Proofload, Serve};
+use crate::{Nginx, Output, Proofload, nginx};
 
 /// The bar.
 pub const BAR: Bar = Bar {
@@ -23,7 +23,13 @@ struct Case {
 
 /// Any of the rules may be the one that catches it; others may speak up beside it.
 const CASES: &[Case] = &[
-    Case { name: "late-sends", fault: "late:20,20ms", rules: &[VoidRule::Late] },
+    Case { name: "late-sends", fault: "late:20,2ms", rules: &[VoidRule::Late] },
+    Case {
+        // Every send that the stall holds up finds its connection taken by an answer not yet read.
+        name: "long-stalls",
+        fault: "late:20,20ms",
+        rules: &[VoidRule::Late, VoidRule::CpuExhausted, VoidRule::RateNotReached],
+    },
     Case { name: "dropped-samples", fault: "drop:50", rules: &[VoidRule::Accounting] },
     Case { name: "double-count", fault: "double:50", rules: &[VoidRule::Accounting] },
     Case {
@@ -36,12 +42,13 @@ const CASES: &[Case] = &[
 
 fn run(scale: Scale) -> Result<Outcome> {
     let seconds = scale.pick(2, 5);
-    let serve = Serve::start("--delay 1ms")?;
+    let nginx = Nginx::start(&nginx::Options::default())?;
+    let url = nginx.url("/");
     let mut outcome = Outcome::default();
     for case in CASES {
         let words = format!("-R 2000 -c 64 -d {seconds}s --threads 1 -q");
-        let sound = Proofload::http(&serve.url(), &words)?.run()?;
-        let faulty = Proofload::http(&serve.url(), &words)?
+        let sound = Proofload::http(&url, &words)?.run()?;
+        let faulty = Proofload::http(&url, &words)?
             .with(|launch| launch.args(["--inject-fault", case.fault]))
             .run()?;
         let trial = faulty.trial().context(case.name)?;

@@ -4,8 +4,8 @@
 #![allow(dead_code)]
 
 use http1::{
-    Error, Framing, Limits, Request, RequestHead, RequestReader, RequestSink, Response, ResponseHead,
-    ResponseReader, ResponseSink,
+    Error, Framing, KnownHead, Limits, Request, RequestHead, RequestReader, RequestSink, Response,
+    ResponseHead, ResponseReader, ResponseSink,
 };
 
 /// What became of one message. `done` is missing if it did not end.
@@ -185,6 +185,43 @@ pub fn discarding(stream: &[u8], limits: Limits, to_head: &[bool]) -> Outcome<Re
         }
     }
     outcome
+}
+
+/// The complete answers and the fault of a connection that ends so.
+pub type Ending = (Vec<Response>, Option<Error>);
+
+/// What an outcome comes to without its heads and bodies.
+pub fn ending(outcome: &Outcome<Response>) -> Ending {
+    (outcome.messages.iter().filter_map(|message| message.done).collect(), outcome.fault.clone())
+}
+
+/// Reads answers as [`answers`] does, with a known head carried over from one connection to the next: twice
+/// the same connection, so that the second finds known what the first has read.
+pub fn twice_with_known_head(stream: &[u8], cuts: &[usize], limits: Limits, to_head: &[bool]) -> [Ending; 2] {
+    let mut known = KnownHead::default();
+    [(), ()].map(|()| {
+        let mut reader = ResponseReader::new(limits);
+        let mut done = Vec::new();
+        for mut piece in pieces(stream, cuts) {
+            while !piece.is_empty() {
+                let to_head = to_head.get(done.len()).copied().unwrap_or(false);
+                match reader.feed_known(piece, to_head, &mut known) {
+                    Ok(fed) => {
+                        piece = &piece[fed.used..];
+                        done.extend(fed.done);
+                    }
+                    Err(error) => return (done, Some(error)),
+                }
+            }
+        }
+        match reader.eof() {
+            Ok(last) => {
+                done.extend(last);
+                (done, None)
+            }
+            Err(error) => (done, Some(error)),
+        }
+    })
 }
 
 /// Reads requests from `stream`, cut at the offsets `cuts`, which ascend.

@@ -135,53 +135,43 @@ impl ServeArgs {
         self.quiet
     }
 
-    fn read(&self, mistakes: &mut Mistakes) -> Config {
+    fn read(&self, m: &mut Mistakes) -> Config {
         let default = Config::default();
-        let processes = mistakes.optional("--processes", Some(&self.processes), processes);
-        let listen = self.listen.iter().filter_map(|text| mistakes.optional("--listen", Some(text), address));
+        let listen = self.listen.iter().filter_map(|text| m.optional("--listen", Some(text), address));
         let listen = listen.collect::<Vec<_>>();
-        let misbehave = self.misbehave.iter();
-        let misbehave =
-            misbehave.filter_map(|text| mistakes.optional("--misbehave", Some(text), share)).collect();
-        let chunk_bytes = self
-            .chunked
-            .as_ref()
-            .map(|size| mistakes.optional("--chunked", size.as_deref(), parse_size).unwrap_or(CHUNK_BYTES));
-        let body = self.body(mistakes);
-        let capacity = self.capacity(mistakes);
-        let mut status =
-            |option, text, default| mistakes.optional(option, Some(text), count).unwrap_or(default);
-        let error_status = status("--error-status", &self.error_status, default.error_status);
-        let status = status("--status", &self.status, default.status);
-        // Only of options without a default may nothing come.
-        let mut time = |option, text: &Option<String>| mistakes.optional(option, text.as_deref(), time_ns);
-        let slow_head_ns = time("--slow-head", &self.slow_head).unwrap_or(0);
-        let keepalive_timeout_ns = time("--keepalive-timeout", &self.keepalive_timeout);
-        let duration_ns = time("--duration", &self.duration);
-        let mut most = |option, text: &Option<String>| mistakes.optional(option, text.as_deref(), count);
-        let max_connections = most("--max-connections", &self.max_connections);
-        let keepalive_requests = most("--keepalive-requests", &self.keepalive_requests);
+        let misbehave = self.misbehave.iter().filter_map(|text| m.optional("--misbehave", Some(text), share));
+        let misbehave = misbehave.collect();
+        let chunk_bytes = self.chunked.as_ref();
+        let chunk_bytes = chunk_bytes
+            .map(|size| m.optional("--chunked", size.as_deref(), parse_size).unwrap_or(CHUNK_BYTES));
+        let processes = m.optional("--processes", Some(&self.processes), processes);
         Config {
             // An address that could not be read is no reason to say that there is none.
             listen: if listen.is_empty() { default.listen } else { listen },
             reuse_port: processes.is_some_and(|processes| processes > 1),
-            body,
+            body: self.body(m),
             chunk_bytes,
-            status,
-            delay: mistakes.optional("--delay", self.delay.as_deref(), str::parse).unwrap_or(default.delay),
-            capacity,
-            stall: mistakes.optional("--stall", self.stall.as_deref(), stall),
+            status: m.optional("--status", Some(&self.status), count).unwrap_or(default.status),
+            delay: m.optional("--delay", self.delay.as_deref(), str::parse).unwrap_or(default.delay),
+            capacity: self.capacity(m),
+            stall: m.optional("--stall", self.stall.as_deref(), stall),
             misbehave,
-            error_status,
-            slow_head_ns,
-            max_connections,
-            backlog: mistakes.optional("--backlog", Some(&self.backlog), count).unwrap_or(default.backlog),
-            keepalive_requests,
-            keepalive_timeout_ns,
-            threads: mistakes.optional("--threads", Some(&self.threads), count).unwrap_or(default.threads),
-            cpus: mistakes.optional("--cpus", self.cpus.as_deref(), parse_cpus).unwrap_or_default(),
-            seed: mistakes.optional("--seed", Some(&self.seed), count).unwrap_or(default.seed),
-            duration_ns,
+            error_status: m
+                .optional("--error-status", Some(&self.error_status), count)
+                .unwrap_or(default.error_status),
+            slow_head_ns: m.optional("--slow-head", self.slow_head.as_deref(), time_ns).unwrap_or(0),
+            max_connections: m.optional("--max-connections", self.max_connections.as_deref(), count),
+            backlog: m.optional("--backlog", Some(&self.backlog), count).unwrap_or(default.backlog),
+            keepalive_requests: m.optional("--keepalive-requests", self.keepalive_requests.as_deref(), count),
+            keepalive_timeout_ns: m.optional(
+                "--keepalive-timeout",
+                self.keepalive_timeout.as_deref(),
+                time_ns,
+            ),
+            threads: m.optional("--threads", Some(&self.threads), count).unwrap_or(default.threads),
+            cpus: m.optional("--cpus", self.cpus.as_deref(), parse_cpus).unwrap_or_default(),
+            seed: m.optional("--seed", Some(&self.seed), count).unwrap_or(default.seed),
+            duration_ns: m.optional("--duration", self.duration.as_deref(), time_ns),
         }
     }
 

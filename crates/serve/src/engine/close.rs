@@ -58,11 +58,12 @@ impl Engine<'_> {
         let Some(timeout_ns) = self.shared.config.keepalive_timeout_ns else { return Step::Wait };
         let waits = connection.phase == Phase::Reading && !connection.readable;
         let since_ns = if waits { connection.active_ns } else { self.now_ns };
-        if since_ns + timeout_ns <= self.now_ns {
+        let due_ns = since_ns.saturating_add(timeout_ns);
+        if due_ns <= self.now_ns {
             self.report.connections_idled_out += 1;
             return Step::Gone;
         }
-        self.timers.set(since_ns + timeout_ns, connection.token, Alarm::Idle);
+        self.timers.set(due_ns, connection.token, Alarm::Idle);
         Step::Wait
     }
 }

@@ -109,7 +109,8 @@ impl<'a> Engine<'a> {
     pub fn opened(&mut self, connection: &Connection) {
         self.report.connections_accepted += 1;
         if let Some(timeout_ns) = self.shared.config.keepalive_timeout_ns {
-            self.timers.set(connection.active_ns + timeout_ns, connection.token, Alarm::Idle);
+            let due_ns = connection.active_ns.saturating_add(timeout_ns);
+            self.timers.set(due_ns, connection.token, Alarm::Idle);
         }
     }
 

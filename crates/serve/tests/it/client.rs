@@ -161,14 +161,6 @@ impl Client {
         self.send(request).answer().unwrap()
     }
 
-    /// Everything until the end of the connection, which must be a FIN.
-    pub fn rest(&mut self) -> Vec<u8> {
-        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut rest = std::mem::take(&mut self.bytes);
-        self.stream.read_to_end(&mut rest).unwrap();
-        rest
-    }
-
     /// Closes with a reset.
     pub fn reset(self) {
         rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();

@@ -135,7 +135,7 @@ fn a_mixture_is_counted_as_the_client_sees_it() {
     };
     let target = Target::start(config);
     let address = target.address;
-    let clients = (0..4).map(|_| std::thread::spawn(move || seen(address, 300))).collect::<Vec<_>>();
+    let clients = (0..12).map(|_| std::thread::spawn(move || seen(address, 100))).collect::<Vec<_>>();
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for client in clients {
         for (what, count) in client.join().unwrap() {
@@ -155,10 +155,10 @@ fn seen(address: std::net::SocketAddr, n: u32) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for _ in 0..n {
         let mut client = Client::connect(address);
-        client.send(GET).patience(Duration::from_millis(80));
+        client.send(GET).patience(Duration::from_millis(400));
         let what = match client.answer() {
             Ok(answer) if answer.response.status == 503 => "error",
-            Ok(_) => match client.patience(Duration::from_millis(1)).answer() {
+            Ok(_) => match client.patience(Duration::from_millis(5)).answer() {
                 Err(Instead::Wrong(_)) => "unsolicited",
                 _ => "sound",
             },
