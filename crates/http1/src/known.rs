@@ -1,8 +1,8 @@
 //! A head that was just read need not be parsed again: a server under load sends the same one, byte for byte,
 //! until its `Date` changes.
 
-use crate::response::{ResponseHead, ResponseSink};
-use crate::{Error, Fed, Framing, Response, ResponseReader};
+use crate::response::{Meaning, ResponseHead, ResponseSink};
+use crate::{Error, Fed, Response, ResponseReader};
 
 /// The last answer head that came in one piece, and what it meant. One serves all connections of a thread.
 #[derive(Clone, Debug, Default)]
@@ -10,14 +10,6 @@ pub struct KnownHead {
     bytes: Vec<u8>,
     to_head: bool,
     meaning: Option<Meaning>,
-}
-
-/// What a head means for reading on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Meaning {
-    pub(crate) status: u16,
-    pub(crate) keep_alive: bool,
-    pub(crate) framing: Framing,
 }
 
 impl ResponseReader {

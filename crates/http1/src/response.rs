@@ -3,7 +3,6 @@
 use crate::body::Body;
 use crate::framing::{Fields, Framing};
 use crate::head::{Heads, Kind, parse_response};
-use crate::known::Meaning;
 use crate::{Error, Fed, Limits};
 use httparse::Header;
 
@@ -81,6 +80,14 @@ enum Phase {
     Body,
     /// A fault was reported.
     Failed,
+}
+
+/// What a head means for reading on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Meaning {
+    pub(crate) status: u16,
+    pub(crate) keep_alive: bool,
+    pub(crate) framing: Framing,
 }
 
 /// What a head came to.

@@ -389,6 +389,6 @@ impl Book {
             _ => return 1,
         };
         self.since_fault += 1;
-        if self.since_fault % every == 0 { copies } else { 1 }
+        if self.since_fault.is_multiple_of(every) { copies } else { 1 }
     }
 }

@@ -17,9 +17,12 @@ const BUSY_SHORTEST_NS: u64 = 200_000_000;
 /// The two sides of Little's law may differ by this share.
 const LITTLE_SHARE: f64 = 0.02;
 
+/// A rule gives its evidence when it is broken.
+type Rule = fn(&HttpPlan, &Part) -> Option<(VoidRule, String)>;
+
 /// Every rule the trial breaks, with the evidence; none for a valid trial.
 pub fn judge(plan: &HttpPlan, part: &Part) -> Vec<VoidReason> {
-    let rules: [fn(&HttpPlan, &Part) -> Option<(VoidRule, String)>; 8] = [
+    let rules: [Rule; 8] = [
         late,
         rate_not_reached,
         cpu_exhausted,

@@ -248,7 +248,7 @@ fn a_timeout_is_censored_and_still_raises_the_percentiles() {
     struct Mute;
     impl Target for Mute {
         fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Deed)> {
-            if n % 10 == 0 { Vec::new() } else { Steady { after_ns: MS }.request(n, now_ns) }
+            if n.is_multiple_of(10) { Vec::new() } else { Steady { after_ns: MS }.request(n, now_ns) }
         }
     }
     let plan = HttpPlan { timeout_ns: S, ..with_loops(1, 100) };

@@ -62,7 +62,7 @@ impl Progress {
         );
         match &self.bar {
             Some(bar) => bar.set_message(line),
-            None if (tick.index + 1) % LINE_EVERY_S == 0 => eprintln!("{line}"),
+            None if (tick.index + 1).is_multiple_of(LINE_EVERY_S) => eprintln!("{line}"),
             None => {}
         }
     }

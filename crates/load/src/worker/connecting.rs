@@ -1,0 +1,168 @@
+//! Connections: made, lost, given up, timed out.
+
+use std::{cmp::Reverse, net::IpAddr};
+
+use record::{ErrorClass, Origin};
+use rustix::io::Errno;
+
+use super::{Timer, Worker};
+use crate::{
+    failure::connect_failure,
+    slot::Phase,
+    source::Source,
+    wire::{Route, SlotId, Wire},
+};
+
+/// Sends that may fail before the connection is made, in a row, before trying so early is given up.
+const EARLY_SEND_FAILURES: u32 = 16;
+
+impl<W: Wire> Worker<W> {
+    pub(super) fn route(&self, id: SlotId) -> Route {
+        let n = self.first_slot + u64::from(id);
+        let pick = |list: &[IpAddr]| (!list.is_empty()).then(|| list[(n % list.len() as u64) as usize]);
+        let turn = n / self.plan.sources.len().max(1) as u64;
+        let target = self.plan.targets[(turn % self.plan.targets.len() as u64) as usize];
+        Route { target, source: pick(&self.plan.sources) }
+    }
+
+    /// Opens a slot's connection; requests waiting on the slot leave as soon as it is made.
+    pub(super) fn open(&mut self, id: SlotId, now_ns: u64) {
+        let route = self.route(id);
+        let slot = &mut self.slots[id as usize];
+        slot.phase = Phase::Connecting;
+        slot.connecting_since_ns = now_ns;
+        self.connecting += 1;
+        if let Err(errno) = self.wire.connect(id, &route) {
+            self.connect_failed(id, errno, now_ns);
+            return;
+        }
+        // Over loopback, and often over a LAN's virtual links, the handshake is over by now. Sending at
+        // once saves waiting for the kernel to say so.
+        let early = self.slots[id as usize].unsent > 0 && self.early_send_failures < EARLY_SEND_FAILURES;
+        if early {
+            self.transmit(id);
+            match self.slots[id as usize].phase {
+                Phase::Connecting => self.early_send_failures += 1,
+                Phase::Open => self.early_send_failures = 0,
+                Phase::Vacant | Phase::Retired => return,
+            }
+        }
+        let slot = &self.slots[id as usize];
+        let wants_room = slot.phase == Phase::Connecting || slot.unsent > 0;
+        if let Err(errno) = self.wire.watch(id, slot.generation, wants_room) {
+            self.connection_lost(id, connect_failure(errno), 0, now_ns);
+            return;
+        }
+        self.arm_deadline(id);
+    }
+
+    pub(super) fn established(&mut self, id: SlotId, now_ns: u64) {
+        let slot = &mut self.slots[id as usize];
+        slot.phase = Phase::Open;
+        slot.free_since_ns = now_ns;
+        self.connecting -= 1;
+        self.book.connected(now_ns.saturating_sub(slot.connecting_since_ns), slot.was_open);
+        slot.was_open = true;
+        slot.reopens = true;
+    }
+
+    pub(super) fn connect_failed(&mut self, id: SlotId, errno: Errno, now_ns: u64) {
+        self.connection_lost(id, connect_failure(errno), 0, now_ns);
+    }
+
+    /// The connection is gone, or was never made: every request on it ends, the first of them for
+    /// `class`, those behind it because the connection closed (or for `class` too, if nothing was sent
+    /// or time ran out). `answered` requests have just ended well on the same connection.
+    pub(super) fn connection_lost(&mut self, id: SlotId, class: ErrorClass, answered: u32, now_ns: u64) {
+        let was_connecting = self.slots[id as usize].phase == Phase::Connecting;
+        let requests = std::mem::take(&mut self.slots[id as usize].requests);
+        let ended = answered + requests.len() as u32;
+        for (i, request) in requests.iter().enumerate() {
+            let same = i == 0 || was_connecting || class == ErrorClass::Timeout;
+            self.book.failed(request, if same { class } else { ErrorClass::ClosedEarly }, now_ns);
+        }
+        self.drop_connection(id, now_ns);
+        if class.origin() == Origin::Local && was_connecting {
+            self.retire(id, class, ended);
+            return;
+        }
+        if ended > 0 {
+            self.ended(id, ended, now_ns);
+        } else {
+            self.give_back(id);
+        }
+        self.reopen_later(id);
+    }
+
+    pub(super) fn drop_connection(&mut self, id: SlotId, now_ns: u64) {
+        let slot = &mut self.slots[id as usize];
+        match slot.phase {
+            Phase::Connecting => self.connecting -= 1,
+            Phase::Open => self.book.disconnected(),
+            Phase::Vacant | Phase::Retired => return,
+        }
+        self.wire.close(id);
+        slot.vacate(now_ns);
+    }
+
+    pub(super) fn disconnect(&mut self, id: SlotId, now_ns: u64) {
+        if self.slots[id as usize].phase == Phase::Open {
+            self.drop_connection(id, now_ns);
+        }
+    }
+
+    /// This machine cannot open the slot's connection: the slot takes no further part, and what it
+    /// should have sent counts as never sent.
+    pub(super) fn retire(&mut self, id: SlotId, class: ErrorClass, requests: u32) {
+        self.assigned -= u64::from(requests);
+        self.book.unopened(class);
+        let slot = &mut self.slots[id as usize];
+        slot.phase = Phase::Retired;
+        match &mut self.source {
+            Source::Open(pool) => pool.retired += 1,
+            Source::Closed(users) => {
+                users.active -= u64::from(slot.loops_left > 0);
+                slot.loops_left = 0;
+            }
+        }
+    }
+
+    pub(super) fn arm_deadline(&mut self, id: SlotId) {
+        let slot = &mut self.slots[id as usize];
+        if let (false, Some(since_ns)) = (slot.deadline_armed, slot.waiting_since_ns()) {
+            slot.deadline_armed = true;
+            self.timers.push(Reverse((since_ns + self.plan.timeout_ns, id, Timer::Deadline)));
+        }
+    }
+
+    /// A slot has one deadline among the timers at most, and it is looked at again only when that
+    /// strikes: keeping it exact would cost every request.
+    pub(super) fn check_deadline(&mut self, id: SlotId, now_ns: u64) {
+        let slot = &mut self.slots[id as usize];
+        slot.deadline_armed = false;
+        let Some(since_ns) = slot.waiting_since_ns() else { return };
+        if since_ns + self.plan.timeout_ns > now_ns {
+            self.arm_deadline(id);
+            return;
+        }
+        let connecting = slot.phase == Phase::Connecting;
+        let class = if connecting { ErrorClass::ConnectTimeout } else { ErrorClass::Timeout };
+        self.connection_lost(id, class, 0, now_ns);
+    }
+
+    pub(super) fn connection_made_or_refused(&mut self, id: SlotId) {
+        let result = self.wire.connect_result(id);
+        let now_ns = self.wire.now_ns();
+        match result {
+            Ok(()) => {
+                self.established(id, now_ns);
+                if self.slots[id as usize].unsent > 0 {
+                    self.send(id);
+                } else {
+                    self.give_back(id);
+                }
+            }
+            Err(errno) => self.connect_failed(id, errno, now_ns),
+        }
+    }
+}

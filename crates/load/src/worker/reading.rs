@@ -1,0 +1,183 @@
+//! From bytes in the kernel to answered requests.
+
+use http1::Response;
+use record::{ErrorClass, Fault};
+use rustix::io::Errno;
+
+use super::{BUFFER_BYTES, Worker};
+use crate::{
+    failure::{parse_failure, stream_failure},
+    wire::{SlotId, Wire},
+};
+
+/// Answers with at least so much body still to come are dropped in the kernel, unread.
+const DISCARD_BYTES: u64 = 8 * 1024;
+/// When bodies are that long, the first read takes the head and little more.
+const HEAD_READ_BYTES: usize = 4 * 1024;
+
+impl<W: Wire> Worker<W> {
+    /// Reads what has come, ends the requests it answers, and only then lets the next ones begin: bytes
+    /// beyond the last answer must be seen as such.
+    pub(super) fn read(&mut self, id: SlotId, to_the_end: bool) {
+        let mut answered = 0;
+        let mut now_ns;
+        let mut end = None;
+        loop {
+            let fresh = !self.slots[id as usize].reader.in_message();
+            let room = if self.long_bodies && fresh { HEAD_READ_BYTES } else { BUFFER_BYTES };
+            let received = self.wire.receive(id, &mut self.buffer[..room]);
+            now_ns = self.wire.now_ns();
+            match received {
+                Ok(0) => {
+                    end = Some(self.peer_closed(id, &mut answered, now_ns));
+                    break;
+                }
+                Ok(received) => {
+                    self.book.received_bytes(received);
+                    end = self.take_in(id, received, &mut answered, now_ns);
+                    // A short read has taken everything there was (epoll(7)), unless the end is to come.
+                    if end.is_some() || self.closes_now(id) || (received < room && !to_the_end) {
+                        break;
+                    }
+                }
+                Err(Errno::AGAIN) => break,
+                Err(errno) => {
+                    end = Some(stream_failure(errno));
+                    break;
+                }
+            }
+            if self.discard_body(id, &mut answered, &mut now_ns) == Drained::Yes && !to_the_end {
+                break;
+            }
+            if self.closes_now(id) {
+                break;
+            }
+        }
+        self.after_reading(id, answered, end, now_ns);
+    }
+
+    /// Feeds what was received to the reader. Gives the failure that ends the connection, if one does.
+    #[inline]
+    fn take_in(
+        &mut self,
+        id: SlotId,
+        received: usize,
+        answered: &mut u32,
+        now_ns: u64,
+    ) -> Option<ErrorClass> {
+        let mut position = 0;
+        while position < received {
+            let slot = &mut self.slots[id as usize];
+            if slot.requests.front().is_none_or(|request| request.sent_ns == 0) {
+                return Some(ErrorClass::Unsolicited);
+            }
+            if !slot.reader.in_message() {
+                slot.first_byte_ns = now_ns;
+            }
+            match slot.reader.feed_known(&self.buffer[position..received], self.to_head, &mut self.known) {
+                Ok(fed) => {
+                    position += fed.used;
+                    if let Some(response) = fed.done {
+                        self.answered(id, &response, now_ns);
+                        *answered += 1;
+                    }
+                }
+                Err(error) => return Some(parse_failure(&error)),
+            }
+        }
+        None
+    }
+
+    /// The connection has brought its last answer: its end need not be waited for.
+    fn closes_now(&self, id: SlotId) -> bool {
+        let slot = &self.slots[id as usize];
+        slot.closes && slot.requests.is_empty()
+    }
+
+    /// Lets the kernel drop the rest of a body that nobody reads.
+    fn discard_body(&mut self, id: SlotId, answered: &mut u32, now_ns: &mut u64) -> Drained {
+        let left = self.slots[id as usize].reader.discardable();
+        if left < DISCARD_BYTES {
+            return Drained::Perhaps;
+        }
+        let most = left.min(BUFFER_BYTES as u64) as usize;
+        match self.wire.discard(id, &mut self.buffer[..most]) {
+            // The next read meets the same end or error, and names it.
+            Ok(0) => Drained::Perhaps,
+            Ok(dropped) => {
+                self.book.received_bytes(dropped);
+                let done = self.slots[id as usize].reader.discarded(dropped as u64);
+                if let Some(response) = done {
+                    *now_ns = self.wire.now_ns();
+                    self.answered(id, &response, *now_ns);
+                    *answered += 1;
+                }
+                let awaited = done.is_none() || !self.slots[id as usize].requests.is_empty();
+                if awaited && dropped == most { Drained::Perhaps } else { Drained::Yes }
+            }
+            Err(Errno::AGAIN) => Drained::Yes,
+            Err(_) => Drained::Perhaps,
+        }
+    }
+
+    /// The oldest request of a slot has its answer.
+    #[inline]
+    fn answered(&mut self, id: SlotId, response: &Response, now_ns: u64) {
+        let slot = &mut self.slots[id as usize];
+        // take_in saw that there is one, and sent.
+        let Some(request) = slot.requests.pop_front() else { return };
+        if slot.unsent as usize > slot.requests.len() {
+            // Answered before it was wholly sent: the rest of it can no longer be sent on its own.
+            slot.unsent = slot.requests.len() as u32;
+            slot.reader = http1::ResponseReader::new(http1::Limits::default());
+            slot.closes = true;
+        }
+        slot.last_answer_ns = now_ns;
+        slot.free_since_ns = now_ns;
+        slot.closes |= !response.keep_alive || !self.plan.keepalive;
+        self.long_bodies = response.body_bytes >= 2 * DISCARD_BYTES;
+        let expected = self.plan.expect.contains(response.status);
+        self.book.answered(&request, response, expected, slot.first_byte_ns, now_ns);
+        if let Some(Fault::Burn { ns }) = self.plan.fault {
+            self.wire.burn(ns);
+        }
+    }
+
+    /// The peer sent its end. Gives what that means for the requests still on the connection.
+    fn peer_closed(&mut self, id: SlotId, answered: &mut u32, now_ns: u64) -> ErrorClass {
+        let slot = &mut self.slots[id as usize];
+        match slot.reader.eof() {
+            Ok(Some(response)) => {
+                self.answered(id, &response, now_ns);
+                *answered += 1;
+                ErrorClass::ClosedEarly
+            }
+            Ok(None) => ErrorClass::ClosedEarly,
+            Err(_) => ErrorClass::Truncated,
+        }
+    }
+
+    fn after_reading(&mut self, id: SlotId, answered: u32, end: Option<ErrorClass>, now_ns: u64) {
+        let slot = &mut self.slots[id as usize];
+        let end = end.or(slot.closes.then_some(ErrorClass::ClosedEarly));
+        let Some(class) = end else {
+            if answered > 0 {
+                self.ended(id, answered, now_ns);
+            }
+            return;
+        };
+        // An end between two answers is the peer's right (it may close an idle connection), and bytes
+        // without a request are no request's failure but the connection's.
+        if class == ErrorClass::Unsolicited && slot.requests.is_empty() {
+            self.book.connection_error(class);
+        }
+        self.connection_lost(id, class, answered, now_ns);
+    }
+}
+
+/// Whether a socket has given everything it had.
+#[derive(Debug, PartialEq, Eq)]
+enum Drained {
+    Yes,
+    Perhaps,
+}

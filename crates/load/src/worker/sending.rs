@@ -1,0 +1,113 @@
+//! From a request given to a slot to bytes in the kernel.
+
+use record::ErrorClass;
+use rustix::io::Errno;
+
+use super::Worker;
+use crate::{
+    failure::stream_failure,
+    slot::Phase,
+    wire::{SlotId, Wire},
+};
+
+impl<W: Wire> Worker<W> {
+    /// Sends what a slot has to send, opening its connection first if it has none.
+    #[inline]
+    pub(super) fn send(&mut self, id: SlotId) {
+        match self.slots[id as usize].phase {
+            Phase::Open => {
+                self.transmit(id);
+                self.arm_deadline(id);
+            }
+            Phase::Vacant if self.slots[id as usize].unsent > 0 => {
+                let now_ns = self.slots[id as usize].requests.front().map_or(0, |r| r.started_ns);
+                self.open(id, now_ns);
+            }
+            Phase::Vacant | Phase::Connecting | Phase::Retired => {}
+        }
+    }
+
+    /// Hands the kernel what it takes.
+    #[inline]
+    pub(super) fn transmit(&mut self, id: SlotId) {
+        loop {
+            let slot = &mut self.slots[id as usize];
+            if slot.unsent == 0 {
+                return;
+            }
+            let count = (slot.unsent as usize).min(self.request.copies());
+            let bytes = self.request.rest(count, slot.sent_bytes as usize);
+            let wanted = bytes.len();
+            let early = slot.phase == Phase::Connecting;
+            // A request that waited for its connection or for room leaves now; any other leaves as it is
+            // given, at a time already taken.
+            let given_ns = slot.requests[slot.requests.len() - 1].started_ns;
+            let waited = early || slot.wants_room || given_ns < slot.free_since_ns;
+            match self.wire.send(id, bytes) {
+                Ok(sent) => {
+                    let now_ns = if waited { self.wire.now_ns() } else { given_ns };
+                    if early {
+                        self.established(id, now_ns);
+                    }
+                    self.book.sent_bytes(sent);
+                    self.mark_sent(id, sent, now_ns);
+                    if sent < wanted {
+                        continue;
+                    }
+                }
+                Err(Errno::AGAIN) => {
+                    if !early && !slot.wants_room {
+                        slot.wants_room = true;
+                        let generation = slot.generation;
+                        // Refused only for want of memory; the deadline then ends the wait.
+                        let _ = self.wire.watch(id, generation, true);
+                    }
+                    return;
+                }
+                Err(errno) if early => {
+                    let now_ns = self.wire.now_ns();
+                    return self.connect_failed(id, errno, now_ns);
+                }
+                // The peer may have answered before it broke off: what it said counts, and reading
+                // finds the end as well.
+                Err(Errno::PIPE | Errno::CONNRESET) => {
+                    return self.read_last_words(id);
+                }
+                Err(errno) => {
+                    let now_ns = self.wire.now_ns();
+                    return self.connection_lost(id, stream_failure(errno), 0, now_ns);
+                }
+            }
+        }
+    }
+
+    pub(super) fn mark_sent(&mut self, id: SlotId, bytes: usize, now_ns: u64) {
+        let slot = &mut self.slots[id as usize];
+        let mut progress = slot.sent_bytes as usize + bytes;
+        let mut at = slot.requests.len() - slot.unsent as usize;
+        while progress > 0 {
+            let request = &mut slot.requests[at];
+            if request.sent_ns == 0 {
+                request.sent_ns = now_ns;
+                self.book.sent(request);
+            }
+            if progress < self.request.length() {
+                break;
+            }
+            progress -= self.request.length();
+            slot.unsent -= 1;
+            at += 1;
+        }
+        slot.sent_bytes = progress as u32;
+    }
+
+    pub(super) fn read_last_words(&mut self, id: SlotId) {
+        let requests = self.slots[id as usize].requests.len();
+        self.read(id, true);
+        let slot = &self.slots[id as usize];
+        if slot.phase == Phase::Open && slot.requests.len() == requests {
+            let now_ns = self.wire.now_ns();
+            self.connection_lost(id, ErrorClass::Reset, 0, now_ns);
+        }
+    }
+}
