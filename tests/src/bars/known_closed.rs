@@ -2,32 +2,45 @@
 
 use anyhow::Result;
 
-use super::{Bar, Outcome, Scale, ms};
-use crate::{Proofload, Serve};
+use super::{Bar, Outcome, Runs, Scale, ms};
+use crate::{Proofload, Serve, machine::Cores};
 
 /// The bar.
 pub const BAR: Bar = Bar {
     name: "known-closed",
     what: "200 users against a delay of 300 ms: 666.7/s within 1 %, median 300 ms within 1 ms",
-    full_seconds: 20,
+    full_seconds: 78,
     run,
 };
 
+const TRUTH_PER_S: f64 = 200.0 / 0.3;
+
 fn run(scale: Scale) -> Result<Outcome> {
-    let seconds = scale.pick(6, 15);
-    let serve = Serve::start("--delay 300ms")?;
-    let output = Proofload::http(&serve.url(), &format!("-u 200 -d {seconds}s -q"))?.run()?;
-    let trial = output.trial_with_code(0)?;
-    let report = serve.stop()?;
+    let (repeats, seconds) = scale.pick((3, 6), (5, 15));
+    // All users begin at the same moment, and their answers stay due close together: a processor
+    // for each side, or the two queue behind each other, which is neither's time.
+    let cores = Cores::of_this_process()?;
     let mut outcome = Outcome::default();
-    let truth = 200.0 / 0.3;
-    outcome.near("throughput_per_s", trial.throughput_per_s, truth, truth * 0.01, "");
-    outcome.near("response_p50_ms", ms(trial.response_time.percentile(0.5).ns), 300.0, 1.0, "");
-    outcome.equal("requests_sent", trial.counts.sent, report.requests, "the requests that serve read");
-    outcome.note(format!(
-        "serve's own delay p50 {:.3} ms, p99 {:.3} ms",
-        ms(report.delay_applied.quantile_ns(0.5)),
-        ms(report.delay_applied.quantile_ns(0.99))
-    ));
+    let (mut throughput, mut p50) = (Runs::default(), Runs::default());
+    for _repeat in 0..repeats {
+        let serve = Serve::start_on("--delay 300ms", cores.server)?;
+        let words = format!("-u 200 -d {seconds}s --threads 1 --cpus {} -q", cores.generator);
+        let output = Proofload::http(&serve.url(), &words)?.run()?;
+        let trial = output.trial_with_code(0)?;
+        let report = serve.stop()?;
+        throughput.push(trial.throughput_per_s);
+        p50.push(ms(trial.response_time.percentile(0.5).ns));
+        outcome.equal("requests_sent", trial.counts.sent, report.requests, "the requests that serve read");
+        outcome.note(format!(
+            "{:.1}/s, response p50 {:.3} p99 {:.3} ms; serve's own delay p50 {:.3} p99 {:.3} ms",
+            trial.throughput_per_s,
+            ms(trial.response_time.percentile(0.5).ns),
+            ms(trial.response_time.percentile(0.99).ns),
+            ms(report.delay_applied.quantile_ns(0.5)),
+            ms(report.delay_applied.quantile_ns(0.99)),
+        ));
+    }
+    outcome.runs_near("throughput_per_s", &throughput, TRUTH_PER_S, TRUTH_PER_S * 0.01);
+    outcome.runs_near("response_p50_ms", &p50, 300.0, 1.0);
     Ok(outcome)
 }

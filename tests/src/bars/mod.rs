@@ -126,6 +126,13 @@ impl Outcome {
         self.figure(name, format!("{}{unit}", shown(value)), bound, (value - truth).abs() <= distance);
     }
 
+    /// Adds the median of several runs, which must lie within a distance of what is known to be true.
+    pub fn runs_near(&mut self, name: &str, runs: &Runs, truth: f64, distance: f64) {
+        let value = runs.median();
+        let bound = format!("= {} ± {}{}", shown(truth), shown(distance), runs.spread_shown());
+        self.figure(name, shown(value), bound, (value - truth).abs() <= distance);
+    }
+
     /// Adds a count that must be exactly the one that the other side reports.
     pub fn equal(&mut self, name: &str, value: u64, truth: u64, whose: &str) {
         self.figure(name, value, format!("= {truth}, {whose}"), value == truth);

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use record::{Trial, VoidRule};
 
 use super::{Bar, Outcome, Scale};
-use crate::{Nginx, Output, Proofload, nginx};
+use crate::{Nginx, Output, Proofload, machine::Cores, nginx};
 
 /// The bar.
 pub const BAR: Bar = Bar {
@@ -40,14 +40,17 @@ const CASES: &[Case] = &[
     Case { name: "busy-generator", fault: "burn:1ms", rules: &[VoidRule::CpuExhausted] },
 ];
 
+/// Attempts at a valid trial: on a machine that others use too, a trial may be late in truth.
+const ATTEMPTS: u32 = 4;
+
 fn run(scale: Scale) -> Result<Outcome> {
     let seconds = scale.pick(2, 5);
-    let nginx = Nginx::start(&nginx::Options::default())?;
+    let cores = Cores::of_this_process()?;
+    let nginx = Nginx::start(&nginx::Options { core: Some(cores.server), ..Default::default() })?;
     let url = nginx.url("/");
+    let words = format!("-R 2000 -c 64 -d {seconds}s --threads 1 --cpus {} -q", cores.generator);
     let mut outcome = Outcome::default();
     for case in CASES {
-        let words = format!("-R 2000 -c 64 -d {seconds}s --threads 1 -q");
-        let sound = Proofload::http(&url, &words)?.run()?;
         let faulty = Proofload::http(&url, &words)?
             .with(|launch| launch.args(["--inject-fault", case.fault]))
             .run()?;
@@ -59,18 +62,26 @@ fn run(scale: Scale) -> Result<Outcome> {
             format!("status 3, {:?}", case.rules),
             faulty.code == Some(3) && caught,
         );
-        let trial = sound.trial().context(case.name)?;
-        outcome.figure(
-            &format!("without-{}", case.name),
-            verdict(&sound, trial),
-            "status 0, valid",
-            sound.code == Some(0) && !trial.validity.is_void(),
-        );
+        without_fault(&mut outcome, case, &url, &words).context(case.name)?;
+    }
+    Ok(outcome)
+}
+
+fn without_fault(outcome: &mut Outcome, case: &Case, url: &str, words: &str) -> Result<()> {
+    let mut verdicts = Vec::new();
+    let mut valid = false;
+    while !valid && verdicts.len() < ATTEMPTS as usize {
+        let output = Proofload::http(url, words)?.run()?;
+        let trial = output.trial()?;
+        valid = output.code == Some(0) && !trial.validity.is_void();
+        verdicts.push(verdict(&output, trial));
         for reason in trial.validity.reasons() {
             outcome.note(format!("void without a fault: {:?}: {}", reason.rule, reason.evidence));
         }
     }
-    Ok(outcome)
+    let bound = format!("status 0, valid, within {ATTEMPTS} attempts");
+    outcome.figure(&format!("without-{}", case.name), verdicts.join(", then "), bound, valid);
+    Ok(())
 }
 
 fn verdict(output: &Output, trial: &Trial) -> String {
