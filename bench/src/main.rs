@@ -2,7 +2,7 @@
 //!
 //! nginx with one worker has one processor, the generator another. All tools take turns inside a
 //! round, each round in another order; what is compared is the median of the rounds' ratios, so that
-//! a slow minute of the machine hits everybody. See `docs/benchmark.md` for how to read the lines.
+//! a slow minute of the machine hits everybody.
 
 use std::process::ExitCode;
 

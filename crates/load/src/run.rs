@@ -22,7 +22,7 @@ use crate::{
     book::{Book, Part},
     share::Share,
     tick::{Gather, Tick},
-    wire::kernel::KernelWire,
+    wire::{Wire, kernel::KernelWire},
     worker::Worker,
 };
 
@@ -164,17 +164,15 @@ impl Seat {
         let _ = self.ready.send(());
         drop(self.ready);
         let Ok(t0_ns) = self.started.recv() else { return Err(RunError::CalledOff) };
-        let (spun_before_ns, cpu_before_ns, waited_before_ns) =
-            (worker.spun_ns(), thread_cpu_ns(), runqueue_wait_ns());
+        let before = ThreadTime::of(worker.wire());
         let (mut part, wire) = worker.run(t0_ns);
-        let spun_ns = crate::wire::Wire::spun_ns(&wire) - spun_before_ns;
-        let busy_ns = (thread_cpu_ns() - cpu_before_ns).saturating_sub(spun_ns);
+        let used = ThreadTime::of(&wire).since(&before);
+        let elapsed_ns = part.elapsed_ns.max(1);
         part.cpu = CpuUse {
-            spin_s: spun_ns as f64 / 1e9,
-            busiest_thread_ratio: busy_ns as f64 / part.elapsed_ns.max(1) as f64,
-            runqueue_wait_s: runqueue_wait_ns()
-                .zip(waited_before_ns)
-                .map(|(after, before)| (after - before) as f64 / 1e9),
+            spin_s: used.spun_ns as f64 / 1e9,
+            busiest_thread_ratio: used.cpu_ns.saturating_sub(used.spun_ns) as f64 / elapsed_ns as f64,
+            busiest_loop_ratio: 1.0 - used.waited_ns.min(elapsed_ns) as f64 / elapsed_ns as f64,
+            runqueue_wait_s: used.runqueue_ns.map(|ns| ns as f64 / 1e9),
             threads: 1,
             ..CpuUse::default()
         };
@@ -199,9 +197,33 @@ impl Seat {
     }
 }
 
-fn thread_cpu_ns() -> u64 {
-    let used = clock_gettime(ClockId::ThreadCPUTime);
-    used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
+/// What a worker thread has used so far.
+struct ThreadTime {
+    cpu_ns: u64,
+    waited_ns: u64,
+    spun_ns: u64,
+    runqueue_ns: Option<u64>,
+}
+
+impl ThreadTime {
+    fn of(wire: &impl Wire) -> Self {
+        let cpu = clock_gettime(ClockId::ThreadCPUTime);
+        Self {
+            cpu_ns: cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64,
+            waited_ns: wire.waited_ns(),
+            spun_ns: wire.spun_ns(),
+            runqueue_ns: runqueue_wait_ns(),
+        }
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            cpu_ns: self.cpu_ns - before.cpu_ns,
+            waited_ns: self.waited_ns - before.waited_ns,
+            spun_ns: self.spun_ns - before.spun_ns,
+            runqueue_ns: self.runqueue_ns.zip(before.runqueue_ns).map(|(after, before)| after - before),
+        }
+    }
 }
 
 /// How long this thread was ready to run and had no processor, if the kernel keeps count.

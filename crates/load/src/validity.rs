@@ -12,8 +12,10 @@ const LATE_FLOOR_NS: u64 = 250_000;
 const LATE_SHARE: f64 = 0.1;
 /// A worker thread may be busy for this share of the time.
 const BUSY_SHARE: f64 = 0.95;
-/// Shorter trials say nothing about processor use, in nanoseconds.
-const BUSY_SHORTEST_NS: u64 = 200_000_000;
+/// Shorter trials say nothing about processor use or lateness, in nanoseconds: the first wake-up counts too much.
+const SHORTEST_NS: u64 = 200_000_000;
+/// Fewer late requests are accidents.
+const LATE_FEWEST: u64 = 10;
 /// The two sides of Little's law may differ by this share.
 const LITTLE_SHARE: f64 = 0.02;
 
@@ -52,7 +54,8 @@ fn late(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
     let own_ns = part.own_lateness.quantile_ns(0.99);
     let response_ns = part.response_time.lower_bound().quantile_ns(0.99);
     let bound_ns = LATE_FLOOR_NS.max((response_ns as f64 * LATE_SHARE) as u64);
-    (own_ns > bound_ns).then(|| {
+    let late = part.own_lateness.count() - part.own_lateness.count_up_to_ns(bound_ns);
+    (own_ns > bound_ns && late >= LATE_FEWEST && part.elapsed_ns >= SHORTEST_NS).then(|| {
         let evidence = format!(
             "one request in a hundred left {} or more after it was due with a connection free (bound {}): the \
              generator was late; give it more --threads or a processor of its own (--cpus), or lower the rate",
@@ -75,11 +78,13 @@ fn rate_not_reached(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
 }
 
 fn cpu_exhausted(plan: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
-    let busy = part.cpu.busiest_thread_ratio;
-    (busy > BUSY_SHARE && part.elapsed_ns >= BUSY_SHORTEST_NS).then(|| {
+    let (busy, at_work) = (part.cpu.busiest_thread_ratio, part.cpu.busiest_loop_ratio);
+    (busy.max(at_work) > BUSY_SHARE && part.elapsed_ns >= SHORTEST_NS).then(|| {
         let evidence = format!(
-            "the generator's busiest thread used {:.0} % of a processor: it, not the target, may have been the limit; \
-             raise --threads above {} or lower the load",
+            "the generator's busiest thread was at work {:.0} % of the time and had a processor for {:.0} % of it: it, not \
+             the target, may have been the limit; raise --threads above {}, give them processors of their own (--cpus), \
+             or lower the load",
+            at_work * 100.0,
             busy * 100.0,
             plan.threads
         );

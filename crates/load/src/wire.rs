@@ -89,6 +89,10 @@ pub trait Wire {
     /// at the price of polling.
     fn wait(&mut self, until_ns: Option<u64>, precise: bool, events: &mut Vec<Event>);
 
+    /// Time spent inside [`Self::wait`], asleep or polling, in nanoseconds. What is not spent there the
+    /// loop was at work, or wanted to be and had no processor.
+    fn waited_ns(&self) -> u64;
+
     /// Time spent polling inside [`Self::wait`] for a precise wake-up, in nanoseconds.
     fn spun_ns(&self) -> u64;
 

@@ -136,9 +136,9 @@ impl<W: Wire> Worker<W> {
         self.wire.now_ns()
     }
 
-    /// Time the wire spent polling.
-    pub fn spun_ns(&self) -> u64 {
-        self.wire.spun_ns()
+    /// The wire, for what it knows of its own time.
+    pub fn wire(&self) -> &W {
+        &self.wire
     }
 
     /// Runs the share from `t0_ns` to its end and gives what was written down.
@@ -241,18 +241,22 @@ impl<W: Wire> Worker<W> {
 
     /// Everything that is due by the clock: timers, arrivals, steps put off.
     fn dispatch_due(&mut self, now_ns: u64) {
-        self.take_put_off(now_ns);
+        self.take_put_off();
         self.strike_timers(now_ns);
         self.dispatch_arrivals(now_ns);
     }
 
-    fn strike_timers(&mut self, now_ns: u64) {
+    fn strike_timers(&mut self, mut now_ns: u64) {
         while let Some(&Reverse((at_ns, slot, timer))) = self.timers.peek()
             && at_ns <= now_ns
         {
             self.timers.pop();
             match timer {
-                Timer::Begin => self.begin(slot, at_ns, now_ns),
+                Timer::Begin => {
+                    self.begin(slot, at_ns, now_ns);
+                    // Connecting and sending took time: the next user's stamps must not be of before.
+                    now_ns = self.wire.now_ns();
+                }
                 Timer::Deadline => self.check_deadline(slot, now_ns),
             }
         }
@@ -416,11 +420,12 @@ impl<W: Wire> Worker<W> {
     }
 
     /// One pass over the slots whose next step was put off; what fails again waits for the next pass.
-    fn take_put_off(&mut self, now_ns: u64) {
+    fn take_put_off(&mut self) {
         if self.later.is_empty() {
             return;
         }
         for id in std::mem::take(&mut self.later) {
+            let now_ns = self.wire.now_ns();
             match &self.source {
                 Source::Closed(_) => {
                     let since_ns = self.slots[id as usize].free_since_ns;

@@ -52,6 +52,16 @@ impl<T: Target> Target for Stopping<T> {
 }
 
 fn run_until<T: Target>(plan: HttpPlan, target: T, after_requests: u64) -> (Part, Vec<VoidRule>) {
+    run_costly(plan, target, after_requests, 0)
+}
+
+/// As `run_until`, with a loop whose every send takes a while.
+fn run_costly<T: Target>(
+    plan: HttpPlan,
+    target: T,
+    after_requests: u64,
+    send_cost_ns: u64,
+) -> (Part, Vec<VoidRule>) {
     let stop = Arc::new(AtomicBool::new(false));
     let target = Stopping { target, stop: Arc::clone(&stop), after_requests };
     let (tick_sender, ticks) = mpsc::channel();
@@ -59,7 +69,11 @@ fn run_until<T: Target>(plan: HttpPlan, target: T, after_requests: u64) -> (Part
     let book = Book::new(0, tick_sender, spare, plan.fault);
     let plan = Arc::new(plan);
     let length = RequestBytes::new(&plan).length();
-    let wire = |slots| Ok::<_, Errno>(SimulatedWire::new(target, length, slots));
+    let wire = |slots| {
+        let mut wire = SimulatedWire::new(target, length, slots);
+        wire.send_cost_ns = send_cost_ns;
+        Ok::<_, Errno>(wire)
+    };
     let mut worker = Worker::new(Arc::clone(&plan), Share::WHOLE, book, stop, wire).unwrap();
     worker.prepare();
     let t0_ns = worker.now_ns() + MS;
@@ -326,6 +340,26 @@ fn users_start_over_the_ramp_and_think_between_requests() {
     // User i starts at i × 0.1 s, then every 101 ms (the first time the handshake comes on top).
     let expected: u64 = (0..10).map(|i| (10 * S - i * S / 10).div_ceil(101 * MS)).sum();
     assert!(part.counts.completed.abs_diff(expected) <= 10, "{} of {expected}", part.counts.completed);
+}
+
+#[test]
+fn users_that_begin_together_are_stamped_one_by_one() {
+    /// Answers everybody at the next tenth of a second, so that all think, and begin, at the same time.
+    struct InStep;
+    impl Target for InStep {
+        fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+            vec![((now_ns / (100 * MS) + 1) * 100 * MS, Deed::Send(OK.to_vec()))]
+        }
+    }
+    let mut plan = HttpPlan { duration_ns: Some(5 * S), ..testing::closed(1_000) };
+    if let LoadModel::Closed { think_time, .. } = &mut plan.load {
+        *think_time = Distribution::Fixed { ns: 30 * MS };
+    }
+    // A thousand sends of 20 µs take 20 ms. Stamped with the time of the first, they would have been in
+    // flight for longer than they were.
+    let (part, rules) = run_costly(plan, InStep, u64::MAX, 20_000);
+    assert_eq!(rules, [VoidRule::Late]);
+    assert!(part.own_lateness.max_ns() > 15 * MS, "{}", part.own_lateness.max_ns());
 }
 
 #[test]

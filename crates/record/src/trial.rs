@@ -163,6 +163,9 @@ pub struct CpuUse {
     pub spin_s: f64,
     /// Busiest worker thread: its processor time less polling, over the elapsed time (0 to 1).
     pub busiest_thread_ratio: f64,
+    /// Busiest worker thread: the share of the time in which its loop was not waiting for something to do
+    /// (0 to 1). More than the processor time if others took the processor from it.
+    pub busiest_loop_ratio: f64,
     /// Time that worker threads were ready to run and had no processor, in seconds, when the kernel
     /// tells.
     pub runqueue_wait_s: Option<f64>,
@@ -179,6 +182,7 @@ impl CpuUse {
         self.system_s += other.system_s;
         self.spin_s += other.spin_s;
         self.busiest_thread_ratio = self.busiest_thread_ratio.max(other.busiest_thread_ratio);
+        self.busiest_loop_ratio = self.busiest_loop_ratio.max(other.busiest_loop_ratio);
         self.runqueue_wait_s = match (self.runqueue_wait_s, other.runqueue_wait_s) {
             (Some(a), Some(b)) => Some(a + b),
             (a, b) => a.or(b),

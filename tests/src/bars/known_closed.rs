@@ -26,7 +26,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         let serve = Serve::start_on("--delay 300ms", cores.server)?;
         let words = format!("-u 200 -d {seconds}s --threads 1 --cpus {} -q", cores.generator);
         let output = Proofload::http(&serve.url(), &words)?.run()?;
-        let trial = output.trial_with_code(0)?;
+        let trial = output.trial_even_if_crowded(0)?;
         let report = serve.stop()?;
         throughput.push(trial.throughput_per_s);
         p50.push(ms(trial.response_time.percentile(0.5).ns));

@@ -14,7 +14,7 @@ pub struct Plan {
     /// Processes of the target.
     pub serve_processes: u64,
     /// Addresses that connections start from, as the option `--source` takes them.
-    pub sources: Option<&'static str>,
+    pub sources: &'static str,
     /// Addresses that the target listens on.
     pub listen: &'static [&'static str],
     /// Time over which the connections are opened, in seconds.
@@ -47,19 +47,19 @@ impl Plan {
         let serve = Serve::start(&format!("--processes {}{listen}", self.serve_processes))?;
         // Two seconds more than is asked for: the series is cut at whole seconds.
         let duration_s = self.ramp_up_s + HOLD_S as u64 + 2;
-        let mut words = format!(
-            "-u {} --ramp-up {}s --think-time {}s -d {duration_s}s --processes {} --connect-to {} -q",
+        let words = format!(
+            "-u {} --ramp-up {}s --think-time {}s -d {duration_s}s --processes {} --connect-to {} --source {} -q",
             self.users,
             self.ramp_up_s,
             self.think_s,
             self.client_processes,
             serve.addresses().join(","),
+            self.sources,
         );
-        if let Some(sources) = self.sources {
-            words += &format!(" --source {sources}");
-        }
         let output = Proofload::http(&serve.url(), &words)?.timeout(seconds(duration_s + 120)).run()?;
-        let trial = output.trial_with_code(0)?;
+        // Whether it was in time is the bar `pacing`'s question: here both sides and the kernel's part
+        // of so many connections crowd the same few processors.
+        let trial = output.trial_even_if_crowded(0)?;
         let report = serve.stop()?;
         let mut outcome = Outcome::default();
         outcome.equal("connections_peak", trial.counts.connections_peak, self.users, "as planned");
@@ -70,6 +70,9 @@ impl Plan {
         outcome.equal("errors", errors, 0, "none of any class");
         outcome.equal("never_sent", trial.counts.never_sent, 0, "all were sent");
         outcome.holds("adds_up", adds_up(trial), "scheduled is the sum of the four ends");
+        for reason in trial.validity.reasons() {
+            outcome.note(format!("void by {:?}: {}", reason.rule, reason.evidence));
+        }
         outcome.note(format!(
             "{} requests completed in {:.1} s by {} processes; resident memory {:.1} MiB, {:.0} bytes a \
              connection; response p50 {:.3} ms, p99 {:.3} ms",

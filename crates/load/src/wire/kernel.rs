@@ -32,6 +32,7 @@ pub struct KernelWire {
     batch: Vec<epoll::Event>,
     nodelay: bool,
     spin: SpinTail,
+    waited_ns: u64,
     spun_ns: u64,
 }
 
@@ -48,12 +49,42 @@ impl KernelWire {
             batch: Vec::with_capacity(BATCH),
             nodelay,
             spin: SpinTail::new(most_spin_ns),
+            waited_ns: 0,
             spun_ns: 0,
         })
     }
 
     fn socket(&self, slot: SlotId) -> Result<BorrowedFd<'_>, Errno> {
         self.sockets[slot as usize].as_ref().map(AsFd::as_fd).ok_or(Errno::NOTCONN)
+    }
+
+    /// Waits as [`Wire::wait`] says, from a time just taken; gives the time of its end.
+    fn wait_from(
+        &mut self,
+        mut now_ns: u64,
+        until_ns: Option<u64>,
+        precise: bool,
+        events: &mut Vec<Event>,
+    ) -> u64 {
+        let tail_ns = if precise { self.spin.tail_ns() } else { 0 };
+        loop {
+            let left_ns = until_ns.map_or(LONGEST_SLEEP_NS, |until| until.saturating_sub(now_ns));
+            let sleep_ns = left_ns.saturating_sub(tail_ns).min(LONGEST_SLEEP_NS);
+            self.poll(sleep_ns, events);
+            let after_ns = monotonic_ns();
+            if !events.is_empty() || left_ns == 0 {
+                return after_ns;
+            }
+            if sleep_ns == 0 {
+                self.spun_ns += (after_ns - now_ns).min(LONGEST_POLL_NS);
+            } else {
+                self.spin.woke_late_by(after_ns.saturating_sub(now_ns + sleep_ns));
+                if until_ns.is_none() || left_ns > LONGEST_SLEEP_NS || tail_ns == 0 {
+                    return after_ns;
+                }
+            }
+            now_ns = after_ns;
+        }
     }
 
     fn poll(&mut self, timeout_ns: u64, events: &mut Vec<Event>) {
@@ -151,25 +182,13 @@ impl Wire for KernelWire {
     }
 
     fn wait(&mut self, until_ns: Option<u64>, precise: bool, events: &mut Vec<Event>) {
-        let tail_ns = if precise { self.spin.tail_ns() } else { 0 };
-        loop {
-            let now_ns = monotonic_ns();
-            let left_ns = until_ns.map_or(LONGEST_SLEEP_NS, |until| until.saturating_sub(now_ns));
-            let sleep_ns = left_ns.saturating_sub(tail_ns).min(LONGEST_SLEEP_NS);
-            self.poll(sleep_ns, events);
-            if !events.is_empty() || left_ns == 0 {
-                return;
-            }
-            let after_ns = monotonic_ns();
-            if sleep_ns == 0 {
-                self.spun_ns += (after_ns - now_ns).min(LONGEST_POLL_NS);
-            } else {
-                self.spin.woke_late_by(after_ns.saturating_sub(now_ns + sleep_ns));
-                if until_ns.is_none() || left_ns > LONGEST_SLEEP_NS || tail_ns == 0 {
-                    return;
-                }
-            }
-        }
+        let began_ns = monotonic_ns();
+        let ended_ns = self.wait_from(began_ns, until_ns, precise, events);
+        self.waited_ns += ended_ns - began_ns;
+    }
+
+    fn waited_ns(&self) -> u64 {
+        self.waited_ns
     }
 
     fn spun_ns(&self) -> u64 {

@@ -236,6 +236,10 @@ impl<T: Target> Wire for SimulatedWire<T> {
         }
     }
 
+    fn waited_ns(&self) -> u64 {
+        0
+    }
+
     fn spun_ns(&self) -> u64 {
         0
     }

@@ -160,10 +160,11 @@ impl HttpArgs {
         if pipeline > 1 && self.no_keepalive {
             mistakes.add("--pipeline needs kept connections: leave out one of --pipeline and --no-keepalive");
         }
-        let timeout_ns = mistakes.read("--timeout", time_ns(&self.timeout));
-        if timeout_ns == 0 {
-            mistakes.add("--timeout: 0 would fail every request; give a time such as 30s");
-        }
+        let timeout = time_ns(&self.timeout).and_then(|ns| match ns {
+            0 => Err("0 would fail every request; give a time such as 30s".to_owned()),
+            ns => Ok(ns),
+        });
+        let timeout_ns = mistakes.read("--timeout", timeout);
         let plan = HttpPlan {
             url: self.url.clone(),
             targets,

@@ -7,7 +7,7 @@ use record::{
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
 
-/// Whether every planned request was completed as expected.
+/// Whether every planned request was completed as expected, on connections without a fault.
 pub fn goal_met(trial: &Trial) -> bool {
     let counts = &trial.counts;
     counts.failed == 0
@@ -39,7 +39,7 @@ fn write_all(out: &mut String, trial: &Trial) -> std::fmt::Result {
         writeln!(out, "\nWarning: {}.", warning.message)?;
     }
     let met = if goal_met(trial) { "met" } else { "not met" };
-    writeln!(out, "\nGoal: every planned request completed: {met}.")
+    writeln!(out, "\nGoal: every planned request completed, every connection sound: {met}.")
 }
 
 fn plan_line(trial: &Trial) -> String {
@@ -217,8 +217,8 @@ fn write_generator(out: &mut String, trial: &Trial) -> std::fmt::Result {
     let spin = if cpu.spin_s > 0.0 { format!(", {:.2} s polling", cpu.spin_s) } else { String::new() };
     writeln!(
         out,
-        "\nGenerator    busiest thread {:.0} % busy; {:.2} s user, {:.2} s system{spin}{per_request}; {} memory",
-        cpu.busiest_thread_ratio * 100.0,
+        "\nGenerator    busiest thread at work {:.0} % of the time; {:.2} s user, {:.2} s system{spin}{per_request}; {} memory",
+        cpu.busiest_loop_ratio * 100.0,
         cpu.user_s,
         cpu.system_s,
         show_bytes(cpu.max_resident_bytes),

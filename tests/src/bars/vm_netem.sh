@@ -1,0 +1,50 @@
+# Measures the same link made in several ways. Before it stand PINGS, the number of round trips, and
+# FLOW_S, the seconds that one TCP flow is measured after its first five.
+set -e
+
+RATE=20mbit
+DELAY=50ms
+# What the bottleneck's queue holds: one product of rate and round trip.
+QUEUE_BYTES=250000
+
+# Two hosts joined by a cable.
+cable() {
+    ip netns add a
+    ip netns add b
+    ip link add x netns a address 02:00:00:00:00:01 type veth peer name x netns b address 02:00:00:00:00:02
+    for host in a b; do
+        ip -n $host link set lo up
+        ip -n $host link set x up
+    done
+    ip -n a address add 10.0.0.1/24 dev x
+    ip -n b address add 10.0.0.2/24 dev x
+}
+
+# netem alone: its limit is in packets, of whatever size, those in the air included.
+link_netem() {
+    cable
+    for host in a b; do
+        ip netns exec $host tc qdisc add dev x root netem delay $DELAY rate $RATE limit 332
+    done
+}
+
+# netem delays, then tbf limits the rate, with a queue in bytes.
+link_netem_tbf() {
+    cable
+    for host in a b; do
+        ip netns exec $host tc qdisc add dev x root handle 1: netem delay $DELAY limit 10000
+        ip netns exec $host tc qdisc add dev x parent 1:1 tbf rate $RATE burst 3028 limit $QUEUE_BYTES
+    done
+}
+
+measure() {
+    ip netns exec b iperf3 --server --daemon --pidfile /tmp/iperf3.pid
+    sleep 1
+    # The first packet pays for finding the neighbour.
+    ip netns exec a ping -q -c 1 -W 5 10.0.0.2 >/dev/null
+    echo "== ping $1"
+    ip netns exec a ping -q -c "$PINGS" -i 0.2 10.0.0.2
+    echo "== iperf3 $1"
+    ip netns exec a iperf3 --client 10.0.0.2 --omit 5 --time "$FLOW_S" --json
+    kill "$(tr -d '\0' </tmp/iperf3.pid)"
+}
