@@ -50,6 +50,11 @@ links() {
     [[ $library == /* && -e $library ]]
 }
 
+# Debian has it in two packages, of which one replaces the other.
+static_busybox() {
+    has busybox && ! ldd "$(PATH="$PATH:/usr/sbin:/sbin" command -v busybox)" 2>/dev/null | grep -q "=>"
+}
+
 # Collects in `packages` what is missing for a purpose.
 find_missing() {
     packages=()
@@ -60,6 +65,13 @@ find_missing() {
     fi
     if [[ $1 == test ]]; then
         has c++ || packages+=(g++) # libFuzzer
+        # The machine that boots Debian's kernel, and what it holds.
+        has qemu-system-x86_64 || packages+=(qemu-system-x86)
+        static_busybox || packages+=(busybox-static)
+        has tc || packages+=(iproute2)
+        has ping || packages+=(iputils-ping)
+        has iperf3 || packages+=(iperf3)
+        has xz || packages+=(xz-utils)
     fi
     if [[ $1 == bench ]]; then
         has wrk || packages+=(wrk)
@@ -166,6 +178,33 @@ install_oha() {
     rm -rf target/peers/build
 }
 
+# Debian's kernel for virtual machines, unpacked for the tests to boot and not installed.
+KERNEL_FOLDER=target/vm/kernel
+fetch_kernel() {
+    [[ -d $KERNEL_FOLDER ]] && return
+    is_debian || refuse "this is not Debian; unpack its package linux-image-cloud-amd64 (the one it depends" \
+        "on, with boot and lib/modules) into $KERNEL_FOLDER, then run this again"
+    local package scratch attempt
+    mkdir -p target/vm
+    scratch=$(mktemp -d target/vm/fetch.XXXXXX)
+    # The lists may be so old that the archive no longer has what they name.
+    for attempt in first second; do
+        package=$(apt-cache depends --important linux-image-cloud-amd64 2>/dev/null |
+            sed -n 's/^ *Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
+        say "fetching ${package:-the kernel} into $KERNEL_FOLDER, once; 27 MB, seconds"
+        if [[ -n $package ]] &&
+            (cd "$scratch" && apt-get download -q "$package" >log 2>&1 && dpkg-deb -x ./*.deb tree); then
+            mv "$scratch/tree" "$KERNEL_FOLDER"
+            rm -rf "$scratch"
+            return
+        fi
+        [[ $attempt == second ]] || update_lists
+    done
+    [[ ! -e $scratch/log ]] || tail -n 5 "$scratch/log" >&2
+    rm -rf "$scratch"
+    refuse "linux-image-cloud-amd64 could not be fetched; is the network up?"
+}
+
 setup() {
     local purpose=$1 folder="" rust=found
     local -a packages
@@ -190,6 +229,7 @@ setup() {
         rust_path >/dev/null || refuse "cargo 1.$RUST_NEEDED is still not found after the installation"
     fi
     [[ $purpose != bench ]] || install_oha
+    [[ $purpose != test ]] || fetch_kernel
 }
 
 case ${1:-} in

@@ -16,6 +16,7 @@ use proofload_tests::{
 
 mod cost;
 mod figure;
+mod link;
 mod memory;
 mod tool;
 
@@ -35,8 +36,15 @@ struct Arguments {
     only: Option<String>,
 }
 
-const NAMES: [&str; 5] =
-    ["cpu-keepalive", "cpu-keepalive-both", "cpu-new-connection", "cpu-64k", "memory-10k"];
+const NAMES: [&str; 7] = [
+    "cpu-keepalive",
+    "cpu-keepalive-both",
+    "cpu-new-connection",
+    "cpu-64k",
+    "memory-10k",
+    link::CPU,
+    link::FAST,
+];
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
@@ -76,6 +84,13 @@ fn run(arguments: &Arguments) -> Result<bool> {
     if wanted(arguments, &[memory::NAME]) {
         let rounds = arguments.rounds.min(memory::ROUNDS);
         all_used &= memory::measure(&nginx, cores, &tools, rounds)?;
+    }
+    drop(nginx);
+    if wanted(arguments, &[link::CPU]) {
+        all_used &= link::measure_cpu(arguments.rounds.min(3))?;
+    }
+    if wanted(arguments, &[link::FAST]) {
+        all_used &= link::measure_fast(arguments.rounds.min(3))?;
     }
     Ok(all_used)
 }

@@ -5,6 +5,8 @@
 //! started it. Nothing here links the code under test: only the command line and the JSON are known.
 
 pub mod bars;
+pub mod lab;
+pub mod link;
 pub mod machine;
 pub mod nginx;
 pub mod process;
@@ -12,11 +14,13 @@ pub mod proofload;
 pub mod serve;
 pub mod stats;
 pub mod temporary;
+pub mod vm;
 
 pub use bars::{Bar, Outcome, Scale};
 pub use nginx::Nginx;
 pub use proofload::{Output, Proofload};
 pub use serve::{Serve, ServeReport};
+pub use vm::Vm;
 
 /// The repository's root.
 pub fn repository() -> &'static std::path::Path {

@@ -29,20 +29,44 @@ enum Command {
     Http(Box<commands::http_args::HttpArgs>),
     /// Serve HTTP with programmable behaviour: a target whose truth is known.
     Serve(Box<commands::serve_args::ServeArgs>),
+    /// Hosts, links and processes on this machine, from a lab file.
+    Lab(commands::lab::LabArgs),
+    /// Take back what killed runs left on this machine.
+    Clean,
     /// A worker process of a trial; started by proofload itself.
     #[command(hide = true)]
     Worker,
     /// A worker process of `serve`; started by proofload itself.
     #[command(hide = true)]
     ServeWorker,
+    /// Join two hosts by a link of a certain rate, delay and loss.
+    Link(Box<commands::link_args::LinkArgs>),
+    /// A process that holds a host of a lab; started by proofload itself.
+    #[command(hide = true)]
+    LabHolder,
+    /// A process that runs a link; started by proofload itself.
+    #[command(hide = true)]
+    LinkWorker,
+    /// A process that becomes one of a lab's; started by proofload itself.
+    #[command(hide = true)]
+    LabExec {
+        /// Where it belongs, and what it becomes, as JSON.
+        order: String,
+    },
 }
 
 fn main() -> std::process::ExitCode {
     let exit = match Cli::parse().command {
         Command::Http(arguments) => commands::http::run(&arguments),
         Command::Serve(arguments) => commands::serve::run(&arguments),
+        Command::Lab(arguments) => commands::lab::run(&arguments),
+        Command::Clean => commands::clean::run(),
         Command::Worker => commands::http::work(),
         Command::ServeWorker => commands::serve::work(),
+        Command::Link(arguments) => commands::link::run(&arguments),
+        Command::LinkWorker => commands::link::work(),
+        Command::LabHolder => commands::lab::hold(),
+        Command::LabExec { order } => commands::lab::exec(&order),
     };
     exit.unwrap_or_else(|refusal| {
         refusal.print();

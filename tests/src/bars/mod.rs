@@ -22,10 +22,17 @@ mod interrupt;
 mod known_closed;
 mod known_exponential;
 mod known_stalls;
+mod lab_crash;
+mod lab_files;
+mod lab_hosts;
+mod link_delay;
+mod link_loss;
+mod link_rate;
 mod many_connections;
 mod misbehaviour;
 mod pacing;
 mod unanswered_connects;
+mod vm_netem;
 mod void_rules;
 
 /// Every bar, in the order they are proved.
@@ -40,7 +47,14 @@ pub const ALL: &[Bar] = &[
     interrupt::BAR,
     connections_18k::BAR,
     connections_200k::BAR,
+    link_delay::BAR,
+    link_rate::BAR,
+    link_loss::BAR,
     fuzz_http1::BAR,
+    lab_hosts::BAR,
+    lab_files::BAR,
+    lab_crash::BAR,
+    vm_netem::BAR,
 ];
 
 /// One bar.

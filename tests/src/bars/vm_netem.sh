@@ -7,17 +7,21 @@ DELAY=50ms
 # What the bottleneck's queue holds: one product of rate and round trip.
 QUEUE_BYTES=250000
 
+hosts() {
+    for host in a b; do
+        ip netns add $host
+        ip -n $host link set lo up
+    done
+}
+
 # Two hosts joined by a cable.
 cable() {
-    ip netns add a
-    ip netns add b
+    hosts
     ip link add x netns a address 02:00:00:00:00:01 type veth peer name x netns b address 02:00:00:00:00:02
-    for host in a b; do
-        ip -n $host link set lo up
-        ip -n $host link set x up
-    done
     ip -n a address add 10.0.0.1/24 dev x
     ip -n b address add 10.0.0.2/24 dev x
+    ip -n a link set x up
+    ip -n b link set x up
 }
 
 # netem alone: its limit is in packets, of whatever size, those in the air included.
@@ -37,6 +41,29 @@ link_netem_tbf() {
     done
 }
 
+# Ours, from the moment it says that it is ready. It counts the bytes that the kernel's would.
+proofload_link() {
+    proofload link a b --device x --addresses 10.0.0.1/24,10.0.0.2/24 --driver "$1" \
+        --rate $RATE --layer frame --delay $DELAY --queue $QUEUE_BYTES </dev/null >/tmp/link 2>&1 &
+    LINK=$!
+    for _ in $(seq 100); do
+        ! grep -q "link ready" /tmp/link || return 0
+        sleep 0.1
+    done
+    cat /tmp/link
+    return 1
+}
+
+link_emulator() {
+    hosts
+    proofload_link emulator
+}
+
+link_netem_driver() {
+    cable
+    proofload_link netem
+}
+
 measure() {
     ip netns exec b iperf3 --server --daemon --pidfile /tmp/iperf3.pid
     sleep 1
@@ -48,3 +75,16 @@ measure() {
     ip netns exec a iperf3 --client 10.0.0.2 --omit 5 --time "$FLOW_S" --json
     kill "$(tr -d '\0' </tmp/iperf3.pid)"
 }
+
+for link in netem netem_tbf emulator netem_driver; do
+    LINK=""
+    link_$link
+    measure $link
+    echo "== end $link"
+    if [ -n "$LINK" ]; then
+        kill -INT "$LINK"
+        wait "$LINK" || true
+        cat /tmp/link
+    fi
+    for host in a b; do ip netns delete $host; done
+done

@@ -1,0 +1,260 @@
+//! The table `[hosts]`.
+
+use std::{collections::BTreeMap, net::Ipv4Addr, ops::Range};
+
+use toml::de::DeValue;
+
+use super::reader::{Reader, Table, Value, parse_network, suggestion};
+use crate::plan::{Host, Plan, Route};
+
+/// The most hosts of a lab: a bridge takes 1023 ports.
+const MOST_HOSTS: u64 = 1_000;
+
+/// What the names in a file stand for: one host, or all of a group.
+#[derive(Default)]
+pub(super) struct Groups {
+    members: BTreeMap<String, Vec<usize>>,
+    /// Routes, whose gateways may be named before their addresses are known.
+    routes: Vec<(Vec<usize>, Vec<RouteText>)>,
+}
+
+struct RouteText {
+    to: (Ipv4Addr, u8),
+    via: String,
+    span: Range<usize>,
+}
+
+impl Groups {
+    /// The hosts that a name stands for.
+    pub(super) fn hosts(&self, reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<usize> {
+        let Some(name) = reader.text_such_as(value, "the name of a host in quotes") else {
+            return Vec::new();
+        };
+        self.named(name).unwrap_or_else(|| {
+            reader.mistake(value.span(), self.unknown(name));
+            Vec::new()
+        })
+    }
+
+    /// The hosts that a name or a list of names stands for, each once.
+    pub(super) fn list(&self, reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<usize> {
+        let mut hosts = Vec::new();
+        let one = std::slice::from_ref(value);
+        let values = match value.get_ref() {
+            DeValue::Array(values) => values,
+            _ => one,
+        };
+        for value in values {
+            for host in self.hosts(reader, value) {
+                if hosts.contains(&host) {
+                    reader.mistake(value.span(), "a host is named twice here");
+                } else {
+                    hosts.push(host);
+                }
+            }
+        }
+        hosts
+    }
+
+    pub(super) fn named(&self, name: &str) -> Option<Vec<usize>> {
+        self.members.get(name).cloned()
+    }
+
+    pub(super) fn unknown(&self, name: &str) -> String {
+        let hint = suggestion(name, self.members.keys().map(String::as_str));
+        format!("there is no host '{name}'{hint}")
+    }
+}
+
+pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> (Vec<Host>, Groups) {
+    let (mut hosts, mut groups) = (Vec::new(), Groups::default());
+    let Some(value) = table.need(reader, "hosts", "a table such as web = { count = 2 }") else {
+        return (hosts, groups);
+    };
+    let list = reader.table(value, "a table of hosts");
+    if list.all().next().is_none() {
+        reader.mistake(value.span(), "a lab needs at least one host");
+    }
+    let mut declared: Vec<_> = list.all().collect();
+    // In the order of the file, whatever the table's.
+    declared.sort_by_key(|(span, ..)| span.start);
+    for (span, name, value) in declared {
+        if !is_name(name) {
+            reader.mistake(span.clone(), format!("'{name}' is not a name: {NAME}"));
+        }
+        let mut table = reader.table(value, "a table such as { count = 2 } or {}");
+        let count = table.take("count").and_then(|value| reader.whole(value, 1..MOST_HOSTS + 1));
+        let (host, routes) = read_one(reader, &mut table);
+        table.finish(reader);
+        let first = hosts.len();
+        let names: Vec<String> = match count {
+            Some(count) => (1..=count).map(|number| format!("{name}{number}")).collect(),
+            None => vec![name.to_owned()],
+        };
+        for one in names {
+            if groups.members.insert(one.clone(), vec![hosts.len()]).is_some() {
+                reader.mistake(span.clone(), format!("the name '{one}' is given twice"));
+            }
+            hosts.push(Host { name: one, ..host.clone() });
+        }
+        let members: Vec<usize> = (first..hosts.len()).collect();
+        if count.is_some() && groups.members.insert(name.to_owned(), members.clone()).is_some() {
+            reader.mistake(span, format!("the name '{name}' is given twice"));
+        }
+        groups.routes.push((members, routes));
+    }
+    if hosts.len() as u64 > MOST_HOSTS {
+        reader.mistake(value.span(), format!("{} hosts; {MOST_HOSTS} are the most", hosts.len()));
+    }
+    (hosts, groups)
+}
+
+/// Turns the gateways into addresses, once all of them are known.
+pub(super) fn read_routes(reader: &mut Reader<'_>, plan: &mut Plan, groups: &Groups) {
+    for (members, routes) in &groups.routes {
+        for (&host, route) in members.iter().flat_map(|host| routes.iter().map(move |route| (host, route))) {
+            match gateway(plan, groups, host, &route.via) {
+                Ok(via) => plan.hosts[host].routes.push(Route { to: route.to.0, prefix: route.to.1, via }),
+                Err(mistake) => reader.mistake(route.span.clone(), mistake),
+            }
+        }
+    }
+}
+
+/// A gateway's address on a link that it shares with the host.
+fn gateway(plan: &Plan, groups: &Groups, host: usize, via: &str) -> Result<Ipv4Addr, String> {
+    let name = &plan.hosts[host].name;
+    if let Ok(address) = via.parse() {
+        let reaches = plan.ends_of(host).any(|(link, _)| {
+            let mask = super::reader::mask(link.prefix);
+            u32::from(address) & mask == u32::from(link.network)
+        });
+        return if reaches { Ok(address) } else { Err(format!("{name} has no link that {address} is on")) };
+    }
+    match groups.named(via).as_deref() {
+        None => Err(groups.unknown(via)),
+        Some([gateway]) => {
+            let shared = plan
+                .ends_of(host)
+                .find_map(|(link, _)| link.ends.iter().find(|end| end.host == *gateway && *gateway != host));
+            shared.map(|end| end.address).ok_or_else(|| format!("{name} has no link to '{via}'"))
+        }
+        Some(_) => Err(format!("'{via}' is several hosts; a gateway is one, such as '{via}1'")),
+    }
+}
+
+fn read_one(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> (Host, Vec<RouteText>) {
+    let forward = table.take("forward").and_then(|value| reader.flag(value)).unwrap_or(false);
+    let mut host = Host { forward, ..Host::default() };
+    if let Some(value) = table.take("loopback") {
+        let values = reader.array(value, "a list of addresses such as [\"192.168.16.100\"]");
+        host.loopback = values.iter().filter_map(|value| reader.address(value)).collect();
+    }
+    host.cpus = table.take("cpus").and_then(|value| read_cpus(reader, value));
+    host.cpu_quota = table
+        .take("cpu_quota")
+        .and_then(|value| reader.positive(value, "a number of processors above 0, such as 0.5"));
+    if let Some(value) = table.take("sysctls") {
+        let settings =
+            reader.table(value, "a table such as { \"net.ipv4.tcp_rmem\" = \"4096 87380 67108864\" }");
+        for (span, name, value) in settings.all() {
+            if !is_setting(name) {
+                let message = "a host's settings are those of its network, such as \"net.ipv4.ip_forward\"; write \
+                               the whole name in quotes";
+                reader.mistake(span, format!("'{name}': {message}"));
+            } else if let Some(text) = setting(reader, value) {
+                host.sysctls.insert(name.to_owned(), text);
+            }
+        }
+    }
+    let routes = table.take("routes").map(|value| read_route_texts(reader, value)).unwrap_or_default();
+    (host, routes)
+}
+
+fn read_route_texts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<RouteText> {
+    let what = "a list of routes such as [{ to = \"default\", via = \"router\" }]";
+    let mut routes = Vec::new();
+    for value in reader.array(value, what) {
+        let mut table = reader.table(value, "a route such as { to = \"default\", via = \"router\" }");
+        let to = table.need(reader, "to", "a network such as \"10.2.0.0/16\", or \"default\"");
+        let to = to.and_then(|value| {
+            let text = reader.text_such_as(value, "a network in quotes, or \"default\"")?;
+            let network =
+                if text == "default" { Ok((Ipv4Addr::UNSPECIFIED, 0)) } else { parse_network(text) };
+            reader.checked(value, network)
+        });
+        let via = table.need(reader, "via", "the gateway: a host or an address");
+        let via = via.and_then(|value| Some((reader.text(value)?.to_owned(), value.span())));
+        table.finish(reader);
+        if let (Some(to), Some((via, span))) = (to, via) {
+            routes.push(RouteText { to, via, span });
+        }
+    }
+    routes
+}
+
+/// `0`, `"0-3,6"` or `[0, 1]`.
+fn read_cpus(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Vec<usize>> {
+    const WHAT: &str = "processors such as \"0-3\", \"0,2\" or [0, 1]";
+    let cpu =
+        |reader: &mut Reader<'_>, value: &Value<'_>| reader.whole(value, 0..1_024).map(|cpu| cpu as usize);
+    match value.get_ref() {
+        DeValue::Integer(_) => cpu(reader, value).map(|cpu| vec![cpu]),
+        DeValue::Array(values) if !values.is_empty() => {
+            values.iter().map(|value| cpu(reader, value)).collect()
+        }
+        DeValue::String(text) => {
+            let cpus = cpus_of(text);
+            if cpus.is_none() {
+                reader.mistake(value.span(), format!("'{text}' does not name {WHAT}"));
+            }
+            cpus
+        }
+        _ => {
+            reader.mistake(value.span(), format!("expected {WHAT}"));
+            None
+        }
+    }
+}
+
+fn cpus_of(text: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        if first > last || last >= 1_024 {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
+}
+
+fn is_setting(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    name.starts_with("net.")
+        && name.chars().all(plain)
+        && !name.split('.').any(|part| part.is_empty())
+        && !name.contains("..")
+        && !name.contains("//")
+}
+
+fn setting(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
+    match value.get_ref() {
+        DeValue::String(text) => Some(text.as_ref().to_owned()),
+        DeValue::Integer(number) => Some(number.as_str().to_owned()),
+        DeValue::Boolean(flag) => Some(u8::from(*flag).to_string()),
+        _ => {
+            reader.mistake(value.span(), "expected the setting's value: text or a whole number");
+            None
+        }
+    }
+}
+
+pub(super) const NAME: &str = "1 to 15 of a-z, 0-9 and '-', beginning with a letter";
+
+/// Whether something can be the name of a host and of its port on a bridge, which has 15 characters.
+pub(super) fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    name.len() <= 15 && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(plain)
+}

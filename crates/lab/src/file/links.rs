@@ -1,0 +1,265 @@
+//! The tables `[[links]]`.
+
+use std::{collections::BTreeMap, net::Ipv4Addr, ops::Range};
+
+use toml::de::DeValue;
+
+use super::{
+    hosts::{Groups, NAME, is_name},
+    reader::{Reader, Table, Value, mask},
+};
+use crate::{
+    link::{
+        spec::{Driver, LinkSpec, Shape},
+        text::{KEYS, ShapeText},
+    },
+    plan::{End, Link, LinkKind, Plan},
+};
+
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    table: &mut Table<'_, '_>,
+    plan: &Plan,
+    groups: &Groups,
+) -> Vec<Link> {
+    let mut links: Vec<Link> = Vec::new();
+    let Some(value) = table.take("links") else { return links };
+    for value in reader.array(value, "tables [[links]]") {
+        if let Some(link) = read_one(reader, value, plan, groups, &links) {
+            links.push(link);
+        }
+    }
+    links
+}
+
+fn read_one(
+    reader: &mut Reader<'_>,
+    value: &Value<'_>,
+    plan: &Plan,
+    groups: &Groups,
+    others: &[Link],
+) -> Option<Link> {
+    let mut table = reader.table(value, "a table [[links]]");
+    let between = table.need(reader, "between", "the hosts that it joins, such as [\"a\", \"b\"]");
+    let hosts = between.map(|value| {
+        if !matches!(value.get_ref(), DeValue::Array(_)) {
+            reader.mistake(value.span(), "expected a list of hosts such as [\"a\", \"b\"]");
+            return Vec::new();
+        }
+        let hosts = groups.list(reader, value);
+        if hosts.len() == 1 {
+            reader.mistake(value.span(), "a link joins at least two hosts");
+        }
+        hosts
+    });
+    let segment = table.take("segment").and_then(|value| reader.flag(value));
+    let mtu = table.take("mtu").and_then(|value| reader.whole(value, 576..65_536)).unwrap_or(1_500);
+    let name = read_name(reader, &mut table, others);
+    let network = read_network(reader, &mut table, others);
+    let addresses = read_addresses(reader, &mut table, groups);
+    let spec = read_spec(reader, &mut table, others.len());
+    let span = table.span();
+    table.finish(reader);
+    let hosts = hosts.filter(|hosts| hosts.len() >= 2)?;
+    let is_segment = segment.unwrap_or(hosts.len() > 2);
+    if segment == Some(false) && hosts.len() > 2 {
+        reader.mistake(span.clone(), format!("{} hosts can only be joined by a segment", hosts.len()));
+    }
+    let kind = match spec {
+        Some(spec) if is_segment => {
+            let what = "a segment is as fast as this machine: give rate, delay and the like to a link between two \
+                        hosts";
+            reader.mistake(span.clone(), what);
+            LinkKind::Emulated(Box::new(spec))
+        }
+        Some(spec) => LinkKind::Emulated(Box::new(spec)),
+        None if is_segment => LinkKind::Segment,
+        None => LinkKind::Pair,
+    };
+    let (network, prefix) = network?;
+    let ends = place(reader, span, plan, &hosts, (network, prefix), &addresses, others)?;
+    Some(Link { name, kind, network, prefix, mtu: mtu as u32, ends })
+}
+
+fn read_name(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, others: &[Link]) -> String {
+    let automatic = format!("link{}", others.len() + 1);
+    let Some(value) = table.take("name") else { return automatic };
+    let Some(name) = reader.text(value) else { return automatic };
+    if !is_name(name) {
+        reader.mistake(value.span(), format!("'{name}' is not a name: {NAME}"));
+    }
+    if others.iter().any(|other| other.name == name) {
+        reader.mistake(value.span(), format!("the name '{name}' is given twice"));
+    }
+    name.to_owned()
+}
+
+/// The network given, or the next one of 10.0.0.0/8.
+fn read_network(
+    reader: &mut Reader<'_>,
+    table: &mut Table<'_, '_>,
+    others: &[Link],
+) -> Option<(Ipv4Addr, u8)> {
+    let Some(value) = table.take("network") else {
+        // Beginning at 10.1.0.0/16, by the link's place in the file; the given ones are gone around.
+        let automatic = (others.len() as u8 + 1..=255).map(|second| (Ipv4Addr::new(10, second, 0, 0), 16));
+        let free = automatic.into_iter().find(|&network| !others.iter().any(|other| overlap(network, other)));
+        if free.is_none() || others.len() > 254 {
+            reader.mistake(table.span(), "no automatic network is left: give 'network'");
+        }
+        return free;
+    };
+    let network = reader.network(value)?;
+    if network.1 > 30 {
+        reader.mistake(value.span(), "a network needs room for two hosts: a prefix of at most 30");
+        return None;
+    }
+    if let Some(other) = others.iter().find(|other| overlap(network, other)) {
+        reader.mistake(value.span(), format!("it overlaps with the network of '{}'", other.name));
+    }
+    Some(network)
+}
+
+fn overlap((network, prefix): (Ipv4Addr, u8), other: &Link) -> bool {
+    let mask = mask(prefix.min(other.prefix));
+    (network.to_bits() ^ other.network.to_bits()) & mask == 0
+}
+
+type Given = BTreeMap<usize, (Ipv4Addr, Range<usize>)>;
+
+/// The addresses that are given; for a group, the first one's, and the others follow.
+fn read_addresses(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, groups: &Groups) -> Given {
+    let mut given = Given::new();
+    let Some(value) = table.take("addresses") else { return given };
+    let list = reader.table(value, "a table such as { web = \"10.1.0.10\" }");
+    for (span, name, value) in list.all() {
+        let Some(hosts) = groups.named(name) else {
+            reader.mistake(span, groups.unknown(name));
+            continue;
+        };
+        let Some(first) = reader.address(value) else { continue };
+        for (offset, host) in hosts.into_iter().enumerate() {
+            let address = Ipv4Addr::from_bits(first.to_bits().saturating_add(offset as u32));
+            given.insert(host, (address, value.span()));
+        }
+    }
+    given
+}
+
+/// Gives every host an interface and an address.
+fn place(
+    reader: &mut Reader<'_>,
+    span: Range<usize>,
+    plan: &Plan,
+    hosts: &[usize],
+    (network, prefix): (Ipv4Addr, u8),
+    given: &Given,
+    others: &[Link],
+) -> Option<Vec<End>> {
+    let last = network.to_bits() | !mask(prefix);
+    let usable = |address: u32| address > network.to_bits() && address < last;
+    let mut taken: BTreeMap<Ipv4Addr, usize> = BTreeMap::new();
+    for (&host, (address, span)) in given {
+        let name = &plan.hosts[host].name;
+        if !hosts.contains(&host) {
+            reader.mistake(span.clone(), format!("'{name}' is not on this link"));
+        } else if !usable(address.to_bits()) {
+            reader.mistake(span.clone(), format!("{address} is no host's address in {network}/{prefix}"));
+        } else if let Some(other) = taken.insert(*address, host) {
+            let other = &plan.hosts[other].name;
+            reader.mistake(span.clone(), format!("{address} is given to both '{other}' and '{name}'"));
+        }
+    }
+    let mut next = network.to_bits() + 1;
+    let mut ends = Vec::new();
+    for &host in hosts {
+        let address = if let Some((address, _)) = given.get(&host) {
+            *address
+        } else {
+            while taken.contains_key(&Ipv4Addr::from_bits(next)) {
+                next += 1;
+            }
+            if !usable(next) {
+                reader.mistake(span, format!("{network}/{prefix} has no room for {} hosts", hosts.len()));
+                return None;
+            }
+            next += 1;
+            Ipv4Addr::from_bits(next - 1)
+        };
+        let earlier = others.iter().filter(|link| link.ends.iter().any(|end| end.host == host)).count();
+        ends.push(End { host, device: format!("eth{earlier}"), address });
+    }
+    Some(ends)
+}
+
+/// What the link is to be, if it is to be anything else than as fast as it can.
+fn read_spec(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, number: usize) -> Option<LinkSpec> {
+    let driver = table.take("driver").and_then(|value| {
+        let text = reader.text(value)?;
+        let driver = match text {
+            "emulator" => Ok(Driver::Emulator),
+            "netem" => Ok(Driver::Netem),
+            _ => Err(format!("'{text}' is not a driver; one of emulator, netem")),
+        };
+        reader.checked(value, driver)
+    });
+    let seed = table.take("seed").and_then(|value| reader.whole(value, 0..1 << 32));
+    let (text, mut any) = read_text(reader, table);
+    let base = Shape { seed: seed.unwrap_or(2 * number as u64 + 1), ..Shape::default() };
+    let mut shapes = Vec::new();
+    let common = read_shape(reader, &text, &base);
+    for (offset, key) in [(0, "a_to_b"), (1, "b_to_a")] {
+        let base = Shape { seed: common.seed.wrapping_add(offset), ..common.clone() };
+        shapes.push(match table.take(key) {
+            None => base,
+            Some(value) => {
+                any = true;
+                let mut table = reader.table(value, "a table such as { rate = \"20mbit\" }");
+                let (text, _) = read_text(reader, &mut table);
+                table.finish(reader);
+                read_shape(reader, &text, &base)
+            }
+        });
+    }
+    let b_to_a = shapes.pop()?;
+    let a_to_b = shapes.pop()?;
+    (any || driver.is_some()).then_some(LinkSpec { driver: driver.unwrap_or_default(), a_to_b, b_to_a })
+}
+
+type Written = (ShapeText, BTreeMap<&'static str, Range<usize>>);
+
+/// The settings of a direction as they are written, and whether there are any.
+fn read_text(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> (Written, bool) {
+    let (mut text, mut spans) = (ShapeText::default(), BTreeMap::new());
+    for key in KEYS {
+        let Some(value) = table.take(key) else { continue };
+        spans.insert(key, value.span());
+        let Some(given) = reader.text(value) else { continue };
+        let field = match key {
+            "rate" => &mut text.rate,
+            "layer" => &mut text.layer,
+            "delay" => &mut text.delay,
+            "jitter" => &mut text.jitter,
+            "loss" => &mut text.loss,
+            "queue" => &mut text.queue,
+            "reorder" => &mut text.reorder,
+            _ => &mut text.duplicate,
+        };
+        *field = Some(given.to_owned());
+    }
+    let any = !spans.is_empty();
+    ((text, spans), any)
+}
+
+fn read_shape(reader: &mut Reader<'_>, (text, spans): &Written, base: &Shape) -> Shape {
+    match text.read(base) {
+        Ok(shape) => shape,
+        Err(mistakes) => {
+            for mistake in mistakes {
+                let span = spans.get(mistake.key).cloned().or_else(|| spans.values().next().cloned());
+                reader.mistake(span.unwrap_or(0..0), mistake.message);
+            }
+            base.clone()
+        }
+    }
+}

@@ -1,0 +1,102 @@
+use std::{net::Ipv4Addr, time::Duration};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::plan::{Flood, LinkKind, Program, Ready};
+
+const WHOLE: &str = r#"
+title = "whole"
+[hosts]
+client = { count = 2, cpus = "0,2-3", routes = [{ to = "default", via = "router" }] }
+router = { forward = true, cpu_quota = 1.5 }
+web = { loopback = ["192.168.16.100"], sysctls = { "net.ipv4.conf.all.arp_ignore" = 1 } }
+[[links]]
+name = "lan"
+between = ["client", "router"]
+[[links]]
+between = ["router", "web"]
+network = "192.168.16.0/24"
+addresses = { web = "192.168.16.1" }
+rate = "20mbit"
+delay = "50ms"
+b_to_a = { rate = "1gbit" }
+[[links]]
+between = ["client1", "web"]
+segment = true
+[[processes]]
+on = "web"
+run = "nginx"
+files = { "/5k" = "5KiB" }
+[[processes]]
+on = ["client", "router"]
+name = "look"
+command = ["curl", "http://{web}/5k"]
+ready = "http://web:81/x"
+ready_timeout = "2s"
+flood = "truncate"
+"#;
+
+#[test]
+fn a_whole_file_leaves_nothing_undecided() {
+    let plan = parse("f", WHOLE).unwrap();
+    let names: Vec<&str> = plan.hosts.iter().map(|host| host.name.as_str()).collect();
+    assert_eq!(names, ["client1", "client2", "router", "web"]);
+    assert_eq!(plan.hosts[1].cpus.as_deref(), Some(&[0, 2, 3][..]));
+    assert_eq!(plan.hosts[1].routes[0].via, Ipv4Addr::new(10, 1, 0, 3));
+    let [lan, wan, side] = &plan.links[..] else { panic!("{:?}", plan.links) };
+    assert_eq!((&lan.kind, lan.network, lan.prefix), (&LinkKind::Segment, Ipv4Addr::new(10, 1, 0, 0), 16));
+    let LinkKind::Emulated(spec) = &wan.kind else { panic!("{:?}", wan.kind) };
+    assert_eq!(
+        (spec.a_to_b.rate_bits_per_s, spec.b_to_a.rate_bits_per_s),
+        (Some(20_000_000), Some(1_000_000_000))
+    );
+    assert_eq!(spec.round_trip_ns(), 100_000_000);
+    // The address that was given is gone around.
+    assert_eq!(wan.ends[0].address, Ipv4Addr::new(192, 168, 16, 2));
+    assert_eq!((wan.ends[0].device.as_str(), side.ends[0].device.as_str()), ("eth1", "eth1"));
+    assert_eq!(side.network, Ipv4Addr::new(10, 3, 0, 0));
+    let [nginx, look, ..] = &plan.processes[..] else { panic!("{:?}", plan.processes) };
+    assert!(matches!(&nginx.program, Program::Known(known) if known.files == [("/5k".to_owned(), 5_120)]));
+    assert_eq!((nginx.name.as_str(), &nginx.ready), ("web-nginx", &Some(Ready::Tcp(None, 80))));
+    let http = Ready::Http { address: Some(Ipv4Addr::new(192, 168, 16, 1)), port: 81, path: "/x".into() };
+    assert_eq!((look.name.as_str(), look.ready.as_ref()), ("client1-look", Some(&http)));
+    assert_eq!((look.ready_timeout, look.flood, look.stage), (Duration::from_secs(2), Flood::Truncate, 1));
+    assert_eq!(plan.processes.len(), 4);
+}
+
+#[test]
+fn the_same_file_gives_the_same_plan() {
+    assert_eq!(parse("f", WHOLE), parse("f", WHOLE));
+}
+
+#[test]
+fn columns_count_characters() {
+    let mistakes = parse("f", "title = \"ä\"\n[hosts]\na = { forward = \"ü\", x = 1 }\n").unwrap_err();
+    let places: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    assert!(places[0].starts_with("f:3:17: expected true or false, found text"), "{places:?}");
+    assert!(places[1].starts_with("f:3:22: unknown key 'x'"), "{places:?}");
+}
+
+#[test]
+fn a_thousand_hosts_have_a_thousand_addresses() {
+    let plan = parse("f", "[hosts]\nh = { count = 1000 }\n[[links]]\nbetween = [\"h\"]\n").unwrap();
+    assert_eq!(plan.address_of(999), Some(Ipv4Addr::new(10, 1, 3, 232)));
+    assert!(parse("f", "[hosts]\nh = { count = 1001 }\n").is_err());
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in "\\PC{0,200}") {
+        let _ = parse("f", &text);
+    }
+
+    #[test]
+    fn no_change_of_a_sound_file_panics(at in 0..WHOLE.len(), byte in "[ -~\n]") {
+        let changed = format!("{}{byte}{}", &WHOLE[..at], &WHOLE[at + 1..]);
+        if let Err(mistakes) = parse("f", &changed) {
+            let lines = changed.matches('\n').count() + 1;
+            prop_assert!(mistakes.iter().all(|mistake| (1..=lines).contains(&mistake.line)));
+        }
+    }
+}

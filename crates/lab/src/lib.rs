@@ -1,0 +1,32 @@
+//! Hosts, links and processes on one machine. Everything made here dies with its maker.
+//!
+//! A [`Plan`] says what there is to be: written by hand or read from a lab file by [`file::parse`].
+//! [`Lab::up`] makes it and [`Lab::down`], or dropping it, takes it down.
+//!
+//! A host is a network namespace without a name, held by a process that is also the first one of a
+//! namespace of process numbers. Nothing lies in the machine's own namespace. When this process ends, even
+//! by SIGKILL, the kernel kills the holders, with them every process of the hosts, and so ends the
+//! namespaces and the interfaces in them. What the kernel does not take back (a folder, control groups) is
+//! in the journal of the room `undo`, for the next command.
+
+pub mod file;
+pub mod graph;
+mod keeper;
+mod lab;
+pub mod link;
+mod namespace;
+mod netlink;
+mod network;
+pub mod plan;
+mod process;
+mod quota;
+mod rootless;
+mod running;
+mod sysctls;
+
+pub use lab::{Error, HostHandle, Lab, Options, ProcessFailure};
+pub use namespace::hold;
+pub use plan::Plan;
+pub use process::{Process, exec::exec};
+pub use rootless::enter_user_namespace;
+pub use running::{Running, run_in_host};

@@ -1,0 +1,106 @@
+//! Emulated links between two hosts, without kernel modules.
+//!
+//! A link runs in a child process ([`Link`]; its side is [`worker`]): one TUN interface in each host, a
+//! thread for each direction, and between them a model on virtual time ([`pipe::Pipe`]) of a bounded
+//! queue, a wire of a certain rate, faults, and a delay line. It can prove that it is what it was asked
+//! to be ([`certify`]). Where the kernel has `sch_netem` and `sch_tbf`, they can be had instead
+//! ([`netem`]).
+
+use std::{io, path::PathBuf};
+
+pub mod certify;
+pub mod counters;
+pub mod emulator;
+mod forward;
+mod loss;
+pub mod namespace;
+pub mod netem;
+mod netlink;
+pub mod packet;
+pub mod pipe;
+mod process;
+pub mod spec;
+mod steal;
+pub mod store;
+pub mod text;
+mod traffic;
+mod tun;
+pub mod worker;
+
+pub use certify::{Certificate, CertifyOptions};
+pub use counters::{Counters, PipeCounters};
+pub use emulator::Emulator;
+pub use namespace::{Address, End, Namespace};
+pub use process::Link;
+pub use spec::{Direction, Driver, Layer, LinkSpec, Loss, Queue, Reorder, Shape};
+
+use thiserror::Error;
+
+/// Why a link cannot be had.
+#[derive(Debug, Error)]
+pub enum LinkError {
+    /// The specification is wrong.
+    #[error("the link cannot be: {}", .0.join("; "))]
+    Spec(Vec<String>),
+    /// A host's namespace cannot be entered.
+    #[error(
+        "cannot enter the network namespace of {namespace}: {cause}; it must exist, and root (or the user who made it) is needed"
+    )]
+    Namespace {
+        /// The host.
+        namespace: Namespace,
+        /// What the kernel said.
+        cause: io::Error,
+    },
+    /// An interface cannot be made.
+    #[error(
+        "cannot {what} the interface {} in {}: {cause}{}", .end.device, .end.namespace, hint(.cause)
+    )]
+    Device {
+        /// Where.
+        end: Box<End>,
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        cause: io::Error,
+    },
+    /// The kernel's own link emulation is missing or refuses.
+    #[error("netem on {device}: {cause}; use driver = \"emulator\", which needs no kernel module")]
+    Netem {
+        /// The interface.
+        device: String,
+        /// What `tc` said.
+        cause: String,
+    },
+    /// A thread or process cannot be started.
+    #[error("cannot start the link: {0}")]
+    Start(io::Error),
+    /// Traffic that measures the link cannot be sent or received.
+    #[error("cannot {what} to measure the link: {cause}")]
+    Traffic {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        cause: io::Error,
+    },
+    /// The link's process or thread is gone.
+    #[error("the link has ended; the log of its process says why")]
+    Ended,
+    /// The link's process answered what was not asked.
+    #[error("the link's process refused: {0}")]
+    Refused(String),
+    /// The program that runs the link cannot be found.
+    #[error("cannot find the program {0} that runs links")]
+    Program(PathBuf),
+}
+
+fn hint(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::NotFound => {
+            "; /dev/net/tun is needed: modprobe tun, or pass the device into the container"
+        }
+        io::ErrorKind::PermissionDenied => "; CAP_NET_ADMIN in that namespace is needed",
+        io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists => "; the name or address is taken there",
+        _ => "",
+    }
+}

@@ -1,0 +1,336 @@
+//! A link proves that it is what it was asked to be, before anything is concluded from it.
+//!
+//! Datagrams are sent from host to host, both ways at once: a few at random times for the delay, a
+//! little more than the rate for the rate, many small ones at half the rate for the loss.
+
+use std::{
+    ops::Range,
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    LinkError,
+    counters::Counters,
+    emulator::Emulator,
+    spec::{Direction, LinkSpec, Shape},
+    steal::StealWatch,
+    text::show_rate,
+    traffic::{Arrivals, Run, Stream},
+};
+
+mod streams;
+
+use streams::{
+    MOST_PHASE_NS, arrival_rate, expected_delays, header_bytes, loss_stream, probe_stream, quantiles,
+    rate_stream, rest_ns,
+};
+
+/// How far the median of the delay may be off, in nanoseconds.
+const MEDIAN_TOLERANCE_NS: f64 = 150_000.0;
+/// How much later than expected 999 of 1,000 may come, in nanoseconds.
+const TAIL_TOLERANCE_NS: f64 = 1_000_000.0;
+/// How far the rate may be off, as a share.
+const RATE_TOLERANCE: f64 = 0.005;
+/// Standard deviations by which the number lost may be off.
+const LOSS_DEVIATIONS: f64 = 4.0;
+
+/// How thoroughly to measure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CertifyOptions {
+    /// How long to measure the delay, in milliseconds; a probe every 2 ms.
+    pub delay_ms: u64,
+    /// How long to measure the rate, in milliseconds.
+    pub rate_ms: u64,
+    /// How many packets to send to measure the loss, each way; fewer on slow links.
+    pub loss_packets: u64,
+}
+
+impl Default for CertifyOptions {
+    fn default() -> Self {
+        Self { delay_ms: 2_500, rate_ms: 1_000, loss_packets: 200_000 }
+    }
+}
+
+impl CertifyOptions {
+    /// The longest that certification takes.
+    pub fn most_time(&self, spec: &LinkSpec) -> Duration {
+        let rest = 3 * (rest_ns(&spec.a_to_b) + rest_ns(&spec.b_to_a));
+        // Each sender may take twice its time, and a second.
+        Duration::from_millis(2 * self.delay_ms + 3_000) + Duration::from_nanos(rest + 4 * MOST_PHASE_NS)
+    }
+}
+
+/// What a link was measured to be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Certificate {
+    /// Whether it is what it should be.
+    pub certified: bool,
+    /// If not, why: each with figures.
+    pub reasons: Vec<String>,
+    /// When, in seconds since 1970.
+    pub at_unix_s: u64,
+    /// The kernel and the number of processors.
+    pub machine: String,
+    /// What was asked for.
+    pub spec: LinkSpec,
+    /// From the first host to the second.
+    pub a_to_b: Measured,
+    /// From the second host to the first.
+    pub b_to_a: Measured,
+}
+
+/// What one direction was measured to be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Delay of small packets on the idle link.
+    pub delay: MeasuredDelay,
+    /// Delay of those during which the hypervisor took processor time; not judged.
+    pub delay_while_stolen: Option<MeasuredDelay>,
+    /// What arrived per second under overload, in bits of the layer the rate is meant on; none where no
+    /// rate was asked for.
+    pub rate_bits_per_s: Option<f64>,
+    /// What should have: the rate less what is lost on the wire.
+    pub expected_rate_bits_per_s: Option<f64>,
+    /// Packets sent to measure the loss.
+    pub loss_sent: u64,
+    /// Share of them that never arrived.
+    pub loss_ratio: f64,
+    /// What it should be.
+    pub expected_loss_ratio: f64,
+    /// How far it may be off by chance.
+    pub loss_tolerance: f64,
+    /// Share of them that arrived twice.
+    pub duplicate_ratio: f64,
+    /// Processor time of the emulator for this direction while the rate was measured, in cores per
+    /// Gbit/s.
+    pub cores_per_gbit: Option<f64>,
+}
+
+/// One-way delay: what was measured, and what the specification says.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredDelay {
+    /// Probes that arrived.
+    pub probes: u64,
+    /// Median, in nanoseconds.
+    pub p50_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile; the largest where there are fewer than 1,000.
+    pub p999_ns: u64,
+    /// Largest.
+    pub max_ns: u64,
+    /// The median that it should be.
+    pub expected_p50_ns: u64,
+    /// The 99.9th percentile that it should be.
+    pub expected_p999_ns: u64,
+}
+
+/// Measures a link. It should carry nothing else meanwhile.
+///
+/// # Errors
+/// When it could not be measured.
+pub fn certify(link: &mut Emulator, options: &CertifyOptions) -> Result<Certificate, LinkError> {
+    let before = link.counters()?;
+    let watch = StealWatch::start();
+    let probes = run_both(link, |shape| probe_stream(shape, options))?;
+    let stolen = watch.finish();
+
+    let before_rate = link.counters()?;
+    let rated = run_both(link, |shape| rate_stream(shape, options))?;
+    let after_rate = link.counters()?;
+    let counted = run_both(link, |shape| Some(loss_stream(shape, options)))?;
+    let after = link.counters()?;
+
+    let mut reasons = Vec::new();
+    let mut measured = Vec::new();
+    for (direction, (probes, (rated, counted))) in
+        Direction::BOTH.into_iter().zip(probes.into_iter().zip(rated.into_iter().zip(counted)))
+    {
+        let shape = link.shape(direction);
+        let name = if direction == Direction::AToB { "a to b" } else { "b to a" };
+        let mut reasons_here = Vec::new();
+        let mut one = Measured {
+            cores_per_gbit: None,
+            ..measure_delay_and_loss(
+                shape,
+                &probes.unwrap_or_default(),
+                &counted.unwrap_or_default(),
+                &stolen,
+            )
+        };
+        if let (Some(rate), Some(arrivals)) = (shape.rate_bits_per_s, rated) {
+            let carried = arrival_rate(shape, &arrivals, options, header_bytes(link.ends(direction)[1]));
+            one.rate_bits_per_s = Some(carried);
+            one.expected_rate_bits_per_s =
+                Some(rate as f64 * (1.0 - shape.loss.ratio()) * (1.0 + shape.duplicate_ratio));
+            let index = direction.index();
+            let cpu_ns = after_rate[index].cpu_ns - before_rate[index].cpu_ns;
+            let bits = 8.0
+                * (after_rate[index].pipe.delivered_bytes - before_rate[index].pipe.delivered_bytes) as f64;
+            one.cores_per_gbit = (bits > 0.0).then(|| cpu_ns as f64 / bits);
+        }
+        judge(&one, shape, &mut reasons_here);
+        judge_counters(&before[direction.index()], &after[direction.index()], &mut reasons_here);
+        reasons.extend(reasons_here.into_iter().map(|reason| format!("{name}: {reason}")));
+        measured.push(one);
+    }
+    let [a_to_b, b_to_a] = <[Measured; 2]>::try_from(measured).map_err(|_| LinkError::Ended)?;
+    Ok(Certificate {
+        certified: reasons.is_empty(),
+        reasons,
+        at_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        machine: machine(),
+        spec: link.spec().clone(),
+        a_to_b,
+        b_to_a,
+    })
+}
+
+/// Runs a stream each way, where one is wanted.
+fn run_both(
+    link: &Emulator,
+    stream_of: impl Fn(&Shape) -> Option<Stream>,
+) -> Result<[Option<Arrivals>; 2], LinkError> {
+    let mut runs = Vec::new();
+    for direction in Direction::BOTH {
+        let [from, to] = link.ends(direction);
+        let stream = stream_of(link.shape(direction));
+        runs.push(stream.map(|stream| Run::start(from, to, stream)).transpose()?);
+    }
+    let rest = Direction::BOTH.map(|direction| rest_ns(link.shape(direction))).into_iter().max();
+    let rest = Duration::from_nanos(rest.unwrap_or_default());
+    let mut arrivals = [None, None];
+    for (run, slot) in runs.into_iter().zip(&mut arrivals) {
+        *slot = run.map(|run| run.finish(rest)).transpose()?;
+    }
+    // Whatever the streams left in a queue.
+    thread::sleep(Duration::from_millis(20));
+    Ok(arrivals)
+}
+
+fn measure_delay_and_loss(
+    shape: &Shape,
+    probes: &Arrivals,
+    counted: &Arrivals,
+    stolen: &[Range<u64>],
+) -> Measured {
+    let is_stolen =
+        |(sent, came): &(u64, u64)| stolen.iter().any(|range| range.start < *came && *sent < range.end);
+    let delays = |wanted: bool| -> Vec<u64> {
+        let times = probes.times.iter().filter(|times| is_stolen(times) == wanted);
+        times.map(|(sent, came)| came.saturating_sub(*sent)).collect()
+    };
+    let expected = expected_delays(shape);
+    let disturbed = delays(true);
+    let ratio = shape.loss.ratio();
+    let sent = counted.sent.max(1) as f64;
+    let deviation = (ratio * (1.0 - ratio) * shape.loss.dispersion() / sent).sqrt();
+    Measured {
+        delay: MeasuredDelay::of(delays(false), expected),
+        delay_while_stolen: (!disturbed.is_empty()).then(|| MeasuredDelay::of(disturbed, expected)),
+        rate_bits_per_s: None,
+        expected_rate_bits_per_s: None,
+        loss_sent: counted.sent,
+        loss_ratio: 1.0 - counted.unique as f64 / sent,
+        expected_loss_ratio: ratio,
+        loss_tolerance: LOSS_DEVIATIONS * deviation,
+        duplicate_ratio: counted.twins as f64 / sent,
+        cores_per_gbit: None,
+    }
+}
+
+impl MeasuredDelay {
+    fn of(mut delays: Vec<u64>, [expected_p50_ns, expected_p999_ns]: [u64; 2]) -> Self {
+        delays.sort_unstable();
+        let at = |quantile: f64| {
+            let rank = (quantile * delays.len() as f64).ceil() as usize;
+            delays.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+        };
+        Self {
+            probes: delays.len() as u64,
+            p50_ns: at(0.5),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            max_ns: at(1.0),
+            expected_p50_ns,
+            expected_p999_ns,
+        }
+    }
+}
+
+fn judge(measured: &Measured, shape: &Shape, reasons: &mut Vec<String>) {
+    let ms = |ns: f64| ns / 1e6;
+    let delay = &measured.delay;
+    let spread_ns = quantiles(shape)[0] as f64;
+    let chance_ns = 3.0 * spread_ns / (delay.probes.max(1) as f64).sqrt();
+    let stolen = measured.delay_while_stolen.map_or(0, |delay| delay.probes);
+    if delay.probes < 10 || delay.probes < stolen {
+        reasons.push(format!(
+            "only {} of {} probes were not disturbed by the hypervisor: measure again when the machine has its \
+             processors",
+            delay.probes,
+            delay.probes + stolen
+        ));
+    } else {
+        let off_ns = delay.p50_ns as f64 - delay.expected_p50_ns as f64;
+        if off_ns.abs() > MEDIAN_TOLERANCE_NS + chance_ns {
+            reasons.push(format!(
+                "the delay's median is {:.3} ms instead of {:.3} ms",
+                ms(delay.p50_ns as f64),
+                ms(delay.expected_p50_ns as f64)
+            ));
+        }
+        if delay.p999_ns as f64 > delay.expected_p999_ns as f64 + TAIL_TOLERANCE_NS + 2.0 * chance_ns {
+            reasons.push(format!(
+                "one packet in 1,000 takes {:.3} ms or longer instead of {:.3} ms: the processors are busy",
+                ms(delay.p999_ns as f64),
+                ms(delay.expected_p999_ns as f64)
+            ));
+        }
+    }
+    if let (Some(rate), Some(expected)) = (measured.rate_bits_per_s, measured.expected_rate_bits_per_s)
+        && (rate / expected - 1.0).abs() > RATE_TOLERANCE + measured.loss_tolerance
+    {
+        reasons.push(format!(
+            "it carries {} instead of {}: ask for a rate that this machine can do",
+            show_rate(Some(rate as u64)),
+            show_rate(Some(expected as u64))
+        ));
+    }
+    // One packet in a million may fall victim to a full buffer of the receiver.
+    let off = (measured.loss_ratio - measured.expected_loss_ratio).abs();
+    if off > measured.loss_tolerance.max(1e-6) {
+        reasons.push(format!(
+            "{:.4} % of {} packets were lost instead of {:.4} % ± {:.4} %",
+            measured.loss_ratio * 100.0,
+            measured.loss_sent,
+            measured.expected_loss_ratio * 100.0,
+            measured.loss_tolerance * 100.0
+        ));
+    }
+}
+
+fn judge_counters(before: &Counters, after: &Counters, reasons: &mut Vec<String>) {
+    for (count, what) in [
+        (
+            after.overrun_packets - before.overrun_packets,
+            "were dropped by the kernel before they could be read",
+        ),
+        (after.dropped_memory_packets - before.dropped_memory_packets, "found no memory"),
+        (after.refused_writes - before.refused_writes, "were refused by the kernel when they were written"),
+    ] {
+        if count > 0 {
+            reasons.push(format!("{count} packets {what}: this machine cannot carry the link"));
+        }
+    }
+}
+
+fn machine() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let processors = thread::available_parallelism().map_or(0, usize::from);
+    format!("Linux {}, {processors} processors", release.trim())
+}

@@ -1,0 +1,215 @@
+//! The two hosts that a link joins: their network namespaces, and the interface in each.
+
+use std::{
+    fmt,
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom},
+    net::IpAddr,
+    os::fd::AsFd,
+    path::PathBuf,
+    sync::Arc,
+    thread,
+};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde::{Deserialize, Serialize};
+
+use super::{LinkError, netlink::Netlink, tun};
+
+/// Packets that the device holds until the emulator reads them. A sender is not told to wait, it just
+/// loses what does not fit, so there must be room for every burst.
+const DEVICE_QUEUE_PACKETS: u32 = 10_000;
+
+/// A network namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Namespace {
+    /// The one of a process.
+    Pid(u32),
+    /// The one that a file is a handle of: `/run/netns/NAME`, `/proc/PID/ns/net`.
+    Path(PathBuf),
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pid(pid) => write!(f, "process {pid}"),
+            Self::Path(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl Namespace {
+    /// Runs `work` in a thread of its own inside this namespace.
+    ///
+    /// # Errors
+    /// When it cannot be entered, and what `work` says.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T, LinkError> + Send) -> Result<T, LinkError> {
+        let path = match self {
+            Self::Pid(pid) => PathBuf::from(format!("/proc/{pid}/ns/net")),
+            Self::Path(path) => path.clone(),
+        };
+        let refuse = |cause: io::Error| LinkError::Namespace { namespace: self.clone(), cause };
+        let handle = File::open(path).map_err(refuse)?;
+        let enter = move || {
+            move_into_link_name_space(handle.as_fd(), Some(LinkNameSpaceType::Network))
+                .map_err(|error| refuse(error.into()))?;
+            work()
+        };
+        thread::scope(|scope| match scope.spawn(enter).join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    }
+
+    /// Enters the user namespace of a process if it is another one than ours, so that its network
+    /// namespaces are ours to change. Must come before any thread is started.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn enter_user_namespace(&self) -> Result<(), LinkError> {
+        let Self::Pid(pid) = self else { return Ok(()) };
+        let refuse = |cause: io::Error| LinkError::Namespace { namespace: self.clone(), cause };
+        let path = format!("/proc/{pid}/ns/user");
+        let same =
+            fs::read_link(&path).map_err(refuse)? == fs::read_link("/proc/self/ns/user").map_err(refuse)?;
+        if same {
+            return Ok(());
+        }
+        let handle = File::open(path).map_err(refuse)?;
+        move_into_link_name_space(handle.as_fd(), Some(LinkNameSpaceType::User))
+            .map_err(|error| refuse(error.into()))
+    }
+}
+
+/// One end of a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// The host.
+    pub namespace: Namespace,
+    /// Name of the interface that it gets (netem: has).
+    pub device: String,
+    /// Its addresses; both ends in the same subnet.
+    pub addresses: Vec<Address>,
+    /// Largest IP packet in bytes.
+    pub mtu: u32,
+}
+
+/// An address with its subnet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Address {
+    /// The address.
+    pub ip: IpAddr,
+    /// Length of the subnet's prefix in bits.
+    pub prefix: u8,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.ip, self.prefix)
+    }
+}
+
+impl std::str::FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refuse = || format!("'{text}' is not an address with its prefix, such as 10.0.0.1/30");
+        let (ip, prefix) = text.split_once('/').ok_or_else(refuse)?;
+        let ip: IpAddr = ip.parse().map_err(|_| refuse())?;
+        let prefix: u8 = prefix.parse().map_err(|_| refuse())?;
+        if prefix > if ip.is_ipv4() { 32 } else { 128 } { Err(refuse()) } else { Ok(Self { ip, prefix }) }
+    }
+}
+
+/// An interface that the emulator has in a host.
+#[derive(Debug)]
+pub struct Interface {
+    /// One packet a read or write, behind a virtio-net header.
+    pub tun: Arc<File>,
+    drops: DropCounter,
+}
+
+impl Interface {
+    /// Creates it, and brings it up.
+    ///
+    /// # Errors
+    /// Names the device and what the kernel refused.
+    pub fn create(end: &End) -> Result<Self, LinkError> {
+        end.namespace.run(|| {
+            let refuse = |what, cause| LinkError::Device { end: Box::new(end.clone()), what, cause };
+            let tun = tun::create(&end.device).map_err(|cause| refuse("create", cause))?;
+            if end.addresses.iter().all(|address| address.ip.is_ipv4()) {
+                // Router solicitations would count as traffic. Without IPv6 there is nothing to turn off.
+                let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", end.device), "1");
+            }
+            let mut netlink = Netlink::open().map_err(|cause| refuse("configure", cause))?;
+            let index = rustix::net::netdevice::name_to_index(netlink.socket(), &end.device)
+                .map_err(|error| refuse("find", error.into()))?;
+            netlink
+                .set_limits(index, end.mtu, DEVICE_QUEUE_PACKETS)
+                .map_err(|cause| refuse("set the MTU of", cause))?;
+            for address in &end.addresses {
+                netlink
+                    .add_address(index, address.ip, address.prefix)
+                    .map_err(|cause| refuse("give an address to", cause))?;
+            }
+            netlink.set_up(index).map_err(|cause| refuse("bring up", cause))?;
+            // Opened here, it shows this namespace for good.
+            let drops =
+                DropCounter::open(&end.device).map_err(|cause| refuse("read the counters of", cause))?;
+            Ok(Self { tun: Arc::new(tun), drops })
+        })
+    }
+
+    /// Packets that the kernel dropped because the emulator had not read those before.
+    pub fn overruns(&mut self) -> u64 {
+        self.drops.read().unwrap_or_default()
+    }
+}
+
+#[derive(Debug)]
+struct DropCounter {
+    file: File,
+    device: String,
+}
+
+impl DropCounter {
+    fn open(device: &str) -> io::Result<Self> {
+        Ok(Self { file: File::open("/proc/thread-self/net/dev")?, device: device.to_owned() })
+    }
+
+    fn read(&mut self) -> Option<u64> {
+        self.file.seek(SeekFrom::Start(0)).ok()?;
+        let mut text = String::new();
+        self.file.read_to_string(&mut text).ok()?;
+        sent_drops(&text, &self.device)
+    }
+}
+
+/// The fourth counter of sent packets of `/proc/net/dev`, behind the eight of received ones.
+fn sent_drops(text: &str, device: &str) -> Option<u64> {
+    let counters = text.lines().find_map(|line| line.trim_start().strip_prefix(device)?.strip_prefix(':'))?;
+    counters.split_whitespace().nth(11)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drops_are_found() {
+        let text = "Inter-| Receive | Transmit\n face |bytes ...\n    lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n  \
+                    link0: 0 0 0 0 0 0 0 0 100 7 0 42 0 0 0 0\n";
+        assert_eq!((sent_drops(text, "link0"), sent_drops(text, "link")), (Some(42), None));
+    }
+
+    #[test]
+    fn addresses_are_read() {
+        assert_eq!("10.0.0.1/30".parse::<Address>().unwrap().to_string(), "10.0.0.1/30");
+        assert!("fd00::1/64".parse::<Address>().is_ok());
+        for bad in ["", "10.0.0.1", "10.0.0.1/33", "10.0.0/8", "a/1"] {
+            assert!(bad.parse::<Address>().is_err(), "{bad}");
+        }
+    }
+}

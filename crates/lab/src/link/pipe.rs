@@ -1,0 +1,328 @@
+//! One direction of a link on virtual time: a bounded queue, a wire that takes its time for every
+//! bit, faults, and a delay line. It is told the time and never looks at a clock.
+//!
+//! Departures are computed, not waited for: however late it is asked, every segment leaves the wire at
+//! the nanosecond at which it would have, and errors do not add up.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
+};
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use super::{
+    counters::PipeCounters,
+    loss::LossProcess,
+    spec::Shape,
+    store::{PacketId, Store},
+};
+
+/// Segments that leave the link together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Flight {
+    /// When they arrive, in nanoseconds of the time given to [`Pipe::offer`].
+    pub due_ns: u64,
+    /// The packet that they are of; its receiver releases it.
+    pub packet: PacketId,
+    /// The first of them.
+    pub first: u16,
+    /// How many there are.
+    pub count: u16,
+}
+
+/// One direction of a link.
+#[derive(Debug)]
+pub struct Pipe {
+    shape: Shape,
+    queue_bytes: Option<u64>,
+    is_up: bool,
+    rng: Pcg64Mcg,
+    loss: LossProcess,
+    waiting: VecDeque<Group>,
+    waiting_bytes: u64,
+    wire: Wire,
+    line: VecDeque<Flight>,
+    late: BinaryHeap<Reverse<Flight>>,
+    counters: PipeCounters,
+}
+
+/// Segments of one packet that take the wire together.
+#[derive(Debug, Clone, Copy)]
+struct Group {
+    packet: PacketId,
+    first: u16,
+    count: u16,
+    bytes: u64,
+    arrived_ns: u64,
+}
+
+/// The first of those that wait is on the wire.
+#[derive(Debug, Clone, Copy, Default)]
+struct Wire {
+    /// Since when, and from when on it will be free again (only meaningful while something waits).
+    started_ns: u64,
+    finish_ns: u64,
+    /// Bits × 10⁹ left of it at `started_ns`.
+    remaining: u128,
+    /// What a whole number of nanoseconds took too much, in bits × 10⁹: credit of the next.
+    credit: u128,
+    /// When it became free, or will, if nothing waits.
+    free_ns: u64,
+}
+
+impl Pipe {
+    /// An idle link of this shape; the round trip sizes a queue given as a multiple of the
+    /// bandwidth-delay product.
+    pub fn new(shape: Shape, round_trip_ns: u64) -> Self {
+        let mut rng = Pcg64Mcg::seed_from_u64(shape.seed);
+        Self {
+            queue_bytes: shape.queue_bytes(round_trip_ns),
+            loss: LossProcess::new(shape.loss, &mut rng),
+            is_up: true,
+            rng,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            wire: Wire::default(),
+            line: VecDeque::new(),
+            late: BinaryHeap::new(),
+            counters: PipeCounters::default(),
+            shape,
+        }
+    }
+
+    /// Changes the shape from `now_ns` on. What waits leaves at the new rate, what is in the delay
+    /// line arrives when it was to, and nothing overtakes it.
+    pub fn reshape(&mut self, now_ns: u64, shape: Shape, round_trip_ns: u64, store: &mut Store) {
+        self.advance(now_ns, store);
+        if !self.waiting.is_empty() && now_ns > self.wire.started_ns {
+            let rate = u128::from(self.shape.rate_bits_per_s.unwrap_or(u64::MAX));
+            let done = u128::from(now_ns - self.wire.started_ns) * rate;
+            self.wire.remaining = self.wire.remaining.saturating_sub(done);
+            self.wire.started_ns = now_ns;
+        }
+        self.wire.credit = 0;
+        if self.shape.loss != shape.loss {
+            self.loss = LossProcess::new(shape.loss, &mut self.rng);
+        }
+        self.queue_bytes = shape.queue_bytes(round_trip_ns);
+        self.shape = shape;
+        if !self.waiting.is_empty() {
+            self.wire.set_finish(self.shape.rate_bits_per_s);
+        }
+        self.advance(now_ns, store);
+    }
+
+    /// Cuts the link, which loses all that is in it, or mends it.
+    pub fn set_up(&mut self, now_ns: u64, is_up: bool, store: &mut Store) {
+        self.advance(now_ns, store);
+        self.is_up = is_up;
+        if is_up {
+            return;
+        }
+        let waiting = self.waiting.drain(..).map(|group| (group.packet, group.count));
+        let flying = self.line.drain(..).chain(self.late.drain().map(|Reverse(flight)| flight));
+        for (packet, count) in waiting.chain(flying.map(|flight| (flight.packet, flight.count))) {
+            self.counters.dropped_down_packets += u64::from(count);
+            store.release(packet);
+        }
+        self.waiting_bytes = 0;
+        self.wire = Wire { free_ns: now_ns, ..Wire::default() };
+    }
+
+    /// A packet comes at `now_ns`; the share in it that the caller has is taken over.
+    pub fn offer(&mut self, now_ns: u64, packet: PacketId, store: &mut Store) {
+        self.advance(now_ns, store);
+        let layout = store.layout(packet);
+        let layer = self.shape.layer;
+        let bytes_of = |first, count| layout.sum(first, count, |ip| layer.bytes(ip));
+        let all_bytes = bytes_of(0, layout.segments);
+        self.counters.offered_packets += u64::from(layout.segments);
+        self.counters.offered_bytes += all_bytes;
+        self.counters.reads += 1;
+        if !self.is_up {
+            self.counters.dropped_down_packets += u64::from(layout.segments);
+        } else if let Some(rate) = self.shape.rate_bits_per_s {
+            let segment_bytes = bytes_of(0, 1);
+            let limit = self.queue_bytes.unwrap_or(u64::MAX);
+            let group_bytes = u128::from(rate) * u128::from(self.shape.group_ns()) / 8_000_000_000;
+            let most =
+                ((group_bytes / u128::from(segment_bytes)) as u64).clamp(1, u64::from(u16::MAX)) as u16;
+            // Pieces of one size: 45 segments, of which 40 may go together, go as 23 and 22.
+            let together = layout.segments.div_ceil(layout.segments.div_ceil(most));
+            let mut first = 0;
+            while first < layout.segments {
+                let mut count = together.min(layout.segments - first);
+                let mut bytes = bytes_of(first, count);
+                // An empty link takes a frame whatever the queue: it goes to the wire at once.
+                if !self.waiting.is_empty() && self.waiting_bytes + bytes > limit {
+                    let room = limit.saturating_sub(self.waiting_bytes) / segment_bytes;
+                    count = count.min(room as u16);
+                    bytes = bytes_of(first, count);
+                }
+                if count == 0 {
+                    self.counters.dropped_queue_packets += u64::from(layout.segments - first);
+                    break;
+                }
+                store.share(packet);
+                self.wait(Group { packet, first, count, bytes, arrived_ns: now_ns });
+                first += count;
+            }
+            self.counters.peak_queue_bytes = self.counters.peak_queue_bytes.max(self.waiting_bytes);
+        } else {
+            store.share(packet);
+            let group =
+                Group { packet, first: 0, count: layout.segments, bytes: all_bytes, arrived_ns: now_ns };
+            self.depart(group, now_ns, store);
+        }
+        store.release(packet);
+    }
+
+    /// The next segments that are due at `now_ns`. Whoever takes them releases their packet.
+    pub fn pop(&mut self, now_ns: u64, store: &mut Store) -> Option<Flight> {
+        self.advance(now_ns, store);
+        let ordered = self.line.front().map(|flight| flight.due_ns);
+        let late = self.late.peek().map(|Reverse(flight)| flight.due_ns);
+        let flight = match (ordered, late) {
+            (Some(due_ns), late) if due_ns <= now_ns && late.is_none_or(|late| due_ns <= late) => {
+                self.line.pop_front()
+            }
+            (_, Some(due_ns)) if due_ns <= now_ns => self.late.pop().map(|Reverse(flight)| flight),
+            _ => None,
+        }?;
+        self.counters.delivered_packets += u64::from(flight.count);
+        let layer = self.shape.layer;
+        self.counters.delivered_bytes +=
+            store.layout(flight.packet).sum(flight.first, flight.count, |ip| layer.bytes(ip));
+        Some(flight)
+    }
+
+    /// When to ask next; none while the link is empty.
+    pub fn next_ns(&self) -> Option<u64> {
+        let waiting = self.waiting.front().map(|_| self.wire.finish_ns.saturating_add(self.shape.delay_ns));
+        let line = self.line.front().map(|flight| flight.due_ns);
+        let late = self.late.peek().map(|Reverse(flight)| flight.due_ns);
+        // Whatever waits arrives after what is in the line.
+        [line.or(waiting), late].into_iter().flatten().min()
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> PipeCounters {
+        let flying = self.line.iter().chain(self.late.iter().map(|Reverse(flight)| flight));
+        PipeCounters {
+            queue_bytes: self.waiting_bytes,
+            queue_packets: self.waiting.iter().map(|group| u64::from(group.count)).sum(),
+            flying_packets: flying.map(|flight| u64::from(flight.count)).sum(),
+            ..self.counters
+        }
+    }
+
+    /// The shape in force.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    fn wait(&mut self, group: Group) {
+        self.waiting_bytes += group.bytes;
+        self.waiting.push_back(group);
+        if self.waiting.len() == 1 {
+            self.wire.start(&group, self.shape.rate_bits_per_s);
+        }
+    }
+
+    /// Whatever has left the wire by `now_ns` goes on to the delay line.
+    fn advance(&mut self, now_ns: u64, store: &mut Store) {
+        while let Some(&group) = self.waiting.front() {
+            let finish_ns = self.wire.finish_ns;
+            if finish_ns > now_ns {
+                break;
+            }
+            self.waiting.pop_front();
+            self.waiting_bytes -= group.bytes;
+            self.wire.free_ns = finish_ns;
+            if let Some(next) = self.waiting.front() {
+                self.wire.start(next, self.shape.rate_bits_per_s);
+            }
+            self.depart(group, finish_ns, store);
+        }
+    }
+
+    /// A group's last bit leaves the wire; its share in the packet goes to those that survive.
+    fn depart(&mut self, group: Group, at_ns: u64, store: &mut Store) {
+        let jitter_ns =
+            if self.shape.jitter.is_zero() { 0 } else { self.shape.jitter.sample_ns(&mut self.rng) };
+        let arrival_ns = at_ns.saturating_add(self.shape.delay_ns).saturating_add(jitter_ns);
+        let due_ns = arrival_ns.max(self.line.back().map_or(0, |flight| flight.due_ns));
+        let flight = Flight { due_ns, packet: group.packet, first: group.first, count: group.count };
+        let is_plain = self.shape.reorder.is_none() && self.shape.duplicate_ratio == 0.0;
+        if is_plain && self.loss.pass_all(u64::from(group.count)) {
+            self.line.push_back(flight);
+            return;
+        }
+        let mut run = Flight { count: 0, ..flight };
+        for index in group.first..group.first + group.count {
+            let alone = Flight { first: index, count: 1, ..flight };
+            if self.loss.step(&mut self.rng) {
+                self.counters.dropped_loss_packets += 1;
+                self.fly(&mut run, index + 1, store);
+                continue;
+            }
+            if let Some(reorder) = self.shape.reorder
+                && self.rng.random::<f64>() < reorder.ratio
+            {
+                self.counters.reordered_packets += 1;
+                store.share(group.packet);
+                self.late.push(Reverse(Flight { due_ns: due_ns.saturating_add(reorder.late_ns), ..alone }));
+                self.fly(&mut run, index + 1, store);
+                continue;
+            }
+            run.count += 1;
+            if self.shape.duplicate_ratio > 0.0 && self.rng.random::<f64>() < self.shape.duplicate_ratio {
+                self.counters.duplicated_packets += 1;
+                self.fly(&mut run, index + 1, store);
+                store.share(group.packet);
+                self.line.push_back(alone);
+            }
+        }
+        self.fly(&mut run, 0, store);
+        store.release(group.packet);
+    }
+
+    /// Sends a run of survivors off, and begins the next one.
+    fn fly(&mut self, run: &mut Flight, next_first: u16, store: &mut Store) {
+        if run.count > 0 {
+            store.share(run.packet);
+            self.line.push_back(*run);
+        }
+        (run.first, run.count) = (next_first, 0);
+    }
+}
+
+impl Wire {
+    /// A group begins when it is there and the wire is free.
+    fn start(&mut self, group: &Group, rate_bits_per_s: Option<u64>) {
+        if group.arrived_ns > self.free_ns {
+            self.credit = 0;
+        }
+        self.started_ns = group.arrived_ns.max(self.free_ns);
+        self.remaining = (u128::from(group.bytes) * 8_000_000_000).saturating_sub(self.credit);
+        self.credit = 0;
+        self.set_finish(rate_bits_per_s);
+    }
+
+    fn set_finish(&mut self, rate_bits_per_s: Option<u64>) {
+        let Some(rate) = rate_bits_per_s else {
+            self.finish_ns = self.started_ns;
+            return;
+        };
+        let rate = u128::from(rate);
+        let ns = self.remaining.div_ceil(rate);
+        self.credit = ns * rate - self.remaining;
+        self.finish_ns = self.started_ns.saturating_add(u64::try_from(ns).unwrap_or(u64::MAX));
+    }
+}
+
+#[cfg(test)]
+#[path = "pipe_tests.rs"]
+mod tests;

@@ -1,0 +1,256 @@
+//! The model on virtual time.
+
+use proptest::prelude::*;
+use record::Distribution;
+
+use super::*;
+use crate::link::{
+    packet::{Layout, VIRTIO_BYTES},
+    spec::{Layer, Loss, Queue, Reorder},
+};
+
+const MS: u64 = 1_000_000;
+const GBIT: u64 = 1_000_000_000;
+
+struct Bench {
+    pipe: Pipe,
+    store: Store,
+}
+
+impl Bench {
+    fn new(shape: Shape) -> Self {
+        Self { pipe: Pipe::new(shape, 228 * MS), store: Store::new(64 << 20) }
+    }
+
+    fn offer(&mut self, now_ns: u64, ip_bytes: u32) {
+        let _ = self.store.room().expect("memory");
+        let id = self.store.keep(VIRTIO_BYTES, Layout::single(ip_bytes));
+        self.pipe.offer(now_ns, id, &mut self.store);
+    }
+
+    /// A TCP super-packet as the kernel makes them: segments of 1,500 IP bytes.
+    fn offer_super(&mut self, now_ns: u64, segments: usize) {
+        let mut packet = vec![0; VIRTIO_BYTES + 52 + segments * 1_448];
+        packet[1] = 1;
+        packet[4..6].copy_from_slice(&1_448_u16.to_le_bytes());
+        packet[6..8].copy_from_slice(&20_u16.to_le_bytes());
+        packet[VIRTIO_BYTES] = 0x45;
+        packet[VIRTIO_BYTES + 32] = 8 << 4;
+        let layout = Layout::of(&packet).unwrap();
+        assert_eq!(usize::from(layout.segments), segments);
+        self.store.room().expect("memory")[..packet.len()].copy_from_slice(&packet);
+        let id = self.store.keep(packet.len(), layout);
+        self.pipe.offer(now_ns, id, &mut self.store);
+    }
+
+    /// When and how many segments come out up to a time.
+    fn drain(&mut self, until_ns: u64) -> Vec<(u64, u16)> {
+        let mut out = Vec::new();
+        while let Some(next_ns) = self.pipe.next_ns().filter(|&next_ns| next_ns <= until_ns) {
+            let Some(flight) = self.pipe.pop(next_ns, &mut self.store) else { continue };
+            self.store.release(flight.packet);
+            out.push((next_ns, flight.count));
+        }
+        out
+    }
+
+    fn finish(mut self) -> PipeCounters {
+        self.drain(u64::MAX);
+        let counters = self.pipe.counters();
+        assert!(counters.add_up(), "{counters:?}");
+        assert_eq!((self.store.packets(), self.pipe.next_ns()), (0, None), "something is left");
+        counters
+    }
+}
+
+fn gigabit() -> Shape {
+    Shape { rate_bits_per_s: Some(GBIT), delay_ns: 114 * MS, ..Shape::default() }
+}
+
+#[test]
+fn a_lone_frame_takes_its_time_on_the_wire_and_then_the_delay() {
+    let mut bench = Bench::new(gigabit());
+    bench.offer(5, 1_500);
+    assert_eq!(bench.drain(u64::MAX), [(5 + 1_538 * 8 + 114 * MS, 1)]);
+}
+
+#[test]
+fn the_rate_is_exact_over_any_number_of_frames() {
+    // 3 Gbit/s: a byte takes 8/3 ns, which no clock tick can hold.
+    let shape = Shape { rate_bits_per_s: Some(3 * GBIT), ..Shape::default() };
+    let mut bench = Bench::new(Shape { queue: Queue::Bytes { bytes: 1 << 30 }, ..shape });
+    for _ in 0..10_000 {
+        bench.offer(0, 1_501);
+    }
+    let last = bench.drain(u64::MAX).last().unwrap().0;
+    let exact = 10_000.0 * 1_539.0 * 8.0 / 3.0;
+    assert!((last as f64 - exact).abs() <= 1.0, "{last} for {exact}");
+}
+
+#[test]
+fn a_super_packet_leaves_in_pieces_of_a_hundredth_of_the_delay() {
+    let mut bench = Bench::new(Shape { delay_ns: 10 * MS, ..gigabit() });
+    bench.offer_super(0, 40);
+    let out = bench.drain(u64::MAX);
+    assert!(out.iter().all(|&(_, count)| count == 8) && out.len() == 5, "{out:?}");
+    assert_eq!(out[0].0, 10 * MS + 8 * 1_538 * 8);
+    assert_eq!(out[4].0, 10 * MS + 40 * 1_538 * 8);
+    let mut long = Bench::new(gigabit());
+    long.offer_super(0, 45);
+    assert_eq!(long.drain(u64::MAX), [(114 * MS + 45 * 1_538 * 8, 45)]);
+    let mut slow = Bench::new(Shape { rate_bits_per_s: Some(20_000_000), ..Shape::default() });
+    slow.offer_super(0, 40);
+    assert_eq!(slow.drain(u64::MAX).len(), 40);
+}
+
+#[test]
+fn without_a_rate_there_is_no_queue_and_no_cutting() {
+    let mut bench = Bench::new(Shape { delay_ns: MS, ..Shape::default() });
+    bench.offer_super(7, 45);
+    assert_eq!(bench.drain(u64::MAX), [(7 + MS, 45)]);
+}
+
+#[test]
+fn a_full_queue_drops_the_tail_by_segments() {
+    let queue = Queue::Bytes { bytes: 30 * 1_538 };
+    let mut bench = Bench::new(Shape { queue, delay_ns: 10 * MS, ..gigabit() });
+    bench.offer_super(0, 40);
+    bench.offer(0, 1_500);
+    // After 10 segments' time there is room for 8, for they leave in groups of 8.
+    bench.offer_super(10 * 1_538 * 8, 40);
+    let counters = bench.finish();
+    assert_eq!(counters.delivered_packets, 30 + 8);
+    assert_eq!(counters.dropped_queue_packets, 10 + 1 + 32);
+    assert_eq!(counters.peak_queue_bytes, 30 * 1_538);
+}
+
+#[test]
+fn a_frame_larger_than_the_queue_passes_an_idle_link() {
+    let mut bench = Bench::new(Shape { queue: Queue::Bytes { bytes: 1_600 }, ..gigabit() });
+    bench.offer(0, 9_000);
+    bench.offer(0, 1_500);
+    assert_eq!(bench.finish().delivered_packets, 1);
+}
+
+#[test]
+fn lost_segments_split_a_super_packet() {
+    let mut bench = Bench::new(Shape { loss: Loss::Random { ratio: 0.01 }, ..gigabit() });
+    for i in 0..2_000 {
+        bench.offer_super(i * MS, 45);
+        bench.drain(i * MS);
+    }
+    let counters = bench.finish();
+    let share = counters.dropped_loss_packets as f64 / counters.offered_packets as f64;
+    assert!((share - 0.01).abs() < 0.0014, "{share}");
+}
+
+#[test]
+fn what_is_lost_has_taken_its_time_on_the_wire() {
+    let mut bench = Bench::new(Shape { loss: Loss::Random { ratio: 0.5 }, ..gigabit() });
+    (0..200).for_each(|_| bench.offer(0, 1_500));
+    for (at_ns, _) in bench.drain(u64::MAX) {
+        assert_eq!((at_ns - 114 * MS) % (1_538 * 8), 0);
+    }
+}
+
+#[test]
+fn late_segments_are_overtaken_and_twins_follow_at_once() {
+    let reorder = Some(Reorder { ratio: 0.1, late_ns: 2 * MS });
+    let mut bench = Bench::new(Shape { reorder, duplicate_ratio: 0.1, ..Shape::default() });
+    for i in 0..1_000 {
+        bench.offer(i * MS, 1_000);
+    }
+    let out = bench.drain(u64::MAX);
+    let counters = bench.finish();
+    assert!((60..140).contains(&counters.reordered_packets), "{counters:?}");
+    assert!((60..140).contains(&counters.duplicated_packets), "{counters:?}");
+    assert_eq!(out.len() as u64, 1_000 + counters.duplicated_packets);
+}
+
+#[test]
+fn jitter_is_added_and_keeps_the_order() {
+    let jitter = Distribution::Uniform { min_ns: 0, max_ns: 10 * MS };
+    let mut bench = Bench::new(Shape { delay_ns: MS, jitter, ..Shape::default() });
+    for i in 0..1_000 {
+        bench.offer(i * 100 * MS, 1_000);
+    }
+    let delays: Vec<u64> =
+        bench.drain(u64::MAX).iter().zip(0..).map(|((at, _), i)| at - i * 100 * MS).collect();
+    assert!(delays.iter().all(|&delay| (MS..=11 * MS).contains(&delay)));
+    let mean = delays.iter().sum::<u64>() as f64 / 1e3;
+    assert!((mean / 6e6 - 1.0).abs() < 0.05, "{mean}");
+}
+
+#[test]
+fn a_new_rate_holds_for_what_already_waits() {
+    let shape = Shape { rate_bits_per_s: Some(GBIT), layer: Layer::Ip, ..Shape::default() };
+    let mut bench = Bench::new(shape.clone());
+    bench.offer(0, 1_000);
+    bench.offer(0, 1_000);
+    let slower = Shape { rate_bits_per_s: Some(GBIT / 10), delay_ns: 5, ..shape.clone() };
+    // Half of the first is out after 4 µs.
+    bench.pipe.reshape(4_000, slower, 0, &mut bench.store);
+    assert_eq!(bench.drain(u64::MAX), [(4_000 + 40_000 + 5, 1), (4_000 + 120_000 + 5, 1)]);
+    bench.offer(MS, 1_000);
+    bench.offer(MS, 1_000);
+    bench.pipe.reshape(MS + 1, Shape { rate_bits_per_s: None, ..shape }, 0, &mut bench.store);
+    assert_eq!(bench.drain(u64::MAX).len(), 2);
+    assert_eq!(bench.finish().delivered_packets, 4);
+}
+
+#[test]
+fn a_shorter_delay_lets_nothing_overtake() {
+    let mut bench = Bench::new(gigabit());
+    bench.offer(0, 1_000);
+    bench.pipe.reshape(MS, Shape { delay_ns: MS, ..gigabit() }, 2 * MS, &mut bench.store);
+    bench.offer(2 * MS, 1_000);
+    let out = bench.drain(u64::MAX);
+    assert_eq!(out.len(), 2);
+    assert!(out[1].0 >= out[0].0 && out[0].0 > 114 * MS);
+}
+
+#[test]
+fn a_cut_link_loses_what_is_in_it_and_works_again_when_mended() {
+    let mut bench = Bench::new(gigabit());
+    (0..100).for_each(|_| bench.offer(0, 1_500));
+    bench.pipe.set_up(50 * 1_538 * 8, false, &mut bench.store);
+    bench.offer(MS, 1_500);
+    assert_eq!(bench.pipe.next_ns(), None);
+    bench.pipe.set_up(2 * MS, true, &mut bench.store);
+    bench.offer(3 * MS, 1_500);
+    assert_eq!(bench.drain(u64::MAX), [(3 * MS + 1_538 * 8 + 114 * MS, 1)]);
+    let counters = bench.finish();
+    assert_eq!((counters.dropped_down_packets, counters.delivered_packets), (101, 1));
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_lost_from_the_books(
+        seed: u64, rate in prop::option::of(100_000_u64..10 * GBIT), delay_ns in 0..10 * MS,
+        lost in 0.0..1.0, twice in 0.0..1.0, late in 0.0..1.0, queue in 1_600_u64..200_000,
+        steps in prop::collection::vec((0_u8..6, 0..MS, 1_usize..46), 1..100),
+    ) {
+        let shape = Shape {
+            rate_bits_per_s: rate, delay_ns, loss: Loss::Random { ratio: lost }, duplicate_ratio: twice,
+            reorder: Some(Reorder { ratio: late, late_ns: MS }), queue: Queue::Bytes { bytes: queue }, seed,
+            ..Shape::default()
+        };
+        let mut bench = Bench::new(shape.clone());
+        let mut now_ns = 0;
+        for (action, wait_ns, size) in steps {
+            now_ns += wait_ns;
+            match action {
+                0 => { bench.drain(now_ns); }
+                1 => bench.pipe.set_up(now_ns, size % 2 == 0, &mut bench.store),
+                2 => {
+                    let rate_bits_per_s = (size > 2).then_some(size as u64 * 1_000_000);
+                    bench.pipe.reshape(now_ns, Shape { rate_bits_per_s, ..shape.clone() }, 0, &mut bench.store);
+                }
+                3 => bench.offer(now_ns, size as u32 * 30),
+                _ => bench.offer_super(now_ns, size),
+            }
+            prop_assert!(bench.pipe.counters().add_up());
+        }
+        bench.finish();
+    }
+}

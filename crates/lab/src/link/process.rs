@@ -1,0 +1,188 @@
+//! The parent's side of a link: a child process that is told what to do.
+
+use std::{
+    io::{self, BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use super::{
+    LinkError,
+    certify::{Certificate, CertifyOptions},
+    counters::Counters,
+    namespace::End,
+    spec::{Direction, LinkSpec, Shape},
+    worker::{Answer, Order},
+};
+
+/// How long the child may take for anything but a certificate.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A link. Dropping it ends it.
+#[derive(Debug)]
+pub struct Link {
+    child: Child,
+    input: Option<ChildStdin>,
+    answers: mpsc::Receiver<Answer>,
+    spec: LinkSpec,
+}
+
+impl Link {
+    /// Starts a link between two hosts, as a child of the calling thread: it dies when that thread
+    /// does. The child is this program with the argument `link-worker`.
+    ///
+    /// # Errors
+    /// What is wrong, and with which end.
+    pub fn start(spec: LinkSpec, a: End, b: End) -> Result<Self, LinkError> {
+        let program = std::env::current_exe().map_err(LinkError::Start)?;
+        Self::start_with(&program, spec, a, b)
+    }
+
+    /// As [`Link::start`], with another program that has `link-worker`.
+    ///
+    /// # Errors
+    /// As [`Link::start`].
+    pub fn start_with(program: &Path, spec: LinkSpec, a: End, b: End) -> Result<Self, LinkError> {
+        use std::os::unix::process::CommandExt;
+        let mut child = Command::new(program)
+            .arg("link-worker")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Ctrl-C is for the parent, which then ends its links.
+            .process_group(0)
+            .spawn()
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => LinkError::Program(PathBuf::from(program)),
+                _ => LinkError::Start(error),
+            })?;
+        let input = child.stdin.take();
+        let output = child.stdout.take();
+        let (sender, answers) = mpsc::channel();
+        let mut link = Self { child, input, answers, spec: spec.clone() };
+        thread::Builder::new()
+            .name("link-answers".to_owned())
+            .spawn(move || {
+                let lines = output.into_iter().flat_map(|output| BufReader::new(output).lines());
+                for line in lines.map_while(Result::ok) {
+                    // Anything else than an answer means that the child is not to be trusted any more.
+                    let Ok(answer) = serde_json::from_str(&line) else { return };
+                    if sender.send(answer).is_err() {
+                        return;
+                    }
+                }
+            })
+            .map_err(LinkError::Start)?;
+        let create = Order::Create { spec: Box::new(spec), a: Box::new(a), b: Box::new(b) };
+        match link.ask(&create, PATIENCE)? {
+            Answer::Ready => Ok(link),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The process id of the child.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether its process still runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// What it is now.
+    pub fn spec(&self) -> &LinkSpec {
+        &self.spec
+    }
+
+    /// Changes one direction while it runs.
+    ///
+    /// # Errors
+    /// What is wrong with the shape.
+    pub fn set(&mut self, direction: Direction, shape: Shape) -> Result<(), LinkError> {
+        self.done(&Order::Set { direction, shape: Box::new(shape.clone()) })?;
+        match direction {
+            Direction::AToB => self.spec.a_to_b = shape,
+            Direction::BToA => self.spec.b_to_a = shape,
+        }
+        Ok(())
+    }
+
+    /// Cuts the link; what is in it is lost.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn down(&mut self) -> Result<(), LinkError> {
+        self.done(&Order::Down)
+    }
+
+    /// Mends it.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn up(&mut self) -> Result<(), LinkError> {
+        self.done(&Order::Up)
+    }
+
+    /// What was counted: from the first host to the second, and back.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn counters(&mut self) -> Result<[Counters; 2], LinkError> {
+        match self.ask(&Order::Counters, PATIENCE)? {
+            Answer::Counters(counters) => Ok(*counters),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Measures what the link really is. It should be idle meanwhile. Takes
+    /// [`CertifyOptions::most_time`] at most.
+    ///
+    /// # Errors
+    /// When it could not be measured; a link that is not what it should be is no error.
+    pub fn certify(&mut self, options: &CertifyOptions) -> Result<Certificate, LinkError> {
+        let patience = options.most_time(&self.spec) + PATIENCE;
+        match self.ask(&Order::Certify(options.clone()), patience)? {
+            Answer::Certificate(certificate) => Ok(*certificate),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn done(&mut self, order: &Order) -> Result<(), LinkError> {
+        match self.ask(order, PATIENCE)? {
+            Answer::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn ask(&mut self, order: &Order, patience: Duration) -> Result<Answer, LinkError> {
+        let input = self.input.as_mut().ok_or(LinkError::Ended)?;
+        let mut line = serde_json::to_vec(order).map_err(|error| LinkError::Start(error.into()))?;
+        line.push(b'\n');
+        let told = input.write_all(&line).and_then(|()| input.flush()).is_ok();
+        let answer = if told { self.answers.recv_timeout(patience).ok() } else { None };
+        if answer.is_none() {
+            // An answer that came too late would be taken for that to the next order.
+            self.input = None;
+        }
+        answer.ok_or(LinkError::Ended)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.input = None;
+        // A child not yet waited for keeps its process id: this cannot hit another process.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn unexpected(answer: &Answer) -> LinkError {
+    match answer {
+        Answer::Failed(why) => LinkError::Refused(why.clone()),
+        other => LinkError::Refused(format!("unexpected answer {other:?}")),
+    }
+}

@@ -1,0 +1,330 @@
+//! What a link is asked to be.
+
+use record::Distribution;
+use serde::{Deserialize, Serialize};
+
+/// Bounds of [`Shape::group_ns`].
+const GROUP_NS: std::ops::RangeInclusive<u64> = 60_000..=600_000;
+
+/// Least queue when it is given as a multiple of the bandwidth-delay product: the kernel hands over
+/// super-packets of 64 KiB at once, and two of them must fit.
+pub const LEAST_BDP_QUEUE_BYTES: u64 = 160 * 1024;
+
+/// Who makes the link.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Driver {
+    /// This program, in user space. Needs no kernel module but TUN.
+    #[default]
+    Emulator,
+    /// The kernel's `sch_netem` and `sch_tbf` on interfaces that exist already.
+    Netem,
+}
+
+/// Both directions of a link.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LinkSpec {
+    /// Who makes it.
+    #[serde(default)]
+    pub driver: Driver,
+    /// From the first host to the second.
+    pub a_to_b: Shape,
+    /// From the second host to the first.
+    pub b_to_a: Shape,
+}
+
+impl LinkSpec {
+    /// The same in both directions. Each draws its own random numbers.
+    pub fn symmetric(shape: Shape) -> Self {
+        let back = Shape { seed: shape.seed.wrapping_add(1), ..shape.clone() };
+        Self { driver: Driver::Emulator, a_to_b: shape, b_to_a: back }
+    }
+
+    /// Round-trip time without queues, in nanoseconds.
+    pub fn round_trip_ns(&self) -> u64 {
+        self.a_to_b.delay_ns.saturating_add(self.b_to_a.delay_ns)
+    }
+}
+
+/// A direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// From the first host to the second.
+    AToB,
+    /// From the second host to the first.
+    BToA,
+}
+
+impl Direction {
+    /// Both, in the order of the fields that hold them.
+    pub const BOTH: [Self; 2] = [Self::AToB, Self::BToA];
+
+    /// 0 or 1.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// One direction of a link: a queue, a wire of a certain rate, then a delay line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shape {
+    /// Bits per second, counted on `layer`; none is as fast as this machine.
+    pub rate_bits_per_s: Option<u64>,
+    /// What counts against the rate and the queue.
+    #[serde(default)]
+    pub layer: Layer,
+    /// One-way delay after the last bit has left, in nanoseconds.
+    pub delay_ns: u64,
+    /// Added to the delay, drawn for each group of segments; the order is kept.
+    pub jitter: Distribution,
+    /// What gets lost on the wire, after it has taken its time there.
+    pub loss: Loss,
+    /// How much may wait for the wire.
+    pub queue: Queue,
+    /// Segments that come late, so that others overtake them.
+    pub reorder: Option<Reorder>,
+    /// Share of segments that arrive twice, 0 to 1.
+    pub duplicate_ratio: f64,
+    /// Seed of everything random.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+impl Default for Shape {
+    /// No limit, no delay, no fault.
+    fn default() -> Self {
+        Self {
+            rate_bits_per_s: None,
+            layer: Layer::Wire,
+            delay_ns: 0,
+            jitter: Distribution::Fixed { ns: 0 },
+            loss: Loss::None,
+            queue: Queue::Bdp { multiple: 1.0 },
+            reorder: None,
+            duplicate_ratio: 0.0,
+            seed: 1,
+        }
+    }
+}
+
+impl Shape {
+    /// Bytes (on `layer`) that may wait; none where there is no rate, and so no queue.
+    pub fn queue_bytes(&self, round_trip_ns: u64) -> Option<u64> {
+        let rate = self.rate_bits_per_s?;
+        Some(match self.queue {
+            Queue::Bytes { bytes } => bytes,
+            Queue::Bdp { multiple } => {
+                let bdp = rate as f64 / 8.0 * round_trip_ns as f64 / 1e9;
+                ((bdp * multiple) as u64).max(LEAST_BDP_QUEUE_BYTES)
+            }
+        })
+    }
+
+    /// How much of a super-packet may take the wire in one piece, in nanoseconds of wire time: a hundredth
+    /// of the delay, 60 µs at least, 600 µs at most. At 20 Mbit/s that is always a single segment, at
+    /// 1 Gbit/s over long distances all 45. The first segment of such a group comes as late as its last,
+    /// as it would behind a network card that coalesces its interrupts.
+    pub fn group_ns(&self) -> u64 {
+        (self.delay_ns / 100).clamp(*GROUP_NS.start(), *GROUP_NS.end())
+    }
+
+    /// What is wrong with it, if anything; each names the field and what is allowed.
+    pub fn mistakes(&self) -> Vec<String> {
+        let mut mistakes = Vec::new();
+        if self.rate_bits_per_s.is_some_and(|rate| !(8_000..=1_000_000_000_000).contains(&rate)) {
+            mistakes.push("rate: from 8kbit to 1000gbit".to_owned());
+        }
+        if self.delay_ns > 60_000_000_000 {
+            mistakes.push("delay: at most 60s".to_owned());
+        }
+        if let Queue::Bytes { bytes } = self.queue
+            && bytes < 1_600
+        {
+            mistakes.push(format!("queue: {bytes} bytes do not hold one frame; at least 1600"));
+        }
+        if let Queue::Bdp { multiple } = self.queue
+            && !(multiple > 0.0 && multiple <= 1_000.0)
+        {
+            mistakes.push("queue: a multiple above 0 and at most 1000bdp".to_owned());
+        }
+        let ratios = match self.loss {
+            Loss::None => Vec::new(),
+            Loss::Random { ratio } => vec![ratio],
+            Loss::GilbertElliott { good_to_bad, bad_to_good, loss_good, loss_bad } => {
+                if bad_to_good <= 0.0 {
+                    mistakes.push("loss: a burst that never ends; its length must be finite".to_owned());
+                }
+                vec![good_to_bad, bad_to_good, loss_good, loss_bad]
+            }
+        };
+        let ratios = ratios.into_iter().chain(self.reorder.map(|reorder| reorder.ratio));
+        for ratio in ratios.chain([self.duplicate_ratio]) {
+            if !(0.0..=1.0).contains(&ratio) {
+                mistakes.push(format!("{ratio} is not a share between 0 and 1"));
+            }
+        }
+        mistakes
+    }
+}
+
+/// On which layer a rate is meant: what is added to the IP bytes of every segment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    /// The Ethernet wire: header 14, FCS 4, preamble 8, gap 12 bytes, frames padded to 64 bytes.
+    #[default]
+    Wire,
+    /// The Ethernet frame without FCS: what the kernel's queueing disciplines count.
+    Frame,
+    /// IP alone.
+    Ip,
+}
+
+impl Layer {
+    /// What an IP packet of so many bytes takes on this layer.
+    pub fn bytes(self, ip_bytes: u64) -> u64 {
+        match self {
+            Self::Wire => ip_bytes.max(46) + 38,
+            Self::Frame => ip_bytes + 14,
+            Self::Ip => ip_bytes,
+        }
+    }
+}
+
+/// How segments get lost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Loss {
+    /// None is.
+    #[default]
+    None,
+    /// Each by itself.
+    Random {
+        /// Share, 0 to 1.
+        ratio: f64,
+    },
+    /// In bursts: a Markov chain of two states, stepped once a segment (E. N. Gilbert, "Capacity of a
+    /// Burst-Noise Channel", 1960; E. O. Elliott, 1963).
+    GilbertElliott {
+        /// Probability to change from the good to the bad state.
+        good_to_bad: f64,
+        /// Probability to change back; the mean burst is `1 / bad_to_good` segments.
+        bad_to_good: f64,
+        /// Share lost in the good state.
+        loss_good: f64,
+        /// Share lost in the bad state.
+        loss_bad: f64,
+    },
+}
+
+impl Loss {
+    /// Bursts in which all are lost, by the overall share lost and the mean length of a burst.
+    pub fn bursty(ratio: f64, mean_burst: f64) -> Self {
+        let bad_to_good = 1.0 / mean_burst;
+        // In equilibrium the share of the bad state is p / (p + r).
+        let good_to_bad = if ratio >= 1.0 { 1.0 } else { bad_to_good * ratio / (1.0 - ratio) };
+        Self::GilbertElliott { good_to_bad, bad_to_good, loss_good: 0.0, loss_bad: 1.0 }
+    }
+
+    /// The share lost in the long run, 0 to 1.
+    pub fn ratio(self) -> f64 {
+        match self {
+            Self::None => 0.0,
+            Self::Random { ratio } => ratio,
+            Self::GilbertElliott { good_to_bad, bad_to_good, loss_good, loss_bad } => {
+                let turns = good_to_bad + bad_to_good;
+                let bad = if turns > 0.0 { good_to_bad / turns } else { 0.0 };
+                bad * loss_bad + (1.0 - bad) * loss_good
+            }
+        }
+    }
+
+    /// By how much more the number lost varies than with independent losses (variance ratio in the
+    /// limit of many segments); 1 for independent ones.
+    pub fn dispersion(self) -> f64 {
+        match self {
+            Self::None | Self::Random { .. } => 1.0,
+            Self::GilbertElliott { good_to_bad, bad_to_good, loss_good, loss_bad } => {
+                let (mean, turns) = (self.ratio(), good_to_bad + bad_to_good);
+                if mean <= 0.0 || mean >= 1.0 || turns <= 0.0 {
+                    return 1.0;
+                }
+                let bad = good_to_bad / turns;
+                // Covariances at lag k are those of the state, times (1 - p - r)^k: a geometric sum.
+                let state = bad * (1.0 - bad) * (loss_bad - loss_good).powi(2);
+                1.0 + 2.0 * state * (1.0 - turns) / turns / (mean * (1.0 - mean))
+            }
+        }
+    }
+}
+
+/// How much may wait for the wire before the newest is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Queue {
+    /// So many bytes, counted as the rate is.
+    Bytes {
+        /// At least one frame.
+        bytes: u64,
+    },
+    /// A multiple of rate × round-trip time (both delays, without jitter).
+    Bdp {
+        /// Above 0.
+        multiple: f64,
+    },
+}
+
+/// Segments that come late.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Reorder {
+    /// Share of segments, 0 to 1.
+    pub ratio: f64,
+    /// By how much, in nanoseconds.
+    pub late_ns: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_frame_takes_1538_bytes_of_wire_and_an_acknowledgement_84_or_more() {
+        assert_eq!((Layer::Wire.bytes(1_500), Layer::Wire.bytes(40)), (1_538, 84));
+        assert_eq!((Layer::Frame.bytes(1_500), Layer::Ip.bytes(1_500)), (1_514, 1_500));
+    }
+
+    #[test]
+    fn the_queue_is_in_bytes_or_in_products_of_rate_and_round_trip() {
+        let mut shape =
+            Shape { rate_bits_per_s: Some(1_000_000_000), delay_ns: 114_000_000, ..Shape::default() };
+        let spec = LinkSpec::symmetric(shape.clone());
+        assert_eq!(shape.queue_bytes(spec.round_trip_ns()), Some(28_500_000));
+        assert_eq!(shape.queue_bytes(0), Some(LEAST_BDP_QUEUE_BYTES));
+        shape.queue = Queue::Bytes { bytes: 5_000 };
+        assert_eq!(shape.queue_bytes(spec.round_trip_ns()), Some(5_000));
+        assert_eq!(Shape::default().queue_bytes(1), None);
+    }
+
+    #[test]
+    fn bursts_have_the_share_asked_for() {
+        assert!((Loss::bursty(0.01, 5.0).ratio() - 0.01).abs() < 1e-12);
+        assert!(Loss::bursty(0.01, 5.0).dispersion() > 8.0);
+        assert_eq!(Loss::Random { ratio: 0.5 }.dispersion(), 1.0);
+    }
+
+    #[test]
+    fn mistakes_are_all_named() {
+        let shape = Shape {
+            rate_bits_per_s: Some(1),
+            delay_ns: u64::MAX,
+            loss: Loss::Random { ratio: 1.5 },
+            queue: Queue::Bytes { bytes: 10 },
+            duplicate_ratio: -1.0,
+            ..Shape::default()
+        };
+        assert_eq!(shape.mistakes().len(), 5, "{:?}", shape.mistakes());
+        assert!(Shape::default().mistakes().is_empty());
+    }
+}

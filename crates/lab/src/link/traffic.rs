@@ -1,0 +1,243 @@
+//! UDP traffic from one end of a link to the other, sent and received inside the hosts, that measures
+//! what the link does to it.
+
+use std::{
+    io,
+    net::{SocketAddr, UdpSocket},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use nix::sys::socket::{
+    setsockopt,
+    sockopt::{UdpGroSegment, UdpGsoSegment},
+};
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
+
+use super::{
+    LinkError,
+    forward::{go_first, now_ns},
+    namespace::End,
+};
+
+/// Room for what arrives while the receiving thread is away: a tenth of a second at 1 Gbit/s.
+const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
+/// The kernel makes at most so many segments of one buffer (UDP_MAX_SEGMENTS before Linux 6.9).
+const MOST_SEGMENTS: usize = 64;
+const MOST_PAYLOAD_BYTES: usize = 65_000;
+
+/// What to send.
+#[derive(Debug, Clone, Copy)]
+pub struct Stream {
+    /// Payload of a datagram; it starts with 16 bytes that hold its number and when it was sent.
+    pub payload_bytes: usize,
+    /// Datagrams that are sent at once.
+    pub burst: usize,
+    /// From one burst to the next, in nanoseconds.
+    pub interval_ns: f64,
+    /// Datagrams in all.
+    pub packets: u64,
+    /// Whether its threads run before all others: right for few packets whose times matter, wrong for
+    /// a load, which must leave the processors to the link.
+    pub is_probe: bool,
+}
+
+impl Stream {
+    /// As many at once as the kernel takes, but no more than `most`.
+    pub fn burst_of(payload_bytes: usize, most: usize) -> usize {
+        most.min(MOST_SEGMENTS).min(MOST_PAYLOAD_BYTES / payload_bytes).max(1)
+    }
+
+    /// How long sending takes, in nanoseconds.
+    pub fn duration_ns(&self) -> u64 {
+        (self.packets as f64 / self.burst as f64 * self.interval_ns) as u64
+    }
+}
+
+/// What arrived.
+#[derive(Debug, Default)]
+pub struct Arrivals {
+    /// Datagrams that were sent.
+    pub sent: u64,
+    /// Datagrams that arrived, each counted once.
+    pub unique: u64,
+    /// Datagrams that arrived again.
+    pub twins: u64,
+    /// What came at once: when, in nanoseconds; how many.
+    pub batches: Vec<(u64, u32)>,
+    /// Of the first datagram of each batch: when it was sent and when it came.
+    pub times: Vec<(u64, u64)>,
+}
+
+/// A stream under way.
+#[derive(Debug)]
+pub struct Run {
+    stop: Arc<AtomicBool>,
+    sender: JoinHandle<io::Result<u64>>,
+    receiver: JoinHandle<io::Result<Arrivals>>,
+}
+
+impl Run {
+    /// Starts sending.
+    ///
+    /// # Errors
+    /// When a socket cannot be had.
+    pub fn start(from: &End, to: &End, stream: Stream) -> Result<Self, LinkError> {
+        let refuse = |what| move |cause| LinkError::Traffic { what, cause };
+        let bind = |end: &End, peer: Option<&End>| {
+            // Both ends are in the subnet of the same family.
+            let family = |end: &End| end.addresses.first().is_some_and(|address| address.ip.is_ipv4());
+            let address = end
+                .addresses
+                .iter()
+                .find(|address| peer.is_none_or(|peer| address.ip.is_ipv4() == family(peer)))
+                .ok_or_else(|| LinkError::Spec(vec![format!("{} has no address", end.device)]))?;
+            end.namespace.run(|| UdpSocket::bind((address.ip, 0)).map_err(refuse("bind a socket")))
+        };
+        let receiving = bind(to, None)?;
+        let sending = bind(from, Some(to))?;
+        let target: SocketAddr = receiving.local_addr().map_err(refuse("find an address"))?;
+        sending.connect(target).map_err(refuse("connect"))?;
+        if stream.burst > 1 {
+            setsockopt(&sending, UdpGsoSegment, &(stream.payload_bytes as i32))
+                .map_err(|error| refuse("send many at once")(error.into()))?;
+        }
+        // Without it datagrams come one by one, which costs more but is as true.
+        let _ = setsockopt(&receiving, UdpGroSegment, &true);
+        let _ = set_socket_recv_buffer_size_force(&receiving, RECEIVE_BUFFER_BYTES)
+            .or_else(|_| set_socket_recv_buffer_size(&receiving, RECEIVE_BUFFER_BYTES));
+        receiving.set_read_timeout(Some(Duration::from_millis(20))).map_err(refuse("set a time-out"))?;
+
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let receiver =
+            spawn("link-receiver", stream.is_probe, move || receive(&receiving, stream, &stopped))?;
+        let sender = spawn("link-sender", stream.is_probe, move || send(&sending, stream))?;
+        Ok(Self { stop, sender, receiver })
+    }
+
+    /// Waits until all is sent and then `rest` longer; what arrived.
+    ///
+    /// # Errors
+    /// When something could not be sent.
+    pub fn finish(self, rest: Duration) -> Result<Arrivals, LinkError> {
+        let refuse = |what| move |cause| LinkError::Traffic { what, cause };
+        let sent = self.sender.join().unwrap_or_else(|_| Err(io::Error::other("the sender panicked")));
+        thread::sleep(if sent.is_ok() { rest } else { Duration::ZERO });
+        self.stop.store(true, Ordering::Relaxed);
+        let arrived = self.receiver.join().unwrap_or_else(|_| Err(io::Error::other("the receiver panicked")));
+        let sent = sent.map_err(refuse("send"))?;
+        Ok(Arrivals { sent, ..arrived.map_err(refuse("receive"))? })
+    }
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    is_first: bool,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, LinkError> {
+    let prepared = move || {
+        if is_first {
+            go_first();
+        }
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        work()
+    };
+    thread::Builder::new().name(name.to_owned()).spawn(prepared).map_err(LinkError::Start)
+}
+
+fn send(socket: &UdpSocket, stream: Stream) -> io::Result<u64> {
+    let mut buffer = vec![0; stream.burst * stream.payload_bytes];
+    let started_ns = now_ns();
+    // Twice the time that was planned: a machine that cannot send so fast is found out by the figures.
+    let most_ns = stream.duration_ns() * 2 + 1_000_000_000;
+    let mut sent = 0;
+    for index in 0_u64.. {
+        let due_ns = started_ns + (index as f64 * stream.interval_ns) as u64;
+        let mut now = now_ns();
+        if due_ns > now {
+            thread::sleep(Duration::from_nanos(due_ns - now));
+            now = now_ns();
+        }
+        if sent >= stream.packets || now - started_ns > most_ns {
+            break;
+        }
+        let burst = stream.burst.min((stream.packets - sent) as usize);
+        for (datagram, number) in buffer.chunks_mut(stream.payload_bytes).zip(sent..).take(burst) {
+            datagram[..8].copy_from_slice(&number.to_ne_bytes());
+            datagram[8..16].copy_from_slice(&now.to_ne_bytes());
+        }
+        match socket.send(&buffer[..burst * stream.payload_bytes]) {
+            Ok(_) => sent += burst as u64,
+            // Full for a moment: the next burst is due anyway.
+            Err(error) if error.raw_os_error() == Some(nix::libc::ENOBUFS) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sent)
+}
+
+fn receive(socket: &UdpSocket, stream: Stream, stop: &AtomicBool) -> io::Result<Arrivals> {
+    let mut arrivals = Arrivals::default();
+    let mut seen = vec![false; stream.packets as usize];
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let bytes = match socket.recv(&mut buffer) {
+            Ok(bytes) => bytes,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(arrivals);
+                }
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let at_ns = now_ns();
+        let mut count = 0;
+        for datagram in buffer[..bytes].chunks(stream.payload_bytes) {
+            let Some((head, _)) = datagram.split_first_chunk::<16>() else { continue };
+            let (number, sent_ns) = split(head);
+            let Some(seen) = seen.get_mut(number as usize) else { continue };
+            if count == 0 {
+                arrivals.times.push((sent_ns, at_ns));
+            }
+            count += 1;
+            if std::mem::replace(seen, true) {
+                arrivals.twins += 1;
+            } else {
+                arrivals.unique += 1;
+            }
+        }
+        arrivals.batches.push((at_ns, count));
+    }
+}
+
+fn split(head: &[u8; 16]) -> (u64, u64) {
+    let whole = u128::from_ne_bytes(*head);
+    let [low, high] = [whole as u64, (whole >> 64) as u64];
+    if cfg!(target_endian = "little") { (low, high) } else { (high, low) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_times_come_back() {
+        let mut head = [0; 16];
+        head[..8].copy_from_slice(&7_u64.to_ne_bytes());
+        head[8..].copy_from_slice(&9_u64.to_ne_bytes());
+        assert_eq!(split(&head), (7, 9));
+    }
+
+    #[test]
+    fn bursts_fit_a_packet() {
+        assert_eq!(Stream::burst_of(1_472, 1_000), 44);
+        assert_eq!(Stream::burst_of(64, 1_000), 64);
+        assert_eq!(Stream::burst_of(64, 0), 1);
+    }
+}

@@ -1,0 +1,154 @@
+//! The link's own process: orders on standard input, answers on standard output, one JSON message a
+//! line. It dies with its parent, and its interfaces with it.
+
+use std::io::{self, BufRead, Write};
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    LinkError,
+    certify::{Certificate, CertifyOptions, certify},
+    counters::Counters,
+    emulator::Emulator,
+    namespace::End,
+    spec::{Direction, LinkSpec, Shape},
+};
+
+/// What the parent may say.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// First, once.
+    Create {
+        /// The link.
+        spec: Box<LinkSpec>,
+        /// Its first end.
+        a: Box<End>,
+        /// Its second.
+        b: Box<End>,
+    },
+    /// Changes one direction.
+    Set {
+        /// Which.
+        direction: Direction,
+        /// What it is from now on.
+        shape: Box<Shape>,
+    },
+    /// Cuts the link.
+    Down,
+    /// Mends it.
+    Up,
+    /// Asks for the counters.
+    Counters,
+    /// Asks for a certificate.
+    Certify(CertifyOptions),
+    /// Ends it.
+    Stop,
+}
+
+/// What the worker answers, once an order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// The link runs.
+    Ready,
+    /// It was done.
+    Done,
+    /// The counters of both directions.
+    Counters(Box<[Counters; 2]>),
+    /// The certificate, or why it is refused.
+    Certificate(Box<Certificate>),
+    /// It was not done; why.
+    Failed(String),
+}
+
+/// Serves one link until told to stop or the parent is gone.
+///
+/// # Errors
+/// When the parent can no longer be answered.
+pub fn work() -> io::Result<()> {
+    // Refused nowhere on Linux; the closed input is the second line.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let mut lines = io::stdin().lock().lines();
+    let mut link: Option<Emulator> = None;
+    while let Some(Ok(line)) = lines.next() {
+        let answer = match serde_json::from_str(&line) {
+            Ok(Order::Stop) => {
+                drop(link.take());
+                return say(&Answer::Done);
+            }
+            Ok(order) => obey(order, &mut link).unwrap_or_else(|error| Answer::Failed(error.to_string())),
+            Err(error) => Answer::Failed(format!("'{line}' is no order: {error}")),
+        };
+        say(&answer)?;
+    }
+    Ok(())
+}
+
+fn obey(order: Order, link: &mut Option<Emulator>) -> Result<Answer, LinkError> {
+    if let Order::Create { spec, a, b } = order {
+        if link.is_some() {
+            return Ok(Answer::Failed("there is a link already".to_owned()));
+        }
+        // No thread runs yet.
+        a.namespace.enter_user_namespace()?;
+        *link = Some(Emulator::start(*spec, *a, *b)?);
+        return Ok(Answer::Ready);
+    }
+    let Some(link) = link else { return Ok(Answer::Failed("there is no link yet".to_owned())) };
+    Ok(match order {
+        Order::Set { direction, shape } => {
+            link.set(direction, *shape)?;
+            Answer::Done
+        }
+        Order::Down => {
+            link.down();
+            Answer::Done
+        }
+        Order::Up => {
+            link.up();
+            Answer::Done
+        }
+        Order::Counters => Answer::Counters(Box::new(link.counters()?)),
+        Order::Certify(options) => Answer::Certificate(Box::new(certify(link, &options)?)),
+        Order::Create { .. } | Order::Stop => Answer::Failed("not now".to_owned()),
+    })
+}
+
+fn say(answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    let mut output = io::stdout().lock();
+    output.write_all(&line)?;
+    output.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::Namespace;
+
+    #[test]
+    fn orders_survive_the_wire() {
+        let end = |pid| End {
+            namespace: Namespace::Pid(pid),
+            device: "link0".to_owned(),
+            addresses: vec!["10.0.0.1/30".parse().unwrap()],
+            mtu: 1_500,
+        };
+        let spec =
+            Box::new(LinkSpec::symmetric(Shape { rate_bits_per_s: Some(1_000_000), ..Shape::default() }));
+        for order in [
+            Order::Create { spec, a: Box::new(end(1)), b: Box::new(end(2)) },
+            Order::Set { direction: Direction::BToA, shape: Box::new(Shape::default()) },
+            Order::Down,
+            Order::Certify(CertifyOptions::default()),
+        ] {
+            let line = serde_json::to_string(&order).unwrap();
+            assert!(!line.contains('\n'));
+            assert_eq!(serde_json::from_str::<Order>(&line).unwrap(), order, "{line}");
+        }
+        assert!(obey(Order::Up, &mut None).is_ok_and(|answer| matches!(answer, Answer::Failed(_))));
+    }
+}

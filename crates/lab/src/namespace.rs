@@ -1,0 +1,227 @@
+//! Network namespaces without names, each owned by a holder process.
+//!
+//! A holder is this program itself. It is the first process of a namespace of process numbers: when it
+//! dies, the kernel kills every process of the host, and with the last of them and our own handle the
+//! network namespace ends, interfaces and all. The holder dies with the lab: by its parent-death signal, or
+//! by the end of its standard input.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::{self, Read, Write},
+    os::fd::{AsFd, BorrowedFd},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sched::{CloneFlags, setns, unshare},
+    sys::{
+        signal::{SigSet, Signal as Number},
+        signalfd::{SfdFlags, SignalFd},
+    },
+};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::OFlags,
+    io::Errno,
+    process::{Signal, WaitOptions, set_parent_process_death_signal, wait},
+};
+use undo::ProcessId;
+
+use crate::keeper::Keeper;
+
+/// How long a holder may take to make its namespace.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A network namespace and its holder.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    holder: Child,
+    input: Option<ChildStdin>,
+    id: ProcessId,
+    network: Arc<File>,
+    keeper: Keeper,
+}
+
+/// A holder that was started and has not answered yet.
+#[derive(Debug)]
+pub(crate) struct Starting {
+    /// None once it has become a namespace.
+    holder: Option<Child>,
+    id: Option<ProcessId>,
+    keeper: Keeper,
+}
+
+impl Starting {
+    /// Starts a holder: `program lab-holder`.
+    pub(crate) fn start(program: &OsStr) -> io::Result<Self> {
+        let mut command = Command::new(program);
+        command.arg("lab-holder").stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Ctrl-C is for the lab, which then takes everything down in order.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let keeper = Keeper::start_apart()?;
+        let holder = keeper.spawn(command)?;
+        let id = ProcessId::of(holder.id());
+        Ok(Self { holder: Some(holder), id, keeper })
+    }
+
+    /// The process, as it is written down in the journal.
+    pub(crate) fn id(&self) -> io::Result<ProcessId> {
+        self.id.ok_or_else(|| io::Error::other("/proc does not show a process that was just started"))
+    }
+
+    /// Waits until the namespace is made.
+    pub(crate) fn ready(mut self) -> io::Result<Namespace> {
+        let id = self.id()?;
+        let Some(holder) = &mut self.holder else { return Err(io::ErrorKind::NotConnected.into()) };
+        let mut output = holder.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        if !readable_within(output.as_fd(), PATIENCE)? {
+            return Err(io::Error::other(format!("its holder did not answer within {PATIENCE:?}")));
+        }
+        let mut answer = [0; 256];
+        let length = output.read(&mut answer)?;
+        match &answer[..length] {
+            b"ready\n" => {}
+            b"" => return Err(io::Error::other("its holder ended at once")),
+            why => return Err(io::Error::other(String::from_utf8_lossy(why).trim().to_owned())),
+        }
+        let network = Arc::new(File::open(format!("/proc/{}/ns/net", id.pid))?);
+        let keeper = self.keeper.clone();
+        let input = holder.stdin.take();
+        match self.holder.take() {
+            Some(holder) => Ok(Namespace { holder, input, id, network, keeper }),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if let Some(holder) = &mut self.holder {
+            end(holder);
+        }
+    }
+}
+
+impl Namespace {
+    /// The holder's process number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.holder.id()
+    }
+
+    /// The holder.
+    pub(crate) fn id(&self) -> ProcessId {
+        self.id
+    }
+
+    /// The network namespace.
+    pub(crate) fn network(&self) -> BorrowedFd<'_> {
+        self.network.as_fd()
+    }
+
+    /// The thread that the host's processes are started from.
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
+    /// A handle on the network namespace for another thread.
+    pub(crate) fn handle(&self) -> Arc<File> {
+        Arc::clone(&self.network)
+    }
+
+    /// Kills the holder, and so every process of the host; [`end`](Self::end) waits for it.
+    pub(crate) fn kill(&mut self) {
+        self.input = None;
+        // Not waited for yet, so its number cannot be another's.
+        let _ = self.holder.kill();
+    }
+
+    /// Kills and waits. The holder has ended only when all processes of the host have.
+    pub(crate) fn end(&mut self) {
+        self.kill();
+        end(&mut self.holder);
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A child that was not waited for keeps its number: this cannot hit another process.
+fn end(holder: &mut Child) {
+    let _ = holder.kill();
+    let _ = holder.wait();
+}
+
+/// Runs `work` inside a network namespace, on a thread of its own.
+pub(crate) fn inside<T: Send>(
+    namespace: impl AsFd + Sync,
+    work: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    thread::scope(|scope| {
+        let worker = thread::Builder::new().spawn_scoped(scope, || {
+            setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET)?;
+            work()
+        })?;
+        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// The life of a holder process: `proofload lab-holder`.
+///
+/// # Errors
+/// When the kernel does not give it a namespace; the parent is told on standard output.
+pub fn hold() -> io::Result<()> {
+    // Refused nowhere on Linux; the end of the standard input is the second line.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let mut stdout = io::stdout();
+    if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
+        return writeln!(stdout, "the kernel refuses a network namespace: {error}; run it as root");
+    }
+    let mut mask = SigSet::empty();
+    mask.add(Number::SIGCHLD);
+    mask.thread_block()?;
+    let children = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    stdout.write_all(b"ready\n")?;
+    stdout.flush()?;
+    let input = io::stdin();
+    loop {
+        let mut events = [PollFd::new(&input, PollFlags::IN), PollFd::new(&children, PollFlags::IN)];
+        match poll(&mut events, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // Nothing is ever said here: it is readable when the lab is gone.
+        if !events[0].revents().is_empty() {
+            return Ok(());
+        }
+        while let Ok(Some(_)) = children.read_signal() {}
+        // The first process of a namespace inherits its orphans.
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+    }
+}
+
+/// Whether something can be read within this time.
+pub(crate) fn readable_within(input: BorrowedFd<'_>, patience: Duration) -> io::Result<bool> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&left)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Makes reads of a pipe return at once.
+pub(crate) fn make_nonblocking(pipe: impl AsFd) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(&pipe)?;
+    Ok(rustix::fs::fcntl_setfl(&pipe, flags | OFlags::NONBLOCK)?)
+}

@@ -1,0 +1,174 @@
+//! The few requests to the kernel's routing socket that a lab needs, one at a time and acknowledged.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr},
+    os::fd::{AsRawFd, BorrowedFd},
+};
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::{
+    AddressFamily, RouteNetlinkMessage,
+    address::{AddressAttribute, AddressMessage},
+    link::{InfoBridge, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
+    route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType},
+};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+/// The index of the loopback interface in every namespace.
+pub(crate) const LOOPBACK: u32 = 1;
+
+/// A socket in the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub(crate) struct Netlink {
+    socket: Socket,
+    sequence: u32,
+}
+
+/// One end of a pair.
+#[derive(Debug)]
+pub(crate) struct VethEnd<'a> {
+    /// The namespace that it is made in; the socket's own if none.
+    pub namespace: Option<BorrowedFd<'a>>,
+    pub name: &'a str,
+    pub index: u32,
+    pub mac: [u8; 6],
+    pub mtu: u32,
+    /// The bridge it belongs to.
+    pub bridge: Option<u32>,
+}
+
+impl Netlink {
+    pub(crate) fn open() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// Makes a bridge that forwards at once and floods what it does not know.
+    pub(crate) fn add_bridge(&mut self, name: &str, index: u32, mtu: u32) -> io::Result<()> {
+        let settings = vec![InfoBridge::StpState(0.into()), InfoBridge::MulticastSnooping(false)];
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        raise(&mut message);
+        message.attributes = vec![
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::Mtu(mtu),
+            LinkAttribute::LinkInfo(vec![
+                LinkInfo::Kind(InfoKind::Bridge),
+                LinkInfo::Data(InfoData::Bridge(settings)),
+            ]),
+        ];
+        self.create(RouteNetlinkMessage::NewLink(message))
+    }
+
+    /// Makes a pair of interfaces, each where it belongs from the first moment, and sets the first one up.
+    pub(crate) fn add_veth(&mut self, one: &VethEnd<'_>, other: &VethEnd<'_>) -> io::Result<()> {
+        let mut message = one.message();
+        // Not the other: the kernel opens it before it knows its peer (ENOTCONN).
+        raise(&mut message);
+        message.attributes.push(LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(other.message()))),
+        ]));
+        self.create(RouteNetlinkMessage::NewLink(message))
+    }
+
+    /// Sets an interface up.
+    pub(crate) fn set_up(&mut self, index: u32) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        raise(&mut message);
+        self.request(RouteNetlinkMessage::SetLink(message), 0)
+    }
+
+    /// Gives an interface an address.
+    pub(crate) fn add_address(&mut self, index: u32, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
+        let mut message = AddressMessage::default();
+        message.header.family = AddressFamily::Inet;
+        message.header.prefix_len = prefix;
+        message.header.index = index;
+        let ip = IpAddr::V4(address);
+        message.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(ip)];
+        if prefix < 31 {
+            let mask = u32::MAX >> prefix;
+            message
+                .attributes
+                .push(AddressAttribute::Broadcast(Ipv4Addr::from_bits(address.to_bits() | mask)));
+        }
+        self.create(RouteNetlinkMessage::NewAddress(message))
+    }
+
+    /// Adds a route by a gateway.
+    pub(crate) fn add_route(&mut self, to: Ipv4Addr, prefix: u8, via: Ipv4Addr) -> io::Result<()> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = AddressFamily::Inet;
+        message.header.destination_prefix_length = prefix;
+        message.header.table = RouteHeader::RT_TABLE_MAIN;
+        message.header.protocol = RouteProtocol::Static;
+        message.header.scope = RouteScope::Universe;
+        message.header.kind = RouteType::Unicast;
+        message.attributes = vec![RouteAttribute::Gateway(RouteAddress::Inet(via))];
+        if prefix > 0 {
+            message.attributes.push(RouteAttribute::Destination(RouteAddress::Inet(to)));
+        }
+        self.create(RouteNetlinkMessage::NewRoute(message))
+    }
+
+    fn create(&mut self, message: RouteNetlinkMessage) -> io::Result<()> {
+        self.request(message, NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        self.sequence += 1;
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+        header.sequence_number = self.sequence;
+        let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        packet.finalize();
+        let mut bytes = vec![0; packet.buffer_len()];
+        packet.serialize(&mut bytes);
+        self.socket.send(&bytes, 0)?;
+        loop {
+            let (bytes, _) = self.socket.recv_from_full()?;
+            let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes)
+                .map_err(|error| io::Error::other(format!("the kernel's answer cannot be read: {error}")))?;
+            if answer.header.sequence_number != self.sequence {
+                continue;
+            }
+            if let NetlinkPayload::Error(error) = answer.payload {
+                return match error.code {
+                    None => Ok(()),
+                    Some(_) => Err(error.to_io()),
+                };
+            }
+        }
+    }
+}
+
+impl VethEnd<'_> {
+    fn message(&self) -> LinkMessage {
+        let mut message = LinkMessage::default();
+        message.header.index = self.index;
+        message.attributes = vec![
+            LinkAttribute::IfName(self.name.to_owned()),
+            LinkAttribute::Address(self.mac.to_vec()),
+            LinkAttribute::Mtu(self.mtu),
+        ];
+        if let Some(namespace) = self.namespace {
+            message.attributes.push(LinkAttribute::NetNsFd(namespace.as_raw_fd()));
+        }
+        if let Some(bridge) = self.bridge {
+            message.attributes.push(LinkAttribute::Controller(bridge));
+        }
+        message
+    }
+}
+
+fn raise(message: &mut LinkMessage) {
+    message.header.flags = LinkFlags::Up;
+    message.header.change_mask = LinkFlags::Up;
+}

@@ -1,0 +1,190 @@
+//! Makes a lab's network: interfaces, addresses, routes and settings, in namespaces that exist.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::IpAddr,
+    path::Path,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+use crate::{
+    keeper::Keeper,
+    lab::Error,
+    link::{self, Driver, Link as Emulated, LinkError},
+    namespace::{Namespace, inside},
+    netlink::{LOOPBACK, Netlink, VethEnd},
+    plan::{End, Host, Link, LinkKind, Plan},
+    sysctls,
+};
+
+/// The index of a host's first interface and of a segment's bridge: beyond those that the kernel gives to
+/// interfaces of its own.
+const FIRST_INDEX: u32 = 1_000;
+/// Hosts whose settings are made at the same time.
+const WORKERS: usize = 4;
+
+/// What there is to build, and with what.
+pub(crate) struct Network<'a> {
+    pub plan: &'a Plan,
+    pub hosts: &'a [Namespace],
+    pub segments: &'a BTreeMap<String, Namespace>,
+    pub keeper: &'a Keeper,
+    pub program: &'a Path,
+}
+
+impl Network<'_> {
+    /// Builds it. Returns the emulated links, which run in processes of their own.
+    pub(crate) fn build(&self, stop: impl Fn() -> bool) -> Result<BTreeMap<String, Emulated>, Error> {
+        let go_on = || if stop() { Err(Error::CalledOff) } else { Ok(()) };
+        // Before the interfaces, which inherit most of it.
+        self.in_every_host("set up", |_, host| {
+            sysctls::set(host)?;
+            let mut netlink = Netlink::open()?;
+            netlink.set_up(LOOPBACK)?;
+            host.loopback.iter().try_for_each(|address| netlink.add_address(LOOPBACK, *address, 32))
+        })?;
+        let mut emulated = BTreeMap::new();
+        for (number, link) in self.plan.links.iter().enumerate() {
+            go_on()?;
+            let failed = |cause| failed(format!("make the link {}", link.name), cause);
+            match &link.kind {
+                LinkKind::Segment => self.make_segment(number, link).map_err(failed)?,
+                LinkKind::Pair => self.make_pair(number, link).map_err(failed)?,
+                LinkKind::Emulated(spec) => {
+                    if spec.driver == Driver::Netem {
+                        self.make_pair(number, link).map_err(failed)?;
+                    }
+                    emulated.insert(link.name.clone(), self.make_emulated(link)?);
+                }
+            }
+        }
+        go_on()?;
+        self.in_every_host("set up the addresses and routes of", |index, host| self.finish(index, host))?;
+        Ok(emulated)
+    }
+
+    fn make_segment(&self, number: usize, link: &Link) -> io::Result<()> {
+        let Some(segment) = self.segments.get(&link.name) else { return Err(io::ErrorKind::NotFound.into()) };
+        inside(segment.network(), || {
+            // Where the machine filters bridged packets by its firewall, the lab's are none of its business.
+            sysctls::set_for_segment()?;
+            let mut netlink = Netlink::open()?;
+            netlink.add_bridge("bridge", FIRST_INDEX, link.mtu)?;
+            for (place, end) in link.ends.iter().enumerate() {
+                // Set from the start: a name or an address that changes later is seen by others before.
+                let port = VethEnd {
+                    namespace: None,
+                    name: &self.plan.hosts[end.host].name,
+                    index: FIRST_INDEX + 1 + place as u32,
+                    mac: mac(6, number, place),
+                    mtu: link.mtu,
+                    bridge: Some(FIRST_INDEX),
+                };
+                netlink.add_veth(&port, &self.veth_end(number, link, place))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn make_pair(&self, number: usize, link: &Link) -> io::Result<()> {
+        let [one, _] = &link.ends[..] else { return Err(io::ErrorKind::InvalidInput.into()) };
+        inside(self.hosts[one.host].network(), || {
+            let ends = [0, 1].map(|place| self.veth_end(number, link, place));
+            Netlink::open()?.add_veth(&ends[0], &ends[1])
+        })
+    }
+
+    fn veth_end<'a>(&'a self, number: usize, link: &'a Link, place: usize) -> VethEnd<'a> {
+        let end = &link.ends[place];
+        VethEnd {
+            namespace: Some(self.hosts[end.host].network()),
+            name: &end.device,
+            index: self.index_of(end),
+            mac: mac(2, number, place),
+            mtu: link.mtu,
+            bridge: None,
+        }
+    }
+
+    fn make_emulated(&self, link: &Link) -> Result<Emulated, Error> {
+        let LinkKind::Emulated(spec) = &link.kind else {
+            return Err(failed("make a link", io::ErrorKind::InvalidInput.into()));
+        };
+        let ends = [0, 1].map(|place| {
+            let end = &link.ends[place];
+            link::End {
+                namespace: link::Namespace::Pid(self.hosts[end.host].pid()),
+                device: end.device.clone(),
+                addresses: vec![link::Address { ip: IpAddr::V4(end.address), prefix: link.prefix }],
+                mtu: link.mtu,
+            }
+        });
+        let [a, b] = ends;
+        let (spec, program) = ((**spec).clone(), self.program.to_owned());
+        let name = || link.name.clone();
+        let made = self.keeper.run(move || Emulated::start_with(&program, spec, a, b));
+        let made = made.map_err(|cause| Error::Link { name: name(), cause: LinkError::Start(cause) })?;
+        made.map_err(|cause| Error::Link { name: name(), cause })
+    }
+
+    /// Addresses, settings of interfaces, routes.
+    fn finish(&self, index: usize, host: &Host) -> io::Result<()> {
+        let mut netlink = Netlink::open()?;
+        for (link, end) in self.plan.ends_of(index) {
+            // An emulated link has made its own ends.
+            if !matches!(&link.kind, LinkKind::Emulated(spec) if spec.driver == Driver::Emulator) {
+                netlink.add_address(self.index_of(end), end.address, link.prefix)?;
+                netlink.set_up(self.index_of(end))?;
+            }
+        }
+        sysctls::set_for_interfaces(host)?;
+        for route in &host.routes {
+            netlink.add_route(route.to, route.prefix, route.via).map_err(|error| {
+                let text = format!("route to {}/{} via {}: {error}", route.to, route.prefix, route.via);
+                io::Error::new(error.kind(), text)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The index of a host's interface: `eth0` has the first.
+    fn index_of(&self, end: &End) -> u32 {
+        FIRST_INDEX + end.device.trim_start_matches("eth").parse::<u32>().unwrap_or_default()
+    }
+
+    /// Does the same in every host, several at a time.
+    fn in_every_host(
+        &self,
+        what: &str,
+        work: impl Fn(usize, &Host) -> io::Result<()> + Sync,
+    ) -> Result<(), Error> {
+        let next = AtomicUsize::new(0);
+        let one = || loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let (Some(host), Some(namespace)) = (self.plan.hosts.get(index), self.hosts.get(index)) else {
+                return Ok(());
+            };
+            inside(namespace.network(), || work(index, host))
+                .map_err(|cause| failed(format!("{what} host {}", host.name), cause))?;
+        };
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(one)).collect();
+            workers
+                .into_iter()
+                .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
+    }
+}
+
+fn failed(what: impl Into<String>, cause: io::Error) -> Error {
+    Error::Failed { what: what.into(), cause }
+}
+
+/// A locally administered address that is the same in every run.
+fn mac(side: u8, link: usize, place: usize) -> [u8; 6] {
+    let [_, _, link_high, link_low] = (link as u32 + 1).to_be_bytes();
+    let [_, _, place_high, place_low] = (place as u32 + 1).to_be_bytes();
+    [side, 0, link_high, link_low, place_high, place_low]
+}

@@ -1,0 +1,235 @@
+//! What a lab consists of, with every address decided: pure data, made from a lab file or by a study.
+
+use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf, time::Duration};
+
+use crate::link::LinkSpec;
+
+/// A whole lab.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Plan {
+    /// What it is called.
+    pub title: String,
+    /// Its hosts.
+    pub hosts: Vec<Host>,
+    /// What joins them.
+    pub links: Vec<Link>,
+    /// What runs on them, in the order it is started.
+    pub processes: Vec<Process>,
+}
+
+impl Plan {
+    /// The number of the host of this name.
+    pub fn host(&self, name: &str) -> Option<usize> {
+        self.hosts.iter().position(|host| host.name == name)
+    }
+
+    /// A host's interfaces: the link, and the host's end of it, in the order of the links.
+    pub fn ends_of(&self, host: usize) -> impl Iterator<Item = (&Link, &End)> {
+        let of_link = move |link: &Link| link.ends.iter().position(|end| end.host == host);
+        self.links.iter().filter_map(move |link| of_link(link).map(|end| (link, &link.ends[end])))
+    }
+
+    /// The address a host is known by: that of its first interface, or else the first on its loopback
+    /// interface.
+    pub fn address_of(&self, host: usize) -> Option<Ipv4Addr> {
+        let first = self.ends_of(host).next().map(|(_, end)| end.address);
+        first.or_else(|| self.hosts.get(host)?.loopback.first().copied())
+    }
+}
+
+/// A network namespace.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Host {
+    /// Its name, unique in the lab.
+    pub name: String,
+    /// Addresses on its loopback interface, each a /32: what it serves but does not answer ARP for.
+    pub loopback: Vec<Ipv4Addr>,
+    /// Routes beyond the links'.
+    pub routes: Vec<Route>,
+    /// Kernel settings on top of the lab's own, by their dotted names.
+    pub sysctls: BTreeMap<String, String>,
+    /// Whether it passes packets on.
+    pub forward: bool,
+    /// The processors that its processes may run on; all that we may use if none.
+    pub cpus: Option<Vec<usize>>,
+    /// Processor time that its processes may use together, in processors; unlimited if none.
+    pub cpu_quota: Option<f64>,
+}
+
+/// A route by a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// The network's address.
+    pub to: Ipv4Addr,
+    /// The length of its prefix, 0 to 32.
+    pub prefix: u8,
+    /// The gateway.
+    pub via: Ipv4Addr,
+}
+
+/// What joins hosts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Link {
+    /// Its name, unique in the lab.
+    pub name: String,
+    /// What it is made of.
+    pub kind: LinkKind,
+    /// The network's address.
+    pub network: Ipv4Addr,
+    /// The length of its prefix.
+    pub prefix: u8,
+    /// The largest packet, in bytes.
+    pub mtu: u32,
+    /// Who is on it.
+    pub ends: Vec<End>,
+}
+
+/// What a link is made of.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LinkKind {
+    /// A bridge in a namespace of its own, and a pair of interfaces for each host.
+    Segment,
+    /// A pair of interfaces between two hosts.
+    Pair,
+    /// An emulated link between two hosts.
+    Emulated(Box<LinkSpec>),
+}
+
+/// A host's end of a link.
+#[derive(Debug, Clone, PartialEq)]
+pub struct End {
+    /// The number of the host in the plan.
+    pub host: usize,
+    /// Its interface.
+    pub device: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+}
+
+/// A process on a host.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Process {
+    /// Its name, unique in the lab.
+    pub name: String,
+    /// The number of the host in the plan.
+    pub host: usize,
+    /// What is run.
+    pub program: Program,
+    /// Variables of its environment, beside ours.
+    pub environment: BTreeMap<String, String>,
+    /// When it counts as ready; at once if none.
+    pub ready: Option<Ready>,
+    /// How long it may take to get ready.
+    pub ready_timeout: Duration,
+    /// Bytes of its output that are kept.
+    pub log_limit_bytes: u64,
+    /// What happens to more.
+    pub flood: Flood,
+    /// Whether it may end, with status 0, while the lab is up.
+    pub may_end: bool,
+    /// Processes with the same stage are started together; the next stage when they are ready.
+    pub stage: usize,
+}
+
+/// What is run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Program {
+    /// Words of a command line. `{NAME}` stands for the first address of the host NAME, `{self}` for that
+    /// of the process's own.
+    Command(Vec<String>),
+    /// A program that we know how to set up.
+    Known(Known),
+}
+
+/// A program that we know how to set up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Known {
+    /// Which.
+    pub kind: KnownKind,
+    /// The port it listens on.
+    pub port: u16,
+    /// nginx: files to serve, by path and size in bytes.
+    pub files: Vec<(String, u64)>,
+    /// nginx: worker processes. haproxy: threads.
+    pub workers: u32,
+    /// haproxy: where requests go.
+    pub backends: Vec<(String, Ipv4Addr, u16)>,
+    /// Arguments added to its command line.
+    pub args: Vec<String>,
+}
+
+/// The programs that we know how to set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KnownKind {
+    /// A web server.
+    Nginx,
+    /// A load balancer.
+    Haproxy,
+    /// The server of OpenSSH.
+    Sshd,
+    /// A server of iperf3.
+    Iperf3,
+    /// Our own target.
+    Serve,
+}
+
+/// When a process counts as ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ready {
+    /// A TCP connection is accepted, at the host's own address if none is given.
+    Tcp(Option<Ipv4Addr>, u16),
+    /// An HTTP request is answered with a status 2xx.
+    Http {
+        /// Where; the host's own address if none.
+        address: Option<Ipv4Addr>,
+        /// The port.
+        port: u16,
+        /// The path, with its slash.
+        path: String,
+    },
+    /// Its output holds this text.
+    Log(String),
+    /// A file exists.
+    File(PathBuf),
+    /// It has ended with status 0.
+    Exit,
+}
+
+/// What happens to output beyond the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flood {
+    /// It is an error: the lab is taken down.
+    Fail,
+    /// The first and the last bytes are kept.
+    Truncate,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_known_by_its_first_interface() {
+        let host = |name: &str| Host { name: name.into(), ..Host::default() };
+        let end = |host, last| End { host, device: "eth0".into(), address: Ipv4Addr::new(10, 1, 0, last) };
+        let link = Link {
+            name: "lan".into(),
+            kind: LinkKind::Segment,
+            network: Ipv4Addr::new(10, 1, 0, 0),
+            prefix: 16,
+            mtu: 1500,
+            ends: vec![end(0, 1), end(1, 2)],
+        };
+        let alone = Host { loopback: vec![Ipv4Addr::new(9, 9, 9, 9)], ..host("c") };
+        let plan = Plan {
+            hosts: vec![host("a"), host("b"), alone, host("d")],
+            links: vec![link],
+            ..Plan::default()
+        };
+        assert_eq!(plan.host("b"), Some(1));
+        assert_eq!(plan.address_of(1), Some(Ipv4Addr::new(10, 1, 0, 2)));
+        assert_eq!(plan.address_of(2), Some(Ipv4Addr::new(9, 9, 9, 9)));
+        assert_eq!(plan.address_of(3), None);
+        assert_eq!(plan.ends_of(0).count(), 1);
+    }
+}

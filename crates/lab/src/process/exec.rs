@@ -1,0 +1,62 @@
+//! `proofload lab-exec`: puts itself where a process of the lab belongs, and becomes it.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::Command,
+};
+
+use rustix::{
+    process::{Signal, set_parent_process_death_signal},
+    thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity},
+};
+use serde::{Deserialize, Serialize};
+
+/// Where to go, and what to become.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub network: PathBuf,
+    pub control_group: Option<PathBuf>,
+    pub cpus: Option<Vec<usize>>,
+    pub command: Vec<String>,
+}
+
+/// The life of `proofload lab-exec ORDER`; returns only if it cannot become what was ordered. The messages
+/// go to the process's log.
+pub fn exec(order: &str) -> io::Error {
+    let order: Order = match serde_json::from_str(order) {
+        Ok(order) => order,
+        Err(error) => return error.into(),
+    };
+    if let Err(error) = go(&order) {
+        return error;
+    }
+    let Some((program, arguments)) = order.command.split_first() else {
+        return io::Error::other("an empty command");
+    };
+    // Programs such as nginx and sshd lie where only root's search path leads.
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{path}{}/usr/local/sbin:/usr/sbin:/sbin", if path.is_empty() { "" } else { ":" });
+    let error = Command::new(program).args(arguments).env("PATH", &path).exec();
+    let hint = if error.kind() == io::ErrorKind::NotFound { "; is it installed?" } else { "" };
+    io::Error::new(error.kind(), format!("cannot run {program}: {error}{hint}"))
+}
+
+fn go(order: &Order) -> io::Result<()> {
+    // Kept by the program that this one becomes, unless it gains privileges.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if let Some(file) = &order.control_group {
+        fs::write(file, "0")?;
+    }
+    let network = File::open(&order.network)?;
+    move_into_link_name_space(std::os::fd::AsFd::as_fd(&network), Some(LinkNameSpaceType::Network))?;
+    if let Some(cpus) = &order.cpus {
+        let mut set = CpuSet::new();
+        cpus.iter().for_each(|&cpu| set.set(cpu));
+        sched_setaffinity(None, &set)
+            .map_err(|error| io::Error::other(format!("cannot run on processors {cpus:?} only: {error}")))?;
+    }
+    Ok(())
+}

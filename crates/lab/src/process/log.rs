@@ -1,0 +1,155 @@
+//! What a process writes, kept within a limit: its beginning in a file, its end in memory until it is over.
+
+use std::{
+    collections::VecDeque,
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+/// Bytes of the end that are kept beside the beginning.
+const TAIL_BYTES: usize = 64 * 1024;
+/// Lines of an error's excerpt, and the most characters of one of them.
+const EXCERPT: (usize, usize) = (20, 400);
+
+/// The log of one process.
+#[derive(Debug)]
+pub(crate) struct Log {
+    file: File,
+    limit_bytes: u64,
+    written_bytes: u64,
+    seen_bytes: u64,
+    tail: VecDeque<u8>,
+    awaited: Option<Awaited>,
+}
+
+/// A text that is waited for.
+#[derive(Debug)]
+struct Awaited {
+    text: Vec<u8>,
+    /// The end of what came before, in which the text may have begun.
+    carry: Vec<u8>,
+    seen: bool,
+}
+
+impl Log {
+    /// A new log that keeps the first `limit_bytes` and the last 64 KiB.
+    pub(crate) fn create(path: &Path, limit_bytes: u64, awaited: Option<&str>) -> io::Result<Self> {
+        let awaited = awaited.map(|text| Awaited { text: text.into(), carry: Vec::new(), seen: false });
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        Ok(Self { file, limit_bytes, written_bytes: 0, seen_bytes: 0, tail: VecDeque::new(), awaited })
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.seen_bytes += bytes.len() as u64;
+        let room = (self.limit_bytes - self.written_bytes).min(bytes.len() as u64) as usize;
+        if room > 0 {
+            // A full disk must not stop the process; the tail is kept in memory all the same.
+            let _ = self.file.write_all(&bytes[..room]);
+            self.written_bytes += room as u64;
+        }
+        self.tail.extend(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]);
+        self.tail.drain(..self.tail.len().saturating_sub(TAIL_BYTES));
+        if let Some(awaited) = self.awaited.as_mut().filter(|awaited| !awaited.seen) {
+            awaited.look(bytes);
+        }
+    }
+
+    /// Writes the end behind the beginning.
+    pub(crate) fn finish(&mut self) {
+        let missing = self.seen_bytes - self.written_bytes;
+        let tail = (self.tail.len() as u64).min(missing);
+        let left_out = missing - tail;
+        if left_out > 0 {
+            let _ = writeln!(self.file, "\n… {left_out} bytes left out …");
+        }
+        let start = self.tail.len() - tail as usize;
+        let _ = self.file.write_all(&self.tail.make_contiguous()[start..]);
+        self.written_bytes = self.limit_bytes;
+        self.seen_bytes = self.seen_bytes.max(self.limit_bytes);
+    }
+
+    /// Whether there was more than the limit.
+    pub(crate) fn flooded(&self) -> bool {
+        self.seen_bytes > self.limit_bytes
+    }
+
+    pub(crate) fn text_seen(&self) -> bool {
+        self.awaited.as_ref().is_some_and(|awaited| awaited.seen)
+    }
+
+    pub(crate) fn last_lines(&self) -> Vec<String> {
+        let (one, other) = self.tail.as_slices();
+        let text = String::from_utf8_lossy(&[one, other].concat()).into_owned();
+        let lines: Vec<&str> = text.lines().collect();
+        let last = &lines[lines.len().saturating_sub(EXCERPT.0)..];
+        // Control characters would play with the terminal.
+        let clean = |line: &&str| {
+            line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(EXCERPT.1).collect::<String>()
+        };
+        last.iter().map(clean).collect()
+    }
+}
+
+impl Awaited {
+    fn look(&mut self, bytes: &[u8]) {
+        self.carry.extend(bytes);
+        self.seen =
+            self.text.is_empty() || self.carry.windows(self.text.len()).any(|window| window == self.text);
+        let keep = self.text.len().saturating_sub(1).min(self.carry.len());
+        self.carry.drain(..self.carry.len() - keep);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(name: &str, limit: u64, awaited: Option<&str>) -> (std::path::PathBuf, Log) {
+        let path = std::env::temp_dir().join(format!("lab-log-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let log = Log::create(&path, limit, awaited).unwrap();
+        (path, log)
+    }
+
+    #[test]
+    fn a_short_log_is_kept_whole() {
+        let (path, mut log) = log("short", 100, None);
+        log.push(b"one\n");
+        log.push(b"two");
+        assert!(!log.flooded());
+        log.finish();
+        assert_eq!(std::fs::read(&path).unwrap(), b"one\ntwo");
+        assert_eq!(log.last_lines(), ["one", "two"]);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn of_a_flood_the_beginning_and_the_end_are_kept() {
+        let (path, mut log) = log("flood", 1_000, None);
+        log.push(b"first\n");
+        (0..100_000).for_each(|i| log.push(format!("line {i}\n").as_bytes()));
+        assert!(log.flooded());
+        log.finish();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            text.starts_with("first\n") && text.ends_with("line 99999\n") && text.contains("bytes left out")
+        );
+        assert!(text.len() < 1_100 + TAIL_BYTES, "{}", text.len());
+        assert_eq!(log.last_lines().last().unwrap(), "line 99999");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_text_is_found_across_reads() {
+        let (path, mut log) = log("text", 10, Some("ready now"));
+        log.push(b"not rea");
+        assert!(!log.text_seen());
+        log.push(b"dyrea");
+        log.push(b"dy no");
+        log.push(b"w\n");
+        assert!(log.text_seen());
+        std::fs::remove_file(path).unwrap();
+    }
+}

@@ -1,0 +1,74 @@
+//! Whether a process is ready, seen from inside its host.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream},
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::{
+    namespace::inside,
+    plan::{self, Ready},
+};
+
+/// How long one look may take.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The text that a process is waited for to write.
+pub(crate) fn text(process: &plan::Process) -> Option<&str> {
+    match &process.ready {
+        Some(Ready::Log(text)) => Some(text),
+        _ => None,
+    }
+}
+
+/// Looks once from inside the host's network. `own` is the host's address. What the process itself shows,
+/// its output and its end, is not looked at here.
+///
+/// # Errors
+/// Why it is not ready yet.
+pub(crate) fn look(ready: &Ready, network: &Arc<File>, own: Ipv4Addr) -> io::Result<()> {
+    let at = |address: &Option<Ipv4Addr>, port| SocketAddrV4::new(address.unwrap_or(own), port);
+    match ready {
+        Ready::Tcp(address, port) => {
+            let to = at(address, *port);
+            inside(network.as_ref(), || connect(to).map(drop))
+        }
+        Ready::Http { address, port, path } => {
+            let to = at(address, *port);
+            inside(network.as_ref(), || request(to, path))
+        }
+        Ready::File(path) => path
+            .metadata()
+            .map(drop)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+        Ready::Log(_) | Ready::Exit => Ok(()),
+    }
+}
+
+fn connect(to: SocketAddrV4) -> io::Result<TcpStream> {
+    TcpStream::connect_timeout(&SocketAddr::V4(to), LOOK)
+        .map_err(|error| io::Error::new(error.kind(), format!("{to}: {error}")))
+}
+
+fn request(to: SocketAddrV4, path: &str) -> io::Result<()> {
+    let mut stream = connect(to)?;
+    stream.set_read_timeout(Some(LOOK))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n")?;
+    let mut head = Vec::new();
+    // The first line is all that matters: `HTTP/1.1 200 …`.
+    let mut bytes = [0; 256];
+    while head.len() < 12 {
+        match stream.read(&mut bytes)? {
+            0 => break,
+            length => head.extend(&bytes[..length]),
+        }
+    }
+    let status = head.get(9..12).map(String::from_utf8_lossy).unwrap_or_default();
+    if head.starts_with(b"HTTP/1.") && status.starts_with('2') {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("http://{to}{path} answers '{}'", status.trim())))
+}

@@ -1,0 +1,40 @@
+//! Labs without root: a user namespace in which we are.
+
+use std::{fs, io};
+
+use nix::sched::{CloneFlags, unshare};
+use rustix::process::{getegid, geteuid};
+
+/// Enters a new user namespace in which this user is root, with the right to make networks that belong to
+/// it. Nothing is done for root. Returns whether one was entered.
+///
+/// Call it first of all: the kernel refuses it to a process of several threads, and users have other
+/// numbers inside ([`undo::Folder::of_this_user`] comes before it).
+///
+/// # Errors
+/// When the kernel does not let this user have one; says what it needs.
+pub fn enter_user_namespace() -> io::Result<bool> {
+    let (user, group) = (geteuid(), getegid());
+    if user.is_root() {
+        return Ok(false);
+    }
+    let explain = |error: io::Error| {
+        io::Error::new(
+            error.kind(),
+            format!(
+                "labs need root or user namespaces, and the kernel refuses them to user {}: {error}; run it as root, \
+                 or allow them: sysctl user.max_user_namespaces=10000, \
+                 kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), kernel.unprivileged_userns_clone=1 \
+                 (old Debian)",
+                user.as_raw()
+            ),
+        )
+    };
+    unshare(CloneFlags::CLONE_NEWUSER).map_err(|error| explain(error.into()))?;
+    let write = |file: &str, text: String| fs::write(format!("/proc/self/{file}"), text).map_err(explain);
+    // user_namespaces(7): without this, an unprivileged user may not map groups.
+    write("setgroups", "deny".to_owned())?;
+    write("uid_map", format!("0 {} 1", user.as_raw()))?;
+    write("gid_map", format!("0 {} 1", group.as_raw()))?;
+    Ok(true)
+}

@@ -1,0 +1,77 @@
+//! Labs that are up on this machine, found by their journals.
+
+use std::{fs::File, io, os::fd::AsFd, process::Command};
+
+use nix::sched::{CloneFlags, setns};
+use rustix::process::{Signal, pidfd_send_signal};
+use undo::{Change, Folder, ProcessId, Run};
+
+use crate::lab::{HOST_ROLE, KIND};
+
+/// A lab that is up, seen from outside.
+#[derive(Debug, Clone)]
+pub struct Running {
+    /// What it is called.
+    pub title: String,
+    /// Its identity.
+    pub run: String,
+    /// The process that keeps it up.
+    pub owner: ProcessId,
+    /// Its hosts, and the processes that hold their namespaces.
+    pub hosts: Vec<(String, ProcessId)>,
+}
+
+impl Running {
+    /// All of this user's, the oldest first.
+    ///
+    /// # Errors
+    /// When the journals cannot be read.
+    pub fn all(folder: &Folder) -> Result<Vec<Self>, undo::Error> {
+        let labs = undo::runs(folder)?.into_iter().filter(|run| run.kind == KIND);
+        Ok(labs.map(Self::from).collect())
+    }
+
+    /// Asks it to go down, by a SIGTERM to the process that keeps it up.
+    ///
+    /// # Errors
+    /// When the kernel refuses. One that is gone is no error.
+    pub fn ask_down(&self) -> io::Result<()> {
+        match self.owner.open() {
+            Some(handle) => Ok(pidfd_send_signal(&handle, Signal::TERM)?),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<Run> for Running {
+    fn from(run: Run) -> Self {
+        let hosts = run.changes.into_iter().filter_map(|change| match change {
+            Change::Process { process, role } => Some((role.strip_prefix(HOST_ROLE)?.to_owned(), process)),
+            _ => None,
+        });
+        Self { title: run.title, run: run.run, owner: run.owner, hosts: hosts.collect() }
+    }
+}
+
+/// Moves this process into a host, and runs a command there as its child; returns how it ended. The process
+/// must have no other threads.
+///
+/// # Errors
+/// When the host cannot be entered or the command not be run.
+pub fn run_in_host(holder: ProcessId, mut command: Command) -> io::Result<std::process::ExitStatus> {
+    let gone = || io::Error::other("the host is gone");
+    // Kept while the namespaces are opened: the number can mean no other process then.
+    let _handle = holder.open().ok_or_else(gone)?;
+    let open = |kind: &str| File::open(format!("/proc/{}/ns/{kind}", holder.pid));
+    let (user, network, numbers) = (open("user")?, open("net")?, open("pid")?);
+    let same = |kind: &str| -> io::Result<bool> {
+        let link = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/{kind}"));
+        Ok(link(&holder.pid.to_string())? == link("self")?)
+    };
+    if !same("user")? {
+        setns(user.as_fd(), CloneFlags::CLONE_NEWUSER)?;
+    }
+    setns(network.as_fd(), CloneFlags::CLONE_NEWNET)?;
+    setns(numbers.as_fd(), CloneFlags::CLONE_NEWPID)?;
+    command.status()
+}

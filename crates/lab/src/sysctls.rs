@@ -1,0 +1,149 @@
+//! Kernel settings of a host.
+//!
+//! A new namespace inherits a good part of its IPv4 settings from the machine (`devconf_inherit_init_net`,
+//! and TCP's buffers and congestion control), so everything that decides how packets travel is set, to the
+//! kernel's own documented default or to what a host in a lab needs, and read back. TCP's congestion control
+//! stays the machine's: a namespace may choose only among those that the machine allows to all.
+
+use std::{fs, io, path::PathBuf};
+
+use crate::plan::Host;
+
+/// Set for all interfaces that are, and for all that will be.
+const INTERFACES: &[(&str, &str)] = &[
+    ("accept_local", "0"),
+    ("accept_redirects", "0"),
+    ("accept_source_route", "0"),
+    ("arp_accept", "0"),
+    ("arp_announce", "0"),
+    ("arp_filter", "0"),
+    ("arp_ignore", "0"),
+    ("arp_notify", "0"),
+    ("log_martians", "0"),
+    ("proxy_arp", "0"),
+    ("route_localnet", "0"),
+    // A reply may well leave by another way than the request came: DSR does nothing else.
+    ("rp_filter", "0"),
+    ("secure_redirects", "0"),
+    ("send_redirects", "0"),
+    ("src_valid_mark", "0"),
+];
+
+const HOST: &[(&str, &str)] = &[
+    ("net.ipv4.icmp_ratelimit", "1000"),
+    ("net.ipv4.ip_default_ttl", "64"),
+    ("net.ipv4.ip_local_port_range", "32768 60999"),
+    ("net.ipv4.ip_no_pmtu_disc", "0"),
+    ("net.ipv4.ip_nonlocal_bind", "0"),
+    // Processes need not be root to listen on port 80.
+    ("net.ipv4.ip_unprivileged_port_start", "0"),
+    ("net.ipv4.tcp_ecn", "2"),
+    ("net.ipv4.tcp_fin_timeout", "60"),
+    ("net.ipv4.tcp_max_syn_backlog", "4096"),
+    ("net.ipv4.tcp_max_tw_buckets", "262144"),
+    ("net.ipv4.tcp_moderate_rcvbuf", "1"),
+    ("net.ipv4.tcp_no_metrics_save", "1"),
+    ("net.ipv4.tcp_rmem", "4096 131072 6291456"),
+    ("net.ipv4.tcp_sack", "1"),
+    ("net.ipv4.tcp_slow_start_after_idle", "1"),
+    ("net.ipv4.tcp_syncookies", "1"),
+    ("net.ipv4.tcp_timestamps", "1"),
+    ("net.ipv4.tcp_tw_reuse", "2"),
+    ("net.ipv4.tcp_window_scaling", "1"),
+    ("net.ipv4.tcp_wmem", "4096 16384 4194304"),
+    ("net.core.somaxconn", "4096"),
+    // Labs are IPv4; router solicitations and address detection would only disturb.
+    ("net.ipv6.conf.all.disable_ipv6", "1"),
+    ("net.ipv6.conf.default.disable_ipv6", "1"),
+];
+
+const SEGMENT: &[(&str, &str)] = &[
+    ("net.bridge.bridge-nf-call-arptables", "0"),
+    ("net.bridge.bridge-nf-call-ip6tables", "0"),
+    ("net.bridge.bridge-nf-call-iptables", "0"),
+    ("net.ipv6.conf.all.disable_ipv6", "1"),
+    ("net.ipv6.conf.default.disable_ipv6", "1"),
+];
+
+/// Sets everything that does not belong to an interface still to be made. To be called inside the host's
+/// namespace.
+pub(crate) fn set(host: &Host) -> io::Result<()> {
+    let forward = if host.forward { "1" } else { "0" };
+    set_ours("net.ipv4.ip_forward", forward)?;
+    for (name, value) in INTERFACES {
+        for scope in ["all", "default"] {
+            set_ours(&format!("net.ipv4.conf.{scope}.{name}"), value)?;
+        }
+    }
+    for (name, value) in HOST {
+        set_ours(name, value)?;
+    }
+    let given = host.sysctls.iter().filter(|(name, _)| interface_of(name).is_none());
+    given.into_iter().try_for_each(|(name, value)| set_one(name, value))
+}
+
+/// Sets what a segment's namespace needs. To be called inside it.
+pub(crate) fn set_for_segment() -> io::Result<()> {
+    SEGMENT.iter().try_for_each(|(name, value)| set_ours(name, value))
+}
+
+/// Sets what belongs to one interface, when all have been made.
+pub(crate) fn set_for_interfaces(host: &Host) -> io::Result<()> {
+    let given = host.sysctls.iter().filter(|(name, _)| interface_of(name).is_some());
+    given.into_iter().try_for_each(|(name, value)| set_one(name, value))
+}
+
+/// The interface in a name such as `net.ipv4.conf.eth0.arp_ignore`.
+fn interface_of(name: &str) -> Option<&str> {
+    let mut parts = name.split('.').skip(2);
+    let section = parts.next()?;
+    let interface = parts.next().filter(|_| matches!(section, "conf" | "neigh"))?;
+    (!matches!(interface, "all" | "default" | "lo")).then_some(interface)
+}
+
+/// One of ours: not every kernel has all of them.
+fn set_ours(name: &str, value: &str) -> io::Result<()> {
+    match set_one(name, value) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+fn set_one(name: &str, value: &str) -> io::Result<()> {
+    let path = path(name);
+    let explain = |error: io::Error| io::Error::new(error.kind(), format!("{name} = {value}: {error}"));
+    let same = |now: &str| now.split_whitespace().eq(value.split_whitespace());
+    // Reading is cheaper than writing, which may have to stop the network for a moment.
+    if same(&fs::read_to_string(&path).map_err(explain)?) {
+        return Ok(());
+    }
+    fs::write(&path, value).map_err(explain)?;
+    let now = fs::read_to_string(&path).map_err(explain)?;
+    if same(&now) {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("{name} = {value}: the kernel made it {}", now.trim())))
+}
+
+fn path(name: &str) -> PathBuf {
+    // An interface's name may hold a point, which is then written as a slash (sysctl.8).
+    let parts = name.split('.').map(|part| part.replace('/', "."));
+    std::iter::once("/proc/sys".to_owned()).chain(parts).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_paths() {
+        assert_eq!(
+            path("net.ipv4.conf.eth0/1.arp_ignore").to_str(),
+            Some("/proc/sys/net/ipv4/conf/eth0.1/arp_ignore")
+        );
+        assert_eq!(interface_of("net.ipv4.conf.eth0.arp_ignore"), Some("eth0"));
+        for general in ["net.ipv4.conf.all.rp_filter", "net.ipv4.tcp_rmem", "net.ipv4.conf.lo.arp_ignore"] {
+            assert_eq!(interface_of(general), None, "{general}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! `proofload clean`: takes back what killed runs left behind.
+
+use undo::Folder;
+
+use crate::exit::{Exit, Refusal};
+
+/// Cleans up after runs whose owner is dead, and says what was done.
+pub fn run() -> Result<Exit, Refusal> {
+    let folder = Folder::of_this_user().map_err(Refusal::one)?;
+    let cleaned = undo::clean(&folder).map_err(Refusal::one)?;
+    for change in &cleaned.undone {
+        println!("removed {change}");
+    }
+    if cleaned.runs == 0 {
+        println!("nothing to clean up");
+    }
+    refuse_failures(cleaned.failures)?;
+    Ok(Exit::GoalsMet)
+}
+
+/// The same before a command that changes this machine: silent when nothing was left.
+pub fn before(folder: &Folder) -> Result<(), Refusal> {
+    let cleaned = undo::clean(folder).map_err(Refusal::one)?;
+    if cleaned.runs > 0 {
+        eprintln!("proofload: cleaned up after {} killed run(s)", cleaned.runs);
+    }
+    for failure in cleaned.failures {
+        eprintln!("proofload: {failure}; it is tried again by the next command");
+    }
+    Ok(())
+}
+
+fn refuse_failures(failures: Vec<undo::Error>) -> Result<(), Refusal> {
+    if failures.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::new(failures.iter().map(ToString::to_string).collect()))
+}

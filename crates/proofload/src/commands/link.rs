@@ -1,0 +1,237 @@
+//! `proofload link`: an emulated link between two hosts that exist.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, Write},
+    path::Path,
+    sync::{atomic::Ordering, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use lab::link::{
+    Certificate, Counters, Direction, Driver, Link, LinkSpec, certify::Measured, netem, text::show_rate,
+    worker,
+};
+use record::units::{show_count, show_time_ns};
+use serde::Serialize;
+
+use super::{
+    link_args::{Job, LinkArgs, Order},
+    stop,
+};
+use crate::exit::{Exit, Refusal};
+
+/// How often a wish to stop is looked for.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// What a link leaves behind.
+#[derive(Serialize)]
+struct Report<'a> {
+    spec: &'a LinkSpec,
+    certificate: Option<&'a Certificate>,
+    counters: Option<&'a [Counters; 2]>,
+}
+
+/// Runs a link until told to stop.
+pub fn run(arguments: &LinkArgs) -> Result<Exit, Refusal> {
+    let job = arguments.job().map_err(Refusal::new)?;
+    let json = arguments.json.as_deref().map(|path| (path, open(path)));
+    if let Some((path, Err(error))) = &json {
+        return Err(Refusal::one(format_args!("--json: cannot write {}: {error}", path.display())));
+    }
+    let stop = stop::on_signal()?;
+    let is_stopped = || stop.load(Ordering::Relaxed);
+    let say_on_stdout = !matches!(&json, Some((path, _)) if *path == Path::new("-"));
+    let say = |text: &str| {
+        if say_on_stdout {
+            println!("{text}");
+        } else {
+            eprintln!("{text}");
+        }
+        // Whoever waits for a line waits for it now.
+        let _ = io::stdout().flush();
+    };
+    if job.spec.driver == Driver::Netem {
+        return run_netem(&job, &say, &is_stopped);
+    }
+    let [a, b] = job.ends.clone();
+    let mut link = Link::start(job.spec.clone(), a, b).map_err(Refusal::one)?;
+    let certificate = match &job.certify {
+        Some(options) => {
+            let most_s = options.most_time(&job.spec).as_secs();
+            eprintln!("proofload: measuring the link; about 8 s, {most_s} s at most");
+            let certificate = link.certify(options).map_err(Refusal::one)?;
+            say(&certificate_text(&certificate));
+            Some(certificate)
+        }
+        None => None,
+    };
+    say(&ready(&job));
+    obey_until_the_end(&mut link, &job, &say, &is_stopped)?;
+    let counters = link.counters().map_err(Refusal::one)?;
+    say(&counters_text(&counters));
+    if let Some((path, Ok(mut output))) = json {
+        let report =
+            Report { spec: link.spec(), certificate: certificate.as_ref(), counters: Some(&counters) };
+        serde_json::to_writer_pretty(&mut output, &report)
+            .map_err(io::Error::from)
+            .and_then(|()| output.write_all(b"\n"))
+            .map_err(|e| Refusal::one(format_args!("cannot write {}: {e}", path.display())))?;
+    }
+    let is_certified = certificate.is_none_or(|certificate| certificate.certified);
+    Ok(if is_certified { Exit::GoalsMet } else { Exit::Void })
+}
+
+/// The link's own process.
+pub fn work() -> Result<Exit, Refusal> {
+    worker::work().map_err(Refusal::one)?;
+    Ok(Exit::GoalsMet)
+}
+
+fn run_netem(job: &Job, say: &dyn Fn(&str), is_stopped: &dyn Fn() -> bool) -> Result<Exit, Refusal> {
+    let [a, b] = &job.ends;
+    let applied = netem::apply(&job.spec, a, b);
+    if applied.is_ok() {
+        say(&ready(job));
+        let started = Instant::now();
+        while !is_stopped() && job.duration.is_none_or(|duration| started.elapsed() < duration) {
+            thread::sleep(GLANCE);
+        }
+    }
+    // Also what was set before the other end refused.
+    let removed = [a, b].map(netem::remove);
+    applied.map_err(Refusal::one)?;
+    removed.into_iter().collect::<Result<Vec<()>, _>>().map_err(Refusal::one)?;
+    Ok(Exit::GoalsMet)
+}
+
+/// Carries out what standard input says until the time is over or a signal comes.
+fn obey_until_the_end(
+    link: &mut Link,
+    job: &Job,
+    say: &dyn Fn(&str),
+    is_stopped: &dyn Fn() -> bool,
+) -> Result<(), Refusal> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in io::stdin().lock().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let started = Instant::now();
+    while !is_stopped() && job.duration.is_none_or(|duration| started.elapsed() < duration) {
+        if !link.is_running() {
+            return Err(Refusal::one("the link's process has ended"));
+        }
+        let line = match lines.recv_timeout(GLANCE) {
+            Ok(line) => line,
+            Err(mpsc::RecvTimeoutError::Timeout) => continue,
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                thread::sleep(GLANCE);
+                continue;
+            }
+        };
+        if line.trim().is_empty() {
+            continue;
+        }
+        match line.trim().parse() {
+            Ok(order) => match obey(link, &order) {
+                Ok(answer) => say(&answer),
+                Err(mistake) => eprintln!("proofload: {mistake}"),
+            },
+            Err(mistake) => eprintln!("proofload: {mistake}"),
+        }
+    }
+    Ok(())
+}
+
+fn obey(link: &mut Link, order: &Order) -> Result<String, String> {
+    let told = |error: lab::link::LinkError| error.to_string();
+    match order {
+        Order::Down => link.down().map(|()| "down".to_owned()).map_err(told),
+        Order::Up => link.up().map(|()| "up".to_owned()).map_err(told),
+        Order::Counters => link.counters().map(|counters| counters_text(&counters)).map_err(told),
+        Order::Set(directions, text) => {
+            for &direction in directions {
+                let spec = link.spec();
+                let base = if direction == Direction::AToB { &spec.a_to_b } else { &spec.b_to_a };
+                let shape = text.read(base).map_err(|mistakes| {
+                    let all = mistakes.iter().map(|mistake| format!("{}: {}", mistake.key, mistake.message));
+                    all.collect::<Vec<_>>().join("; ")
+                })?;
+                link.set(direction, shape).map_err(told)?;
+            }
+            Ok("set".to_owned())
+        }
+    }
+}
+
+fn ready(job: &Job) -> String {
+    let ends = job.ends.iter().map(|end| {
+        let addresses: Vec<String> = end.addresses.iter().map(ToString::to_string).collect();
+        format!("{} in {} ({})", end.device, end.namespace, addresses.join(", "))
+    });
+    format!("link ready: {}", ends.collect::<Vec<_>>().join(" to "))
+}
+
+fn counters_text(counters: &[Counters; 2]) -> String {
+    let line = |name: &str, c: &Counters| {
+        let p = &c.pipe;
+        let mut text = format!(
+            "{name}: {} packets came, {} arrived; dropped: {} queue full, {} lost, {} link down; {} twice, {} late; \
+             written late p50 {} p99.9 {}",
+            show_count(p.offered_packets),
+            show_count(p.delivered_packets),
+            show_count(p.dropped_queue_packets),
+            show_count(p.dropped_loss_packets),
+            show_count(p.dropped_down_packets),
+            show_count(p.duplicated_packets),
+            show_count(p.reordered_packets),
+            show_time_ns(c.lateness.p50_ns),
+            show_time_ns(c.lateness.p999_ns),
+        );
+        let faults = c.overrun_packets + c.dropped_memory_packets + c.refused_writes;
+        if faults > 0 {
+            text += &format!("; NOT EMULATED: {} packets, this machine was too slow", show_count(faults));
+        }
+        text
+    };
+    format!("{}\n{}", line("a to b", &counters[0]), line("b to a", &counters[1]))
+}
+
+fn certificate_text(certificate: &Certificate) -> String {
+    let line = |name: &str, m: &Measured| {
+        let delay = &m.delay;
+        let rate = m.rate_bits_per_s.map_or_else(
+            || "not limited".to_owned(),
+            |rate| {
+                let expected = m.expected_rate_bits_per_s.map(|rate| rate as u64);
+                format!("{:.2} Mbit/s of {}", rate / 1e6, show_rate(expected))
+            },
+        );
+        format!(
+            "{name}: delay p50 {:.3} ms (should be {:.3}), p99.9 {:.3} ms; rate {rate}; {:.4} % of {} packets lost \
+             (should be {:.4} %)",
+            delay.p50_ns as f64 / 1e6,
+            delay.expected_p50_ns as f64 / 1e6,
+            delay.p999_ns as f64 / 1e6,
+            m.loss_ratio * 100.0,
+            show_count(m.loss_sent),
+            m.expected_loss_ratio * 100.0,
+        )
+    };
+    let verdict = if certificate.certified { "certified".to_owned() } else { "NOT CERTIFIED".to_owned() };
+    let reasons = certificate.reasons.iter().map(|reason| format!("\n  {reason}")).collect::<String>();
+    format!(
+        "{}\n{}\n{verdict}{reasons}",
+        line("a to b", &certificate.a_to_b),
+        line("b to a", &certificate.b_to_a)
+    )
+}
+
+fn open(path: &Path) -> io::Result<Box<dyn Write>> {
+    if path == Path::new("-") { Ok(Box::new(io::stdout())) } else { Ok(Box::new(File::create(path)?)) }
+}

@@ -1,0 +1,150 @@
+//! What can be changed, and how it is taken back.
+
+use std::{
+    fmt, fs,
+    io::{self, ErrorKind},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, ProcessId, kill};
+
+/// How long a process may take to end, and a control group to become empty.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A change of this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Change {
+    /// A process, started a moment ago.
+    Process {
+        /// Which.
+        #[serde(flatten)]
+        process: ProcessId,
+        /// What it is to us: the role and the name under which it is looked up.
+        role: String,
+    },
+    /// A folder with all that is in it, about to be made. Its name holds the run's identity.
+    Folder {
+        /// Where.
+        path: PathBuf,
+    },
+    /// A file, about to be made. Its name holds the run's identity.
+    File {
+        /// Where.
+        path: PathBuf,
+    },
+    /// A control group, about to be made. Its path holds the run's identity; all in it is ours.
+    ControlGroup {
+        /// Its folder in the file system of control groups.
+        path: PathBuf,
+    },
+    /// A kernel setting, about to be changed.
+    Setting {
+        /// The file under `/proc/sys`.
+        path: PathBuf,
+        /// Its value until now.
+        old: String,
+        /// The value that it is about to get, as the kernel will show it.
+        new: String,
+    },
+}
+
+impl Change {
+    /// Whether it can later be proven to be the run's.
+    pub(crate) fn is_provable(&self, run: &str) -> Result<(), Error> {
+        match self {
+            Self::Folder { path } | Self::File { path } | Self::ControlGroup { path }
+                if !path.to_string_lossy().contains(run) =>
+            {
+                Err(Error::Unprovable(path.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes it back. What is gone already, or is not ours any more, is left as it is.
+    pub(crate) fn undo(&self, run: &str) -> Result<(), Error> {
+        self.is_provable(run)?;
+        let undone = match self {
+            Self::Process { process, .. } => kill(*process, PATIENCE),
+            Self::Folder { path } => remove_folder(path),
+            Self::File { path } => gone_is_fine(fs::remove_file(path)),
+            Self::ControlGroup { path } => remove_control_group(path),
+            Self::Setting { path, old, new } => put_back(path, old, new),
+        };
+        undone.map_err(|error| Error::Undo { what: self.to_string(), cause: error.to_string() })
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process { process, role } => write!(f, "process {} ({role})", process.pid),
+            Self::Folder { path } => write!(f, "folder {}", path.display()),
+            Self::File { path } => write!(f, "file {}", path.display()),
+            Self::ControlGroup { path } => write!(f, "control group {}", path.display()),
+            Self::Setting { path, old, .. } => write!(f, "setting {} (was {old})", path.display()),
+        }
+    }
+}
+
+fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+/// A process that dies just now may still write into it: tried again for a while.
+fn remove_folder(path: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match gone_is_fine(fs::remove_dir_all(path)) {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            result => return result,
+        }
+    }
+}
+
+fn remove_control_group(path: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match gone_is_fine(fs::remove_dir(path)) {
+            // A group is busy as long as a process is in it, or ends in it.
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < deadline => {
+                kill_members(path);
+                thread::sleep(Duration::from_millis(2));
+            }
+            result => return result,
+        }
+    }
+}
+
+fn kill_members(group: &Path) {
+    let members = || fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    for pid in members().lines().filter_map(|line| line.parse().ok()) {
+        let Some(process) = ProcessId::of(pid) else { continue };
+        // Looked up again: a number read a moment ago may have become somebody else's.
+        if members().lines().any(|line| line == pid.to_string()) {
+            // What cannot be killed keeps the group busy, and that is told.
+            let _ = kill(process, PATIENCE);
+        }
+    }
+}
+
+fn put_back(path: &Path, old: &str, new: &str) -> io::Result<()> {
+    let Ok(now) = fs::read_to_string(path) else { return Ok(()) };
+    // Somebody else's value is theirs.
+    if same_value(&now, new) { fs::write(path, old) } else { Ok(()) }
+}
+
+/// The kernel parts the numbers of a setting by tabulators, whatever it was given.
+fn same_value(one: &str, other: &str) -> bool {
+    one.split_whitespace().eq(other.split_whitespace())
+}

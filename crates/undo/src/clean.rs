@@ -1,0 +1,285 @@
+//! The journals of others: those who live, and those who died before they could clean up.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::{
+    Change, Error, Folder, ProcessId,
+    journal::{self, Read, boot, pid_namespace},
+};
+
+/// How long the kernel may take to release the lock of an owner that was just killed.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A run whose owner lives.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Its identity.
+    pub run: String,
+    /// The kind that its owner gave.
+    pub kind: String,
+    /// The title that its owner gave.
+    pub title: String,
+    /// The process that keeps it up.
+    pub owner: ProcessId,
+    /// What it has changed.
+    pub changes: Vec<Change>,
+}
+
+/// What was cleaned up.
+#[derive(Debug, Default)]
+pub struct Cleaned {
+    /// How many dead runs were found.
+    pub runs: usize,
+    /// What was taken back, in words.
+    pub undone: Vec<String>,
+    /// What could not be; it is tried again the next time.
+    pub failures: Vec<Error>,
+}
+
+/// The runs whose owner lives.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn runs(folder: &Folder) -> Result<Vec<Run>, Error> {
+    let mut runs = Vec::new();
+    for path in journals(folder)? {
+        let Some(Read { header, open }) = journal::read(&path) else { continue };
+        if header.boot == boot() && header.pid_namespace == pid_namespace() && header.owner.is_alive() {
+            let journal::Header { kind, title, run, owner, .. } = header;
+            runs.push(Run { run, kind, title, owner, changes: open });
+        }
+    }
+    runs.sort_by_key(|run| run.owner.start_ticks);
+    Ok(runs)
+}
+
+/// Undoes the journals whose owner is dead. Touches nothing of an owner that lives, and nothing that is
+/// not proven to be ours.
+///
+/// # Errors
+/// When the folder cannot be read. What cannot be undone is in the result.
+pub fn clean(folder: &Folder) -> Result<Cleaned, Error> {
+    let mut cleaned = Cleaned::default();
+    for path in journals(folder)? {
+        clean_one(&path, &mut cleaned);
+    }
+    remove_stillborn(folder);
+    Ok(cleaned)
+}
+
+fn clean_one(path: &Path, cleaned: &mut Cleaned) {
+    // Gone: its owner, or another clean, was faster.
+    let Ok(file) = File::open(path) else { return };
+    let Some(Read { header, .. }) = journal::read(path) else { return };
+    let same_boot = header.boot == boot();
+    if same_boot {
+        // Another namespace's process numbers tell us nothing; the lock alone is too little.
+        if header.pid_namespace != pid_namespace() || header.owner.is_alive() {
+            return;
+        }
+    }
+    if !locked(&file) {
+        return;
+    }
+    // Read again under the lock: another clean may have been at it.
+    let Some(Read { header, open }) = journal::read(path) else { return };
+    cleaned.runs += 1;
+    let mut failed = false;
+    for change in open.iter().rev() {
+        // A process and a setting end with the machine; the numbers are others' now.
+        if !same_boot && matches!(change, Change::Process { .. } | Change::Setting { .. }) {
+            continue;
+        }
+        match change.undo(&header.run) {
+            Ok(()) => cleaned.undone.push(change.to_string()),
+            Err(error) => {
+                failed = true;
+                cleaned.failures.push(error);
+            }
+        }
+    }
+    if !failed {
+        // Stays for the next clean otherwise, which finds nothing left to do.
+        let _ = fs::remove_file(path);
+    }
+}
+
+fn locked(file: &File) -> bool {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    while flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+fn journals(folder: &Folder) -> Result<Vec<PathBuf>, Error> {
+    let failed = |error: std::io::Error| Error::Folder {
+        path: folder.path().to_owned(),
+        why: format!("cannot be read: {error}"),
+    };
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder.path()).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|extension| extension == "journal") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// Journals whose owner died before their first line was whole: nothing was changed under them.
+fn remove_stillborn(folder: &Folder) {
+    let Ok(entries) = fs::read_dir(folder.path()) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if owner_of_stillborn(&name).is_some_and(|owner| !owner.is_alive()) {
+            // Another clean may be faster.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// The owner in a name `.RUN.PID.START`.
+fn owner_of_stillborn(name: &str) -> Option<ProcessId> {
+    let mut parts = name.strip_prefix('.')?.split('.');
+    let run = parts.next()?;
+    let owner = ProcessId { pid: parts.next()?.parse().ok()?, start_ticks: parts.next()?.parse().ok()? };
+    (run.len() == 16 && parts.next().is_none()).then_some(owner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Journal;
+
+    /// A folder of journals for one test.
+    struct Scratch(Folder);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("undo-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            Self(Folder::at(path).unwrap())
+        }
+
+        fn files(&self) -> usize {
+            fs::read_dir(self.0.path()).unwrap().count()
+        }
+
+        /// Makes the one journal look as if its owner had been killed.
+        fn orphan(&self) {
+            let path = &journals(&self.0).unwrap()[0];
+            let text = fs::read_to_string(path).unwrap();
+            let owner = format!("\"pid\":{},\"start_ticks\"", std::process::id());
+            fs::write(path, text.replacen(&owner, "\"pid\":1,\"start_ticks\"", 1)).unwrap();
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(self.0.path());
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_undone_on_drop() {
+        let scratch = Scratch::new("drop");
+        let journal = Journal::open(&scratch.0, "test", "a").unwrap();
+        let path = scratch.0.path().join(format!("{}.things", journal.run()));
+        journal.record(Change::Folder { path: path.clone() }).unwrap();
+        fs::create_dir_all(path.join("deep")).unwrap();
+        assert_eq!(runs(&scratch.0).unwrap()[0].title, "a");
+        drop(journal);
+        assert!(!path.exists() && scratch.files() == 0);
+    }
+
+    #[test]
+    fn a_live_owner_is_left_alone_and_a_dead_one_is_cleaned_up_after() {
+        let scratch = Scratch::new("dead");
+        let journal = Journal::open(&scratch.0, "test", "a").unwrap();
+        let path = scratch.0.path().join(format!("{}.things", journal.run()));
+        let setting = scratch.0.path().join("setting");
+        let other = scratch.0.path().join("other");
+        fs::write(&setting, "2\t3\n").unwrap();
+        fs::write(&other, "9\n").unwrap();
+        let changed = |path: &Path| Change::Setting { path: path.into(), old: "1".into(), new: "2 3".into() };
+        let changes = [Change::Folder { path: path.clone() }, changed(&setting), changed(&other)];
+        journal.record_all(changes).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert_eq!(clean(&scratch.0).unwrap().runs, 0);
+        scratch.orphan();
+        assert_eq!(clean(&scratch.0).unwrap().runs, 0, "its lock is still held");
+        assert!(path.exists() && runs(&scratch.0).unwrap().is_empty());
+        // Killed: no destructor ran, and the kernel released the lock.
+        let State { text, path: file } = State::of(&scratch);
+        drop(journal);
+        fs::write(&file, text).unwrap();
+        fs::create_dir(&path).unwrap();
+        fs::write(&setting, "2\t3\n").unwrap();
+        let cleaned = clean(&scratch.0).unwrap();
+        assert!(cleaned.runs == 1 && cleaned.failures.is_empty(), "{cleaned:?}");
+        assert!(!path.exists() && !file.exists());
+        assert_eq!(fs::read_to_string(&setting).unwrap(), "1");
+        assert_eq!(fs::read_to_string(&other).unwrap(), "9\n", "another's value stays");
+    }
+
+    struct State {
+        text: String,
+        path: PathBuf,
+    }
+
+    impl State {
+        fn of(scratch: &Scratch) -> Self {
+            let path = journals(&scratch.0).unwrap().remove(0);
+            Self { text: fs::read_to_string(&path).unwrap(), path }
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_proven_to_be_ours_is_not_even_written_down() {
+        let scratch = Scratch::new("proof");
+        let journal = Journal::open(&scratch.0, "test", "a").unwrap();
+        let refused = journal.record(Change::Folder { path: "/home".into() }).unwrap_err();
+        assert!(matches!(refused, Error::Unprovable(_)));
+        drop(journal);
+        // A journal that was tampered with proves nothing either.
+        let header = journal::Header {
+            kind: "test".into(),
+            title: String::new(),
+            run: "0123456789abcdef".into(),
+            owner: ProcessId { pid: 1, start_ticks: u64::MAX },
+            boot: boot(),
+            pid_namespace: pid_namespace(),
+        };
+        let keep = scratch.0.path().join("keep");
+        fs::create_dir(&keep).unwrap();
+        let line = journal::Line::Will { entry: 0, change: Change::Folder { path: keep.clone() } };
+        let text = [serde_json::to_string(&header).unwrap(), serde_json::to_string(&line).unwrap()];
+        fs::write(scratch.0.path().join("x.journal"), text.join("\n")).unwrap();
+        let cleaned = clean(&scratch.0).unwrap();
+        assert!(keep.exists() && cleaned.failures.len() == 1, "{cleaned:?}");
+    }
+
+    #[test]
+    fn journals_that_were_never_begun_are_removed_with_their_owner() {
+        let scratch = Scratch::new("stillborn");
+        let own = ProcessId::own().unwrap();
+        for (pid, start) in [(own.pid, own.start_ticks), (own.pid, own.start_ticks + 1)] {
+            fs::write(scratch.0.path().join(format!(".0123456789abcdef.{pid}.{start}")), "").unwrap();
+        }
+        fs::write(scratch.0.path().join(".somebody.else"), "").unwrap();
+        clean(&scratch.0).unwrap();
+        assert_eq!(scratch.files(), 2);
+    }
+}

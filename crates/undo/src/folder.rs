@@ -1,0 +1,93 @@
+//! Where the journals lie.
+
+use std::{
+    fs::{self, DirBuilder},
+    io::ErrorKind,
+    os::unix::fs::{DirBuilderExt, MetadataExt},
+    path::{Path, PathBuf},
+};
+
+use rustix::process::geteuid;
+
+use crate::Error;
+
+/// The variable that names another folder.
+const VARIABLE: &str = "PROOFLOAD_STATE_DIR";
+
+/// A folder for journals that nobody else can write to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// The user's: `$PROOFLOAD_STATE_DIR`; else `/run/proofload` for root, and for others
+    /// `$XDG_RUNTIME_DIR/proofload`, or `/tmp/proofload-UID` where there is no such variable. Made if it
+    /// does not exist.
+    ///
+    /// Call it before entering a user namespace: the user's number is another one inside.
+    ///
+    /// # Errors
+    /// When it cannot be made, or somebody else could write to it.
+    pub fn of_this_user() -> Result<Self, Error> {
+        let user = geteuid();
+        let path = match (std::env::var_os(VARIABLE), std::env::var_os("XDG_RUNTIME_DIR")) {
+            (Some(path), _) if !path.is_empty() => path.into(),
+            _ if user.is_root() => "/run/proofload".into(),
+            (_, Some(path)) if Path::new(&path).is_dir() => Path::new(&path).join("proofload"),
+            _ => PathBuf::from(format!("/tmp/proofload-{}", user.as_raw())),
+        };
+        Self::at(path)
+    }
+
+    /// This one. Made, for its owner alone, if it does not exist.
+    ///
+    /// # Errors
+    /// When it cannot be made, or somebody else could write to it.
+    pub fn at(path: impl Into<PathBuf>) -> Result<Self, Error> {
+        let path = path.into();
+        let refuse = |why: String| Error::Folder { path: path.clone(), why };
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                return Err(refuse(format!("cannot be made: {error}; name another folder in {VARIABLE}")));
+            }
+            _ => {}
+        }
+        let found =
+            fs::symlink_metadata(&path).map_err(|error| refuse(format!("cannot be read: {error}")))?;
+        if !found.is_dir() || found.uid() != geteuid().as_raw() || found.mode() & 0o077 != 0 {
+            return Err(refuse(format!(
+                "must be a folder of user {} that nobody else can open (mode 700); correct it, or name another in \
+                 {VARIABLE}",
+                geteuid().as_raw()
+            )));
+        }
+        Ok(Self(path))
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn folders_that_others_could_write_to_are_refused() {
+        let base = std::env::temp_dir().join(format!("undo-folder-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&base);
+        fs::create_dir(&base).unwrap();
+        assert!(Folder::at(base.join("new")).is_ok() && Folder::at(base.join("new")).is_ok());
+        fs::set_permissions(base.join("new"), fs::Permissions::from_mode(0o755)).unwrap();
+        let refused = Folder::at(base.join("new")).unwrap_err().to_string();
+        assert!(refused.contains("mode 700") && refused.contains(VARIABLE), "{refused}");
+        fs::set_permissions(base.join("new"), fs::Permissions::from_mode(0o700)).unwrap();
+        symlink(base.join("new"), base.join("link")).unwrap();
+        assert!(Folder::at(base.join("link")).is_err());
+        assert!(Folder::at(base.join("none/below")).is_err());
+        fs::remove_dir_all(&base).unwrap();
+    }
+}

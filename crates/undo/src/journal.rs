@@ -1,0 +1,235 @@
+//! The journal of one run.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use rustix::{
+    fs::{FlockOperation, flock},
+    rand::{GetRandomFlags, getrandom},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{Change, Error, Folder, ProcessId};
+
+/// The first line of a journal.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Header {
+    pub kind: String,
+    pub title: String,
+    pub run: String,
+    pub owner: ProcessId,
+    pub boot: String,
+    pub pid_namespace: String,
+}
+
+/// Every further line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Line {
+    Will { entry: u64, change: Change },
+    Undone { entry: u64 },
+}
+
+/// A change that was written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry(u64);
+
+/// The journal of one run. Undoes what is left when dropped.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    run: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    file: File,
+    next: u64,
+    open: BTreeMap<u64, Change>,
+}
+
+impl Journal {
+    /// Opens the journal of a new run. `kind` and `title` say whose it is, to people and to
+    /// [`runs`](crate::runs).
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn open(folder: &Folder, kind: &str, title: &str) -> Result<Self, Error> {
+        let run = random_name().map_err(|cause| Error::Write { path: folder.path().into(), cause })?;
+        let path = folder.path().join(format!("{run}.journal"));
+        let failed = |cause: io::Error| Error::Write { path: path.clone(), cause };
+        let header = Header {
+            kind: kind.to_owned(),
+            title: title.to_owned(),
+            run: run.clone(),
+            owner: ProcessId::own().map_err(failed)?,
+            boot: boot(),
+            pid_namespace: pid_namespace(),
+        };
+        // Under a name of its owner's, until it is locked and its first line is whole.
+        let ProcessId { pid, start_ticks } = header.owner;
+        let hidden = folder.path().join(format!(".{run}.{pid}.{start_ticks}"));
+        let written = || {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&hidden)?;
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            file.write_all(&line(&header)?)?;
+            file.sync_data()?;
+            fs::rename(&hidden, &path)?;
+            Ok(file)
+        };
+        let file = written().inspect_err(|_| drop(fs::remove_file(&hidden))).map_err(failed)?;
+        Ok(Self { path, run, state: Mutex::new(State { file, next: 0, open: BTreeMap::new() }) })
+    }
+
+    /// The run's identity: 16 random hexadecimal digits.
+    pub fn run(&self) -> &str {
+        &self.run
+    }
+
+    /// Writes a change down, on disk when this returns. Only then may it be made.
+    ///
+    /// # Errors
+    /// When it cannot be written, or could not be proven to be ours: it must not be made then.
+    pub fn record(&self, change: Change) -> Result<Entry, Error> {
+        self.record_all([change]).map(|entries| entries[0])
+    }
+
+    /// Writes several changes down at once.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record); none may be made then.
+    pub fn record_all(&self, changes: impl IntoIterator<Item = Change>) -> Result<Vec<Entry>, Error> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut lines, mut entries, mut next) = (Vec::new(), Vec::new(), state.next);
+        for change in changes {
+            change.is_provable(&self.run)?;
+            let text = line(&Line::Will { entry: next, change: change.clone() });
+            lines.extend(text.map_err(|cause| Error::Write { path: self.path.clone(), cause })?);
+            entries.push((next, change));
+            next += 1;
+        }
+        self.append(&mut state, &lines)?;
+        state.next = next;
+        let numbers = entries.iter().map(|(number, _)| Entry(*number)).collect();
+        state.open.extend(entries);
+        Ok(numbers)
+    }
+
+    /// Takes one change back now.
+    ///
+    /// # Errors
+    /// When it cannot be; it stays in the journal.
+    pub fn undo(&self, entry: Entry) -> Result<(), Error> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(change) = state.open.get(&entry.0).cloned() else { return Ok(()) };
+        change.undo(&self.run)?;
+        self.forget(&mut state, entry)
+    }
+
+    /// Notes that a change has been taken back by its maker.
+    ///
+    /// # Errors
+    /// When the journal cannot be written.
+    pub fn done(&self, entry: Entry) -> Result<(), Error> {
+        self.forget(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner), entry)
+    }
+
+    /// Takes all changes back, the last first, and removes the journal if nothing is left.
+    ///
+    /// # Errors
+    /// What could not be taken back; it stays in the journal, for [`clean`](crate::clean).
+    pub fn finish(self) -> Result<(), Vec<Error>> {
+        self.undo_all()
+    }
+
+    fn undo_all(&self) -> Result<(), Vec<Error>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = Vec::new();
+        while let Some((number, change)) = state.open.pop_last() {
+            if let Err(error) = change.undo(&self.run) {
+                failures.push(error);
+            } else if !failures.is_empty() {
+                // Something else will stay: this one need not be tried again.
+                let _ = line(&Line::Undone { entry: number }).and_then(|text| state.file.write_all(&text));
+            }
+        }
+        if failures.is_empty() {
+            // A journal without open changes that stays behind is removed by the next clean.
+            let _ = fs::remove_file(&self.path);
+            return Ok(());
+        }
+        Err(failures)
+    }
+
+    fn forget(&self, state: &mut State, entry: Entry) -> Result<(), Error> {
+        if state.open.remove(&entry.0).is_none() {
+            return Ok(());
+        }
+        let text = line(&Line::Undone { entry: entry.0 });
+        let text = text.map_err(|cause| Error::Write { path: self.path.clone(), cause })?;
+        self.append(state, &text)
+    }
+
+    fn append(&self, state: &mut State, lines: &[u8]) -> Result<(), Error> {
+        let written = state.file.write_all(lines).and_then(|()| state.file.sync_data());
+        written.map_err(|cause| Error::Write { path: self.path.clone(), cause })
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // What cannot be undone now stays in the journal, for the next clean.
+        let _ = self.undo_all();
+    }
+}
+
+/// A journal as it was read.
+pub(crate) struct Read {
+    pub header: Header,
+    /// What is not undone, in the order it was written down.
+    pub open: Vec<Change>,
+}
+
+/// Reads a journal; none if it is not one. A last line that is cut off was never acted on.
+pub(crate) fn read(path: &Path) -> Option<Read> {
+    let text = fs::read(path).ok()?;
+    let mut lines = text.split(|&byte| byte == b'\n');
+    let header: Header = serde_json::from_slice(lines.next()?).ok()?;
+    let mut open = BTreeMap::new();
+    for line in lines.filter_map(|line| serde_json::from_slice(line).ok()) {
+        match line {
+            Line::Will { entry, change } => drop(open.insert(entry, change)),
+            Line::Undone { entry } => drop(open.remove(&entry)),
+        }
+    }
+    Some(Read { header, open: open.into_values().collect() })
+}
+
+/// This start of the machine.
+pub(crate) fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// The namespace in which our process numbers mean something.
+pub(crate) fn pid_namespace() -> String {
+    fs::read_link("/proc/self/ns/pid").map(|link| link.display().to_string()).unwrap_or_default()
+}
+
+fn line(value: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec(value)?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+fn random_name() -> io::Result<String> {
+    let mut bytes = [0; 8];
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
+}

@@ -1,0 +1,59 @@
+//! A whole network is up in a moment, and gone in less.
+
+use anyhow::{Result, ensure};
+
+use super::{Bar, Outcome, Runs, Scale};
+use crate::{lab::Labs, proofload::binary};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "lab-hosts",
+    what: "28 hosts on a segment are up in 3 s and down in 1 s; 200 hosts work",
+    full_seconds: 30,
+    run,
+};
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let labs = Labs::new()?;
+    let mut outcome = Outcome::default();
+    let before = labs.inventory()?;
+    let file = labs.file("28.toml", &segment(28)?)?;
+    let (mut ups, mut downs) = (Runs::default(), Runs::default());
+    for _ in 0..scale.pick(3, 11) {
+        let (lab, up) = labs.up(&file)?;
+        ups.push(up.as_secs_f64());
+        downs.push(labs.down(lab)?.as_secs_f64());
+    }
+    outcome.at_most("up_28_s", &ups, 3.0, "");
+    outcome.at_most("down_28_s", &downs, 1.0, "");
+
+    let file = labs.file("200.toml", &segment(200)?)?;
+    let (lab, up) = labs.up(&file)?;
+    // Not merely up: the last host had its answers from the first, and others still do.
+    for host in ["h2", "h100", "h199"] {
+        let url = "http://10.1.0.1:8080/";
+        let load = format!("lab shell {host} -- {} http {url} -n 100 -c 2 -q", binary()?.display());
+        let finished = labs.run(&load)?;
+        // Void for want of a processor is no matter here.
+        let answered = matches!(finished.code, Some(0 | 3));
+        ensure!(answered, "{host}: {}{}", finished.stdout, finished.stderr);
+    }
+    let down = labs.down(lab)?;
+    outcome.holds("work_200", true, "hosts of 200 get answers from the first");
+    outcome.note(format!("200 hosts: up in {:.2} s, down in {:.2} s", up.as_secs_f64(), down.as_secs_f64()));
+    let left = labs.difference(&before)?;
+    left.iter().for_each(|thing| outcome.note(thing.as_str()));
+    outcome.equal("left", left.len() as u64, 0, "of all that the inventory lists");
+    Ok(outcome)
+}
+
+/// So many hosts on a segment; the last has had answers from the first before it is ready.
+fn segment(hosts: u32) -> Result<String> {
+    Ok(format!(
+        "title = \"{hosts} hosts\"\n[hosts]\nh = {{ count = {hosts} }}\n[[links]]\nbetween = [\"h\"]\n\
+         [[processes]]\non = \"h1\"\nrun = \"serve\"\n\
+         [[processes]]\non = \"h{hosts}\"\nready = \"log:completed\"\nmay_end = true\n\
+         command = [\"sh\", \"-c\", \"{} http http://{{h1}}:8080/ -n 10 -c 1 -q; echo completed\"]\n",
+        binary()?.display()
+    ))
+}

@@ -1,0 +1,38 @@
+//! A long link delays by what it was asked to, and by nothing else.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{Bar, Outcome, Scale};
+use crate::link::LinkedHosts;
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "link-delay",
+    what: "1 Gbit/s, 114 ms each way, idle: the round trip is 228 ms, p99.9 within 1 ms",
+    full_seconds: 65,
+    run,
+};
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let count = scale.pick(2_000, 12_000);
+    let mut outcome = Outcome::default();
+    let link = LinkedHosts::start("--rate 1gbit --delay 114ms")?;
+    // Not in step with the kernel's ticks.
+    let trips = link.round_trips(count, Duration::from_micros(5_037))?;
+    link.stop()?;
+    let all = (trips.quiet_ns.len() + trips.stolen_ns.len()) as u64;
+    outcome.equal("answered", all, u64::from(count), "probes");
+    outcome.near("p50_ms", trips.percentile_ms(0.5), 228.0, 0.3, "");
+    let tail_ms = trips.percentile_ms(0.999);
+    outcome.figure("p99.9_ms", format!("{tail_ms:.3}"), "<= 229", tail_ms > 0.0 && tail_ms <= 229.0);
+    outcome.note(format!(
+        "p99 {:.3} ms, largest {:.3} ms; {} probes apart, during which the hypervisor took time (largest {:.3} ms)",
+        trips.percentile_ms(0.99),
+        trips.percentile_ms(1.0),
+        trips.stolen_ns.len(),
+        trips.stolen_ns.last().map_or(0.0, |&ns| ns as f64 / 1e6),
+    ));
+    Ok(outcome)
+}

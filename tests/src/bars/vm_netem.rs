@@ -1,0 +1,143 @@
+//! The kernel's own link emulation and ours, side by side in a machine that has both.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{Bar, Outcome, Scale, seconds};
+use crate::Vm;
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "vm-netem",
+    what: "in Debian's kernel, 20 Mbit/s and 50 ms each way: netem and our links, delay and throughput",
+    full_seconds: 150,
+    run,
+};
+
+/// Most that two round trips may differ by, in milliseconds.
+const DELAY_BOUND_MS: f64 = 0.5;
+/// Most that two throughputs may differ by, as a share.
+const THROUGHPUT_BOUND: f64 = 0.03;
+
+/// The kernel's own emulation, as `tc` makes it. The script has a function for each link.
+const KERNELS: [&str; 2] = ["netem", "netem_tbf"];
+/// What `proofload link` makes: its emulator, and what it has the kernel do.
+const OURS: [&str; 2] = ["emulator", "netem_driver"];
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let (pings, flow_s) = scale.pick((20, 10), (200, 60));
+    let script = format!("PINGS={pings} FLOW_S={flow_s}\n{}", include_str!("vm_netem.sh"));
+    let ran = Vm::default()
+        .tools(["ip", "tc", "ping", "iperf3"])
+        .modules(["veth", "tun", "sch_netem", "sch_tbf"])
+        .proofload()?
+        .run(&script, seconds(scale.pick(400, 1_200)))?;
+    let output = ran.succeeded()?;
+
+    let mut outcome = Outcome::default();
+    for ours in OURS {
+        let measured = Measured::read(output, ours)?;
+        for kernels in KERNELS {
+            let truth = Measured::read(output, kernels)?;
+            compare(&mut outcome, &format!("{ours}_against_{kernels}"), &measured, &truth);
+        }
+    }
+    for link in KERNELS.into_iter().chain(OURS) {
+        outcome.note(format!("{link}: {}", Measured::read(output, link)?.described()));
+    }
+    let (release, wall_s) = (&ran.release, ran.wall.as_secs_f64());
+    outcome.note(format!("Linux {release} in QEMU, {wall_s:.0} s; 20 Mbit/s of frames are 19.128 for TCP"));
+    Ok(outcome)
+}
+
+fn compare(outcome: &mut Outcome, name: &str, measured: &Measured, truth: &Measured) {
+    let apart_ms = measured.round_trip_ms - truth.round_trip_ms;
+    let bound = format!("within ± {DELAY_BOUND_MS} ms");
+    let pass = apart_ms.abs() <= DELAY_BOUND_MS;
+    outcome.figure(&format!("{name}_round_trip"), format!("{apart_ms:+.3} ms"), bound, pass);
+    let apart = measured.received_mbit_per_s / truth.received_mbit_per_s - 1.0;
+    let bound = format!("within ± {}%", THROUGHPUT_BOUND * 100.0);
+    let pass = apart.abs() <= THROUGHPUT_BOUND;
+    outcome.figure(&format!("{name}_throughput"), format!("{:+.3}%", apart * 100.0), bound, pass);
+}
+
+/// What was measured over one link.
+#[derive(Debug)]
+struct Measured {
+    round_trip_ms: f64,
+    worst_round_trip_ms: f64,
+    received_mbit_per_s: f64,
+    retransmits: u64,
+    loaded_round_trip_ms: f64,
+}
+
+impl Measured {
+    /// Takes it from what the script wrote: `== ping LINK` and ping's summary, `== iperf3 LINK` and its JSON.
+    fn read(output: &str, link: &str) -> Result<Self> {
+        let ping = section(output, &format!("ping {link}"))?;
+        let round_trips = round_trips_ms(ping)
+            .with_context(|| format!("ping over {link} has no line of round trips:\n{ping}"))?;
+        let iperf3 = section(output, &format!("iperf3 {link}"))?;
+        let json: Value =
+            serde_json::from_str(iperf3).with_context(|| format!("iperf3 over {link} wrote:\n{iperf3}"))?;
+        let figure = |pointer: &str| {
+            json.pointer(pointer)
+                .and_then(Value::as_f64)
+                .with_context(|| format!("iperf3 over {link} did not report {pointer}:\n{iperf3}"))
+        };
+        Ok(Self {
+            round_trip_ms: round_trips.0,
+            worst_round_trip_ms: round_trips.1,
+            received_mbit_per_s: figure("/end/sum_received/bits_per_second")? / 1e6,
+            retransmits: figure("/end/sum_sent/retransmits")? as u64,
+            loaded_round_trip_ms: figure("/end/streams/0/sender/mean_rtt")? / 1e3,
+        })
+    }
+
+    fn described(&self) -> String {
+        format!(
+            "idle round trip {:.3} ms, worst {:.3} ms; one flow {:.3} Mbit/s, {} segments sent again, \
+             round trip meanwhile {:.0} ms",
+            self.round_trip_ms,
+            self.worst_round_trip_ms,
+            self.received_mbit_per_s,
+            self.retransmits,
+            self.loaded_round_trip_ms
+        )
+    }
+}
+
+/// What follows the line `== NAME`, until the next such line.
+fn section<'a>(output: &'a str, name: &str) -> Result<&'a str> {
+    let (_, after) = output
+        .split_once(&format!("== {name}\n"))
+        .with_context(|| format!("the script wrote no section '{name}':\n{output}"))?;
+    Ok(after.split("\n== ").next().unwrap_or(after))
+}
+
+/// Mean and worst of ping's line `rtt min/avg/max/mdev = 100.092/100.093/100.110/0.002 ms`. The lines
+/// of single packets have three digits only.
+fn round_trips_ms(ping: &str) -> Option<(f64, f64)> {
+    let (_, figures) = ping.split_once("min/avg/max/mdev = ")?;
+    let mut figures = figures.split('/').skip(1).map(|figure| figure.parse().ok());
+    Some((figures.next()??, figures.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_tools_write_is_read() {
+        let output = "== ping a\n2 received\nrtt min/avg/max/mdev = 100.092/100.093/100.110/0.002 ms\n\
+                      == iperf3 a\n{\"end\": {\"sum_sent\": {\"retransmits\": 3},\n\
+                      \"streams\": [{\"sender\": {\"mean_rtt\": 171000}}],\n\
+                      \"sum_received\": {\"bits_per_second\": 19.5e6}}}\n== ping b\nnothing\n";
+        let measured = Measured::read(output, "a").unwrap();
+        assert_eq!((measured.round_trip_ms, measured.worst_round_trip_ms), (100.093, 100.11));
+        assert_eq!((measured.received_mbit_per_s, measured.retransmits), (19.5, 3));
+        assert!(measured.described().ends_with("3 segments sent again, round trip meanwhile 171 ms"));
+        let missing = Measured::read(output, "b").unwrap_err().to_string();
+        assert!(missing.contains("ping over b has no line of round trips"), "{missing}");
+    }
+}

@@ -1,0 +1,216 @@
+//! Labs that the binary brings up, and what must be left of them: nothing.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+
+use crate::{
+    process::{Finished, Launch, Process},
+    proofload::binary,
+    temporary::TemporaryFolder,
+};
+
+/// How long a lab may take to come up, and a command to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The kernel takes namespaces down when it has time.
+const KERNEL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A place for labs of their own: lab files, journals.
+#[derive(Debug)]
+pub struct Labs {
+    folder: TemporaryFolder,
+}
+
+impl Labs {
+    /// A new place.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn new() -> Result<Self> {
+        Ok(Self { folder: TemporaryFolder::new()? })
+    }
+
+    /// Where journals and the files of labs lie.
+    pub fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    /// Writes a lab file.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn file(&self, name: &str, text: &str) -> Result<String> {
+        fs::write(self.folder.path().join(name), text)?;
+        Ok(self.folder.file(name))
+    }
+
+    /// `proofload` with these words, for labs of this place.
+    ///
+    /// # Errors
+    /// When there is no binary.
+    pub fn command(&self, words: &str) -> Result<Launch> {
+        let state = self.state().display().to_string();
+        Ok(Launch::new(binary()?.display().to_string()).words(words).env("PROOFLOAD_STATE_DIR", &state))
+    }
+
+    /// Runs such a command to its end.
+    ///
+    /// # Errors
+    /// When it does not end or panics.
+    pub fn run(&self, words: &str) -> Result<Finished> {
+        let finished = self.command(words)?.run(PATIENCE)?;
+        if finished.stderr.contains("panicked at") {
+            bail!("`proofload {words}` panicked:\n{}", finished.stderr);
+        }
+        Ok(finished)
+    }
+
+    /// Starts `lab up` and waits until the lab is ready. Returns how long that took.
+    ///
+    /// # Errors
+    /// When it does not get ready; with what it said.
+    pub fn up(&self, file: &str) -> Result<(Process, Duration)> {
+        let begun = Instant::now();
+        let mut process = self.command(&format!("lab up {file}"))?.start()?;
+        while !process.stdout().contains("\nready in ") {
+            if begun.elapsed() > PATIENCE || !process.is_running() {
+                bail!(
+                    "the lab {file} did not get ready; it said:\n{}\n{}",
+                    process.stdout(),
+                    process.stderr()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok((process, begun.elapsed()))
+    }
+
+    /// Takes a lab down by SIGTERM. Returns how long that took.
+    ///
+    /// # Errors
+    /// When it does not go down well.
+    pub fn down(&self, mut process: Process) -> Result<Duration> {
+        let begun = Instant::now();
+        process.signal(Signal::TERM);
+        let status = process.wait(PATIENCE)?.context("the lab did not go down")?;
+        let took = begun.elapsed();
+        if !status.success() {
+            bail!("the lab went down with {status}; it said:\n{}", process.stderr());
+        }
+        Ok(took)
+    }
+
+    /// What there is on this machine that a lab could have made or changed.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    pub fn inventory(&self) -> Result<Inventory> {
+        Inventory::take(&self.state())
+    }
+
+    /// Waits until the inventory is as it was; otherwise the difference.
+    ///
+    /// # Errors
+    /// When it cannot be taken.
+    pub fn difference(&self, before: &Inventory) -> Result<Vec<String>> {
+        let begun = Instant::now();
+        loop {
+            let difference = before.difference(&self.inventory()?);
+            if difference.is_empty() || begun.elapsed() > KERNEL_PATIENCE {
+                return Ok(difference);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Things by kind and name, with what is to be compared of each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inventory(BTreeMap<String, String>);
+
+impl Inventory {
+    fn take(state: &Path) -> Result<Self> {
+        let mut things = BTreeMap::new();
+        let mark = format!("PROOFLOAD_STATE_DIR={}", state.display());
+        let own = fs::read_link("/proc/self/ns/net")?;
+        for entry in fs::read_dir("/proc")?.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if !name.bytes().all(|byte| byte.is_ascii_digit()) {
+                continue;
+            }
+            let path = entry.path();
+            // A process that ends while it is looked at is none; one that waits to be collected has neither.
+            let environment = fs::read(path.join("environ")).unwrap_or_default();
+            let network = fs::read_link(path.join("ns/net")).ok();
+            let marked = environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes());
+            let elsewhere = network.as_ref().is_some_and(|network| *network != own);
+            if marked || elsewhere {
+                let words = fs::read(path.join("cmdline")).unwrap_or_default();
+                let words = String::from_utf8_lossy(&words).replace('\0', " ");
+                things.insert(format!("process {name}"), words);
+            }
+            if let Some(network) = network.filter(|network| *network != own) {
+                things.insert(format!("namespace {}", network.display()), String::new());
+            }
+        }
+        for entry in fs::read_dir("/sys/class/net")?.flatten() {
+            let index = fs::read_to_string(entry.path().join("ifindex")).unwrap_or_default();
+            things.insert(format!("interface {}", entry.file_name().display()), index);
+        }
+        let qdiscs = Launch::new("tc").words("qdisc show").run(PATIENCE)?.stdout;
+        things.insert("qdiscs".to_owned(), qdiscs);
+        walk(Path::new("/sys/fs/cgroup"), &mut |path, is_folder| {
+            if is_folder {
+                things.insert(format!("cgroup {}", path.display()), String::new());
+            }
+        });
+        walk(Path::new("/proc/sys/net"), &mut |path, is_folder| {
+            if !is_folder && let Ok(value) = fs::read_to_string(path) {
+                things.insert(format!("sysctl {}", path.display()), value);
+            }
+        });
+        walk(state, &mut |path, _| drop(things.insert(format!("file {}", path.display()), String::new())));
+        for folder in ["/run", "/tmp", "/dev/shm"] {
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            for name in entries.map(|entry| entry.file_name().to_string_lossy().into_owned()) {
+                // Tests beside this one have folders of their own.
+                if name.contains("proofload") && !name.starts_with("proofload-tests-") {
+                    things.insert(format!("file {folder}/{name}"), String::new());
+                }
+            }
+        }
+        Ok(Self(things))
+    }
+
+    fn difference(&self, after: &Self) -> Vec<String> {
+        let gone = self
+            .0
+            .iter()
+            .filter(|(name, _)| !after.0.contains_key(*name))
+            .map(|(name, _)| format!("gone: {name}"));
+        let new = after.0.iter().filter(|(name, _)| !self.0.contains_key(*name));
+        let new = new.map(|(name, value)| format!("left: {name} {value}"));
+        let changed = self.0.iter().filter_map(|(name, value)| {
+            let now = after.0.get(name).filter(|now| *now != value)?;
+            Some(format!("changed: {name}: {value} is now {now}"))
+        });
+        gone.chain(new).chain(changed).collect()
+    }
+}
+
+/// Calls `look` with everything below a folder.
+fn walk(folder: &Path, look: &mut impl FnMut(&Path, bool)) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        look(&entry.path(), is_folder);
+        if is_folder {
+            walk(&entry.path(), look);
+        }
+    }
+}

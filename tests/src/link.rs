@@ -1,0 +1,261 @@
+//! Two hosts joined by `proofload link`, and what goes over it.
+
+use std::{
+    fs::{self, File},
+    net::UdpSocket,
+    os::fd::AsFd,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use rustix::{
+    process::Signal,
+    thread::{LinkNameSpaceType, move_into_link_name_space},
+};
+use serde_json::Value;
+
+use crate::{
+    process::{Launch, Process},
+    proofload::binary,
+    temporary::TemporaryFolder,
+};
+
+/// Addresses of the two ends, as `proofload link` gives them unless told otherwise.
+const ADDRESSES: [&str; 2] = ["10.255.255.1", "10.255.255.2"];
+
+/// A running link between two hosts of its own. All of it goes when this is dropped.
+#[derive(Debug)]
+pub struct LinkedHosts {
+    // Before the hosts: it has interfaces in them.
+    link: Process,
+    hosts: [Process; 2],
+    folder: TemporaryFolder,
+}
+
+impl LinkedHosts {
+    /// Starts `proofload link` with these options between two new hosts, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not get ready; with what it said.
+    pub fn start(options: &str) -> Result<Self> {
+        Self::start_with_orders(options, "")
+    }
+
+    /// The same, with orders on its standard input.
+    ///
+    /// # Errors
+    /// When it does not get ready; with what it said.
+    pub fn start_with_orders(options: &str, orders: &str) -> Result<Self> {
+        let (hosts, folder) = ([host()?, host()?], TemporaryFolder::new()?);
+        let launch = Launch::new(binary()?.display().to_string())
+            .arg("link")
+            .args(hosts.iter().map(|host| host.pid().to_string()))
+            .words(options)
+            .input(orders)
+            .args(["--json".to_owned(), folder.file("link.json")]);
+        let mut linked = Self { link: launch.start()?, hosts, folder };
+        // A certificate of a million packets is among the things that take their time.
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while !linked.link.stdout().contains("link ready") {
+            ensure!(
+                linked.link.is_running() && Instant::now() < deadline,
+                "the link did not get ready: {}{}",
+                linked.link.stdout(),
+                linked.link.stderr()
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(linked)
+    }
+
+    /// Gives TCP buffers for 1 Gbit/s over 228 ms (28.5 MB) and a queue of twice that: the sender's is the
+    /// bound, fills the link even when a third of it is empty, and cannot overflow the queue.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn tune(&self) -> Result<()> {
+        let script = "cd /proc/sys/net/ipv4 && echo 4096 131072 268435456 > tcp_rmem && \
+                      echo 4096 131072 67108864 > tcp_wmem";
+        for index in 0..2 {
+            let done = self.inside(index, "sh").args(["-c", script]).run(Duration::from_secs(10))?;
+            ensure!(done.code == Some(0), "cannot tune a host: {}", done.stderr);
+        }
+        Ok(())
+    }
+
+    /// Runs iperf3 from the first host to the second with these options; its result.
+    ///
+    /// # Errors
+    /// When it fails, or takes longer than `most`.
+    pub fn iperf3(&self, options: &str, most: Duration) -> Result<Value> {
+        let mut server = self.inside(1, "iperf3").words("-s -1 --forceflush").start()?;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !server.stdout().contains("listening") {
+            ensure!(
+                server.is_running() && Instant::now() < deadline,
+                "iperf3 does not listen: {}",
+                server.stderr()
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
+        let client =
+            self.inside(0, "iperf3").words(&format!("-c {} -J", ADDRESSES[1])).words(options).run(most)?;
+        let result: Value = serde_json::from_str(&client.stdout)
+            .with_context(|| format!("iperf3 said: {}{}", client.stdout, client.stderr))?;
+        match result.get("error") {
+            Some(error) => Err(anyhow!("iperf3: {error}")),
+            None => Ok(result),
+        }
+    }
+
+    /// Round-trip times of small datagrams, one after each interval.
+    ///
+    /// # Errors
+    /// When a host cannot be entered.
+    pub fn round_trips(&self, count: u32, interval: Duration) -> Result<RoundTrips> {
+        let near = self.socket(0)?;
+        let far = self.socket(1)?;
+        near.connect(far.local_addr()?)?;
+        for socket in [&near, &far] {
+            socket.set_read_timeout(Some(Duration::from_secs(1)))?;
+        }
+        let is_over = AtomicBool::new(false);
+        let started = Instant::now();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut buffer = [0; 64];
+                while !is_over.load(Ordering::Relaxed) {
+                    if let Ok((bytes, from)) = far.recv_from(&mut buffer) {
+                        let _ = far.send_to(&buffer[..bytes], from);
+                    }
+                }
+            });
+            scope.spawn(|| {
+                for index in 0..count {
+                    let due = interval * index;
+                    thread::sleep(due.saturating_sub(started.elapsed()));
+                    let now_ns = started.elapsed().as_nanos() as u64;
+                    let _ = near.send(&[now_ns.to_ne_bytes(), steal_ticks().to_ne_bytes()].concat());
+                }
+            });
+            let mut trips = RoundTrips::default();
+            for _ in 0..count {
+                let mut answer = [0; 64];
+                // One that is lost is missed once the others have come.
+                let Ok(16) = near.recv(&mut answer) else { break };
+                let field = |at| u64::from_ne_bytes(std::array::from_fn(|i| answer[at + i]));
+                let ns = (started.elapsed().as_nanos() as u64).saturating_sub(field(0));
+                if steal_ticks() == field(8) { trips.quiet_ns.push(ns) } else { trips.stolen_ns.push(ns) }
+            }
+            is_over.store(true, Ordering::Relaxed);
+            trips.quiet_ns.sort_unstable();
+            trips.stolen_ns.sort_unstable();
+            Ok(trips)
+        })
+    }
+
+    /// The interfaces that a host has, loopback included.
+    ///
+    /// # Errors
+    /// When the host is gone.
+    pub fn interfaces(&self, index: usize) -> Result<Vec<String>> {
+        let text = fs::read_to_string(format!("/proc/{}/net/dev", self.hosts[index].pid()))?;
+        Ok(text.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect())
+    }
+
+    /// The program that runs the link.
+    pub fn program(&mut self) -> &mut Process {
+        &mut self.link
+    }
+
+    /// Ends the link; its report.
+    ///
+    /// # Errors
+    /// When it does not end well.
+    pub fn stop(mut self) -> Result<Value> {
+        self.link.signal(Signal::INT);
+        self.link.wait(Duration::from_secs(10))?.context("the link does not end")?;
+        let path = self.folder.file("link.json");
+        let text = fs::read_to_string(&path).with_context(|| format!("no report: {}", self.link.stderr()))?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    fn inside(&self, index: usize, program: &str) -> Launch {
+        let pid = self.hosts[index].pid().to_string();
+        Launch::new("nsenter").args(["-t", &pid, "-n", program])
+    }
+
+    fn socket(&self, index: usize) -> Result<UdpSocket> {
+        let namespace = File::open(format!("/proc/{}/ns/net", self.hosts[index].pid()))?;
+        // A thread that enters does not come back: a new one each time.
+        thread::spawn(move || {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+            Ok(UdpSocket::bind((ADDRESSES[index], 0))?)
+        })
+        .join()
+        .map_err(|_| anyhow!("the thread in the host panicked"))?
+    }
+}
+
+/// Round-trip times in nanoseconds, each list in ascending order.
+#[derive(Debug, Default)]
+pub struct RoundTrips {
+    /// Those during which the hypervisor took no time.
+    pub quiet_ns: Vec<u64>,
+    /// The others.
+    pub stolen_ns: Vec<u64>,
+}
+
+impl RoundTrips {
+    /// A percentile of the quiet ones in milliseconds; 0 if there are none.
+    pub fn percentile_ms(&self, quantile: f64) -> f64 {
+        let rank = (quantile * self.quiet_ns.len() as f64).ceil() as usize;
+        self.quiet_ns.get(rank.saturating_sub(1)).map_or(0.0, |&ns| ns as f64 / 1e6)
+    }
+}
+
+/// What an iperf3 result with `--bidir` says of both directions after its first seconds, in Mbit/s.
+pub fn steady_mbit_per_s(result: &Value, after_s: f64) -> [f64; 2] {
+    let empty = Vec::new();
+    let intervals = result["intervals"].as_array().unwrap_or(&empty);
+    [true, false].map(|is_sender| {
+        let streams = intervals.iter().filter_map(|interval| interval["streams"].as_array()).flatten();
+        let steady = streams.filter(|s| s["sender"] == is_sender && s["start"].as_f64() >= Some(after_s));
+        let field = |name: &'static str| move |stream: &Value| stream[name].as_f64().unwrap_or(0.0);
+        let (bytes, seconds) = steady.fold((0.0, 0.0), |(bytes, seconds), stream| {
+            (bytes + field("bytes")(stream), seconds + field("seconds")(stream))
+        });
+        if seconds > 0.0 { bytes * 8.0 / seconds / 1e6 } else { 0.0 }
+    })
+}
+
+/// Of one direction: the share of a processor that the emulator took for each Gbit/s it delivered.
+pub fn cores_per_gbit(counters: &Value) -> f64 {
+    let field = |name: &str| counters[name].as_f64().unwrap_or(0.0);
+    field("cpu_ns") / (field("delivered_bytes") * 8.0).max(1.0)
+}
+
+fn host() -> Result<Process> {
+    let mut host = Launch::new("unshare").args(["-n", "sleep", "1000"]).start()?;
+    let own = fs::read_link("/proc/self/ns/net")?;
+    let path = format!("/proc/{}/ns/net", host.pid());
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while fs::read_link(&path).is_ok_and(|namespace| namespace == own) {
+        ensure!(
+            host.is_running() && Instant::now() < deadline,
+            "no network namespace, is this root? {}",
+            host.stderr()
+        );
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(host)
+}
+
+/// Time that the hypervisor took from all processors, in ticks.
+fn steal_ticks() -> u64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = stat.lines().next().unwrap_or_default();
+    line.split_whitespace().nth(8).and_then(|ticks| ticks.parse().ok()).unwrap_or_default()
+}

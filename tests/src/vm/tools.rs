@@ -1,0 +1,81 @@
+//! Programs installed here, taken into the machine with the libraries they are linked with.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+
+use super::archive::Archive;
+use crate::{machine, process::Launch};
+
+/// Time for the loader to list a program's libraries.
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where Debian's `tc` looks for the tables of delay distributions.
+const TC_TABLES: &str = "/usr/lib/x86_64-linux-gnu/tc";
+
+/// Adds an installed program as `/usr/bin/NAME`, with its libraries and data.
+///
+/// # Errors
+/// When it is not installed or a library of it is missing.
+pub fn add(archive: &mut Archive, name: &str) -> Result<()> {
+    let path = machine::program(name)
+        .with_context(|| format!("{name} is not installed: run scripts/setup.sh test, or install it"))?;
+    archive.host_file(&format!("/usr/bin/{name}"), &path)?;
+    for library in libraries(&path)? {
+        archive.host_file(&library.display().to_string(), &library)?;
+    }
+    if name == "tc" {
+        for entry in fs::read_dir(TC_TABLES).into_iter().flatten().flatten() {
+            if entry.path().extension().is_some_and(|extension| extension == "dist") {
+                archive.host_file(&entry.path().display().to_string(), &entry.path())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The libraries of a program, the loader among them; none if it is static.
+///
+/// # Errors
+/// When they cannot be listed or one of them is missing.
+pub fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
+    let listed = Launch::new("ldd").arg(program.display().to_string()).run(LIST_TIMEOUT)?;
+    if listed.code != Some(0) {
+        // Its way to say that a program is static.
+        if (listed.stdout + &listed.stderr).contains("not a dynamic executable") {
+            return Ok(Vec::new());
+        }
+        bail!("cannot list the libraries of {}", program.display());
+    }
+    if let Some(line) = listed.stdout.lines().find(|line| line.contains("not found")) {
+        bail!("{} lacks a library: {}", program.display(), line.trim());
+    }
+    Ok(paths(&listed.stdout))
+}
+
+/// The absolute paths among lines like `libc.so.6 => /lib/libc.so.6 (0x7f00)` and `/lib64/ld.so (0x7f00)`.
+fn paths(listed: &str) -> Vec<PathBuf> {
+    listed
+        .lines()
+        .filter_map(|line| line.split("=> ").last()?.split_whitespace().next())
+        .filter(|word| word.starts_with('/'))
+        .map(PathBuf::from)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_have_paths_and_the_kernel_s_has_none() {
+        let listed = "\tlinux-vdso.so.1 (0x00007ffc)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x7f)\n\
+                      \t/lib64/ld-linux-x86-64.so.2 (0x7f)\n";
+        let expected = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"];
+        assert_eq!(paths(listed), expected.map(PathBuf::from));
+    }
+}
