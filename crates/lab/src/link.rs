@@ -20,6 +20,7 @@ pub mod packet;
 pub mod pipe;
 mod process;
 pub mod spec;
+mod spin;
 mod steal;
 pub mod store;
 pub mod text;

@@ -480,7 +480,7 @@ impl<W: Wire> Worker<W> {
         if self.sending {
             self.sending_ended(now_ns);
         }
-        for slot in &mut self.slots {
+        for (index, slot) in self.slots.iter_mut().enumerate() {
             for request in slot.requests.drain(..) {
                 if request.sent_ns != 0 {
                     self.book.left_in_flight(&request, now_ns);
@@ -488,8 +488,11 @@ impl<W: Wire> Worker<W> {
                     self.book.never_sent_busy(request.intended_ns, now_ns);
                 }
             }
-            if slot.last_answer_ns > 0 {
-                self.book.user_span(slot.last_answer_ns - self.t0_ns);
+            if slot.last_answer_ns > 0
+                && let Source::Closed(users) = &self.source
+            {
+                let starts_ns = self.t0_ns + users.starts_ns(index);
+                self.book.user_span(slot.last_answer_ns.saturating_sub(starts_ns));
             }
         }
         let (scheduled, planned) = match &mut self.source {

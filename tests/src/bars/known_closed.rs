@@ -17,14 +17,14 @@ const TRUTH_PER_S: f64 = 200.0 / 0.3;
 
 fn run(scale: Scale) -> Result<Outcome> {
     let (repeats, seconds) = scale.pick((3, 6), (5, 15));
-    // All users begin at the same moment, and their answers stay due close together: a processor
-    // for each side, or the two queue behind each other, which is neither's time.
+    // Users that began at the same moment would stay in step, and wait for each other's answers to be
+    // written: they start over one cycle. A processor for each side, or the two queue behind each other.
     let cores = Cores::of_this_process()?;
     let mut outcome = Outcome::default();
     let (mut throughput, mut p50) = (Runs::default(), Runs::default());
     for _repeat in 0..repeats {
         let serve = Serve::start_on("--delay 300ms", cores.server)?;
-        let words = format!("-u 200 -d {seconds}s --threads 1 --cpus {} -q", cores.generator);
+        let words = format!("-u 200 --ramp-up 300ms -d {seconds}s --threads 1 --cpus {} -q", cores.generator);
         let output = Proofload::http(&serve.url(), &words)?.run()?;
         let trial = output.trial_even_if_crowded(0)?;
         let report = serve.stop()?;

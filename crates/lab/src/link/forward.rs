@@ -28,6 +28,7 @@ use super::{
     packet::{HEADER_ROOM, Layout},
     pipe::{Flight, Pipe},
     spec::Shape,
+    spin::SpinTail,
     store::Store,
 };
 
@@ -75,6 +76,7 @@ impl Forwarder {
             bell: Arc::clone(&bell),
             inbox,
             counters: Counters::default(),
+            spin: SpinTail::new(now_ns()),
             // Up to a minute, three digits.
             lateness: Histogram::new_with_max(60_000_000_000, 3).expect("bounds are sound"),
             is_gone: false,
@@ -127,6 +129,7 @@ struct Mover {
     bell: Arc<OwnedFd>,
     inbox: mpsc::Receiver<Order>,
     counters: Counters,
+    spin: SpinTail,
     lateness: Histogram<u64>,
     /// Nothing will ever be read again.
     is_gone: bool,
@@ -221,12 +224,32 @@ impl Mover {
         }
     }
 
-    /// Sleeps until there is something to read, an order, or something is due.
-    fn wait(&self) -> (bool, bool) {
-        let timeout = self.pipe.next_ns().map(|next_ns| {
-            let ns = next_ns.saturating_sub(now_ns());
-            Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ }
-        });
+    /// Waits until there is something to read, an order, or something is due.
+    fn wait(&mut self) -> (bool, bool) {
+        loop {
+            let began_ns = now_ns();
+            let left_ns = self.pipe.next_ns().map(|next_ns| next_ns.saturating_sub(began_ns));
+            let sleep_ns = left_ns.map(|left_ns| self.spin.sleep_ns(began_ns, left_ns));
+            let ready = self.poll(sleep_ns);
+            if ready != (false, false) {
+                return ready;
+            }
+            let took_ns = now_ns() - began_ns;
+            match sleep_ns {
+                Some(0) => self.spin.polled(took_ns),
+                Some(sleep_ns) => self.spin.woke_late_by(took_ns.saturating_sub(sleep_ns)),
+                None => {}
+            }
+            if left_ns.is_none_or(|left_ns| took_ns >= left_ns) {
+                return ready;
+            }
+        }
+    }
+
+    /// Whether there is something to read, and whether there is an order, within a time.
+    fn poll(&self, timeout_ns: Option<u64>) -> (bool, bool) {
+        let timeout = timeout_ns
+            .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ });
         let mut files = [PollFd::new(&self.bell, PollFlags::IN), PollFd::new(&self.from, PollFlags::IN)];
         // A device that is gone would always be ready.
         let watched = if self.is_gone { 1 } else { 2 };
