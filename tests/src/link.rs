@@ -124,37 +124,37 @@ impl LinkedHosts {
         }
         let is_over = AtomicBool::new(false);
         let started = Instant::now();
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut buffer = [0; 64];
+        let mut answers = Vec::new();
+        let gaps = thread::scope(|scope| {
+            let echo = scope.spawn(|| {
+                let (mut watch, mut buffer) = (Watch::new(started), [0; 64]);
                 while !is_over.load(Ordering::Relaxed) {
+                    watch.look();
                     if let Ok((bytes, from)) = far.recv_from(&mut buffer) {
                         let _ = far.send_to(&buffer[..bytes], from);
                     }
                 }
+                watch.gaps
             });
             scope.spawn(|| {
                 for index in 0..count {
-                    let due = interval * index;
-                    thread::sleep(due.saturating_sub(started.elapsed()));
-                    let now_ns = started.elapsed().as_nanos() as u64;
-                    let _ = near.send(&[now_ns.to_ne_bytes(), steal_ticks().to_ne_bytes()].concat());
+                    thread::sleep((interval * index).saturating_sub(started.elapsed()));
+                    let _ = near.send(&elapsed_ns(started).to_ne_bytes());
                 }
             });
-            let mut trips = RoundTrips::default();
-            for _ in 0..count {
-                let mut answer = [0; 64];
-                // One that is lost is missed once the others have come.
-                let Some(16) = polled(&near, &mut answer, Duration::from_secs(1)) else { break };
-                let field = |at| u64::from_ne_bytes(std::array::from_fn(|i| answer[at + i]));
-                let ns = (started.elapsed().as_nanos() as u64).saturating_sub(field(0));
-                if steal_ticks() == field(8) { trips.quiet_ns.push(ns) } else { trips.stolen_ns.push(ns) }
+            let (mut watch, mut answer, mut last_ns) = (Watch::new(started), [0; 64], 0);
+            // One that is lost is missed once the others have come.
+            while answers.len() < count as usize && watch.look() < last_ns + PATIENCE_NS {
+                if let Ok(8) = near.recv(&mut answer) {
+                    last_ns = elapsed_ns(started);
+                    answers.push((u64::from_ne_bytes(std::array::from_fn(|i| answer[i])), last_ns));
+                }
             }
             is_over.store(true, Ordering::Relaxed);
-            trips.quiet_ns.sort_unstable();
-            trips.stolen_ns.sort_unstable();
-            Ok(trips)
-        })
+            let far_gaps = echo.join().unwrap_or_default();
+            [watch.gaps, far_gaps].concat()
+        });
+        Ok(RoundTrips::sorted(&answers, &gaps))
     }
 
     /// The interfaces that a host has, loopback included.
@@ -203,13 +203,66 @@ impl LinkedHosts {
 /// Round-trip times in nanoseconds, each list in ascending order.
 #[derive(Debug, Default)]
 pub struct RoundTrips {
-    /// Those during which the hypervisor took no time.
+    /// Those that had a processor whenever they needed one.
     pub quiet_ns: Vec<u64>,
-    /// The others.
+    /// The others: a processor was gone (the hypervisor had taken it, or another program) when they were to be sent,
+    /// to leave the link, or to be answered.
     pub stolen_ns: Vec<u64>,
 }
 
+/// How long an answer may take, in nanoseconds.
+const PATIENCE_NS: u64 = 2_000_000_000;
+/// A polling thread that was away for longer than this had lost its processor, in nanoseconds.
+const GAP_NS: u64 = 300_000;
+/// A gap that ends this shortly before a moment may still have a queue behind it, in nanoseconds.
+const AFTER_GAP_NS: u64 = 1_000_000;
+
+/// Notices when the thread that looks has lost its processor: from when to when.
+struct Watch {
+    started: Instant,
+    last_ns: u64,
+    gaps: Vec<(u64, u64)>,
+}
+
+impl Watch {
+    fn new(started: Instant) -> Self {
+        Self { started, last_ns: elapsed_ns(started), gaps: Vec::new() }
+    }
+
+    /// To be called without pause; gives the time.
+    fn look(&mut self) -> u64 {
+        let now_ns = elapsed_ns(self.started);
+        if now_ns - self.last_ns > GAP_NS {
+            self.gaps.push((self.last_ns, now_ns));
+        }
+        self.last_ns = now_ns;
+        now_ns
+    }
+}
+
+fn elapsed_ns(since: Instant) -> u64 {
+    since.elapsed().as_nanos() as u64
+}
+
 impl RoundTrips {
+    /// Tells the trips (sent and answered, in nanoseconds) apart by the gaps. A trip needs a processor when it is
+    /// sent, half-way, and when it comes back, later than the link alone would have it included.
+    fn sorted(trips: &[(u64, u64)], gaps: &[(u64, u64)]) -> Self {
+        let shortest_ns = trips.iter().map(|(sent, back)| back - sent).min().unwrap_or(0);
+        let mut sorted = Self::default();
+        for &(sent, back) in trips {
+            let late_ns = back - sent - shortest_ns;
+            let is_hit = [sent, sent + shortest_ns / 2, sent + shortest_ns].iter().any(|&moment| {
+                let ends = moment + late_ns;
+                gaps.iter().any(|&(from, to)| from <= ends && to + AFTER_GAP_NS >= moment)
+            });
+            if is_hit { sorted.stolen_ns.push(back - sent) } else { sorted.quiet_ns.push(back - sent) }
+        }
+        sorted.quiet_ns.sort_unstable();
+        sorted.stolen_ns.sort_unstable();
+        sorted
+    }
+
     /// A percentile of the quiet ones in milliseconds; 0 if there are none.
     pub fn percentile_ms(&self, quantile: f64) -> f64 {
         let rank = (quantile * self.quiet_ns.len() as f64).ceil() as usize;
@@ -252,25 +305,4 @@ fn host() -> Result<Process> {
         thread::sleep(Duration::from_millis(5));
     }
     Ok(host)
-}
-
-/// Time that the hypervisor took from all processors, in ticks.
-fn steal_ticks() -> u64 {
-    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let line = stat.lines().next().unwrap_or_default();
-    line.split_whitespace().nth(8).and_then(|ticks| ticks.parse().ok()).unwrap_or_default()
-}
-
-/// Receives by polling, for so long at the most.
-fn polled(socket: &UdpSocket, buffer: &mut [u8], patience: Duration) -> Option<usize> {
-    let began = Instant::now();
-    loop {
-        if let Ok(bytes) = socket.recv(buffer) {
-            return Some(bytes);
-        }
-        if began.elapsed() > patience {
-            return None;
-        }
-        std::hint::spin_loop();
-    }
 }
