@@ -100,6 +100,12 @@ impl ErrorCounts {
         self.iter().filter(|(class, _)| class.origin() == origin).map(|(_, n)| n).sum()
     }
 
+    /// Connections that the target or the network did not let come about.
+    pub fn connect_failures(&self) -> u64 {
+        use ErrorClass::{ConnectRefused, ConnectReset, ConnectTimeout, Unreachable};
+        [ConnectRefused, ConnectTimeout, ConnectReset, Unreachable].into_iter().map(|c| self.of(c)).sum()
+    }
+
     /// All failures.
     pub fn total(&self) -> u64 {
         self.by_class.values().sum()

@@ -5,16 +5,25 @@
 //! (`p99_us`, `rate_per_s`, `received_bytes`); a histogram counts nanoseconds.
 
 pub mod distribution;
+pub mod environment;
 pub mod errors;
+pub mod folder;
 pub mod histogram;
 pub mod plan;
+pub mod study;
 pub mod trial;
 pub mod units;
 pub mod validity;
 
 pub use distribution::Distribution;
+pub use environment::Environment;
 pub use errors::{ErrorClass, ErrorCounts, Origin};
+pub use folder::ResultFolder;
 pub use histogram::{Censored, Histogram, Percentile, Summary};
 pub use plan::{Arrivals, Connections, Fault, HttpPlan, LoadModel, Request, Stage, StatusSet};
+pub use study::{
+    Bound, BoundKind, Ending, Factor, Goal, GoalOutcome, GoalQuantity, Knee, Level, LoadUnit, Purpose,
+    QuantitySummary, SearchOutcome, SearchPlan, Setting, SettingOutcome, StudyPlan, StudyResult, TrialEntry,
+};
 pub use trial::{Counts, CpuUse, Interval, LittlesLaw, Trial, Warning};
 pub use validity::{Validity, VoidReason, VoidRule};

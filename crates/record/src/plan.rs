@@ -57,6 +57,10 @@ pub struct HttpPlan {
     pub seed: u64,
     /// Run although the pre-flight check refused.
     pub forced: bool,
+    /// The response time that the trial is to decide about, in nanoseconds, if it is to decide about one: the
+    /// generator may be late by a tenth of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decides_ns: Option<u64>,
     /// A deliberate fault in the instrument, to prove that the validity rules catch it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
@@ -112,6 +116,13 @@ pub enum LoadModel {
         /// The connections that carry them.
         connections: Connections,
     },
+}
+
+impl LoadModel {
+    /// Whether requests arrive by a schedule rather than by users that wait.
+    pub fn is_open(&self) -> bool {
+        matches!(self, Self::Open { .. })
+    }
 }
 
 /// How the arrivals of an open load are spaced.

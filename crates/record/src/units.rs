@@ -88,6 +88,22 @@ pub fn parse_ratio(text: &str) -> Result<f64, UnitError> {
     }
 }
 
+/// A list of processors: `1`, `0,2` or `1-3`.
+pub fn parse_cpus(text: &str) -> Result<Vec<u32>, UnitError> {
+    let refuse = || UnitError::new(text, "a list of processors such as 1 or 0,2-3");
+    let mut cpus = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        let (low, high) = part.split_once('-').unwrap_or((part, part));
+        let low: u32 = low.parse().map_err(|_| refuse())?;
+        let high: u32 = high.parse().map_err(|_| refuse())?;
+        if low > high || high >= 4_096 {
+            return Err(refuse());
+        }
+        cpus.extend(low..=high);
+    }
+    Ok(cpus)
+}
+
 /// A time for people, three significant digits: `92 µs`, `1.25 ms`, `30.0 s`.
 pub fn show_time_ns(ns: u64) -> String {
     let ns = ns as f64;
@@ -227,6 +243,14 @@ mod tests {
         assert_eq!(parse_count("200k"), Ok(200_000));
         assert_eq!(parse_count("18_000"), Ok(18_000));
         assert_eq!(parse_ratio("0.1%"), Ok(0.001));
+    }
+
+    #[test]
+    fn processor_lists() {
+        assert_eq!(parse_cpus("0,2-4"), Ok(vec![0, 2, 3, 4]));
+        for bad in ["", "a", "3-1", "1,,2", "99999"] {
+            assert!(parse_cpus(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

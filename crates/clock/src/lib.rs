@@ -1,0 +1,27 @@
+//! One clock for every process of this machine, and waking up by it on time.
+
+mod spin;
+
+use rustix::time::{ClockId, clock_gettime};
+
+pub use spin::SpinTail;
+
+/// Nanoseconds of CLOCK_MONOTONIC: the same in every process of this machine, never set back.
+#[inline]
+pub fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_passes_as_the_standard_library_s_does() {
+        let (began, began_ns) = (std::time::Instant::now(), monotonic_ns());
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        let (inner_ns, outer) = (monotonic_ns() - began_ns, began.elapsed());
+        assert!(inner_ns >= 2_000_000 && u128::from(inner_ns) <= outer.as_nanos());
+    }
+}

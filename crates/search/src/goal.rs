@@ -1,0 +1,134 @@
+//! What a load must satisfy, in the terms of RFC 9971 section 4.6.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Mistake;
+
+/// A Search Goal of RFC 9971.
+///
+/// A trial's *loss ratio* is the share of what was planned that was lost to this goal: failed, later than the
+/// goal allows, or never sent. The caller computes it, one for each goal, since every goal may have its own
+/// bound on time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SearchGoal {
+    /// What it is called.
+    pub name: String,
+    /// A trial with a larger loss ratio than this is a high-loss trial (0 to below 1).
+    pub loss_ratio: f64,
+    /// Share of the trial seconds at a load that may come from high-loss trials while the load still meets
+    /// the goal (0 to below 1): 0 when one bad trial decides, 0.5 for a majority.
+    pub exceed_ratio: f64,
+    /// Trials at least this long count in full, in seconds.
+    pub final_trial_duration_s: f64,
+    /// Seconds of full-length trials that decide about a load.
+    pub duration_sum_s: f64,
+    /// Length of the first, searching trials, in seconds.
+    pub initial_trial_duration_s: f64,
+    /// The search ends when the bounds are this near to each other, relative to the upper one (above 0, below
+    /// 1).
+    pub width: f64,
+    /// How many coarser targets come before the final one; each is twice as wide and needs fewer seconds.
+    pub preceding_targets: u32,
+    /// Steps away from a known bound grow by this factor (2 or more), in the logarithm of the load.
+    pub expansion: u32,
+}
+
+impl SearchGoal {
+    /// A goal that a load meets when `repeats` trials of `trial_duration_s` are all low-loss, and misses with
+    /// the first that is not: the JMeter habit, or RFC 2544 with one repeat.
+    pub fn repeated(
+        name: impl Into<String>,
+        loss_ratio: f64,
+        trial_duration_s: f64,
+        repeats: u32,
+        width: f64,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            loss_ratio,
+            exceed_ratio: 0.0,
+            final_trial_duration_s: trial_duration_s,
+            duration_sum_s: trial_duration_s * f64::from(repeats),
+            initial_trial_duration_s: trial_duration_s,
+            width,
+            preceding_targets: 2,
+            expansion: 2,
+        }
+    }
+
+    /// What is wrong with it, if anything.
+    pub(crate) fn mistakes(&self) -> Vec<Mistake> {
+        let mut mistakes = Vec::new();
+        let mut check = |fine: bool, field: &str, message: String| {
+            if !fine {
+                mistakes.push(Mistake { field: format!("goal {:?}: {field}", self.name), message });
+            }
+        };
+        let ratio = |value: f64| (0.0..1.0).contains(&value);
+        let length = |value: f64| value.is_finite() && value > 0.0;
+        check(
+            ratio(self.loss_ratio),
+            "loss_ratio",
+            format!("{} is no share: use 0 to below 1", self.loss_ratio),
+        );
+        check(
+            ratio(self.exceed_ratio),
+            "exceed_ratio",
+            format!("{} is no share: use 0 to below 1", self.exceed_ratio),
+        );
+        check(
+            self.width >= 1e-9 && self.width < 1.0,
+            "width",
+            format!("{} is no relative width: use a value above 0 and below 1, such as 0.05", self.width),
+        );
+        check(
+            length(self.initial_trial_duration_s),
+            "initial_trial_duration_s",
+            format!("{} s is no length of a trial: use a positive one", self.initial_trial_duration_s),
+        );
+        check(
+            length(self.final_trial_duration_s)
+                && self.final_trial_duration_s >= self.initial_trial_duration_s,
+            "final_trial_duration_s",
+            format!(
+                "{} s is shorter than the initial trials of {} s: use at least as much",
+                self.final_trial_duration_s, self.initial_trial_duration_s
+            ),
+        );
+        check(
+            length(self.duration_sum_s) && self.duration_sum_s >= self.final_trial_duration_s,
+            "duration_sum_s",
+            format!(
+                "{} s cannot hold one trial of {} s: use at least as much",
+                self.duration_sum_s, self.final_trial_duration_s
+            ),
+        );
+        check(
+            self.duration_sum_s / self.final_trial_duration_s <= 10_000.0,
+            "duration_sum_s",
+            format!(
+                "{} s of trials of {} s are more than 10,000 trials at every load: use longer trials",
+                self.duration_sum_s, self.final_trial_duration_s
+            ),
+        );
+        check(
+            self.preceding_targets >= 1 || self.initial_trial_duration_s >= self.duration_sum_s,
+            "preceding_targets",
+            "0 leaves no use for initial trials: use 1 or more, or initial trials as long as the sum"
+                .to_owned(),
+        );
+        check(
+            self.preceding_targets <= 16,
+            "preceding_targets",
+            format!("{} are too many: use 16 or fewer", self.preceding_targets),
+        );
+        check(
+            (2..=1_000).contains(&self.expansion),
+            "expansion",
+            format!("{} does not expand usefully: use 2 to 1,000", self.expansion),
+        );
+        mistakes
+    }
+}

@@ -1,0 +1,285 @@
+//! Loads as whole numbers: steps on a logarithmic scale, so that widening and halving an interval are exactly
+//! reversible.
+
+use crate::plan::Unit;
+
+/// A goal's width is cut into steps such that whole steps make up at least this share of it ...
+const LEAST_SHARE: f64 = 0.99;
+/// ... and at most this, so that rounding never makes an interval wider than asked.
+const LARGEST_SHARE: f64 = 0.999_999;
+
+/// Where loads are whole numbers, moves are this much (one part of so many) narrower than the goal's width:
+/// an interval that was cut evenly and rounded to whole numbers is then still narrow enough.
+const ROUNDING_SHARE: i64 = 32;
+
+/// The loads that can be measured, by their position from the smallest (0).
+#[derive(Debug, Clone)]
+pub(crate) struct Grid {
+    scale: Scale,
+    last: i64,
+}
+
+#[derive(Debug, Clone)]
+enum Scale {
+    /// Every position is a load.
+    Continuous { min: f64, max: f64, step: f64 },
+    /// A load is the first position at or above it. Steps are finer than the difference of neighbours, hence
+    /// every whole number has its own position; the others stand for the number below.
+    Whole { min: f64, max: f64, step: f64 },
+    /// The loads of a list, in rising order.
+    List(Vec<f64>),
+}
+
+impl Grid {
+    /// A grid on which each of the relative `widths` is a whole number of steps, as nearly as told above.
+    pub(crate) fn new(unit: Unit, min: f64, max: f64, widths: impl Iterator<Item = f64>) -> Self {
+        let range = (max / min).ln();
+        let widths: Vec<f64> = widths.map(|width| -(-width).ln_1p()).collect();
+        match unit {
+            Unit::Continuous => {
+                let last = common_steps(range, &widths);
+                Self { scale: Scale::Continuous { min, max, step: range / last as f64 }, last }
+            }
+            Unit::Whole => {
+                // The narrowest width is a power of two of steps, so that halving it stays exact.
+                let narrowest = widths.iter().copied().fold(f64::INFINITY, f64::min);
+                let finest = (1.0 / max).ln_1p() / 4.0;
+                let halvings = (narrowest / finest).log2().ceil().max(0.0);
+                let step = narrowest / halvings.exp2();
+                let mut grid = Self { scale: Scale::Whole { min, max, step }, last: i64::MAX };
+                grid.last = grid.at_most(max);
+                grid
+            }
+        }
+    }
+
+    /// A grid of these loads only.
+    pub(crate) fn of_list(loads: &[f64]) -> Self {
+        let mut loads = loads.to_vec();
+        loads.sort_by(f64::total_cmp);
+        loads.dedup();
+        Self { last: loads.len() as i64 - 1, scale: Scale::List(loads) }
+    }
+
+    /// The position of the largest load.
+    pub(crate) fn last(&self) -> i64 {
+        self.last
+    }
+
+    /// The load at a position.
+    pub(crate) fn load(&self, position: i64) -> f64 {
+        let position = position.clamp(0, self.last);
+        match &self.scale {
+            Scale::Continuous { max, .. } if position == self.last => *max,
+            Scale::Continuous { min, step, .. } => min * (position as f64 * step).exp(),
+            Scale::Whole { min, max, step } => {
+                // The share of a step that is added keeps what rounding took from a whole number's own
+                // position.
+                (min * ((position as f64 + 1e-3) * step).exp()).floor().clamp(*min, *max)
+            }
+            Scale::List(loads) => loads[position as usize],
+        }
+    }
+
+    /// The position of the largest load that is at most `load`; of the smallest, if there is none.
+    pub(crate) fn at_most(&self, load: f64) -> i64 {
+        match &self.scale {
+            Scale::Continuous { min, step, .. } => {
+                let mut position = (((load / min).ln() / step) as i64).clamp(0, self.last);
+                while position > 0 && self.load(position) > load {
+                    position -= 1;
+                }
+                while position < self.last && self.load(position + 1) <= load {
+                    position += 1;
+                }
+                position
+            }
+            Scale::Whole { min, max, step } => {
+                let load = load.floor().clamp(*min, *max);
+                ((load / min).ln() / step - 1e-3).ceil().max(0.0) as i64
+            }
+            Scale::List(loads) => (loads.partition_point(|candidate| *candidate <= load) as i64 - 1).max(0),
+        }
+    }
+
+    /// The position of the load that this position stands for.
+    pub(crate) fn settle(&self, position: i64) -> i64 {
+        let position = position.clamp(0, self.last);
+        match &self.scale {
+            Scale::Whole { .. } => self.at_most(self.load(position)),
+            _ => position,
+        }
+    }
+
+    /// The load at or near this position, strictly between two others; none if there is none.
+    pub(crate) fn settle_between(&self, position: i64, lower: i64, upper: i64) -> Option<i64> {
+        let settled = self.settle(position);
+        let inside = |position: i64| lower < position && position < upper;
+        let candidates = [settled, self.next(lower), self.previous(upper)];
+        let nearest = |candidate: &i64| (candidate - position).unsigned_abs();
+        candidates.into_iter().filter(|candidate| inside(*candidate)).min_by_key(nearest)
+    }
+
+    /// The position of the next larger load; beyond the last, if there is none.
+    pub(crate) fn next(&self, position: i64) -> i64 {
+        match &self.scale {
+            Scale::Whole { max, .. } => {
+                let load = self.load(position) + 1.0;
+                if load > *max { self.last + 1 } else { self.at_most(load) }
+            }
+            _ => position + 1,
+        }
+    }
+
+    /// The position of the next smaller load; before the first, if there is none.
+    pub(crate) fn previous(&self, position: i64) -> i64 {
+        match &self.scale {
+            Scale::Whole { min, .. } => {
+                let load = self.load(position) - 1.0;
+                if load < *min { -1 } else { self.at_most(load) }
+            }
+            _ => position - 1,
+        }
+    }
+
+    /// A relative width in steps, rounded down, at least one.
+    pub(crate) fn width(&self, relative: f64) -> i64 {
+        match &self.scale {
+            Scale::Continuous { step, .. } => self.whole_steps(-(-relative).ln_1p() / step),
+            // The share keeps a width that is a power of two of steps from being rounded below it.
+            Scale::Whole { step, .. } => {
+                let steps = self.whole_steps(-(-relative).ln_1p() / step + 1e-6);
+                steps - steps / ROUNDING_SHARE
+            }
+            Scale::List(_) => 1,
+        }
+    }
+
+    fn whole_steps(&self, steps: f64) -> i64 {
+        steps.floor().clamp(1.0, self.last.max(1) as f64) as i64
+    }
+
+    /// Whether two loads are no farther apart than `width` steps, or have nothing between them.
+    pub(crate) fn is_narrow(&self, lower: i64, upper: i64, width: i64) -> bool {
+        match &self.scale {
+            Scale::Whole { step, .. } => {
+                let allowed = -(-((width + width / ROUNDING_SHARE) as f64) * step).exp_m1();
+                let (lower, upper) = (self.load(lower), self.load(upper));
+                upper - lower <= (allowed * upper).max(1.0)
+            }
+            _ => upper - lower <= width,
+        }
+    }
+
+    /// Where to cut an interval so that halving goes on evenly: one part is `width` times a power of two,
+    /// whichever power makes the cut most even, and the lower part is not the larger one. None if the
+    /// interval is narrow.
+    pub(crate) fn middle(&self, lower: i64, upper: i64, width: i64) -> Option<i64> {
+        if self.is_narrow(lower, upper, width) {
+            return None;
+        }
+        let whole = upper - lower;
+        let lower_part = uneven_half(whole, width);
+        self.settle_between(lower + lower_part, lower, upper)
+    }
+}
+
+/// The lower part of a cut of `whole`, which is more than `width`.
+fn uneven_half(whole: i64, width: i64) -> i64 {
+    let mut width = width;
+    while whole < 2 * width {
+        if width % 2 != 0 {
+            return whole / 2;
+        }
+        width /= 2;
+    }
+    if whole == 2 * width {
+        return width;
+    }
+    let mut upper_part = width;
+    while whole - 2 * upper_part > 2 * upper_part {
+        upper_part *= 2;
+    }
+    let wider = 2 * upper_part;
+    // Of two cuts of the same whole, the larger product is the more even one.
+    if upper_part * (whole - upper_part) > wider * (whole - wider) { upper_part } else { whole - wider }
+}
+
+/// The least number of steps into which a logarithmic `range` can be cut so that whole steps make up nearly
+/// all of each width.
+fn common_steps(range: f64, widths: &[f64]) -> i64 {
+    let mut steps = 1_i64;
+    loop {
+        let step = range / steps as f64;
+        let mut least = steps + 1;
+        let mut fine = true;
+        for width in widths {
+            let exact = width / step;
+            let share = exact.floor() / exact;
+            if !(LEAST_SHARE..=LARGEST_SHARE).contains(&share) {
+                fine = false;
+                let wanted = (exact.floor() + 1.0) / LARGEST_SHARE;
+                least = least.max((wanted / exact * steps as f64).ceil() as i64);
+            }
+        }
+        if fine {
+            return steps;
+        }
+        steps = least;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(min: f64, max: f64, width: f64) -> Grid {
+        Grid::new(Unit::Whole, min, max, [width].into_iter())
+    }
+
+    #[test]
+    fn every_whole_number_has_its_own_position() {
+        for (min, max, width) in [(1.0, 5_000.0, 0.05), (7.0, 5_000.0, 0.3), (1.0, 5_000.0, 1e-6)] {
+            let grid = whole(min, max, width);
+            let mut before = -1;
+            for load in min as u64..=max as u64 {
+                let position = grid.at_most(load as f64);
+                assert!(position > before, "{load} shares a position");
+                assert_eq!(grid.load(position), load as f64);
+                assert_eq!(grid.settle(position), position);
+                assert_eq!(grid.previous(position), before);
+                assert_eq!(if before < 0 { 0 } else { grid.next(before) }, position);
+                before = position;
+            }
+            assert_eq!(before, grid.last());
+        }
+        for load in [1.0, 999_999_999.0, 123_456_789.0, 1e9] {
+            let grid = whole(1.0, 1e9, 0.01);
+            assert_eq!(grid.load(grid.at_most(load)), load);
+        }
+    }
+
+    #[test]
+    fn rates_go_to_positions_and_back() {
+        let grid = Grid::new(Unit::Continuous, 1e3, 1e9, [0.005, 0.03].into_iter());
+        for position in 0..=grid.last() {
+            assert_eq!(grid.at_most(grid.load(position)), position);
+        }
+        assert_eq!(grid.load(grid.last()), 1e9);
+        for relative in [0.005, 0.03] {
+            let width = grid.width(relative);
+            let upper = grid.load(500 + width);
+            let measured = (upper - grid.load(500)) / upper;
+            assert!(measured <= relative && measured > 0.99 * relative, "{measured} for {relative}");
+        }
+    }
+
+    #[test]
+    fn an_interval_is_cut_where_halving_stays_even() {
+        for (whole, width, lower_part) in
+            [(2, 1, 1), (3, 1, 1), (5, 1, 2), (6, 1, 2), (7, 1, 3), (12, 1, 4), (3, 2, 1), (20, 4, 8)]
+        {
+            assert_eq!(uneven_half(whole, width), lower_part, "{whole} by {width}");
+        }
+    }
+}

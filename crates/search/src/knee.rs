@@ -1,0 +1,209 @@
+//! The knee of latency against load: where more load begins to cost more latency than it is worth.
+//!
+//! Kneedle, after V. Satopää, J. Albrecht, D. Irwin, B. Raghavan, "Finding a 'Kneedle' in a Haystack:
+//! Detecting Knee Points in System Behavior", ICDCS Workshops 2011, <https://doi.org/10.1109/ICDCSW.2011.20>.
+//! The curve is scaled to the unit square and turned by 180°, which makes a rising convex curve a rising
+//! concave one; a knee is a local maximum of its height above the diagonal from which the height falls by
+//! more than a threshold. Two things differ from the paper: repeats at a load are joined by their median in
+//! place of a smoothing spline over all points, and of several knees the most pronounced is the answer. A
+//! curve that does not rise has no knee, whatever its noise looks like when it is scaled up.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How a knee is told from noise.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Kneedle {
+    /// The paper's S: how many steps of mean load distance the curve must fall after a knee. Larger values
+    /// are more careful; 1 is the paper's choice for points that are all known.
+    pub sensitivity: f64,
+    /// The largest latency is at least this many times the smallest, or there is no knee.
+    pub least_rise: f64,
+}
+
+impl Default for Kneedle {
+    fn default() -> Self {
+        Self { sensitivity: 1.0, least_rise: 1.5 }
+    }
+}
+
+/// The answer.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "knee", rename_all = "snake_case")]
+pub enum Knee {
+    /// There is one.
+    At {
+        /// Its load.
+        load: f64,
+        /// The latency there, in the unit it was given in.
+        latency: f64,
+        /// How far the scaled curve is from its diagonal there (0 to 1).
+        height: f64,
+    },
+    /// There is none.
+    None {
+        /// Why.
+        why: NoKnee,
+    },
+}
+
+/// Why there is no knee.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NoKnee {
+    /// Fewer than four different loads.
+    TooFewLoads,
+    /// A load or a latency that is no positive number.
+    BadPoint,
+    /// Latency does not rise enough.
+    Flat,
+    /// It rises evenly, or its bends are within the noise.
+    NoBend,
+}
+
+/// Fewer points than this have no shape.
+const FEWEST_LOADS: usize = 4;
+
+impl Kneedle {
+    /// The knee of `points`: load and latency, in any order, several at a load allowed.
+    pub fn find(&self, points: &[(f64, f64)]) -> Knee {
+        let positive = |value: f64| value.is_finite() && value > 0.0;
+        if points.iter().any(|(load, latency)| !positive(*load) || !positive(*latency)) {
+            return Knee::None { why: NoKnee::BadPoint };
+        }
+        let curve = medians(points);
+        if curve.len() < FEWEST_LOADS {
+            return Knee::None { why: NoKnee::TooFewLoads };
+        }
+        let latencies = || curve.iter().map(|(_, latency)| *latency);
+        let (least, largest) = (latencies().fold(f64::INFINITY, f64::min), latencies().fold(0.0, f64::max));
+        let rises = curve[curve.len() - 1].1 > curve[0].1;
+        if !rises || largest <= least || largest < least * self.least_rise {
+            return Knee::None { why: NoKnee::Flat };
+        }
+        match self.most_pronounced(&heights(&curve, least, largest), curve.len()) {
+            Some((index, height)) => Knee::At { load: curve[index].0, latency: curve[index].1, height },
+            None => Knee::None { why: NoKnee::NoBend },
+        }
+    }
+
+    /// Walks the turned curve: from the largest load to the smallest.
+    fn most_pronounced(&self, heights: &[f64], loads: usize) -> Option<(usize, f64)> {
+        let fall = self.sensitivity / (loads - 1) as f64;
+        let mut best: Option<(usize, f64)> = None;
+        let mut standing: Option<(usize, f64)> = None;
+        for index in (0..loads - 1).rev() {
+            let height = heights[index];
+            let next = if index == 0 { f64::NEG_INFINITY } else { heights[index - 1] };
+            if height >= heights[index + 1] && height >= next && height > 0.0 {
+                standing = Some((index, height));
+            }
+            let fallen = |(_, top): &(usize, f64)| height < top - fall;
+            if let Some(knee) = standing.filter(fallen) {
+                if best.is_none_or(|(_, top)| knee.1 > top) {
+                    best = Some(knee);
+                }
+                standing = None;
+            }
+        }
+        best
+    }
+}
+
+/// Scaled load less scaled latency: how far the curve hangs below its diagonal, which is how far the turned
+/// one rises above.
+fn heights(curve: &[(f64, f64)], least: f64, largest: f64) -> Vec<f64> {
+    let (first, last) = (curve[0].0, curve[curve.len() - 1].0);
+    let height = |(load, latency): &(f64, f64)| {
+        (load - first) / (last - first) - (latency - least) / (largest - least)
+    };
+    curve.iter().map(height).collect()
+}
+
+/// One point for each load, in rising order: the median of what was measured there.
+fn medians(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let mut points = points.to_vec();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    let same_load = points.chunk_by(|a, b| a.0 == b.0);
+    same_load
+        .map(|repeats| {
+            let (below, above) = (repeats[(repeats.len() - 1) / 2].1, repeats[repeats.len() / 2].1);
+            (repeats[0].0, (below + above) / 2.0)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Response time of a queue with one server (M/M/1) of this capacity.
+    fn queue(capacity: f64) -> impl Fn(f64) -> f64 {
+        move |load| 1e6 / (capacity - load)
+    }
+
+    fn knee_load(points: &[(f64, f64)]) -> Option<f64> {
+        match Kneedle::default().find(points) {
+            Knee::At { load, .. } => Some(load),
+            Knee::None { .. } => None,
+        }
+    }
+
+    #[test]
+    fn the_knee_of_a_queue_is_where_the_slope_is_that_of_the_diagonal() {
+        let latency = queue(1000.0);
+        let points: Vec<_> =
+            (1..=99).map(|step| (f64::from(step) * 10.0, latency(f64::from(step) * 10.0))).collect();
+        let diagonal = (latency(990.0) - latency(10.0)) / 980.0;
+        let exact = 1000.0 - (1e6 / diagonal).sqrt();
+        let found = knee_load(&points).expect("a queue has a knee");
+        assert!((found - exact).abs() <= 10.0, "{found} for {exact}");
+    }
+
+    #[test]
+    fn a_hockey_stick_bends_at_its_corner_in_any_order_and_under_noise() {
+        let mut points = Vec::new();
+        for repeat in 0..5 {
+            for step in 1..=20 {
+                let load = f64::from((step * 7 + repeat) % 20 + 1) * 50.0;
+                let noise = f64::from((step * 13 + repeat * 5) % 7 - 3) * 0.02;
+                points.push((load, 10.0 * (1.0 + noise) + (load - 700.0).max(0.0)));
+            }
+        }
+        assert_eq!(knee_load(&points), Some(700.0));
+    }
+
+    /// What the PyPI package kneed 0.9.0 finds with `KneeLocator(x, y, S=1.0, curve="convex",
+    /// direction="increasing")`.
+    #[test]
+    fn knees_are_where_kneed_finds_them() {
+        let loads = [10.0, 20.0, 50.0, 100.0, 200.0, 400.0, 500.0, 550.0, 600.0];
+        let latencies = [2.0, 2.1, 2.0, 2.2, 2.6, 4.0, 9.0, 25.0, 80.0];
+        let uneven: Vec<_> = loads.into_iter().zip(latencies).collect();
+        assert_eq!(knee_load(&uneven), Some(500.0));
+        let latencies = [1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 15.0, 20.0, 40.0, 100.0];
+        let steps: Vec<_> = (1..=10).map(f64::from).zip(latencies).collect();
+        assert_eq!(knee_load(&steps), Some(8.0));
+        let loads = (1..=9).map(|step| f64::from(step) * 100.0).chain([950.0, 980.0]);
+        let queue: Vec<_> = loads.map(|load| (load, queue(1000.0)(load))).collect();
+        assert_eq!(knee_load(&queue), Some(900.0));
+    }
+
+    #[test]
+    fn what_does_not_bend_has_no_knee() {
+        let line: Vec<_> = (1..=10).map(|step| (f64::from(step), 5.0 * f64::from(step))).collect();
+        let noise: Vec<_> =
+            (1..=10).map(|step| (f64::from(step), 5.0 + f64::from(step * 7 % 3) * 0.1)).collect();
+        let concave: Vec<_> = (1..=10).map(|step| (f64::from(step), f64::from(step).sqrt())).collect();
+        let why = |points: &[(f64, f64)]| match Kneedle::default().find(points) {
+            Knee::None { why } => Some(why),
+            Knee::At { .. } => None,
+        };
+        assert_eq!(why(&line), Some(NoKnee::NoBend));
+        assert_eq!(why(&noise), Some(NoKnee::Flat));
+        assert_eq!(why(&concave), Some(NoKnee::NoBend));
+        assert_eq!(why(&line[..3]), Some(NoKnee::TooFewLoads));
+        assert_eq!(why(&[(1.0, f64::NAN), (2.0, 1.0)]), Some(NoKnee::BadPoint));
+        assert_eq!(why(&[]), Some(NoKnee::TooFewLoads));
+    }
+}

@@ -1,0 +1,293 @@
+//! Everything that decides how a search goes.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::goal::SearchGoal;
+
+/// The inputs of a search. Together with the outcomes of its trials they decide every step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SearchPlan {
+    /// Whether loads are whole numbers.
+    pub unit: Unit,
+    /// Least load, above 0. Not used by a sweep, which has its own loads.
+    pub min_load: f64,
+    /// Largest load. Not used by a sweep.
+    pub max_load: f64,
+    /// What a load must satisfy: one search finds bounds for all of them.
+    pub goals: Vec<SearchGoal>,
+    /// How loads are chosen.
+    pub method: Method,
+    /// No trial begins that would take the sum of trial durations above this, in seconds; none for no limit.
+    pub search_duration_max_s: Option<f64>,
+    /// What is done with void trials.
+    pub void: VoidPolicy,
+    /// Seed of the order of a sweep; the other methods draw nothing.
+    pub seed: u64,
+}
+
+/// What a load is counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// A rate: any number will do.
+    Continuous,
+    /// Users, connections: whole numbers only.
+    Whole,
+}
+
+/// How loads are chosen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "name", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Method {
+    /// Multiple Loss Ratio search (RFC 9971), with the heuristics of FD.io CSIT.
+    Mlrsearch {
+        /// A trial that decides nothing, before the first that counts.
+        warm_up: WarmUp,
+        /// Where to begin.
+        start: Start,
+    },
+    /// The largest load, the smallest, then midpoints; a load is measured in full before the next.
+    Bisection {
+        /// Which middle.
+        midpoint: Midpoint,
+    },
+    /// Every load of a list, `repeats` times, in blocks of a seeded order.
+    Sweep {
+        /// The loads, in any order.
+        loads: Vec<f64>,
+        /// Trials at each load.
+        repeats: u32,
+    },
+}
+
+/// A trial that decides nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "at", rename_all = "snake_case", deny_unknown_fields)]
+pub enum WarmUp {
+    /// No such trial.
+    None,
+    /// One at the largest load: for packet forwarders and other targets that forget an overload at once.
+    Max {
+        /// Its length, in seconds.
+        duration_s: f64,
+    },
+    /// One at the smallest load: wakes the target and cannot hurt it.
+    Min {
+        /// Its length, in seconds.
+        duration_s: f64,
+    },
+}
+
+/// Where a search begins.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "from", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Start {
+    /// At the largest load, and go on at what got through: fewest trials, for targets that forget an overload
+    /// at once.
+    Max,
+    /// At the smallest load, times `factor` until a trial is high-loss: for services, which an overload may
+    /// leave with full queues, and for ranges whose upper end nobody knows.
+    Min {
+        /// Above 1; 2 doubles.
+        factor: f64,
+    },
+}
+
+/// Which middle of two loads a bisection takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Midpoint {
+    /// Half their sum, as people and RFC 2544 testers do.
+    Arithmetic,
+    /// The root of their product: fewer steps where the range is large.
+    Geometric,
+}
+
+/// What is done with void trials: those that say nothing, since the instrument failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VoidPolicy {
+    /// Void trials in a row after which a load above all that were measured is given up as more than the
+    /// generator can make (1 or more).
+    pub attempts: u32,
+    /// Void trials that are borne, over the whole search, at loads the generator has shown it can make; the
+    /// search ends with the one after.
+    pub unlucky: u32,
+}
+
+impl Default for VoidPolicy {
+    fn default() -> Self {
+        Self { attempts: 3, unlucky: 10 }
+    }
+}
+
+impl SearchPlan {
+    /// MLRsearch from the smallest load upwards, without a budget: the default of the interactive commands.
+    pub fn new(unit: Unit, min_load: f64, max_load: f64, goals: Vec<SearchGoal>) -> Self {
+        let method = Method::Mlrsearch { warm_up: WarmUp::None, start: Start::Min { factor: 2.0 } };
+        Self {
+            unit,
+            min_load,
+            max_load,
+            goals,
+            method,
+            search_duration_max_s: None,
+            void: VoidPolicy::default(),
+            seed: 0,
+        }
+    }
+
+    /// What works, and what RFC 9971 recommends to do otherwise (sections 4.6.1 and 5.6).
+    pub fn advice(&self) -> Vec<Mistake> {
+        let mut advice = Vec::new();
+        for goal in &self.goals {
+            if goal.width < goal.loss_ratio {
+                advice.push(Mistake {
+                    field: format!("goal {:?}: width", goal.name),
+                    message: format!(
+                        "{} is narrower than the loss of {} that is allowed: what gets through at the lower bound \
+                         may be less than for a goal that allows less; use {} or more",
+                        goal.width, goal.loss_ratio, goal.loss_ratio
+                    ),
+                });
+            }
+        }
+        let longest_s = self.goals.iter().map(|goal| goal.final_trial_duration_s).fold(0.0, f64::max);
+        for goal in self.goals.iter().filter(|goal| goal.final_trial_duration_s < longest_s) {
+            advice.push(Mistake {
+                field: format!("goal {:?}: final_trial_duration_s", goal.name),
+                message: format!(
+                    "{} s, where another goal has {longest_s} s: the longer trials count here too, and may be \
+                     worse than short ones; use the same for all goals",
+                    goal.final_trial_duration_s
+                ),
+            });
+        }
+        advice
+    }
+
+    /// What is wrong with it, if anything.
+    pub fn mistakes(&self) -> Vec<Mistake> {
+        let mut mistakes: Vec<Mistake> = self.goals.iter().flat_map(SearchGoal::mistakes).collect();
+        let mut check = |fine: bool, field: &str, message: String| {
+            if !fine {
+                mistakes.push(Mistake { field: field.to_owned(), message });
+            }
+        };
+        check(!self.goals.is_empty(), "goals", "there are none: name at least one".to_owned());
+        let mut names: Vec<&str> = self.goals.iter().map(|goal| goal.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        check(
+            names.len() == self.goals.len(),
+            "goals",
+            "two have the same name: give each its own".to_owned(),
+        );
+        check(
+            self.search_duration_max_s.is_none_or(|limit_s| limit_s > 0.0),
+            "search_duration_max_s",
+            "it leaves no time for a trial: use a positive one, or none for no limit".to_owned(),
+        );
+        check(
+            self.void.attempts >= 1,
+            "void.attempts",
+            "0 gives a load up before it is tried: use 1 or more".to_owned(),
+        );
+        match &self.method {
+            Method::Mlrsearch { warm_up, start } => {
+                if let WarmUp::Max { duration_s } | WarmUp::Min { duration_s } = warm_up {
+                    let fine = duration_s.is_finite() && *duration_s > 0.0;
+                    check(
+                        fine,
+                        "warm_up.duration_s",
+                        format!("{duration_s} s is no length of a trial: use a positive one"),
+                    );
+                }
+                if let Start::Min { factor } = start {
+                    let fine = (1.01..=1e9).contains(factor);
+                    check(
+                        fine,
+                        "start.factor",
+                        format!("{factor} does not climb usefully: use 1.01 or more, such as 2"),
+                    );
+                }
+            }
+            Method::Bisection { .. } => {}
+            Method::Sweep { loads, repeats } => {
+                check(!loads.is_empty(), "loads", "there are none: name at least one".to_owned());
+                check(*repeats >= 1, "repeats", "0 measures nothing: use 1 or more".to_owned());
+                for load in loads {
+                    let fine = load.is_finite() && *load > 0.0;
+                    check(fine, "loads", format!("{load} is no load: use a positive number"));
+                    let fine = self.unit == Unit::Continuous || load.fract() == 0.0;
+                    check(fine, "loads", format!("{load} is no whole number"));
+                }
+                for goal in &self.goals {
+                    let sum_s = f64::from(*repeats) * goal.final_trial_duration_s;
+                    check(
+                        sum_s >= goal.duration_sum_s * (1.0 - 1e-9),
+                        "repeats",
+                        format!(
+                            "{repeats} × {} s cannot decide goal {:?}, which wants {} s at a load: repeat more often, or make \
+                             duration_sum_s smaller",
+                            goal.final_trial_duration_s, goal.name, goal.duration_sum_s
+                        ),
+                    );
+                }
+                return mistakes;
+            }
+        }
+        check(
+            self.min_load.is_finite() && self.min_load > 0.0,
+            "min_load",
+            format!("{} is no load: use a positive number", self.min_load),
+        );
+        check(
+            self.max_load.is_finite() && self.max_load > self.min_load,
+            "max_load",
+            format!("{} is not above the smallest load of {}", self.max_load, self.min_load),
+        );
+        if self.unit == Unit::Whole {
+            for (field, load) in [("min_load", self.min_load), ("max_load", self.max_load)] {
+                check(load.fract() == 0.0, field, format!("{load} is no whole number"));
+                check(load <= 1e9, field, format!("{load} is more than the 1e9 that can be told apart"));
+            }
+        }
+        mistakes
+    }
+}
+
+/// A value that a search cannot work with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Mistake {
+    /// Where it is.
+    pub field: String,
+    /// What is wrong, and what would do.
+    pub message: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+/// All that is wrong with a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistakes(pub Vec<Mistake>);
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, mistake) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{mistake}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Mistakes {}

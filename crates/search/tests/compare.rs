@@ -1,0 +1,192 @@
+//! What `compare` claims of simulated targets whose difference is known.
+//!
+//! The noise is that of real services: log-normal from run to run (2 to 5 %), a machine that drifts in the course of
+//! the runs, and now and then a run that something disturbed. All is seeded.
+
+use rand::{RngExt, SeedableRng};
+use rand_distr::{Distribution, Exp1, StandardNormal};
+use rand_pcg::Pcg64Mcg;
+use search::statistics::{
+    Better, Comparison, Confidence, Question, Runs, Scale, Verdict, compare, compare_all,
+};
+
+/// Simulated comparisons of each kind.
+const COMPARISONS: usize = 1_000;
+/// 95 % is kept if no more than this share of comparisons of equal targets claims a difference.
+const MOST_FALSE_CLAIMS: f64 = 0.05;
+/// Of so many comparisons of one kind, a true share of 5 % gives more than this once in a thousand times.
+const MOST_FALSE_CLAIMS_OF_ONE_KIND: usize = 72;
+const FEWEST_FOUND: usize = 900;
+const SEED: u64 = 1;
+
+/// How A and B were run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Order {
+    InBlocks,
+    Separately,
+}
+
+/// Two targets, and the machine they run on.
+struct Bench {
+    rng: Pcg64Mcg,
+    order: Order,
+    runs: usize,
+    /// Standard deviation of the logarithm, of each quantity.
+    noise: Vec<f64>,
+}
+
+impl Bench {
+    fn new(seed: u64, order: Order, runs: usize, quantities: usize) -> Self {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        let noise = (0..quantities).map(|_| rng.random_range(0.02..0.05)).collect();
+        Self { rng, order, runs, noise }
+    }
+
+    /// Runs both once more and compares them; B's first quantity is larger by `difference` (0.1 is 10 %).
+    fn compare(&mut self, difference: f64) -> Vec<Comparison> {
+        let (a, b) = match self.order {
+            Order::InBlocks => {
+                let drift = self.drift_of_blocks();
+                (self.session(&drift), self.session(&drift))
+            }
+            Order::Separately => {
+                // A machine that warms up does so in each of the two sessions.
+                let drift: Vec<f64> =
+                    (0..self.runs).map(|run| -0.03 * run as f64 / self.runs as f64).collect();
+                (self.session(&drift), self.session(&drift))
+            }
+        };
+        let b: Vec<Vec<f64>> = b
+            .into_iter()
+            .enumerate()
+            .map(|(quantity, values)| {
+                let factor = if quantity == 0 { 1.0 + difference } else { 1.0 };
+                values.into_iter().map(|value| value * factor).collect()
+            })
+            .collect();
+        let questions: Vec<Question> = a
+            .iter()
+            .zip(&b)
+            .map(|(a, b)| Question {
+                runs: match self.order {
+                    Order::InBlocks => Runs::Blocks { a, b },
+                    Order::Separately => Runs::Separate { a, b },
+                },
+                better: Better::More,
+                scale: Scale::Ratio,
+            })
+            .collect();
+        compare_all(&questions, Confidence::default())
+            .into_iter()
+            .map(|answer| answer.expect("simulated values are positive"))
+            .collect()
+    }
+
+    /// A random walk of 1 % from block to block, and a trend of up to 5 % over all of them.
+    fn drift_of_blocks(&mut self) -> Vec<f64> {
+        let trend = self.rng.random_range(-0.05..0.05) / self.runs as f64;
+        let mut level = 0.0;
+        (0..self.runs)
+            .map(|_| {
+                let step: f64 = StandardNormal.sample(&mut self.rng);
+                level += trend + 0.01 * step;
+                level
+            })
+            .collect()
+    }
+
+    /// One value a run for each quantity. Half of a run's luck is common to all its quantities; one run
+    /// of 50 is disturbed and loses 10 to 40 %.
+    fn session(&mut self, drift: &[f64]) -> Vec<Vec<f64>> {
+        let mut values = vec![Vec::new(); self.noise.len()];
+        for drift in drift {
+            let common: f64 = StandardNormal.sample(&mut self.rng);
+            let disturbed = if self.rng.random_bool(0.02) { self.rng.random_range(0.6..0.9) } else { 1.0 };
+            for (quantity, values) in values.iter_mut().enumerate() {
+                let own: f64 = StandardNormal.sample(&mut self.rng);
+                let luck = self.noise[quantity] * (common + own) / 2.0_f64.sqrt();
+                values.push(1_000.0 * (luck + drift).exp() * disturbed);
+            }
+        }
+        values
+    }
+}
+
+/// Of [`COMPARISONS`], how many claim a difference where none is, and how many find one of twice the size that
+/// an earlier comparison of the same two said it could resolve.
+fn simulate(order: Order, runs: usize, quantities: usize) -> (usize, usize) {
+    let claims = |answers: &[Comparison]| {
+        answers.iter().any(|answer| matches!(answer.verdict, Verdict::ABetter | Verdict::BBetter))
+    };
+    let (mut false_claims, mut found) = (0, 0);
+    for round in 0..COMPARISONS as u64 {
+        let mut bench = Bench::new(SEED + 1_000 * round, order, runs, quantities);
+        let equal = bench.compare(0.0);
+        false_claims += usize::from(claims(&equal));
+        let stated = equal[0].resolvable.expect("the noise is seen and the runs are enough");
+        found += usize::from(bench.compare(2.0 * stated)[0].verdict == Verdict::BBetter);
+    }
+    (false_claims, found)
+}
+
+#[test]
+fn nothing_false_is_claimed_and_what_is_resolvable_is_found() {
+    let mut all_false_claims = Vec::new();
+    for order in [Order::InBlocks, Order::Separately] {
+        for (quantities, runs) in [(1, 6), (1, 10), (1, 20), (4, 6), (4, 10), (4, 20)] {
+            let (false_claims, found) = simulate(order, runs, quantities);
+            let kind = format!("{order:?}, {runs} runs, {quantities} at once");
+            println!("{kind}: {false_claims} false claims, {found} differences found, of {COMPARISONS} each");
+            assert!(false_claims <= MOST_FALSE_CLAIMS_OF_ONE_KIND, "{kind}: {false_claims}");
+            assert!(found >= FEWEST_FOUND, "{kind}: {found}");
+            all_false_claims.push(false_claims);
+        }
+    }
+    let share = all_false_claims.iter().sum::<usize>() as f64 / (all_false_claims.len() * COMPARISONS) as f64;
+    println!("false claims in all: {:.1} %", share * 100.0);
+    assert!(share <= MOST_FALSE_CLAIMS, "{share}");
+}
+
+/// The interval of the effect holds the true ratio as often as it says, whatever the noise.
+#[test]
+fn intervals_cover_the_true_ratio() {
+    let normal = |rng: &mut Pcg64Mcg| -> f64 {
+        let z: f64 = StandardNormal.sample(rng);
+        (100.0 + 4.0 * z).ln()
+    };
+    let log_normal = |rng: &mut Pcg64Mcg| -> f64 {
+        let z: f64 = StandardNormal.sample(rng);
+        0.3 * z
+    };
+    let exponential = |rng: &mut Pcg64Mcg| -> f64 {
+        let time: f64 = Exp1.sample(rng);
+        time.ln()
+    };
+    let noises: [(&str, &dyn Fn(&mut Pcg64Mcg) -> f64); 3] =
+        [("normal", &normal), ("log-normal", &log_normal), ("exponential", &exponential)];
+    let ratio = 1.07;
+    let mut rng = Pcg64Mcg::seed_from_u64(SEED);
+    for (name, noise) in noises {
+        for order in [Order::InBlocks, Order::Separately] {
+            for runs in [4, 6, 10, 20] {
+                let rounds = 2_000;
+                let mut covered = 0;
+                for _ in 0..rounds {
+                    let a: Vec<f64> = (0..runs).map(|_| noise(&mut rng).exp()).collect();
+                    let b: Vec<f64> = (0..runs).map(|_| ratio * noise(&mut rng).exp()).collect();
+                    let runs = match order {
+                        Order::InBlocks => Runs::Blocks { a: &a, b: &b },
+                        Order::Separately => Runs::Separate { a: &a, b: &b },
+                    };
+                    let question = Question { runs, better: Better::More, scale: Scale::Ratio };
+                    let answer =
+                        compare(question, Confidence::default()).expect("simulated values are positive");
+                    covered += usize::from(answer.low <= ratio && ratio <= answer.high);
+                }
+                let coverage = f64::from(covered as u32) / f64::from(rounds);
+                println!("{name}, {order:?}, {runs} runs: {:.1} %", coverage * 100.0);
+                assert!(coverage >= 0.94, "{name}, {order:?}, {runs} runs: {coverage}");
+            }
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Methods, void trials and irregular answers, one by one, on targets without noise.
+
+mod common;
+
+use common::{above, lost, run};
+use search::{
+    Bound, BoundKind, Ended, Measured, Method, Midpoint, Preset, Search, SearchGoal, SearchPlan, Start, Step,
+    TellError, Unit, VoidPolicy, WarmUp,
+};
+
+fn no_errors(width: f64) -> SearchGoal {
+    SearchGoal { width, ..Preset::Mlrsearch.goal("no errors", 0.0) }
+}
+
+fn whole(min: f64, max: f64, goal: SearchGoal) -> SearchPlan {
+    SearchPlan::new(Unit::Whole, min, max, vec![goal])
+}
+
+fn loads(lower: &Option<Bound>, upper: &Option<Bound>) -> (Option<f64>, Option<f64>) {
+    (lower.as_ref().map(|bound| bound.load), upper.as_ref().map(|bound| bound.load))
+}
+
+#[test]
+fn users_are_found_to_the_last_one() {
+    let methods = [
+        Preset::Mlrsearch.method(),
+        Method::Mlrsearch { warm_up: WarmUp::Max { duration_s: 1.0 }, start: Start::Max },
+        Method::Bisection { midpoint: Midpoint::Arithmetic },
+        Method::Bisection { midpoint: Midpoint::Geometric },
+    ];
+    for method in methods {
+        for capacity in [1.0, 2.0, 3.0, 128.0, 200.0, 1023.0, 4999.0] {
+            let plan = SearchPlan { method: method.clone(), ..whole(1.0, 5_000.0, no_errors(0.0001)) };
+            let (outcome, _) = run(plan, |trial| lost(above(capacity, trial.load), 1, trial));
+            let goal = &outcome.goals[0];
+            assert_eq!(loads(&goal.lower, &goal.upper), (Some(capacity), Some(capacity + 1.0)), "{method:?}");
+            assert_eq!((goal.kind, outcome.ended), (BoundKind::Regular, Ended::Complete));
+        }
+    }
+}
+
+#[test]
+fn the_jmeter_habit_runs_three_times_what_holds_and_once_what_does_not() {
+    let goal = Preset::Jmeter.goal("no errors", 0.0);
+    let plan = SearchPlan { method: Preset::Jmeter.method(), ..whole(1.0, 150.0, goal) };
+    let (outcome, asked) = run(plan, |trial| lost(above(128.0, trial.load), 1, trial));
+    assert_eq!(loads(&outcome.goals[0].lower, &outcome.goals[0].upper), (Some(128.0), Some(129.0)));
+    let mut runs: Vec<(f64, usize)> = Vec::new();
+    for trial in &asked {
+        match runs.last_mut() {
+            Some((load, count)) if *load == trial.load => *count += 1,
+            _ => runs.push((trial.load, 1)),
+        }
+    }
+    let expected = [
+        (150.0, 1),
+        (1.0, 3),
+        (75.0, 3),
+        (112.0, 3),
+        (131.0, 1),
+        (121.0, 3),
+        (126.0, 3),
+        (128.0, 3),
+        (129.0, 1),
+    ];
+    assert_eq!(runs, expected);
+}
+
+#[test]
+fn one_bad_run_of_three_fails_a_load_for_jmeter_and_not_for_the_majority() {
+    for (goal, expected) in [
+        (SearchGoal::repeated("no errors", 0.0, 5.0, 3, 0.005), 99.0),
+        (SearchGoal { width: 0.005, ..Preset::Mlrsearch.goal("no errors", 0.0) }, 128.0),
+    ] {
+        let method = Method::Bisection { midpoint: Midpoint::Arithmetic };
+        let plan = SearchPlan { method, ..whole(100.0 - 1.0, 129.0, goal) };
+        let mut at_100 = 0;
+        let (outcome, _) = run(plan, |trial| {
+            at_100 += u32::from(trial.load > 99.0);
+            // Of the runs above 99 users every second one fails, except that 129 always does.
+            let fails = trial.load > 128.0 || (trial.load > 99.0 && at_100 % 3 == 0);
+            lost(if fails { 0.01 } else { 0.0 }, 1, trial)
+        });
+        assert_eq!(outcome.goals[0].lower.as_ref().map(|bound| bound.load), Some(expected));
+    }
+}
+
+#[test]
+fn a_sweep_measures_every_load_in_seeded_blocks() {
+    let method = Method::Sweep { loads: vec![40.0, 10.0, 30.0, 20.0], repeats: 3 };
+    let mut goal = no_errors(0.05);
+    goal.duration_sum_s = 3.0 * goal.final_trial_duration_s;
+    let plan = |seed| SearchPlan { method: method.clone(), seed, ..whole(1.0, 2.0, goal.clone()) };
+    let order = |seed| -> (Vec<f64>, BoundKind, (Option<f64>, Option<f64>)) {
+        let (outcome, asked) = run(plan(seed), |trial| lost(above(25.0, trial.load), 1, trial));
+        let goal = &outcome.goals[0];
+        (asked.iter().map(|trial| trial.load).collect(), goal.kind, loads(&goal.lower, &goal.upper))
+    };
+    let (first, kind, bounds) = order(1);
+    assert_eq!((kind, bounds), (BoundKind::Regular, (Some(20.0), Some(30.0))));
+    for block in first.chunks(4) {
+        let mut sorted = block.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        assert_eq!(sorted, [10.0, 20.0, 30.0, 40.0]);
+    }
+    assert_eq!(first.len(), 12);
+    assert_eq!(order(1).0, first);
+    assert!((2..10).any(|seed| order(seed).0 != first), "the seed decides the order");
+}
+
+#[test]
+fn loads_that_all_pass_or_all_fail_give_one_bound() {
+    for start in [Start::Max, Start::Min { factor: 2.0 }] {
+        let method = Method::Mlrsearch { warm_up: WarmUp::None, start };
+        let plan = || SearchPlan { method: method.clone(), ..whole(10.0, 1_000.0, no_errors(0.05)) };
+        let (outcome, _) = run(plan(), |trial| lost(0.0, 1, trial));
+        let goal = &outcome.goals[0];
+        assert_eq!((goal.kind, loads(&goal.lower, &goal.upper)), (BoundKind::AtLeast, (Some(1_000.0), None)));
+        let (outcome, _) = run(plan(), |trial| lost(0.5, 1, trial));
+        let goal = &outcome.goals[0];
+        assert_eq!((goal.kind, loads(&goal.lower, &goal.upper)), (BoundKind::Below, (None, Some(10.0))));
+    }
+}
+
+#[test]
+fn a_generator_that_cannot_make_more_bounds_the_answer_from_below_only() {
+    for start in [Start::Max, Start::Min { factor: 2.0 }] {
+        for method in [
+            Method::Mlrsearch { warm_up: WarmUp::None, start },
+            Method::Bisection { midpoint: Midpoint::Geometric },
+        ] {
+            let plan = SearchPlan { method, ..whole(10.0, 100_000.0, no_errors(0.05)) };
+            let mut void_in_a_row = 0;
+            let (outcome, asked) = run(plan, |trial| {
+                assert_eq!(trial.attempt, void_in_a_row);
+                if trial.load > 700.0 {
+                    void_in_a_row = (void_in_a_row + 1) % 3;
+                    return Measured::Void;
+                }
+                void_in_a_row = 0;
+                lost(0.0, 1, trial)
+            });
+            let goal = &outcome.goals[0];
+            let BoundKind::GeneratorBound { at } = goal.kind else { panic!("{goal:?}") };
+            let lower = goal.lower.as_ref().expect("700 was measured").load;
+            assert!(lower <= 700.0 && 700.0 < at && (at - lower) / at <= 0.05, "{lower} {at}");
+            assert_eq!((goal.upper.is_none(), outcome.ended), (true, Ended::Complete));
+            let void = asked.iter().filter(|trial| trial.load > 700.0).count();
+            assert_eq!((void as u64, void % 3), (outcome.void_trials, 0));
+        }
+    }
+}
+
+#[test]
+fn a_goal_that_is_met_only_below_the_generators_limit_gets_both_bounds() {
+    let goals = vec![no_errors(0.05), SearchGoal { loss_ratio: 0.5, ..no_errors(0.05) }];
+    let goals =
+        goals.into_iter().enumerate().map(|(index, goal)| SearchGoal { name: index.to_string(), ..goal });
+    let plan = SearchPlan::new(Unit::Continuous, 10.0, 1e6, goals.collect());
+    let (outcome, _) = run(plan, |trial| match trial.load > 700.0 {
+        true => Measured::Void,
+        false => lost(above(500.0, trial.load), 2, trial),
+    });
+    assert_eq!(outcome.goals[0].kind, BoundKind::Regular);
+    assert!(matches!(outcome.goals[1].kind, BoundKind::GeneratorBound { at } if at > 700.0 && at < 740.0));
+}
+
+#[test]
+fn a_generator_that_makes_no_load_at_all_leaves_no_bounds() {
+    for start in [Start::Max, Start::Min { factor: 2.0 }] {
+        let method = Method::Mlrsearch { warm_up: WarmUp::Max { duration_s: 1.0 }, start };
+        let plan = SearchPlan { method, ..whole(10.0, 100_000.0, no_errors(0.05)) };
+        let (outcome, asked) = run(plan, |_| Measured::Void);
+        let goal = &outcome.goals[0];
+        assert_eq!(loads(&goal.lower, &goal.upper), (None, None));
+        assert_eq!(goal.kind, BoundKind::GeneratorBound { at: 10.0 });
+        assert!(asked.len() < 60, "{} void trials", asked.len());
+    }
+}
+
+#[test]
+fn a_void_trial_below_a_measured_load_is_bad_luck_and_is_repeated() {
+    let plan = whole(10.0, 1_000.0, no_errors(0.05));
+    let mut left = 7;
+    let (outcome, asked) = run(plan.clone(), |trial| {
+        // Seven void trials at the first load that is asked for after a larger one was measured.
+        if trial.load > 256.0 {
+            left = left.min(6);
+        }
+        if left < 7 && left > 0 && trial.load <= 300.0 {
+            left -= 1;
+            return Measured::Void;
+        }
+        lost(above(300.0, trial.load), 1, trial)
+    });
+    assert_eq!((outcome.ended, outcome.goals[0].kind), (Ended::Complete, BoundKind::Regular));
+    assert_eq!(outcome.void_trials, 6);
+    let (undisturbed, _) = run(plan, |trial| lost(above(300.0, trial.load), 1, trial));
+    assert_eq!(outcome.goals, undisturbed.goals);
+    assert!(asked.iter().any(|trial| trial.attempt == 6));
+}
+
+#[test]
+fn bad_luck_without_end_ends_the_search_as_void() {
+    let void = VoidPolicy { attempts: 3, unlucky: 4 };
+    let plan = SearchPlan { void, ..whole(10.0, 1_000.0, no_errors(0.05)) };
+    let mut overloaded = false;
+    let (outcome, _) = run(plan, |trial| {
+        let measured = if overloaded { Measured::Void } else { lost(above(300.0, trial.load), 1, trial) };
+        overloaded |= trial.load > 300.0;
+        measured
+    });
+    assert!(matches!(outcome.ended, Ended::Void { at } if at < 640.0), "{:?}", outcome.ended);
+    assert_eq!((outcome.void_trials, outcome.goals[0].kind), (5, BoundKind::Unfinished));
+}
+
+#[test]
+fn a_budget_ends_the_search_before_it_is_spent() {
+    let plan = || whole(1.0, 1_000_000.0, no_errors(0.001));
+    let target = |load| above(4_321.0, load);
+    let (whole_search, _) = run(plan(), |trial| lost(target(trial.load), 1, trial));
+    let plan = SearchPlan { search_duration_max_s: Some(whole_search.trial_seconds / 2.0), ..plan() };
+    let (outcome, _) = run(plan, |trial| lost(target(trial.load), 1, trial));
+    assert_eq!((outcome.ended, outcome.goals[0].kind), (Ended::OutOfBudget, BoundKind::Unfinished));
+    assert!(outcome.trial_seconds <= whole_search.trial_seconds / 2.0);
+}
+
+#[test]
+fn a_larger_load_that_does_better_is_not_believed_and_is_shown() {
+    let goal = no_errors(0.05);
+    let method = Method::Sweep { loads: vec![10.0, 20.0, 30.0, 40.0], repeats: 3 };
+    let plan = SearchPlan { method, ..whole(1.0, 2.0, goal) };
+    let (outcome, _) = run(plan, |trial| lost(if trial.load == 20.0 { 0.1 } else { 0.0 }, 1, trial));
+    let goal = &outcome.goals[0];
+    assert_eq!(loads(&goal.lower, &goal.upper), (Some(10.0), Some(20.0)));
+    assert_eq!(goal.inverted, [30.0, 40.0]);
+}
+
+#[test]
+fn each_goal_has_its_own_bounds_from_the_same_trials() {
+    let goals = [("few late", 0.01, 300.0), ("no errors", 0.0, 700.0), ("half", 0.5, 900.0)];
+    let wanted = goals.iter().map(|(name, loss_ratio, _)| SearchGoal {
+        name: (*name).to_owned(),
+        ..Preset::Mlrsearch.goal("", *loss_ratio)
+    });
+    let plan = SearchPlan::new(Unit::Continuous, 1.0, 1e5, wanted.collect());
+    let (outcome, asked) = run(plan, |trial| Measured::Valid {
+        loss_ratios: goals.iter().map(|(_, _, capacity)| above(*capacity, trial.load)).collect(),
+        effective_duration_s: trial.duration_s,
+    });
+    let mut alone = 0;
+    for (index, (_, loss_ratio, capacity)) in goals.iter().enumerate() {
+        let (lower, upper) = loads(&outcome.goals[index].lower, &outcome.goals[index].upper);
+        let answer = capacity / (1.0 - loss_ratio);
+        assert!(lower.is_some_and(|lower| lower <= answer) && upper.is_some_and(|upper| upper > answer));
+        let goal = Preset::Mlrsearch.goal("alone", *loss_ratio);
+        let plan = SearchPlan::new(Unit::Continuous, 1.0, 1e5, vec![goal]);
+        alone += run(plan, |trial| lost(above(*capacity, trial.load), 1, trial)).1.len();
+    }
+    assert!(asked.len() < alone, "{} trials together, {alone} alone", asked.len());
+}
+
+#[test]
+fn the_foreseen_rest_is_what_it_takes_when_the_target_does_as_foreseen() {
+    let plan = SearchPlan::new(Unit::Continuous, 10.0, 1e5, vec![no_errors(0.05)]);
+    let mut search = Search::new(plan).expect("the plan is right");
+    let mut foreseen = Vec::new();
+    while let Step::Measure(trial) = search.next() {
+        let progress = search.progress();
+        foreseen.push((progress.trial_seconds, progress.remaining_s));
+        search.tell(lost(above(1_000.0, trial.load), 1, &trial)).expect("it was asked for");
+    }
+    let total_s = search.progress().trial_seconds;
+    assert_eq!(search.progress().remaining_s, 0.0);
+    for (done_s, remaining_s) in foreseen {
+        let error = (done_s + remaining_s - total_s).abs() / total_s;
+        assert!(error <= 0.35, "after {done_s} s: {remaining_s} s to come, {total_s} s in all");
+    }
+}
+
+#[test]
+fn senseless_outcomes_are_refused_and_change_nothing() {
+    let plan = whole(10.0, 1_000.0, no_errors(0.05));
+    let mut search = Search::new(plan).expect("the plan is right");
+    assert_eq!(search.tell(Measured::Void), Err(TellError::NoTrial));
+    let step = search.next();
+    let Step::Measure(trial) = step else { panic!("nothing was measured yet") };
+    let valid = |loss_ratios, effective_duration_s| Measured::Valid { loss_ratios, effective_duration_s };
+    for (measured, said) in [
+        (valid(vec![], 1.0), "0 loss ratios for 1 goals"),
+        (valid(vec![1.5], 1.0), "no share"),
+        (valid(vec![f64::NAN], 1.0), "no share"),
+        (valid(vec![0.0], 0.5), "void trial if it was cut short"),
+        (valid(vec![0.0], f64::INFINITY), "planned length"),
+    ] {
+        let error = search.tell(measured).expect_err("senseless").to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    assert_eq!(search.next(), Step::Measure(trial));
+    assert_eq!(search.outcome().trials, 0);
+}
+
+#[test]
+fn presets_are_found_by_their_names() {
+    for preset in Preset::ALL {
+        assert_eq!(preset.name().parse(), Ok(preset));
+        let goal = preset.goal("goal", preset.loss_ratio());
+        let plan =
+            SearchPlan { method: preset.method(), ..SearchPlan::new(Unit::Continuous, 1.0, 1e6, vec![goal]) };
+        assert_eq!(plan.mistakes(), []);
+    }
+    let error = "mlr".parse::<Preset>().expect_err("there is none").to_string();
+    assert!(error.contains("mlrsearch, rfc2544, tst009, csit-ndr, csit-pdr, jmeter"), "{error}");
+}
+
+#[test]
+fn what_the_rfc_recommends_is_said() {
+    let long = Preset::Rfc2544.goal("long", 0.0);
+    let short = SearchGoal { width: 0.005, ..Preset::Mlrsearch.goal("short", 0.01) };
+    let plan = SearchPlan::new(Unit::Continuous, 1.0, 10.0, vec![long.clone(), short]);
+    let fields: Vec<String> = plan.advice().into_iter().map(|advice| advice.field).collect();
+    assert_eq!(fields, ["goal \"short\": width", "goal \"short\": final_trial_duration_s"]);
+    assert_eq!(SearchPlan::new(Unit::Continuous, 1.0, 10.0, vec![long]).advice(), []);
+    assert_eq!(plan.mistakes(), []);
+}

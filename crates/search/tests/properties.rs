@@ -1,0 +1,233 @@
+//! What holds for every plan and every sequence of outcomes.
+
+mod common;
+
+use common::{MOST_STEPS, splitmix, uniform};
+use proptest::prelude::*;
+use search::{
+    BoundKind, Ended, Measured, Method, Midpoint, Preset, Search, SearchGoal, SearchPlan, Start, Step, Unit,
+    VoidPolicy, WarmUp,
+};
+
+fn goal(index: usize) -> impl Strategy<Value = SearchGoal> {
+    (
+        prop_oneof![Just(0.0), 0.0..0.5],
+        prop_oneof![Just(0.0), Just(0.5), 0.0..0.9],
+        0.002..0.6_f64,
+        (0.1..2.0_f64, 1.0..5.0_f64, 1.0..8.0_f64),
+        1..4_u32,
+        2..5_u32,
+    )
+        .prop_map(move |(loss_ratio, exceed_ratio, width, lengths, preceding_targets, expansion)| {
+            let (initial_trial_duration_s, longer, more) = lengths;
+            let final_trial_duration_s = initial_trial_duration_s * longer;
+            SearchGoal {
+                name: format!("goal {index}"),
+                loss_ratio,
+                exceed_ratio,
+                final_trial_duration_s,
+                duration_sum_s: final_trial_duration_s * more,
+                initial_trial_duration_s,
+                width,
+                preceding_targets,
+                expansion,
+            }
+        })
+}
+
+fn method(least: f64, largest: f64) -> impl Strategy<Value = Method> {
+    let warm_up = prop_oneof![
+        Just(WarmUp::None),
+        Just(WarmUp::Max { duration_s: 1.0 }),
+        Just(WarmUp::Min { duration_s: 0.5 })
+    ];
+    let start = prop_oneof![Just(Start::Max), (1.1..10.0_f64).prop_map(|factor| Start::Min { factor })];
+    let loads = prop::collection::vec(0.0..1.0_f64, 1..6);
+    prop_oneof![
+        6 => (warm_up, start).prop_map(|(warm_up, start)| Method::Mlrsearch { warm_up, start }),
+        1 => Just(Method::Bisection { midpoint: Midpoint::Arithmetic }),
+        1 => Just(Method::Bisection { midpoint: Midpoint::Geometric }),
+        1 => (loads, 8..10_u32).prop_map(move |(shares, repeats)| {
+            let load = |share: f64| (least + share * (largest - least)).floor().max(1.0);
+            Method::Sweep { loads: shares.into_iter().map(load).collect(), repeats }
+        }),
+    ]
+}
+
+fn plan() -> impl Strategy<Value = SearchPlan> {
+    let range = (prop::bool::ANY, 1..50_u32, prop_oneof![1..5_u32, 1..100_000_u32]);
+    let goals = prop_oneof![
+        goal(0).prop_map(|goal| vec![goal]),
+        (goal(0), goal(1)).prop_map(|(first, second)| vec![first, second]),
+        (goal(0), goal(1), goal(2)).prop_map(|(first, second, third)| vec![first, second, third]),
+    ];
+    (range, goals, prop::option::of(1.0..500.0_f64), 1..4_u32, any::<u64>()).prop_flat_map(
+        |((whole, least, more), goals, search_duration_max_s, attempts, seed)| {
+            let (min_load, max_load) = (f64::from(least), f64::from(least + more));
+            let unit = if whole { Unit::Whole } else { Unit::Continuous };
+            method(min_load, max_load).prop_map(move |method| SearchPlan {
+                method,
+                search_duration_max_s,
+                void: VoidPolicy { attempts, unlucky: 5 },
+                seed,
+                ..SearchPlan::new(unit, min_load, max_load, goals.clone())
+            })
+        },
+    )
+}
+
+/// Outcomes without sense: whatever the load, void now and then.
+fn nonsense(plan: &SearchPlan, seed: u64, void_share: f64, duration_s: f64, index: u64) -> Measured {
+    let mut state = splitmix(seed ^ splitmix(index));
+    let mut draw = || {
+        state = splitmix(state);
+        uniform(state)
+    };
+    if draw() < void_share {
+        return Measured::Void;
+    }
+    let loss = |_| if draw() < 0.5 { 0.0 } else { draw() };
+    Measured::Valid {
+        loss_ratios: plan.goals.iter().map(loss).collect(),
+        effective_duration_s: duration_s * (0.95 + 0.1 * uniform(splitmix(index))),
+    }
+}
+
+/// Runs a search against nonsense, holding every step against what must always be true.
+fn check(plan: &SearchPlan, seed: u64, void_share: f64) -> Result<(), TestCaseError> {
+    let mut search = Search::new(plan.clone()).expect("the strategy makes right plans");
+    let (least, largest) = match &plan.method {
+        Method::Sweep { loads, .. } => {
+            (loads.iter().copied().fold(f64::INFINITY, f64::min), loads.iter().copied().fold(0.0, f64::max))
+        }
+        _ => (plan.min_load, plan.max_load),
+    };
+    let mut told = Vec::new();
+    let mut asked_s = 0.0;
+    let outcome = loop {
+        let step = search.next();
+        prop_assert_eq!(&search.next(), &step, "asked twice, it says the same");
+        match step {
+            Step::Done(outcome) => break outcome,
+            Step::Measure(trial) => {
+                prop_assert!(least <= trial.load && trial.load <= largest, "{trial:?}");
+                prop_assert!(plan.unit == Unit::Continuous || trial.load.fract() == 0.0, "{trial:?}");
+                prop_assert!(trial.duration_s > 0.0);
+                asked_s += trial.duration_s;
+                let limit_s = plan.search_duration_max_s.unwrap_or(f64::INFINITY);
+                prop_assert!(asked_s <= limit_s * (1.0 + 1e-6), "{asked_s} s of {limit_s} s");
+                let measured = nonsense(plan, seed, void_share, trial.duration_s, told.len() as u64);
+                told.push((trial, measured.clone()));
+                search.tell(measured).expect("the outcome has the right form");
+                prop_assert!(told.len() < MOST_STEPS, "it does not end");
+            }
+        }
+        if told.len() % 16 == 1 {
+            let progress = search.progress();
+            prop_assert!(progress.remaining_s >= 0.0 && progress.remaining_s.is_finite());
+        }
+    };
+    prop_assert!(search.tell(Measured::Void).is_err(), "after the end nothing is waited for");
+    prop_assert_eq!(outcome.trials, told.len() as u64);
+    prop_assert!(outcome.ended != Ended::Unfinished);
+    for goal in &outcome.goals {
+        if let (Some(lower), Some(upper)) = (&goal.lower, &goal.upper) {
+            prop_assert!(lower.load < upper.load);
+        }
+        if let Some(lower) = &goal.lower {
+            prop_assert!(lower.conditional_throughput.is_some_and(|through| through <= lower.load));
+        }
+        match goal.kind {
+            BoundKind::Regular => prop_assert!(goal.lower.is_some() && goal.upper.is_some()),
+            BoundKind::AtLeast => {
+                prop_assert!(goal.upper.is_none());
+                prop_assert_eq!(goal.lower.as_ref().map(|bound| bound.load), Some(largest), "{:?}", goal);
+            }
+            BoundKind::Below => prop_assert!(goal.lower.is_none() && goal.upper.is_some()),
+            BoundKind::GeneratorBound { at } => {
+                prop_assert!(goal.upper.is_none() && goal.lower.as_ref().is_none_or(|bound| bound.load < at));
+            }
+            BoundKind::Unfinished => prop_assert!(
+                outcome.ended != Ended::Complete || matches!(plan.method, Method::Sweep { .. }),
+                "{goal:?}"
+            ),
+        }
+    }
+    let text = serde_json::to_string(&(plan, told.iter().map(|(_, measured)| measured).collect::<Vec<_>>()))
+        .expect("plans and outcomes are plain data");
+    let (plan, measured): (SearchPlan, Vec<Measured>) =
+        serde_json::from_str(&text).expect("it was just written");
+    let half = measured.len() / 2;
+    let mut replayed = Search::replay(plan, measured[..half].iter().cloned()).expect("the same plan");
+    for ((trial, _), measured) in told[half..].iter().zip(&measured[half..]) {
+        prop_assert_eq!(replayed.next(), Step::Measure(*trial));
+        replayed.tell(measured.clone()).expect("the same outcome");
+    }
+    prop_assert_eq!(replayed.next(), Step::Done(outcome));
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3_000, failure_persistence: None, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_outcomes_lead_to_an_end_and_the_same_ones_to_the_same_steps(
+        plan in plan(), seed in any::<u64>(), void_share in prop_oneof![Just(0.0), Just(0.1), 0.0..1.0_f64],
+    ) {
+        check(&plan, seed, void_share)?;
+    }
+
+    #[test]
+    fn a_target_of_one_capacity_is_found_to_the_width(
+        mut plan in plan(), share in -0.1..1.1_f64,
+    ) {
+        if matches!(plan.method, Method::Sweep { .. }) {
+            plan.method = Preset::Mlrsearch.method();
+        }
+        plan.search_duration_max_s = None;
+        let capacity = plan.min_load * (plan.max_load / plan.min_load).powf(share);
+        let goals = plan.goals.clone();
+        let (outcome, _) = common::run(plan.clone(), |trial| {
+            let loss = |goal: &SearchGoal| if trial.load <= capacity { goal.loss_ratio } else { 1.0 };
+            Measured::Valid { loss_ratios: goals.iter().map(loss).collect(), effective_duration_s: trial.duration_s }
+        });
+        prop_assert_eq!(outcome.ended, Ended::Complete);
+        for (found, goal) in outcome.goals.iter().zip(&goals) {
+            let (lower, upper) = (found.lower.as_ref().map(|b| b.load), found.upper.as_ref().map(|b| b.load));
+            prop_assert!(found.inverted.is_empty());
+            match found.kind {
+                BoundKind::Regular => {
+                    let (lower, upper) = (lower.expect("regular"), upper.expect("regular"));
+                    prop_assert!(lower <= capacity && capacity < upper);
+                    let near = (upper - lower) / upper <= goal.width * (1.0 + 1e-9);
+                    prop_assert!(near || (plan.unit == Unit::Whole && upper == lower + 1.0), "{lower} {upper} {}", goal.width);
+                }
+                BoundKind::AtLeast => prop_assert!(lower == Some(plan.max_load) && plan.max_load <= capacity),
+                BoundKind::Below => prop_assert!(upper == Some(plan.min_load) && plan.min_load > capacity),
+                kind => prop_assert!(false, "{kind:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_plan_is_said_not_panicked(
+        numbers in prop::collection::vec(any::<f64>(), 8), whole in any::<bool>(), small in 0..40_u32,
+    ) {
+        let goal = SearchGoal {
+            name: String::new(),
+            loss_ratio: numbers[0],
+            exceed_ratio: numbers[1],
+            final_trial_duration_s: numbers[2],
+            duration_sum_s: numbers[3],
+            initial_trial_duration_s: numbers[4],
+            width: numbers[5],
+            preceding_targets: small,
+            expansion: small,
+        };
+        let unit = if whole { Unit::Whole } else { Unit::Continuous };
+        let plan = SearchPlan::new(unit, numbers[6], numbers[7], vec![goal]);
+        if let Err(mistakes) = Search::new(plan) {
+            prop_assert!(!mistakes.0.is_empty() && !mistakes.to_string().is_empty());
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The example of RFC 9971, appendix C: one load, six points in time, four goals.
+//!
+//! In two of its 24 rows (goal "20% exceed", points 5 and 6) the RFC prints "Lower Bound" under exceed ratios
+//! of 42.857 % and 27.273 %, both above the 20 % allowed: its own rule (section 6.1, appendix A) makes them
+//! upper bounds, and so do we. The other 22 verdicts and all numbers of all 24 rows are as printed.
+
+use search::classification::{
+    Classification::{self, LowerBound, Undecided, UpperBound},
+    DurationSums, GoalTrial, Requirement, classify, conditional_throughput,
+};
+
+fn goal(trial_duration_s: f64, duration_sum_s: f64, loss_percent: f64, exceed_percent: f64) -> Requirement {
+    Requirement {
+        loss_ratio: loss_percent / 100.0,
+        exceed_ratio: exceed_percent / 100.0,
+        trial_duration_s,
+        duration_sum_s,
+    }
+}
+
+/// RFC2544, TST009, "1s final", "20% exceed".
+fn goals() -> [Requirement; 4] {
+    [
+        goal(60.0, 60.0, 0.0, 0.0),
+        goal(60.0, 120.0, 0.0, 50.0),
+        goal(1.0, 120.0, 0.5, 50.0),
+        goal(60.0, 60.0, 0.5, 20.0),
+    ]
+}
+
+fn trials(count: usize, duration_s: f64, loss_percent: f64) -> Vec<GoalTrial> {
+    vec![GoalTrial { duration_s, effective_duration_s: duration_s, loss_ratio: loss_percent / 100.0 }; count]
+}
+
+/// The trials at each of the six points.
+fn points() -> [Vec<GoalTrial>; 6] {
+    let added = [
+        trials(59, 1.0, 0.0),
+        trials(1, 1.0, 1.0),
+        trials(59, 1.0, 1.0),
+        trials(1, 1.0, 0.0),
+        trials(1, 60.0, 0.1),
+        trials(1, 60.0, 0.0),
+    ];
+    let mut all = Vec::new();
+    added.map(|added| {
+        all.extend(added);
+        all.clone()
+    })
+}
+
+/// Seconds: full low, full high, short low, short high, effective high, effective whole. Percent: the
+/// optimistic and the pessimistic exceed ratio.
+type Row = ([f64; 6], [f64; 2], Classification);
+
+#[rustfmt::skip]
+const TABLE: [[Row; 4]; 6] = [
+    [
+        ([0.0, 0.0, 59.0, 0.0, 0.0, 60.0], [0.0, 100.0], Undecided),
+        ([0.0, 0.0, 59.0, 0.0, 0.0, 120.0], [0.0, 100.0], Undecided),
+        ([59.0, 0.0, 0.0, 0.0, 0.0, 120.0], [0.0, 50.833], Undecided),
+        ([0.0, 0.0, 59.0, 0.0, 0.0, 60.0], [0.0, 100.0], Undecided),
+    ],
+    [
+        ([0.0, 0.0, 59.0, 1.0, 1.0, 60.0], [1.667, 100.0], UpperBound),
+        ([0.0, 0.0, 59.0, 1.0, 0.0, 120.0], [0.0, 100.0], Undecided),
+        ([59.0, 1.0, 0.0, 0.0, 1.0, 120.0], [0.833, 50.833], Undecided),
+        ([0.0, 0.0, 59.0, 1.0, 0.0, 60.0], [0.0, 100.0], Undecided),
+    ],
+    [
+        ([0.0, 0.0, 59.0, 60.0, 60.0, 60.0], [100.0, 100.0], UpperBound),
+        ([0.0, 0.0, 59.0, 60.0, 1.0, 120.0], [0.833, 100.0], Undecided),
+        ([59.0, 60.0, 0.0, 0.0, 60.0, 120.0], [50.0, 50.833], Undecided),
+        ([0.0, 0.0, 59.0, 60.0, 45.25, 60.0], [75.417, 100.0], UpperBound),
+    ],
+    [
+        ([0.0, 0.0, 60.0, 60.0, 60.0, 60.0], [100.0, 100.0], UpperBound),
+        ([0.0, 0.0, 60.0, 60.0, 0.0, 120.0], [0.0, 100.0], Undecided),
+        ([60.0, 60.0, 0.0, 0.0, 60.0, 120.0], [50.0, 50.0], LowerBound),
+        ([0.0, 0.0, 60.0, 60.0, 45.0, 60.0], [75.0, 100.0], UpperBound),
+    ],
+    [
+        ([0.0, 60.0, 60.0, 60.0, 120.0, 120.0], [100.0, 100.0], UpperBound),
+        ([0.0, 60.0, 60.0, 60.0, 60.0, 120.0], [50.0, 100.0], Undecided),
+        ([120.0, 60.0, 0.0, 0.0, 60.0, 180.0], [33.333, 33.333], LowerBound),
+        ([60.0, 0.0, 60.0, 60.0, 45.0, 105.0], [42.857, 42.857], UpperBound),
+    ],
+    [
+        ([60.0, 60.0, 60.0, 60.0, 120.0, 180.0], [66.667, 66.667], UpperBound),
+        ([60.0, 60.0, 60.0, 60.0, 60.0, 120.0], [50.0, 50.0], LowerBound),
+        ([180.0, 60.0, 0.0, 0.0, 60.0, 240.0], [25.0, 25.0], LowerBound),
+        ([120.0, 0.0, 60.0, 60.0, 45.0, 165.0], [27.273, 27.273], UpperBound),
+    ],
+];
+
+#[test]
+fn every_load_is_classified_as_in_the_table() {
+    for (point, (trials, rows)) in points().iter().zip(TABLE).enumerate() {
+        for (goal, (requirement, (seconds, percents, classification))) in goals().iter().zip(rows).enumerate()
+        {
+            let place = format!("point {}, goal {}", point + 1, goal + 1);
+            let sums = DurationSums::of(trials.iter().copied(), requirement);
+            let computed = [
+                sums.full_low_s,
+                sums.full_high_s,
+                sums.short_low_s,
+                sums.short_high_s,
+                sums.effective_high_s(requirement),
+                sums.effective_whole_s(requirement),
+            ];
+            for (computed, expected) in computed.into_iter().zip(seconds) {
+                assert!((computed - expected).abs() < 1e-9, "{place}: {computed} s for {expected} s");
+            }
+            let ratios = sums.exceed_ratios(requirement);
+            for (computed, expected) in [ratios.optimistic, ratios.pessimistic].into_iter().zip(percents) {
+                assert!((computed * 100.0 - expected).abs() < 5e-4, "{place}: {computed} for {expected} %");
+            }
+            assert_eq!(classify(trials.iter().copied(), requirement), classification, "{place}");
+        }
+    }
+}
+
+/// Goal and point, from 1, of the rows in which the RFC prints a verdict that its own numbers contradict.
+const PRINTED_LOWER_BOUND: [(usize, usize); 2] = [(4, 5), (4, 6)];
+
+#[test]
+fn the_printed_verdict_follows_from_the_printed_ratios_in_all_rows_but_two() {
+    for (point, rows) in TABLE.iter().enumerate() {
+        for (goal, (requirement, (_, percents, classification))) in goals().iter().zip(rows).enumerate() {
+            let allowed = requirement.exceed_ratio * 100.0;
+            let by_rule = match percents.map(|percent| percent <= allowed) {
+                [true, true] => LowerBound,
+                [false, false] => UpperBound,
+                _ => Undecided,
+            };
+            let contradicted = PRINTED_LOWER_BOUND.contains(&(goal + 1, point + 1));
+            let printed = if contradicted { LowerBound } else { *classification };
+            assert_eq!(printed == by_rule, !contradicted, "point {}, goal {}", point + 1, goal + 1);
+        }
+    }
+}
+
+#[test]
+fn what_gets_through_is_as_in_the_text() {
+    let [.., last] = points();
+    for (requirement, expected) in goals()[1..].iter().zip([1.0e6, 1.0e6, 0.999e6]) {
+        let computed = conditional_throughput(1.0e6, last.iter().copied(), requirement);
+        assert!((computed - expected).abs() < 1e-6, "{computed} for {expected}");
+    }
+}
+
+#[test]
+fn seconds_that_are_missing_are_lost() {
+    let three = trials(3, 1.0, 0.0);
+    for (requirement, expected) in
+        [(goal(1.0, 3.0, 0.0, 0.0), 1e6), (goal(1.0, 4.0, 0.0, 0.0), 0.0), (goal(1.0, 4.0, 0.0, 25.0), 1e6)]
+    {
+        assert_eq!(conditional_throughput(1e6, three.iter().copied(), &requirement), expected);
+    }
+    assert_eq!(conditional_throughput(1e6, [], &goals()[0]), 0.0);
+}
+
+#[test]
+fn seconds_add_up_in_spite_of_rounding() {
+    let three = trials(3, 0.7, 0.0);
+    let sum_s: f64 = three.iter().map(|trial| trial.duration_s).sum();
+    assert!(sum_s < 2.1, "{sum_s}");
+    assert_eq!(classify(three, &goal(0.7, 2.1, 0.0, 0.0)), LowerBound);
+}

@@ -1,0 +1,27 @@
+//! Files that users write: TOML read value by value, so that every mistake is found in one go, each with its
+//! line and column and with what was expected.
+
+mod reader;
+
+use std::fmt;
+
+pub use reader::{Reader, Table, Value, mask, parse_network, suggestion};
+
+/// What is wrong in a file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mistake {
+    /// The file, as it was named.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// What is wrong, and what was expected.
+    pub message: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)
+    }
+}

@@ -1,0 +1,321 @@
+//! Reads TOML value by value, and collects mistakes instead of stopping at the first.
+
+use std::{net::Ipv4Addr, ops::Range, time::Duration};
+
+use record::units::{parse_size, parse_time};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use crate::Mistake;
+
+/// A value, and where it stands in the file.
+pub type Value<'i> = Spanned<DeValue<'i>>;
+
+/// The file's text and the mistakes found in it so far.
+#[derive(Debug)]
+pub struct Reader<'t> {
+    /// In the order of their first places.
+    sources: Vec<Source<'t>>,
+    mistakes: Vec<(usize, String)>,
+}
+
+/// A text that places lie in.
+#[derive(Debug)]
+struct Source<'t> {
+    start: usize,
+    file: &'t str,
+    text: &'t str,
+}
+
+/// A table of which every key must be asked for.
+#[derive(Debug)]
+pub struct Table<'t, 'i> {
+    table: Option<&'t DeTable<'i>>,
+    span: Range<usize>,
+    known: Vec<&'static str>,
+}
+
+impl<'t> Reader<'t> {
+    /// Of a file; `file` is its name for the mistakes.
+    pub fn new(file: &'t str, text: &'t str) -> Self {
+        Self { sources: vec![Source { start: 0, file, text }], mistakes: Vec::new() }
+    }
+
+    /// Adds a text beside the file's, such as an option that changes one value: places from `start` on, up to the
+    /// next text's, are told as places of this one. `start` lies behind all texts added before.
+    pub fn add_source(&mut self, file: &'t str, start: usize, text: &'t str) {
+        self.sources.push(Source { start, file, text });
+    }
+
+    /// The whole document, as far as it can be read.
+    pub fn document(&mut self, text: &'t str) -> Spanned<DeTable<'t>> {
+        let (document, errors) = DeTable::parse_recoverable(text);
+        for error in errors {
+            let at = error.span().map_or(0, |span| span.start);
+            self.mistakes.push((at, error.message().trim().replace('\n', "; ")));
+        }
+        document
+    }
+
+    /// The table that the document is.
+    pub fn root<'d, 'i>(&self, document: &'d Spanned<DeTable<'i>>) -> Table<'d, 'i> {
+        Table::of(document.get_ref(), document.span())
+    }
+
+    /// Notes a mistake at a place of the file.
+    pub fn mistake(&mut self, span: Range<usize>, message: impl Into<String>) {
+        self.mistakes.push((span.start, message.into()));
+    }
+
+    /// How many there were so far, the repeated ones counted each time.
+    pub fn mistakes(&self) -> usize {
+        self.mistakes.len()
+    }
+
+    /// Whether there was one so far.
+    pub fn has_mistakes(&self) -> bool {
+        !self.mistakes.is_empty()
+    }
+
+    /// What was read, if there were no mistakes.
+    ///
+    /// # Errors
+    /// Every mistake, in the order of the file.
+    pub fn end<T>(mut self, plan: T) -> Result<T, Vec<Mistake>> {
+        if self.mistakes.is_empty() {
+            return Ok(plan);
+        }
+        self.mistakes.sort();
+        self.mistakes.dedup();
+        Err(self.mistakes.iter().map(|(at, message)| self.placed(*at, message)).collect())
+    }
+
+    /// A value that must be a table; `what` says so to the user.
+    pub fn table<'d, 'i>(&mut self, value: &'d Value<'i>, what: &str) -> Table<'d, 'i> {
+        let table = match value.get_ref() {
+            DeValue::Table(table) => Some(table),
+            other => {
+                self.expected(value.span(), what, other);
+                None
+            }
+        };
+        Table { table, span: value.span(), known: Vec::new() }
+    }
+
+    /// A value that must be a list; empty if it is none.
+    pub fn array<'d, 'i>(&mut self, value: &'d Value<'i>, what: &str) -> &'d [Value<'i>] {
+        match value.get_ref() {
+            DeValue::Array(array) => array,
+            other => {
+                self.expected(value.span(), what, other);
+                &[]
+            }
+        }
+    }
+
+    /// A value that must be text.
+    pub fn text<'d>(&mut self, value: &'d Value<'_>) -> Option<&'d str> {
+        self.text_such_as(value, "text in quotes")
+    }
+
+    /// A value that must be text; `what` says what kind.
+    pub fn text_such_as<'d>(&mut self, value: &'d Value<'_>, what: &str) -> Option<&'d str> {
+        match value.get_ref() {
+            DeValue::String(text) => Some(text),
+            other => {
+                self.expected(value.span(), what, other);
+                None
+            }
+        }
+    }
+
+    /// A value that must be true or false.
+    pub fn flag(&mut self, value: &Value<'_>) -> Option<bool> {
+        match value.get_ref() {
+            DeValue::Boolean(flag) => Some(*flag),
+            other => {
+                self.expected(value.span(), "true or false", other);
+                None
+            }
+        }
+    }
+
+    /// A whole number within bounds.
+    pub fn whole(&mut self, value: &Value<'_>, bounds: Range<u64>) -> Option<u64> {
+        let what = format!("a whole number from {} to {}", bounds.start, bounds.end - 1);
+        if let DeValue::Integer(number) = value.get_ref() {
+            let read = u64::from_str_radix(&number.as_str().replace('_', ""), number.radix()).ok();
+            if let Some(number) = read.filter(|number| bounds.contains(number)) {
+                return Some(number);
+            }
+            self.mistake(value.span(), format!("{number} is not {what}"));
+        } else {
+            self.expected(value.span(), &what, value.get_ref());
+        }
+        None
+    }
+
+    /// A number above 0.
+    pub fn positive(&mut self, value: &Value<'_>, what: &str) -> Option<f64> {
+        let number = match value.get_ref() {
+            DeValue::Integer(number) => number.as_str().replace('_', "").parse().ok(),
+            DeValue::Float(number) => number.as_str().replace('_', "").parse().ok(),
+            other => {
+                self.expected(value.span(), what, other);
+                return None;
+            }
+        };
+        let fits = number.filter(|&number: &f64| number > 0.0 && number.is_finite());
+        if fits.is_none() {
+            self.mistake(value.span(), format!("expected {what}"));
+        }
+        fits
+    }
+
+    /// A time such as `"10s"`.
+    pub fn time(&mut self, value: &Value<'_>) -> Option<Duration> {
+        let text = self.text_such_as(value, "a time in quotes, such as \"10s\"")?;
+        self.checked(value, parse_time(text))
+    }
+
+    /// A size in bytes: a whole number, or text such as `"5KiB"`.
+    pub fn size(&mut self, value: &Value<'_>) -> Option<u64> {
+        if let DeValue::Integer(_) = value.get_ref() {
+            return self.whole(value, 0..1 << 50);
+        }
+        let text = self.text_such_as(value, "a size, such as \"5KiB\"")?;
+        self.checked(value, parse_size(text))
+    }
+
+    /// An IPv4 address.
+    pub fn address(&mut self, value: &Value<'_>) -> Option<Ipv4Addr> {
+        let text = self.text_such_as(value, "an IPv4 address in quotes")?;
+        let read = text.parse().map_err(|_| format!("'{text}' is not an IPv4 address such as 10.1.0.1"));
+        self.checked(value, read)
+    }
+
+    /// A network such as `10.1.0.0/16`.
+    pub fn network(&mut self, value: &Value<'_>) -> Option<(Ipv4Addr, u8)> {
+        let text = self.text_such_as(value, "a network in quotes, such as \"10.1.0.0/16\"")?;
+        self.checked(value, parse_network(text))
+    }
+
+    /// What was read of a value, or a mistake at its place.
+    pub fn checked<T, E: ToString>(&mut self, value: &Value<'_>, result: Result<T, E>) -> Option<T> {
+        result.map_err(|error| self.mistake(value.span(), error.to_string())).ok()
+    }
+
+    /// Notes that something else was expected.
+    pub fn expected(&mut self, span: Range<usize>, what: &str, found: &DeValue<'_>) {
+        self.mistake(span, format!("expected {what}, found {}", kind(found)));
+    }
+
+    fn placed(&self, at: usize, message: &str) -> Mistake {
+        let source = self.sources.iter().rev().find(|source| source.start <= at);
+        let source = source.unwrap_or(&self.sources[0]);
+        let before = source.text.get(..at - source.start).unwrap_or(source.text);
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        Mistake {
+            file: source.file.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: line.chars().count() + 1,
+            message: message.to_owned(),
+        }
+    }
+}
+
+impl<'t, 'i> Table<'t, 'i> {
+    /// A table that stands at a place of the file.
+    pub fn of(table: &'t DeTable<'i>, span: Range<usize>) -> Self {
+        Self { table: Some(table), span, known: Vec::new() }
+    }
+
+    /// Where it stands in the file.
+    pub fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
+    /// The value of a key that this table may have.
+    pub fn take(&mut self, key: &'static str) -> Option<&'t Value<'i>> {
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
+        self.table?.get(key)
+    }
+
+    /// The value of a key that this table must have.
+    pub fn need(
+        &mut self,
+        reader: &mut Reader<'_>,
+        key: &'static str,
+        what: &str,
+    ) -> Option<&'t Value<'i>> {
+        let value = self.take(key);
+        if value.is_none() && self.table.is_some() {
+            reader.mistake(self.span(), format!("'{key}' is missing: {what}"));
+        }
+        value
+    }
+
+    /// All keys, whatever they are called.
+    pub fn all(&self) -> impl Iterator<Item = (Range<usize>, &'t str, &'t Value<'i>)> + use<'t, 'i> {
+        self.table.into_iter().flatten().map(|(key, value)| (key.span(), key.get_ref().as_ref(), value))
+    }
+
+    /// Refuses every key that was not asked for.
+    pub fn finish(self, reader: &mut Reader<'_>) {
+        for (span, key, _) in self.all() {
+            if !self.known.contains(&key) {
+                let hint = suggestion(key, self.known.iter().copied());
+                let known = self.known.join(", ");
+                reader.mistake(span, format!("unknown key '{key}'{hint} (known here: {known})"));
+            }
+        }
+    }
+}
+
+/// `; did you mean 'x'?` if one of those known is near.
+pub fn suggestion<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let near = known
+        .into_iter()
+        .map(|name| (strsim::damerau_levenshtein(given, name), name))
+        .filter(|(distance, name)| *distance <= 1 + name.len() / 4)
+        .min();
+    near.map_or_else(String::new, |(_, name)| format!("; did you mean '{name}'?"))
+}
+
+/// A network such as `10.1.0.0/16`.
+///
+/// # Errors
+/// What it is instead, and what was expected.
+pub fn parse_network(text: &str) -> Result<(Ipv4Addr, u8), String> {
+    let refuse = || format!("'{text}' is not a network such as 10.1.0.0/16");
+    let (address, prefix) = text.split_once('/').ok_or_else(refuse)?;
+    let address: Ipv4Addr = address.parse().map_err(|_| refuse())?;
+    let prefix: u8 = prefix.parse().ok().filter(|prefix| *prefix <= 32).ok_or_else(refuse)?;
+    let mask = mask(prefix);
+    if address.to_bits() & !mask != 0 {
+        let network = Ipv4Addr::from_bits(address.to_bits() & mask);
+        return Err(format!("'{text}' has bits beyond its prefix; the network is {network}/{prefix}"));
+    }
+    Ok((address, prefix))
+}
+
+/// The bits of the network's part.
+pub fn mask(prefix: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0)
+}
+
+fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "text",
+        DeValue::Integer(_) => "a whole number",
+        DeValue::Float(_) => "a number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
