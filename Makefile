@@ -6,7 +6,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build try test bench prove fuzz fmt clean setup-build setup-try setup-test setup-bench
+.PHONY: help build try test bench prove fuzz fmt clean setup-build setup-test setup-bench
 
 SHELL := /bin/bash
 
@@ -19,7 +19,7 @@ BINARY = export PROOFLOAD_BIN="$$(realpath $(TARGET_DIR))/$$host/release/prooflo
 help:
 	@echo "proofload: make TARGET"
 	@echo "  build   the static binary                                     3 min at first, then seconds"
-	@echo "  try     a first look: load on our own target and on nginx     1 min after the build"
+	@echo "  try     a first look: the rate our own target sustains        90 s after the build"
 	@echo "  test    format, lints, all tests, a sample of every bar       15 min at first, then 6 min"
 	@echo "  prove   lists the bars; NAME=pacing or NAME=all proves them   20 min for all"
 	@echo "  bench   beside wrk, ab, h2load and oha                        12 min"
@@ -30,8 +30,6 @@ help:
 
 setup-build:
 	@scripts/setup.sh build
-setup-try:
-	@scripts/setup.sh try
 setup-test:
 	@scripts/setup.sh test
 setup-bench:
@@ -42,8 +40,8 @@ build: setup-build
 	@$(RUST) cargo build --release --target $$host -p proofload --bin proofload && \
 	  echo "built $(TARGET_DIR)/$$host/release/proofload"
 
-try: setup-try build
-	@echo "make try: four short trials, on our own target and on nginx; under a minute"
+try: build
+	@echo "make try: searches the sustainable rate of our own target and leaves a report; 90 s at the most"
 	@$(RUST) $(BINARY) scripts/try.sh
 
 test: setup-test build

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a purpose needs and this machine lacks.
 #
-#   setup.sh build|try|test|bench   installs (on Debian) or names (elsewhere) what is missing
+#   setup.sh build|test|bench   installs (on Debian) or names (elsewhere) what is missing
 #   setup.sh rust-path              prints the folder of a cargo that is new enough
 #
 # Does nothing, and asks nobody, when nothing is missing. Installs only as root or by sudo, starts no
@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly RUST_NEEDED=88 # 1.88: the workspace's rust-version
+readonly RUST_NEEDED=89 # 1.89: the workspace's rust-version
 readonly OHA_VERSION=1.16.0
 
 say() { echo "setup: $*" >&2; }
@@ -71,7 +71,14 @@ find_missing() {
         has tc || packages+=(iproute2)
         has ping || packages+=(iputils-ping)
         has iperf3 || packages+=(iperf3)
+        # What runs in the labs of the tests.
+        has haproxy || packages+=(haproxy)
+        has sshd || packages+=(openssh-server)
+        has ssh || packages+=(openssh-client)
+        has curl || packages+=(curl)
         has xz || packages+=(xz-utils)
+        # What reports are opened in.
+        has chromium || packages+=(chromium)
     fi
     if [[ $1 == bench ]]; then
         has wrk || packages+=(wrk)
@@ -127,10 +134,13 @@ add_debian_rust() {
 # Debian starts what it installs. A policy that forbids it is put in the way meanwhile.
 POLICY=/usr/sbin/policy-rc.d
 install_packages() {
-    local nginx_is_new=false
-    has nginx || nginx_is_new=true
+    # The services that come with what is installed here; those that were there before stay as they are.
+    local new_services=""
+    has nginx || new_services+=" nginx"
+    has haproxy || new_services+=" haproxy"
+    has sshd || new_services+=" ssh ssh.socket"
     say "installing ${packages[*]}; about a minute"
-    as_root env DEBIAN_FRONTEND=noninteractive POLICY="$POLICY" NGINX_IS_NEW="$nginx_is_new" \
+    as_root env DEBIAN_FRONTEND=noninteractive POLICY="$POLICY" NEW_SERVICES="$new_services" \
         bash -euo pipefail -c '
             saved=""
             restore() {
@@ -152,8 +162,10 @@ install_packages() {
                 exit 2
             fi
             rm -f "$log"
-            if [[ $NGINX_IS_NEW == true ]] && command -v systemctl >/dev/null; then
-                systemctl disable --quiet nginx 2>/dev/null || true
+            if command -v systemctl >/dev/null; then
+                for service in $NEW_SERVICES; do
+                    systemctl disable --quiet "$service" 2>/dev/null || true
+                done
             fi
         ' setup "${packages[@]}"
 }
@@ -233,9 +245,9 @@ setup() {
 }
 
 case ${1:-} in
-build | try | test | bench) setup "$1" ;;
+build | test | bench) setup "$1" ;;
 rust-path)
     rust_path || refuse "no cargo of version 1.$RUST_NEEDED or newer was found; run: make build"
     ;;
-*) refuse "usage: scripts/setup.sh build|try|test|bench|rust-path" ;;
+*) refuse "usage: scripts/setup.sh build|test|bench|rust-path" ;;
 esac

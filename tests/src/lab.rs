@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    os::unix::fs::{PermissionsExt, chown},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -21,10 +22,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The kernel takes namespaces down when it has time.
 const KERNEL_PATIENCE: Duration = Duration::from_secs(5);
 
+/// The number of the user and of the group that own nothing: Debian's `nobody` and `nogroup`.
+const NOBODY: u32 = 65_534;
+
 /// A place for labs of their own: lab files, journals.
 #[derive(Debug)]
 pub struct Labs {
     folder: TemporaryFolder,
+    /// What its commands begin with.
+    words: Vec<String>,
 }
 
 impl Labs {
@@ -33,7 +39,34 @@ impl Labs {
     /// # Errors
     /// When it cannot be made.
     pub fn new() -> Result<Self> {
-        Ok(Self { folder: TemporaryFolder::new()? })
+        Ok(Self { folder: TemporaryFolder::new()?, words: vec![binary()?.display().to_string()] })
+    }
+
+    /// A place of a user who may do nothing in particular. Only root can make it.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn of_nobody() -> Result<Self> {
+        let folder = TemporaryFolder::new()?;
+        // Wherever the binary lies, nobody may not get there.
+        let program = folder.path().join("proofload");
+        fs::copy(binary()?, &program)?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+        chown(folder.path(), Some(NOBODY), Some(NOBODY))
+            .context("cannot give a folder away; is this root?")?;
+        let words = as_nobody().into_iter().chain([program.display().to_string()]);
+        Ok(Self { words: words.collect(), folder })
+    }
+
+    /// Why the kernel would not let that user have labs; none if it would.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    pub fn refusal_for_nobody() -> Result<Option<String>> {
+        let words = as_nobody();
+        let tried =
+            Launch::new(&words[0]).args(&words[1..]).words("unshare --user --net true").run(PATIENCE)?;
+        Ok((tried.code != Some(0)).then(|| tried.stderr.trim().to_owned()))
     }
 
     /// Where journals and the files of labs lie.
@@ -53,10 +86,13 @@ impl Labs {
     /// `proofload` with these words, for labs of this place.
     ///
     /// # Errors
-    /// When there is no binary.
+    /// None with a place that was made well.
     pub fn command(&self, words: &str) -> Result<Launch> {
+        let (program, arguments) = self.words.split_first().context("there is no command")?;
+        let home = self.folder.path().display().to_string();
         let state = self.state().display().to_string();
-        Ok(Launch::new(binary()?.display().to_string()).words(words).env("PROOFLOAD_STATE_DIR", &state))
+        let launch = Launch::new(program).args(arguments).words(words);
+        Ok(launch.env("PROOFLOAD_STATE_DIR", &state).env("HOME", &home))
     }
 
     /// Runs such a command to its end.
@@ -69,6 +105,23 @@ impl Labs {
             bail!("`proofload {words}` panicked:\n{}", finished.stderr);
         }
         Ok(finished)
+    }
+
+    /// Runs such a command, which must end with status 0; what it wrote to standard output.
+    ///
+    /// # Errors
+    /// When it does not; with what it said.
+    pub fn done(&self, words: &str) -> Result<String> {
+        let finished = self.run(words)?;
+        if finished.code != Some(0) {
+            bail!(
+                "`proofload {words}` ended with {:?}:\n{}\n{}",
+                finished.code,
+                finished.stdout,
+                finished.stderr
+            );
+        }
+        Ok(finished.stdout)
     }
 
     /// Starts `lab up` and waits until the lab is ready. Returns how long that took.
@@ -128,6 +181,11 @@ impl Labs {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+fn as_nobody() -> Vec<String> {
+    let user = NOBODY.to_string();
+    ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"].map(str::to_owned).into()
 }
 
 /// Things by kind and name, with what is to be compared of each.

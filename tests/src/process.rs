@@ -52,6 +52,12 @@ impl Launch {
         self.args(text.split_whitespace())
     }
 
+    /// Runs it by another program, whose words these are and which becomes it.
+    pub fn under<'a>(mut self, words: impl IntoIterator<Item = &'a str>) -> Self {
+        self.words.splice(0..0, words.into_iter().map(str::to_owned));
+        self
+    }
+
     /// A variable of the environment.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), Some(value.to_owned())));

@@ -2,6 +2,8 @@
 //!
 //! Measurements have the machine to themselves: they take `QUIET` alone, the other tests share it.
 
+mod lab;
+
 use std::{
     fs,
     sync::{PoisonError, RwLock, RwLockReadGuard},
@@ -37,7 +39,10 @@ const TIMED: &[&str] = &[
     "link-rate",
     "link-loss",
     "lab-hosts",
+    "lab-segment",
     "vm-netem",
+    "limit-capacity",
+    "limit-generator-bound",
 ];
 
 fn sample(name: &str) {
@@ -74,11 +79,15 @@ samples! {
     sample_of_lab_crash "lab-crash",
     sample_of_lab_files "lab-files",
     sample_of_lab_hosts "lab-hosts",
+    sample_of_lab_segment "lab-segment",
+    sample_of_limit_capacity "limit-capacity",
+    sample_of_limit_generator_bound "limit-generator-bound",
     sample_of_link_delay "link-delay",
     sample_of_link_loss "link-loss",
     sample_of_link_rate "link-rate",
     sample_of_misbehaviour "misbehaviour",
     sample_of_pacing "pacing",
+    sample_of_study_resume "study-resume",
     sample_of_vm_netem "vm-netem",
     sample_of_void_rules "void-rules",
 }
@@ -349,7 +358,9 @@ fn a_link_obeys_while_it_runs() -> Result<()> {
     }
     ensure!(link.program().stderr().contains("'sideways' is not an order"), "{}", link.program().stderr());
     let trips = link.round_trips(50, std::time::Duration::from_millis(3))?;
-    ensure!((9.9..60.0).contains(&trips.percentile_ms(0.5)), "{:?}", trips.quiet_ns);
+    // On a busy machine every probe may have lost a processor on its way: the quickest tells.
+    let quickest_ns = trips.quiet_ns.iter().chain(&trips.stolen_ns).min();
+    ensure!(quickest_ns.is_some_and(|ns| (9_900_000..60_000_000).contains(ns)), "{trips:?}");
     let report = link.stop()?;
     let spec = &report["spec"];
     ensure!(

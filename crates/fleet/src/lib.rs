@@ -7,4 +7,4 @@
 pub mod processes;
 pub mod trial;
 
-pub use trial::{FleetError, run, work};
+pub use trial::{FleetError, Workers, run, work};

@@ -42,15 +42,15 @@ struct Member {
 }
 
 impl<Answer: DeserializeOwned + Send + 'static> Processes<Answer> {
-    /// Starts `count` copies of this program with `arguments`.
+    /// Starts copies of this program, one with each of these arguments.
     ///
     /// # Errors
     /// When one cannot be started; those already started are ended.
-    pub fn start(count: usize, arguments: &[&str]) -> io::Result<Self> {
+    pub fn start<'a>(arguments: impl IntoIterator<Item = &'a [String]>) -> io::Result<Self> {
         let program = std::env::current_exe()?;
         let (sender, answers) = mpsc::channel();
-        let mut group = Self { members: Vec::with_capacity(count), answers };
-        for index in 0..count {
+        let mut group = Self { members: Vec::new(), answers };
+        for (index, arguments) in arguments.into_iter().enumerate() {
             let mut child = {
                 use std::os::unix::process::CommandExt;
                 Command::new(&program)

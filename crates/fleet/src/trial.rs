@@ -52,23 +52,38 @@ enum Answer {
     Failed(String),
 }
 
-/// Runs a trial on `plan.processes` processes. `worker_arguments` make this program call [`work`].
+/// Where a trial's workers run.
+#[derive(Debug, Clone, Copy)]
+pub enum Workers<'a> {
+    /// In this process if the plan wants one; otherwise in copies of this program, which these arguments make
+    /// call [`work`].
+    Here(&'a [String]),
+    /// In copies of this program, also if the plan wants only one. Its arguments put each where it belongs: they
+    /// are taken in turn.
+    On(&'a [Vec<String>]),
+}
+
+/// Runs a trial on `plan.processes` processes.
 ///
 /// # Errors
 /// When the workers cannot be set up. A worker lost after the start does not fail the trial: it voids it.
 pub fn run(
     plan: &Arc<HttpPlan>,
-    worker_arguments: &[&str],
+    workers: Workers<'_>,
     stop: &Arc<AtomicBool>,
     mut on_tick: impl FnMut(Tick),
 ) -> Result<Part, FleetError> {
-    if plan.processes <= 1 {
-        let start = || (!stop.load(Ordering::Relaxed)).then(|| monotonic_ns() + 1_000_000);
-        return Ok(load::run(plan, Share::WHOLE, stop, start, on_tick)?);
-    }
+    let arguments: Vec<&[String]> = match workers {
+        Workers::Here(_) if plan.processes <= 1 => {
+            let start = || (!stop.load(Ordering::Relaxed)).then(|| monotonic_ns() + 1_000_000);
+            return Ok(load::run(plan, Share::WHOLE, stop, start, on_tick)?);
+        }
+        Workers::Here(arguments) => vec![arguments],
+        Workers::On(hosts) => hosts.iter().map(Vec::as_slice).collect(),
+    };
     let count = plan.processes as usize;
-    let mut workers: Processes<Answer> =
-        Processes::start(count, worker_arguments).map_err(FleetError::Start)?;
+    let of_each = arguments.into_iter().cycle().take(count);
+    let mut workers: Processes<Answer> = Processes::start(of_each).map_err(FleetError::Start)?;
     for index in 0..count {
         let share = Share { index: index as u64, of: count as u64 };
         let order = Order::Prepare { plan: Box::new((**plan).clone()), share };

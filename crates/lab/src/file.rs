@@ -6,31 +6,12 @@
 mod hosts;
 mod links;
 mod processes;
-mod reader;
 
-use std::fmt;
+use settings::{Mistake, Reader, Table};
 
-use crate::plan::Plan;
-use reader::Reader;
+pub use hosts::Groups;
 
-/// What is wrong with a lab file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
-    /// The file, as it was named.
-    pub file: String,
-    /// The line, from 1.
-    pub line: usize,
-    /// The column in characters, from 1.
-    pub column: usize,
-    /// What is wrong, and what was expected.
-    pub message: String,
-}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)
-    }
-}
+use crate::plan::{Plan, Process};
 
 /// Reads a lab file's text. `file` is its name for the mistakes.
 ///
@@ -45,13 +26,37 @@ pub fn parse(file: &str, text: &str) -> Result<Plan, Vec<Mistake>> {
     }
     let mut table = reader.root(&document);
     let title = table.take("title").and_then(|value| reader.text(value)).unwrap_or_default().to_owned();
-    let (hosts, groups) = hosts::read(&mut reader, &mut table);
-    let mut plan = Plan { title, hosts, ..Plan::default() };
-    plan.links = links::read(&mut reader, &mut table, &plan, &groups);
-    hosts::read_routes(&mut reader, &mut plan, &groups);
-    plan.processes = processes::read(&mut reader, &mut table, &plan, &groups);
+    let plan = read(&mut reader, &mut table, title);
     table.finish(&mut reader);
     reader.end(plan)
+}
+
+/// Reads the keys `hosts`, `links` and `processes` of a table that may have others: a study has a lab's
+/// beside its own. Mistakes go to the reader.
+pub fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, title: String) -> Plan {
+    read_with_groups(reader, table, title).0
+}
+
+/// The same, and what the names of hosts stand for.
+pub fn read_with_groups(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, title: String) -> (Plan, Groups) {
+    let (hosts, groups) = hosts::read(reader, table);
+    let mut plan = Plan { title, hosts, ..Plan::default() };
+    plan.links = links::read(reader, table, &plan, &groups);
+    hosts::read_routes(reader, &mut plan, &groups);
+    plan.processes = processes::read(reader, table, &plan, &groups);
+    (plan, groups)
+}
+
+/// Reads one more table with the keys of `processes`, such as a study's target. The caller gives its name and may have
+/// taken keys of its own from the table; the others are asked for here, and `finish` is done.
+pub fn read_process(
+    reader: &mut Reader<'_>,
+    table: Table<'_, '_>,
+    name: &str,
+    (plan, groups): (&Plan, &Groups),
+    stage: usize,
+) -> Vec<Process> {
+    processes::read_one(reader, table, Some(name), plan, groups, stage)
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ pub fn dot(plan: &Plan) -> String {
     }
     for (number, link) in plan.links.iter().enumerate() {
         let label = format!("{}\\n{}", link.name, describe(link));
-        if let (false, [a, b]) = (link.kind == LinkKind::Segment, &link.ends[..]) {
+        if let (false, [a, b]) = (matches!(link.kind, LinkKind::Segment { .. }), &link.ends[..]) {
             let _ = writeln!(
                 out,
                 "  h{} -- h{} [label=\"{label}\", taillabel=\"{}\", headlabel=\"{}\"];",
@@ -67,7 +67,10 @@ pub fn dot(plan: &Plan) -> String {
 fn describe(link: &Link) -> String {
     let network = format!("{}/{}", link.network, link.prefix);
     match &link.kind {
-        LinkKind::Segment => format!("segment {network}"),
+        LinkKind::Segment { port_rate_bits_per_s: None } => format!("segment {network}"),
+        LinkKind::Segment { port_rate_bits_per_s: rate } => {
+            format!("segment {network} {} a port", show_rate(*rate))
+        }
         LinkKind::Pair => format!("pair {network}"),
         LinkKind::Emulated(spec) => format!("{} {network} {}", driver(spec), describe_spec(spec)),
     }

@@ -15,12 +15,10 @@ mod forward;
 mod loss;
 pub mod namespace;
 pub mod netem;
-mod netlink;
 pub mod packet;
 pub mod pipe;
 mod process;
 pub mod spec;
-mod spin;
 mod steal;
 pub mod store;
 pub mod text;
@@ -35,6 +33,7 @@ pub use namespace::{Address, End, Namespace};
 pub use process::Link;
 pub use spec::{Direction, Driver, Layer, LinkSpec, Loss, Queue, Reorder, Shape};
 
+use rustix::io::Errno;
 use thiserror::Error;
 
 /// Why a link cannot be had.
@@ -85,7 +84,7 @@ pub enum LinkError {
         cause: io::Error,
     },
     /// The link's process or thread is gone.
-    #[error("the link has ended; the log of its process says why")]
+    #[error("the link's process has ended or does not answer; what it wrote to standard error may say why")]
     Ended,
     /// The link's process answered what was not asked.
     #[error("the link's process refused: {0}")]
@@ -96,6 +95,10 @@ pub enum LinkError {
 }
 
 fn hint(cause: &io::Error) -> &'static str {
+    // Of a file: routing requests and TUNSETIFF are refused with EPERM.
+    if cause.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) {
+        return "; /dev/net/tun must be open to this user (chmod 666 /dev/net/tun, as udev makes it), or run it as root";
+    }
     match cause.kind() {
         io::ErrorKind::NotFound => {
             "; /dev/net/tun is needed: modprobe tun, or pass the device into the container"

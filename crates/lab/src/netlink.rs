@@ -1,4 +1,6 @@
-//! The few requests to the kernel's routing socket that a lab needs, one at a time and acknowledged.
+//! The few requests to the kernel's routing socket that labs and links need, one at a time and acknowledged.
+
+mod tbf;
 
 use std::{
     io,
@@ -11,7 +13,7 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
-    address::{AddressAttribute, AddressMessage},
+    address::{AddressAttribute, AddressHeaderFlags, AddressMessage},
     link::{InfoBridge, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
     route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType},
 };
@@ -85,19 +87,46 @@ impl Netlink {
         self.request(RouteNetlinkMessage::SetLink(message), 0)
     }
 
-    /// Gives an interface an address.
-    pub(crate) fn add_address(&mut self, index: u32, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
+    /// Sets the largest packet, and how many packets may wait in a device of our own.
+    pub(crate) fn set_limits(&mut self, index: u32, mtu: u32, queue_packets: u32) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes = vec![LinkAttribute::Mtu(mtu), LinkAttribute::TxQueueLen(queue_packets)];
+        self.request(RouteNetlinkMessage::SetLink(message), 0)
+    }
+
+    /// Limits what an interface sends, in bits of Ethernet frames (without FCS) per second.
+    pub(crate) fn limit_rate(&mut self, index: u32, rate_bits_per_s: u64, mtu: u32) -> io::Result<()> {
+        let message = tbf::message(index, rate_bits_per_s, mtu);
+        self.create(RouteNetlinkMessage::NewQueueDiscipline(message)).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => io::Error::new(
+                error.kind(),
+                "this kernel has no sch_tbf, which limits a segment's rate, and cannot load it; leave the rate out, \
+                 or join hosts by links of two, which are emulated without it",
+            ),
+            _ => error,
+        })
+    }
+
+    /// Gives an interface an address, which works at once.
+    pub(crate) fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
         let mut message = AddressMessage::default();
-        message.header.family = AddressFamily::Inet;
         message.header.prefix_len = prefix;
         message.header.index = index;
-        let ip = IpAddr::V4(address);
-        message.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(ip)];
-        if prefix < 31 {
-            let mask = u32::MAX >> prefix;
-            message
-                .attributes
-                .push(AddressAttribute::Broadcast(Ipv4Addr::from_bits(address.to_bits() | mask)));
+        message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+        match address {
+            IpAddr::V4(address) => {
+                message.header.family = AddressFamily::Inet;
+                if prefix < 31 {
+                    let broadcast = Ipv4Addr::from_bits(address.to_bits() | u32::MAX >> prefix);
+                    message.attributes.push(AddressAttribute::Broadcast(broadcast));
+                }
+            }
+            IpAddr::V6(_) => {
+                message.header.family = AddressFamily::Inet6;
+                // No duplicate address detection, which would take a second: nobody else has it.
+                message.header.flags = AddressHeaderFlags::Nodad;
+            }
         }
         self.create(RouteNetlinkMessage::NewAddress(message))
     }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs::File,
     io,
     net::IpAddr,
     path::Path,
@@ -11,8 +12,8 @@ use std::{
 
 use crate::{
     keeper::Keeper,
-    lab::Error,
-    link::{self, Driver, Link as Emulated, LinkError},
+    lab::{Error, link_log},
+    link::{self, Driver, Link as Emulated, LinkError, LinkSpec},
     namespace::{Namespace, inside},
     netlink::{LOOPBACK, Netlink, VethEnd},
     plan::{End, Host, Link, LinkKind, Plan},
@@ -32,6 +33,7 @@ pub(crate) struct Network<'a> {
     pub segments: &'a BTreeMap<String, Namespace>,
     pub keeper: &'a Keeper,
     pub program: &'a Path,
+    pub run_folder: &'a Path,
 }
 
 impl Network<'_> {
@@ -43,20 +45,23 @@ impl Network<'_> {
             sysctls::set(host)?;
             let mut netlink = Netlink::open()?;
             netlink.set_up(LOOPBACK)?;
-            host.loopback.iter().try_for_each(|address| netlink.add_address(LOOPBACK, *address, 32))
+            host.loopback.iter().try_for_each(|&address| netlink.add_address(LOOPBACK, address.into(), 32))
         })?;
         let mut emulated = BTreeMap::new();
         for (number, link) in self.plan.links.iter().enumerate() {
             go_on()?;
             let failed = |cause| failed(format!("make the link {}", link.name), cause);
             match &link.kind {
-                LinkKind::Segment => self.make_segment(number, link).map_err(failed)?,
+                LinkKind::Segment { port_rate_bits_per_s } => {
+                    self.make_segment(number, link, *port_rate_bits_per_s).map_err(failed)?;
+                }
                 LinkKind::Pair => self.make_pair(number, link).map_err(failed)?,
+                LinkKind::Emulated(spec) if spec.driver == Driver::Netem => {
+                    self.make_pair(number, link).map_err(failed)?;
+                    self.shape_by_kernel(link, spec)?;
+                }
                 LinkKind::Emulated(spec) => {
-                    if spec.driver == Driver::Netem {
-                        self.make_pair(number, link).map_err(failed)?;
-                    }
-                    emulated.insert(link.name.clone(), self.make_emulated(link)?);
+                    emulated.insert(link.name.clone(), self.make_emulated(link, spec)?);
                 }
             }
         }
@@ -65,7 +70,7 @@ impl Network<'_> {
         Ok(emulated)
     }
 
-    fn make_segment(&self, number: usize, link: &Link) -> io::Result<()> {
+    fn make_segment(&self, number: usize, link: &Link, port_rate_bits_per_s: Option<u64>) -> io::Result<()> {
         let Some(segment) = self.segments.get(&link.name) else { return Err(io::ErrorKind::NotFound.into()) };
         inside(segment.network(), || {
             // Where the machine filters bridged packets by its firewall, the lab's are none of its business.
@@ -83,6 +88,10 @@ impl Network<'_> {
                     bridge: Some(FIRST_INDEX),
                 };
                 netlink.add_veth(&port, &self.veth_end(number, link, place))?;
+                // Towards the host; the other way is limited at its own end.
+                if let Some(rate) = port_rate_bits_per_s {
+                    netlink.limit_rate(port.index, rate, link.mtu)?;
+                }
             }
             Ok(())
         })
@@ -108,25 +117,32 @@ impl Network<'_> {
         }
     }
 
-    fn make_emulated(&self, link: &Link) -> Result<Emulated, Error> {
-        let LinkKind::Emulated(spec) = &link.kind else {
-            return Err(failed("make a link", io::ErrorKind::InvalidInput.into()));
+    fn make_emulated(&self, link: &Link, spec: &LinkSpec) -> Result<Emulated, Error> {
+        let [a, b] = self.ends_for_link(link)?;
+        let (spec, program) = (spec.clone(), self.program.to_owned());
+        let refused = |cause| Error::Link { name: link.name.clone(), cause };
+        let log = File::create_new(link_log(self.run_folder, &link.name))
+            .map_err(|cause| refused(LinkError::Start(cause)))?;
+        // Its parent is a thread that lives as long as the lab: it dies with its parent.
+        let made = self.keeper.run(move || Emulated::start_with(&program, log.into(), spec, a, b));
+        made.map_err(LinkError::Start).and_then(|made| made).map_err(refused)
+    }
+
+    fn shape_by_kernel(&self, link: &Link, spec: &LinkSpec) -> Result<(), Error> {
+        let [a, b] = self.ends_for_link(link)?;
+        link::netem::apply(spec, &a, &b).map_err(|cause| Error::Link { name: link.name.clone(), cause })
+    }
+
+    fn ends_for_link(&self, link: &Link) -> Result<[link::End; 2], Error> {
+        let [one, other] = &link.ends[..] else {
+            return Err(failed("join other than two hosts by a link", io::ErrorKind::InvalidInput.into()));
         };
-        let ends = [0, 1].map(|place| {
-            let end = &link.ends[place];
-            link::End {
-                namespace: link::Namespace::Pid(self.hosts[end.host].pid()),
-                device: end.device.clone(),
-                addresses: vec![link::Address { ip: IpAddr::V4(end.address), prefix: link.prefix }],
-                mtu: link.mtu,
-            }
-        });
-        let [a, b] = ends;
-        let (spec, program) = ((**spec).clone(), self.program.to_owned());
-        let name = || link.name.clone();
-        let made = self.keeper.run(move || Emulated::start_with(&program, spec, a, b));
-        let made = made.map_err(|cause| Error::Link { name: name(), cause: LinkError::Start(cause) })?;
-        made.map_err(|cause| Error::Link { name: name(), cause })
+        Ok([one, other].map(|end| link::End {
+            namespace: link::Namespace::Pid(self.hosts[end.host].pid()),
+            device: end.device.clone(),
+            addresses: vec![link::Address { ip: IpAddr::V4(end.address), prefix: link.prefix }],
+            mtu: link.mtu,
+        }))
     }
 
     /// Addresses, settings of interfaces, routes.
@@ -135,8 +151,12 @@ impl Network<'_> {
         for (link, end) in self.plan.ends_of(index) {
             // An emulated link has made its own ends.
             if !matches!(&link.kind, LinkKind::Emulated(spec) if spec.driver == Driver::Emulator) {
-                netlink.add_address(self.index_of(end), end.address, link.prefix)?;
-                netlink.set_up(self.index_of(end))?;
+                let index = self.index_of(end);
+                if let LinkKind::Segment { port_rate_bits_per_s: Some(rate) } = link.kind {
+                    netlink.limit_rate(index, rate, link.mtu)?;
+                }
+                netlink.add_address(index, end.address.into(), link.prefix)?;
+                netlink.set_up(index)?;
             }
         }
         sysctls::set_for_interfaces(host)?;

@@ -1,11 +1,14 @@
-//! What a lab consists of, with every address decided: pure data, made from a lab file or by a study.
+//! What a lab consists of, with every address decided: pure data, made from a lab file or by a study, and
+//! written into the folder of a lab that is up.
 
 use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf, time::Duration};
+
+use serde::{Deserialize, Serialize};
 
 use crate::link::LinkSpec;
 
 /// A whole lab.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// What it is called.
     pub title: String,
@@ -38,7 +41,7 @@ impl Plan {
 }
 
 /// A network namespace.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
     /// Its name, unique in the lab.
     pub name: String,
@@ -57,7 +60,7 @@ pub struct Host {
 }
 
 /// A route by a gateway.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// The network's address.
     pub to: Ipv4Addr,
@@ -68,7 +71,7 @@ pub struct Route {
 }
 
 /// What joins hosts.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Link {
     /// Its name, unique in the lab.
     pub name: String,
@@ -85,10 +88,14 @@ pub struct Link {
 }
 
 /// What a link is made of.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum LinkKind {
     /// A bridge in a namespace of its own, and a pair of interfaces for each host.
-    Segment,
+    Segment {
+        /// What every port carries at the most, each way, in bits of Ethernet frames (without FCS) per second;
+        /// as much as the machine can if none.
+        port_rate_bits_per_s: Option<u64>,
+    },
     /// A pair of interfaces between two hosts.
     Pair,
     /// An emulated link between two hosts.
@@ -96,7 +103,7 @@ pub enum LinkKind {
 }
 
 /// A host's end of a link.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct End {
     /// The number of the host in the plan.
     pub host: usize,
@@ -107,7 +114,7 @@ pub struct End {
 }
 
 /// A process on a host.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Process {
     /// Its name, unique in the lab.
     pub name: String,
@@ -132,7 +139,7 @@ pub struct Process {
 }
 
 /// What is run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Program {
     /// Words of a command line. `{NAME}` stands for the first address of the host NAME, `{self}` for that
     /// of the process's own.
@@ -142,7 +149,7 @@ pub enum Program {
 }
 
 /// A program that we know how to set up.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Known {
     /// Which.
     pub kind: KnownKind,
@@ -159,7 +166,7 @@ pub struct Known {
 }
 
 /// The programs that we know how to set up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KnownKind {
     /// A web server.
     Nginx,
@@ -174,7 +181,7 @@ pub enum KnownKind {
 }
 
 /// When a process counts as ready.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ready {
     /// A TCP connection is accepted, at the host's own address if none is given.
     Tcp(Option<Ipv4Addr>, u16),
@@ -196,7 +203,7 @@ pub enum Ready {
 }
 
 /// What happens to output beyond the limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Flood {
     /// It is an error: the lab is taken down.
     Fail,
@@ -214,7 +221,7 @@ mod tests {
         let end = |host, last| End { host, device: "eth0".into(), address: Ipv4Addr::new(10, 1, 0, last) };
         let link = Link {
             name: "lan".into(),
-            kind: LinkKind::Segment,
+            kind: LinkKind::Segment { port_rate_bits_per_s: None },
             network: Ipv4Addr::new(10, 1, 0, 0),
             prefix: 16,
             mtu: 1500,

@@ -45,6 +45,8 @@ struct Shared {
 struct State {
     log: Log,
     ended: Option<ExitStatus>,
+    /// Whether nobody can write to the log any more.
+    log_is_whole: bool,
 }
 
 /// What a watcher tells the lab: the process of this name has ended, or wrote too much.
@@ -93,7 +95,7 @@ impl Process {
             id,
             handle,
             log_path: start.log_path,
-            state: Mutex::new(State { log, ended: None }),
+            state: Mutex::new(State { log, ended: None, log_is_whole: false }),
             changed: Condvar::new(),
         });
         let watched = Watched { shared: Arc::clone(&shared), child, watch, output, events: start.events };
@@ -141,6 +143,11 @@ impl Process {
     /// Waits for its end; none if it still runs after `patience`.
     pub fn wait(&self, patience: Duration) -> Option<ExitStatus> {
         self.wait_for(patience, |state| state.ended.is_some()).ended
+    }
+
+    /// Waits until it has ended, and all its children that wrote to its log: at most for `patience`.
+    pub(crate) fn wait_for_log(&self, patience: Duration) {
+        drop(self.wait_for(patience, |state| state.log_is_whole));
     }
 
     /// Asks it to end, and kills it if it has not within `patience`.
@@ -195,37 +202,39 @@ struct Watched {
 }
 
 impl Watched {
-    /// Keeps the output and waits for the end, which is that of the process: its children may hold the pipe
-    /// open for longer.
+    /// Keeps the output, and waits for the end, which is that of the process. Its children may go on and write
+    /// for as long as the host is there.
     fn watch(mut self, flood: plan::Flood) {
         let mut open = crate::namespace::make_nonblocking(&self.output).is_ok();
-        let mut told = false;
-        loop {
-            let mut events = vec![PollFd::new(&self.watch, PollFlags::IN)];
-            if open {
-                events.push(PollFd::new(&self.output, PollFlags::IN));
+        let (mut told, mut ended) = (false, false);
+        while open || !ended {
+            let output = PollFd::new(&self.output, PollFlags::IN);
+            let mut events = if open { vec![output] } else { Vec::new() };
+            if !ended {
+                events.push(PollFd::new(&self.watch, PollFlags::IN));
             }
             if poll(&mut events, None).is_err() {
                 continue;
             }
-            let ended = !events[0].revents().is_empty();
+            let is_over = !ended && events.last().is_some_and(|watch| !watch.revents().is_empty());
             drop(events);
             open = open && self.keep_output();
-            if ended {
-                break;
-            }
-            if !told && flood == plan::Flood::Fail && self.lock().log.flooded() {
+            if is_over {
+                ended = true;
+                let status = self.child.wait().unwrap_or_default();
+                self.lock().ended = Some(status);
+                self.tell();
+            } else if !told && !ended && flood == plan::Flood::Fail && self.lock().log.flooded() {
                 told = true;
                 self.tell();
             }
         }
-        let status = self.child.wait().ok();
         {
             let mut state = self.lock();
             state.log.finish();
-            state.ended = Some(status.unwrap_or_default());
+            state.log_is_whole = true;
         }
-        self.tell();
+        self.shared.changed.notify_all();
     }
 
     /// Takes what is in the pipe, at most 1 MiB at a time; false at its end.

@@ -1,12 +1,21 @@
 //! Labs that are up on this machine, found by their journals.
 
-use std::{fs::File, io, os::fd::AsFd, process::Command};
+use std::{
+    fs::{self, File},
+    io,
+    os::fd::AsFd,
+    path::PathBuf,
+    process::Command,
+};
 
 use nix::sched::{CloneFlags, setns};
 use rustix::process::{Signal, pidfd_send_signal};
 use undo::{Change, Folder, ProcessId, Run};
 
-use crate::lab::{HOST_ROLE, KIND};
+use crate::{
+    lab::{HOST_ROLE, KIND, PLAN_FILE},
+    plan::Plan,
+};
 
 /// A lab that is up, seen from outside.
 #[derive(Debug, Clone)]
@@ -19,6 +28,8 @@ pub struct Running {
     pub owner: ProcessId,
     /// Its hosts, and the processes that hold their namespaces.
     pub hosts: Vec<(String, ProcessId)>,
+    /// Where its configuration and logs lie; none for a moment at its very beginning.
+    pub run_folder: Option<PathBuf>,
 }
 
 impl Running {
@@ -29,6 +40,16 @@ impl Running {
     pub fn all(folder: &Folder) -> Result<Vec<Self>, undo::Error> {
         let labs = undo::runs(folder)?.into_iter().filter(|run| run.kind == KIND);
         Ok(labs.map(Self::from).collect())
+    }
+
+    /// What it consists of.
+    ///
+    /// # Errors
+    /// When it has not written that down yet, or is gone.
+    pub fn plan(&self) -> io::Result<Plan> {
+        let folder = self.run_folder.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let text = fs::read(folder.join(PLAN_FILE))?;
+        Ok(serde_json::from_slice(&text)?)
     }
 
     /// Asks it to go down, by a SIGTERM to the process that keeps it up.
@@ -45,11 +66,17 @@ impl Running {
 
 impl From<Run> for Running {
     fn from(run: Run) -> Self {
-        let hosts = run.changes.into_iter().filter_map(|change| match change {
-            Change::Process { process, role } => Some((role.strip_prefix(HOST_ROLE)?.to_owned(), process)),
-            _ => None,
-        });
-        Self { title: run.title, run: run.run, owner: run.owner, hosts: hosts.collect() }
+        let (mut hosts, mut run_folder) = (Vec::new(), None);
+        for change in run.changes {
+            match change {
+                Change::Process { process, role } => {
+                    hosts.extend(role.strip_prefix(HOST_ROLE).map(|host| (host.to_owned(), process)));
+                }
+                Change::Folder { path } => run_folder = Some(path),
+                _ => {}
+            }
+        }
+        Self { title: run.title, run: run.run, owner: run.owner, hosts, run_folder }
     }
 }
 
@@ -65,7 +92,7 @@ pub fn run_in_host(holder: ProcessId, mut command: Command) -> io::Result<std::p
     let open = |kind: &str| File::open(format!("/proc/{}/ns/{kind}", holder.pid));
     let (user, network, numbers) = (open("user")?, open("net")?, open("pid")?);
     let same = |kind: &str| -> io::Result<bool> {
-        let link = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/{kind}"));
+        let link = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/{kind}"));
         Ok(link(&holder.pid.to_string())? == link("self")?)
     };
     if !same("user")? {

@@ -1,6 +1,8 @@
 //! From what the workers found to the record of a trial.
 
-use record::{HttpPlan, Interval, LittlesLaw, LoadModel, Trial, Validity, Warning, trial::SCHEMA};
+use record::{
+    HttpPlan, Interval, LittlesLaw, LoadModel, Trial, Validity, Warning, trial::SCHEMA, units::show_time_ns,
+};
 
 use crate::{book::Part, validity};
 
@@ -115,6 +117,20 @@ fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {
                 "the target closed kept connections {} times; what was measured is partly connection set-up \
                  (nginx: keepalive_requests)",
                 counts.reconnects
+            ),
+        ));
+    }
+    let own_ns = part.own_lateness.quantile_ns(0.99);
+    if plan.decides_ns.is_some()
+        && own_ns > validity::late_bound_ns(part, None)
+        && own_ns <= validity::late_bound_ns(part, plan.decides_ns)
+    {
+        warnings.push(Warning::new(
+            "late",
+            format!(
+                "one request in a hundred left {} or more after it was due, by the generator's own fault: little against \
+                 what the trial decides about, but the response times shown are up to so much too long",
+                show_time_ns(own_ns)
             ),
         ));
     }

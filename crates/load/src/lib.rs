@@ -5,6 +5,7 @@
 //! * [`book`]: counts and histograms, with the identities that prove nothing was lost.
 //! * [`run`]: the threads of one process; [`conclude`]: from what they found to a [`record::Trial`],
 //!   judged by [`validity`].
+//! * [`workload`]: a trial as users write it, and the plan it makes.
 //! * [`preflight`]: whether the plan fits this machine, before anything is sent.
 
 pub mod book;
@@ -26,6 +27,7 @@ pub mod wire;
 pub mod worker;
 #[cfg(test)]
 mod worker_tests;
+pub mod workload;
 
 pub use book::Part;
 pub use conclude::{Circumstances, conclude};
@@ -33,3 +35,4 @@ pub use host::Host;
 pub use run::{RunError, run};
 pub use share::Share;
 pub use tick::{Gather, Tick};
+pub use workload::{FieldMistake, HttpWorkload};

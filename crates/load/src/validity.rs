@@ -8,7 +8,7 @@ use crate::book::Part;
 
 /// Own lateness at its 99th percentile may be this much, in nanoseconds, whatever the target's times.
 const LATE_FLOOR_NS: u64 = 250_000;
-/// Or this share of the response time's 99th percentile.
+/// Or this share of the response time's 99th percentile, or of the time that the trial is to decide about.
 const LATE_SHARE: f64 = 0.1;
 /// A worker thread may be busy for this share of the time.
 const BUSY_SHARE: f64 = 0.95;
@@ -50,10 +50,16 @@ pub fn littles_sides(part: &Part) -> (f64, f64) {
     (part.in_flight_integral_ns / elapsed_ns, times_ns / elapsed_ns)
 }
 
-fn late(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
-    let own_ns = part.own_lateness.quantile_ns(0.99);
+/// How late the generator may be by its own fault, at the 99th percentile, in nanoseconds.
+pub fn late_bound_ns(part: &Part, decides_ns: Option<u64>) -> u64 {
     let response_ns = part.response_time.lower_bound().quantile_ns(0.99);
-    let bound_ns = LATE_FLOOR_NS.max((response_ns as f64 * LATE_SHARE) as u64);
+    let measured_against_ns = response_ns.max(decides_ns.unwrap_or(0));
+    LATE_FLOOR_NS.max((measured_against_ns as f64 * LATE_SHARE) as u64)
+}
+
+fn late(plan: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
+    let own_ns = part.own_lateness.quantile_ns(0.99);
+    let bound_ns = late_bound_ns(part, plan.decides_ns);
     let late = part.own_lateness.count() - part.own_lateness.count_up_to_ns(bound_ns);
     (own_ns > bound_ns && late >= LATE_FEWEST && part.elapsed_ns >= SHORTEST_NS).then(|| {
         let evidence = format!(

@@ -1,12 +1,19 @@
 //! One module a command.
 
 pub mod clean;
+pub mod compare;
 pub mod http;
 pub mod http_args;
 pub mod lab;
+pub mod limit;
+mod limit_args;
 pub mod link;
 pub mod link_args;
+pub mod report;
+pub mod run;
 pub mod serve;
 pub mod serve_args;
 mod stop;
+mod study;
 mod text;
+pub mod workload_args;

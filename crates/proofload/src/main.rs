@@ -27,6 +27,14 @@ struct Cli {
 enum Command {
     /// Run one trial against an HTTP service.
     Http(Box<commands::http_args::HttpArgs>),
+    /// Find the largest number of users, rate or connections that meets the goals.
+    Limit(Box<commands::limit::LimitArgs>),
+    /// Run a study file.
+    Run(commands::run::RunArgs),
+    /// Show a result: on the terminal, as a page, or for other tools.
+    Report(commands::report::ReportArgs),
+    /// Compare two results: effect, confidence, verdict.
+    Compare(commands::compare::CompareArgs),
     /// Serve HTTP with programmable behaviour: a target whose truth is known.
     Serve(Box<commands::serve_args::ServeArgs>),
     /// Hosts, links and processes on this machine, from a lab file.
@@ -58,6 +66,10 @@ enum Command {
 fn main() -> std::process::ExitCode {
     let exit = match Cli::parse().command {
         Command::Http(arguments) => commands::http::run(&arguments),
+        Command::Limit(arguments) => commands::limit::run(&arguments),
+        Command::Run(arguments) => commands::run::run(&arguments),
+        Command::Report(arguments) => commands::report::run(&arguments),
+        Command::Compare(arguments) => commands::compare::run(&arguments),
         Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Lab(arguments) => commands::lab::run(&arguments),
         Command::Clean => commands::clean::run(),

@@ -1,7 +1,7 @@
 //! What `compare` claims of simulated targets whose difference is known.
 //!
-//! The noise is that of real services: log-normal from run to run (2 to 5 %), a machine that drifts in the course of
-//! the runs, and now and then a run that something disturbed. All is seeded.
+//! The noise is that of real services: log-normal from run to run (2 to 5 %), a machine that drifts in the
+//! course of the runs, and now and then a run that something disturbed. All is seeded.
 
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp1, StandardNormal};
@@ -162,7 +162,8 @@ fn intervals_cover_the_true_ratio() {
         let time: f64 = Exp1.sample(rng);
         time.ln()
     };
-    let noises: [(&str, &dyn Fn(&mut Pcg64Mcg) -> f64); 3] =
+    type Noise<'a> = &'a dyn Fn(&mut Pcg64Mcg) -> f64;
+    let noises: [(&str, Noise); 3] =
         [("normal", &normal), ("log-normal", &log_normal), ("exponential", &exponential)];
     let ratio = 1.07;
     let mut rng = Pcg64Mcg::seed_from_u64(SEED);

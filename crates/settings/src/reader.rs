@@ -69,6 +69,11 @@ impl<'t> Reader<'t> {
         self.mistakes.push((span.start, message.into()));
     }
 
+    /// Whether a place lies in the file itself, not in a text added to it.
+    pub fn is_in_file(&self, span: &Range<usize>) -> bool {
+        self.sources.get(1).is_none_or(|added| span.start < added.start)
+    }
+
     /// How many there were so far, the repeated ones counted each time.
     pub fn mistakes(&self) -> usize {
         self.mistakes.len()
@@ -246,12 +251,7 @@ impl<'t, 'i> Table<'t, 'i> {
     }
 
     /// The value of a key that this table must have.
-    pub fn need(
-        &mut self,
-        reader: &mut Reader<'_>,
-        key: &'static str,
-        what: &str,
-    ) -> Option<&'t Value<'i>> {
+    pub fn need(&mut self, reader: &mut Reader<'_>, key: &'static str, what: &str) -> Option<&'t Value<'i>> {
         let value = self.take(key);
         if value.is_none() && self.table.is_some() {
             reader.mistake(self.span(), format!("'{key}' is missing: {what}"));

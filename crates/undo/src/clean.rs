@@ -143,7 +143,10 @@ fn remove_stillborn(folder: &Folder) {
     let Ok(entries) = fs::read_dir(folder.path()) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if owner_of_stillborn(&name).is_some_and(|owner| !owner.is_alive()) {
+        let is_dead = owner_of_stillborn(&name).is_some_and(|owner| !owner.is_alive());
+        // One that lives in another namespace of process numbers looks dead, but holds its lock.
+        let is_unlocked = |file: File| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if is_dead && File::open(entry.path()).is_ok_and(is_unlocked) {
             // Another clean may be faster.
             let _ = fs::remove_file(entry.path());
         }

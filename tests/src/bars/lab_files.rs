@@ -39,8 +39,8 @@ const BROKEN: [Broken; 20] = [
         &[(6, 8, "1gbit"), (7, 9, "expected text"), (8, 8, "0.1%")],
     ),
     (
-        "[hosts]\na = { count = 3 }\n[[links]]\nbetween = [\"a\"]\nrate = \"1gbit\"\n",
-        &[(3, 1, "between two hosts")],
+        "[hosts]\na = { count = 3 }\n[[links]]\nbetween = [\"a\"]\nrate = \"1gbit\"\ndelay = \"1ms\"\n",
+        &[(6, 9, "to a link between two hosts")],
     ),
     (
         "[hosts]\na = {}\nb = {}\n[[links]]\nbetween = [\"a\", \"b\"]\nnetwork = \"10.0.0.1/24\"\n\

@@ -25,12 +25,16 @@ mod known_stalls;
 mod lab_crash;
 mod lab_files;
 mod lab_hosts;
+mod lab_segment;
+mod limit_capacity;
+mod limit_generator_bound;
 mod link_delay;
 mod link_loss;
 mod link_rate;
 mod many_connections;
 mod misbehaviour;
 mod pacing;
+mod study_resume;
 mod unanswered_connects;
 mod vm_netem;
 mod void_rules;
@@ -52,9 +56,13 @@ pub const ALL: &[Bar] = &[
     link_loss::BAR,
     fuzz_http1::BAR,
     lab_hosts::BAR,
+    lab_segment::BAR,
     lab_files::BAR,
     lab_crash::BAR,
     vm_netem::BAR,
+    limit_capacity::BAR,
+    limit_generator_bound::BAR,
+    study_resume::BAR,
 ];
 
 /// One bar.

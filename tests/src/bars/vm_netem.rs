@@ -42,6 +42,11 @@ fn run(scale: Scale) -> Result<Outcome> {
             compare(&mut outcome, &format!("{ours}_against_{kernels}"), &measured, &truth);
         }
     }
+    compare_lab(&mut outcome, output)?;
+    let refusal = section(output, "refusal netem_driver")?;
+    let is_kept = refusal.contains("queueing discipline already") && refusal.contains("qdisc tbf");
+    let bound = "the driver refuses to replace another's discipline, and leaves none of its own";
+    outcome.holds("foreign_kept", is_kept && !refusal.contains("qdisc netem"), bound);
     for link in KERNELS.into_iter().chain(OURS) {
         outcome.note(format!("{link}: {}", Measured::read(output, link)?.described()));
     }
@@ -59,6 +64,19 @@ fn compare(outcome: &mut Outcome, name: &str, measured: &Measured, truth: &Measu
     let bound = format!("within ± {}%", THROUGHPUT_BOUND * 100.0);
     let pass = apart.abs() <= THROUGHPUT_BOUND;
     outcome.figure(&format!("{name}_throughput"), format!("{:+.3}%", apart * 100.0), bound, pass);
+}
+
+/// A lab file's link of the kernel's: it has both schedulers, and delays as what `tc` makes.
+fn compare_lab(outcome: &mut Outcome, output: &str) -> Result<()> {
+    let qdiscs = section(output, "qdiscs lab_netem")?;
+    let is_made = qdiscs.contains("delay 50ms") && qdiscs.contains("tbf") && qdiscs.contains("rate 20Mbit");
+    outcome.holds("lab_netem_made", is_made, "a lab file's link has netem's delay and tbf's rate");
+    let ping = section(output, "ping lab_netem")?;
+    let (round_trip_ms, _) = round_trips_ms(ping)
+        .with_context(|| format!("ping in the lab has no line of round trips:\n{ping}"))?;
+    let truth_ms = Measured::read(output, "netem_tbf")?.round_trip_ms;
+    outcome.near("lab_netem_round_trip_ms", round_trip_ms, truth_ms, DELAY_BOUND_MS, "");
+    Ok(())
 }
 
 /// What was measured over one link.

@@ -88,3 +88,34 @@ for link in netem netem_tbf emulator netem_driver; do
     fi
     for host in a b; do ip netns delete $host; done
 done
+
+# The same from a lab file, and gone with the lab.
+cat >/tmp/lab.toml <<END
+[hosts]
+a = {}
+b = {}
+[[links]]
+between = ["a", "b"]
+driver = "netem"
+rate = "$RATE"
+layer = "frame"
+delay = "$DELAY"
+queue = "$QUEUE_BYTES"
+END
+proofload lab up --detach /tmp/lab.toml
+echo "== qdiscs lab_netem"
+proofload lab shell a -- tc qdisc show dev eth0
+proofload lab shell a -- ping -q -c 1 -W 5 10.1.0.2 >/dev/null
+echo "== ping lab_netem"
+proofload lab shell a -- ping -q -c "$PINGS" -i 0.2 10.1.0.2
+echo "== end lab_netem"
+proofload lab down
+
+# Somebody's own discipline is not replaced, and what was made at the other end before is taken back.
+cable
+ip netns exec b tc qdisc add dev x root tbf rate 1gbit burst 10000 limit 100000
+echo "== refusal netem_driver"
+! proofload link a b --device x --driver netem --delay 1ms --duration 1s
+ip netns exec a tc qdisc show dev x
+ip netns exec b tc qdisc show dev x
+echo "== end refusal"

@@ -2,22 +2,23 @@
 
 use std::{collections::BTreeMap, net::Ipv4Addr, ops::Range};
 
+use settings::{Reader, Table, Value, mask, parse_network, suggestion};
 use toml::de::DeValue;
 
-use super::reader::{Reader, Table, Value, parse_network, suggestion};
 use crate::plan::{Host, Plan, Route};
 
 /// The most hosts of a lab: a bridge takes 1023 ports.
 const MOST_HOSTS: u64 = 1_000;
 
 /// What the names in a file stand for: one host, or all of a group.
-#[derive(Default)]
-pub(super) struct Groups {
+#[derive(Debug, Default)]
+pub struct Groups {
     members: BTreeMap<String, Vec<usize>>,
     /// Routes, whose gateways may be named before their addresses are known.
     routes: Vec<(Vec<usize>, Vec<RouteText>)>,
 }
 
+#[derive(Debug)]
 struct RouteText {
     to: (Ipv4Addr, u8),
     via: String,
@@ -37,7 +38,7 @@ impl Groups {
     }
 
     /// The hosts that a name or a list of names stands for, each once.
-    pub(super) fn list(&self, reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<usize> {
+    pub fn list(&self, reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<usize> {
         let mut hosts = Vec::new();
         let one = std::slice::from_ref(value);
         let values = match value.get_ref() {
@@ -56,7 +57,8 @@ impl Groups {
         hosts
     }
 
-    pub(super) fn named(&self, name: &str) -> Option<Vec<usize>> {
+    /// The hosts that a name stands for, if it is known.
+    pub fn named(&self, name: &str) -> Option<Vec<usize>> {
         self.members.get(name).cloned()
     }
 
@@ -126,7 +128,7 @@ fn gateway(plan: &Plan, groups: &Groups, host: usize, via: &str) -> Result<Ipv4A
     let name = &plan.hosts[host].name;
     if let Ok(address) = via.parse() {
         let reaches = plan.ends_of(host).any(|(link, _)| {
-            let mask = super::reader::mask(link.prefix);
+            let mask = mask(link.prefix);
             u32::from(address) & mask == u32::from(link.network)
         });
         return if reaches { Ok(address) } else { Err(format!("{name} has no link that {address} is on")) };

@@ -2,15 +2,14 @@
 
 use std::{collections::BTreeMap, net::Ipv4Addr, ops::Range};
 
+use settings::{Reader, Table, Value, mask};
 use toml::de::DeValue;
 
-use super::{
-    hosts::{Groups, NAME, is_name},
-    reader::{Reader, Table, Value, mask},
-};
+use super::hosts::{Groups, NAME, is_name};
 use crate::{
     link::{
-        spec::{Driver, LinkSpec, Shape},
+        netem,
+        spec::{Driver, Layer, LinkSpec, Shape},
         text::{KEYS, ShapeText},
     },
     plan::{End, Link, LinkKind, Plan},
@@ -57,7 +56,7 @@ fn read_one(
     let name = read_name(reader, &mut table, others);
     let network = read_network(reader, &mut table, others);
     let addresses = read_addresses(reader, &mut table, groups);
-    let spec = read_spec(reader, &mut table, others.len());
+    let wanted = read_wanted(reader, &mut table, others.len());
     let span = table.span();
     table.finish(reader);
     let hosts = hosts.filter(|hosts| hosts.len() >= 2)?;
@@ -65,16 +64,17 @@ fn read_one(
     if segment == Some(false) && hosts.len() > 2 {
         reader.mistake(span.clone(), format!("{} hosts can only be joined by a segment", hosts.len()));
     }
-    let kind = match spec {
-        Some(spec) if is_segment => {
-            let what = "a segment is as fast as this machine: give rate, delay and the like to a link between two \
-                        hosts";
-            reader.mistake(span.clone(), what);
+    let kind = match wanted {
+        wanted if is_segment => read_segment(reader, wanted),
+        Some(Wanted { spec, said, is_special: true }) => {
+            // Said here: when the lab comes up it would be too late for the line and the column.
+            let driver = said.into_iter().find(|(key, _)| *key == "driver");
+            if let (Driver::Netem, Some((_, span))) = (spec.driver, driver) {
+                netem::mistakes(&spec).into_iter().for_each(|mistake| reader.mistake(span.clone(), mistake));
+            }
             LinkKind::Emulated(Box::new(spec))
         }
-        Some(spec) => LinkKind::Emulated(Box::new(spec)),
-        None if is_segment => LinkKind::Segment,
-        None => LinkKind::Pair,
+        _ => LinkKind::Pair,
     };
     let (network, prefix) = network?;
     let ends = place(reader, span, plan, &hosts, (network, prefix), &addresses, others)?;
@@ -102,9 +102,9 @@ fn read_network(
 ) -> Option<(Ipv4Addr, u8)> {
     let Some(value) = table.take("network") else {
         // Beginning at 10.1.0.0/16, by the link's place in the file; the given ones are gone around.
-        let automatic = (others.len() as u8 + 1..=255).map(|second| (Ipv4Addr::new(10, second, 0, 0), 16));
-        let free = automatic.into_iter().find(|&network| !others.iter().any(|other| overlap(network, other)));
-        if free.is_none() || others.len() > 254 {
+        let mut automatic = (1..=255).skip(others.len()).map(|second| (Ipv4Addr::new(10, second, 0, 0), 16));
+        let free = automatic.find(|&network| !others.iter().any(|other| overlap(network, other)));
+        if free.is_none() {
             reader.mistake(table.span(), "no automatic network is left: give 'network'");
         }
         return free;
@@ -192,9 +192,39 @@ fn place(
     Some(ends)
 }
 
-/// What the link is to be, if it is to be anything else than as fast as it can.
-fn read_spec(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, number: usize) -> Option<LinkSpec> {
+/// A segment: all that can be said of one is its rate.
+fn read_segment(reader: &mut Reader<'_>, wanted: Option<Wanted>) -> LinkKind {
+    let Some(Wanted { spec, said, .. }) = wanted else {
+        return LinkKind::Segment { port_rate_bits_per_s: None };
+    };
+    for (key, span) in said {
+        let message = match key {
+            "rate" => continue,
+            "layer" if spec.a_to_b.layer == Layer::Frame => continue,
+            "layer" => "a segment's rate counts Ethernet frames: layer = \"frame\"".to_owned(),
+            _ => format!(
+                "'{key}' is not for a segment, of which only the rate can be said: give it to a link between two \
+                 hosts, of which one may be a router (forward = true) on the segment"
+            ),
+        };
+        reader.mistake(span, message);
+    }
+    LinkKind::Segment { port_rate_bits_per_s: spec.a_to_b.rate_bits_per_s }
+}
+
+/// What a file says of how a link carries packets.
+struct Wanted {
+    spec: LinkSpec,
+    /// The keys by which it says so.
+    said: Vec<(&'static str, Range<usize>)>,
+    /// Whether it says anything; a seed alone makes nothing special.
+    is_special: bool,
+}
+
+fn read_wanted(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, number: usize) -> Option<Wanted> {
+    let mut said = Vec::new();
     let driver = table.take("driver").and_then(|value| {
+        said.push(("driver", value.span()));
         let text = reader.text(value)?;
         let driver = match text {
             "emulator" => Ok(Driver::Emulator),
@@ -203,33 +233,33 @@ fn read_spec(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, number: usize) 
         };
         reader.checked(value, driver)
     });
-    let seed = table.take("seed").and_then(|value| reader.whole(value, 0..1 << 32));
-    let (text, mut any) = read_text(reader, table);
+    let text = read_text(reader, table);
+    said.extend(text.1.iter().map(|(key, span)| (*key, span.clone())));
+    let directions = [(0, "a_to_b"), (1, "b_to_a")].map(|(offset, key)| (offset, key, table.take(key)));
+    said.extend(directions.iter().filter_map(|(_, key, value)| Some((*key, (*value)?.span()))));
+    let is_special = !said.is_empty();
+    let seed = table.take("seed").and_then(|value| {
+        said.push(("seed", value.span()));
+        reader.whole(value, 0..1 << 32)
+    });
     let base = Shape { seed: seed.unwrap_or(2 * number as u64 + 1), ..Shape::default() };
-    let mut shapes = Vec::new();
     let common = read_shape(reader, &text, &base);
-    for (offset, key) in [(0, "a_to_b"), (1, "b_to_a")] {
+    let [a_to_b, b_to_a] = directions.map(|(offset, _, value)| {
         let base = Shape { seed: common.seed.wrapping_add(offset), ..common.clone() };
-        shapes.push(match table.take(key) {
-            None => base,
-            Some(value) => {
-                any = true;
-                let mut table = reader.table(value, "a table such as { rate = \"20mbit\" }");
-                let (text, _) = read_text(reader, &mut table);
-                table.finish(reader);
-                read_shape(reader, &text, &base)
-            }
-        });
-    }
-    let b_to_a = shapes.pop()?;
-    let a_to_b = shapes.pop()?;
-    (any || driver.is_some()).then_some(LinkSpec { driver: driver.unwrap_or_default(), a_to_b, b_to_a })
+        let Some(value) = value else { return base };
+        let mut table = reader.table(value, "a table such as { rate = \"20mbit\" }");
+        let text = read_text(reader, &mut table);
+        table.finish(reader);
+        read_shape(reader, &text, &base)
+    });
+    let spec = LinkSpec { driver: driver.unwrap_or_default(), a_to_b, b_to_a };
+    (!said.is_empty()).then_some(Wanted { spec, said, is_special })
 }
 
 type Written = (ShapeText, BTreeMap<&'static str, Range<usize>>);
 
-/// The settings of a direction as they are written, and whether there are any.
-fn read_text(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> (Written, bool) {
+/// The settings of a direction as they are written.
+fn read_text(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Written {
     let (mut text, mut spans) = (ShapeText::default(), BTreeMap::new());
     for key in KEYS {
         let Some(value) = table.take(key) else { continue };
@@ -247,8 +277,7 @@ fn read_text(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> (Written, bo
         };
         *field = Some(given.to_owned());
     }
-    let any = !spans.is_empty();
-    ((text, spans), any)
+    (text, spans)
 }
 
 fn read_shape(reader: &mut Reader<'_>, (text, spans): &Written, base: &Shape) -> Shape {

@@ -2,12 +2,10 @@
 
 use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
 
+use settings::{Reader, Table, Value, suggestion};
 use toml::de::DeValue;
 
-use super::{
-    hosts::Groups,
-    reader::{Reader, Table, Value, suggestion},
-};
+use super::hosts::Groups;
 use crate::plan::{Flood, Known, KnownKind, Plan, Process, Program, Ready};
 
 const READY: &str = "\"tcp:80\", \"http://HOST:PORT/PATH\", \"log:TEXT\", \"file:PATH\" or \"exit\"";
@@ -23,7 +21,8 @@ pub(super) fn read(
     let mut processes: Vec<Process> = Vec::new();
     let Some(value) = table.take("processes") else { return processes };
     for (stage, value) in reader.array(value, "tables [[processes]]").iter().enumerate() {
-        for process in read_one(reader, value, plan, groups, stage) {
+        let table = reader.table(value, "a table [[processes]]");
+        for process in read_one(reader, table, None, plan, groups, stage) {
             if processes.iter().any(|other| other.name == process.name) {
                 let message = format!("the name '{}' is given twice; give another by 'name'", process.name);
                 reader.mistake(value.span(), message);
@@ -34,17 +33,19 @@ pub(super) fn read(
     processes
 }
 
-fn read_one(
+/// A table's processes, one for each host. The name is a key of the table unless it is given.
+pub(super) fn read_one(
     reader: &mut Reader<'_>,
-    value: &Value<'_>,
+    mut table: Table<'_, '_>,
+    name: Option<&str>,
     plan: &Plan,
     groups: &Groups,
     stage: usize,
 ) -> Vec<Process> {
-    let mut table = reader.table(value, "a table [[processes]]");
     let on = table.need(reader, "on", "the host or hosts that it runs on");
     let on = on.map(|value| groups.list(reader, value)).unwrap_or_default();
-    let name = table.take("name").and_then(|value| {
+    let own_name = if name.is_none() { table.take("name") } else { None };
+    let own_name = own_name.and_then(|value| {
         let name = reader.text(value)?;
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
         if name.is_empty() || name.len() > 40 || !name.chars().all(plain) {
@@ -52,6 +53,7 @@ fn read_one(
         }
         Some(name.to_owned())
     });
+    let name = name.map(str::to_owned).or(own_name);
     let program = read_program(reader, &mut table, plan, groups);
     let ready = table.take("ready").and_then(|value| read_ready(reader, value, plan));
     let ready_timeout = table.take("ready_timeout").and_then(|value| reader.time(value));

@@ -45,7 +45,10 @@ fn a_whole_file_leaves_nothing_undecided() {
     assert_eq!(plan.hosts[1].cpus.as_deref(), Some(&[0, 2, 3][..]));
     assert_eq!(plan.hosts[1].routes[0].via, Ipv4Addr::new(10, 1, 0, 3));
     let [lan, wan, side] = &plan.links[..] else { panic!("{:?}", plan.links) };
-    assert_eq!((&lan.kind, lan.network, lan.prefix), (&LinkKind::Segment, Ipv4Addr::new(10, 1, 0, 0), 16));
+    assert_eq!(
+        (&lan.kind, lan.network, lan.prefix),
+        (&LinkKind::Segment { port_rate_bits_per_s: None }, Ipv4Addr::new(10, 1, 0, 0), 16)
+    );
     let LinkKind::Emulated(spec) = &wan.kind else { panic!("{:?}", wan.kind) };
     assert_eq!(
         (spec.a_to_b.rate_bits_per_s, spec.b_to_a.rate_bits_per_s),
@@ -68,6 +71,44 @@ fn a_whole_file_leaves_nothing_undecided() {
 #[test]
 fn the_same_file_gives_the_same_plan() {
     assert_eq!(parse("f", WHOLE), parse("f", WHOLE));
+}
+
+#[test]
+fn of_a_segment_only_the_rate_can_be_said() {
+    let kind = |settings: &str| {
+        let text = format!("[hosts]\nh = {{ count = 3 }}\n[[links]]\nbetween = [\"h\"]\n{settings}");
+        parse("f", &text).map(|mut plan| plan.links.remove(0).kind)
+    };
+    let segment = |port_rate_bits_per_s| Ok(LinkKind::Segment { port_rate_bits_per_s });
+    assert_eq!(kind("rate = \"10gbit\""), segment(Some(10_000_000_000)));
+    assert_eq!(kind("rate = \"100mbit\"\nlayer = \"frame\""), segment(Some(100_000_000)));
+    assert_eq!(kind("rate = \"unlimited\""), segment(None));
+    let mistakes =
+        kind("rate = \"1gbit\"\nlayer = \"wire\"\ndelay = \"1ms\"\nseed = 1\nb_to_a = {}").unwrap_err();
+    let told: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    for (line, part) in [(6, "counts Ethernet frames"), (7, "'delay'"), (8, "'seed'"), (9, "'b_to_a'")] {
+        assert!(told.iter().any(|t| t.starts_with(&format!("f:{line}:")) && t.contains(part)), "{told:?}");
+    }
+    assert_eq!(told.len(), 4, "{told:?}");
+}
+
+#[test]
+fn what_the_kernel_s_links_cannot_do_is_told_at_their_driver() {
+    let text = "[hosts]\na = {}\nb = {}\n[[links]]\nbetween = [\"a\", \"b\"]\ndriver = \"netem\"\n";
+    assert!(parse("f", &format!("{text}delay = \"1ms\"\njitter = \"uniform:0ms..1ms\"\n")).is_ok());
+    let mistakes = parse("f", &format!("{text}reorder = \"1%,2ms\"\nlayer = \"ip\"\n")).unwrap_err();
+    let places: Vec<(usize, usize)> = mistakes.iter().map(|mistake| (mistake.line, mistake.column)).collect();
+    assert_eq!(places, [(6, 10), (6, 10)], "{mistakes:?}");
+}
+
+#[test]
+fn networks_run_out_without_a_panic() {
+    let links = |count| {
+        let link = "[[links]]\nbetween = [\"a\", \"b\"]\n".repeat(count);
+        parse("f", &format!("[hosts]\na = {{}}\nb = {{}}\n{link}"))
+    };
+    assert_eq!(links(255).unwrap().links[254].network, Ipv4Addr::new(10, 255, 0, 0));
+    assert!(links(257).unwrap_err()[0].message.contains("no automatic network is left"));
 }
 
 #[test]

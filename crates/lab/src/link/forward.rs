@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use clock::{SpinTail, monotonic_ns};
 use hdrhistogram::Histogram;
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
@@ -28,12 +29,15 @@ use super::{
     packet::{HEADER_ROOM, Layout},
     pipe::{Flight, Pipe},
     spec::Shape,
-    spin::SpinTail,
     store::Store,
 };
 
 /// Packets read before what is due is written.
 const READS_A_TURN: usize = 32;
+/// Longest polling before a departure, in nanoseconds.
+const LONGEST_SPIN_NS: u64 = 300_000;
+/// A busy link, where something is always due soon, polls for one part in so many of the time.
+const SPIN_ONE_IN: u64 = 20;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -76,7 +80,7 @@ impl Forwarder {
             bell: Arc::clone(&bell),
             inbox,
             counters: Counters::default(),
-            spin: SpinTail::new(now_ns()),
+            spin: SpinTail::with_share(LONGEST_SPIN_NS, SPIN_ONE_IN, monotonic_ns()),
             // Up to a minute, three digits.
             lateness: Histogram::new_with_max(60_000_000_000, 3).expect("bounds are sound"),
             is_gone: false,
@@ -156,9 +160,9 @@ impl Mover {
         loop {
             match self.inbox.try_recv() {
                 Ok(Order::Reshape(shape, round_trip_ns)) => {
-                    self.pipe.reshape(now_ns(), *shape, round_trip_ns, &mut self.store);
+                    self.pipe.reshape(monotonic_ns(), *shape, round_trip_ns, &mut self.store);
                 }
-                Ok(Order::SetUp(is_up)) => self.pipe.set_up(now_ns(), is_up, &mut self.store),
+                Ok(Order::SetUp(is_up)) => self.pipe.set_up(monotonic_ns(), is_up, &mut self.store),
                 // Whoever no longer waits for the answer does not need it.
                 Ok(Order::Count(answer)) => drop(answer.send(self.count())),
                 Ok(Order::Stop) | Err(mpsc::TryRecvError::Disconnected) => return false,
@@ -180,7 +184,7 @@ impl Mover {
                 Ok(bytes) if is_kept => match Layout::of(&room[..bytes]) {
                     Some(layout) => {
                         let packet = self.store.keep(bytes, layout);
-                        self.pipe.offer(now_ns(), packet, &mut self.store);
+                        self.pipe.offer(monotonic_ns(), packet, &mut self.store);
                     }
                     None => self.counters.refused_writes += 1,
                 },
@@ -198,12 +202,12 @@ impl Mover {
     }
 
     fn write_due(&mut self) {
-        let mut now = now_ns();
+        let mut now = monotonic_ns();
         while let Some(flight) = self.pipe.pop(now, &mut self.store) {
             self.write(&flight);
             self.store.release(flight.packet);
             self.lateness.saturating_record(now.saturating_sub(flight.due_ns));
-            now = now_ns();
+            now = monotonic_ns();
         }
     }
 
@@ -227,14 +231,14 @@ impl Mover {
     /// Waits until there is something to read, an order, or something is due.
     fn wait(&mut self) -> (bool, bool) {
         loop {
-            let began_ns = now_ns();
+            let began_ns = monotonic_ns();
             let left_ns = self.pipe.next_ns().map(|next_ns| next_ns.saturating_sub(began_ns));
             let sleep_ns = left_ns.map(|left_ns| self.spin.sleep_ns(began_ns, left_ns));
             let ready = self.poll(sleep_ns);
             if ready != (false, false) {
                 return ready;
             }
-            let took_ns = now_ns() - began_ns;
+            let took_ns = monotonic_ns() - began_ns;
             match sleep_ns {
                 Some(0) => self.spin.polled(took_ns),
                 Some(sleep_ns) => self.spin.woke_late_by(took_ns.saturating_sub(sleep_ns)),
@@ -290,10 +294,4 @@ fn called_now(bell: &OwnedFd) -> bool {
     let mut files = [PollFd::new(bell, PollFlags::IN)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut files, Some(&now)).is_ok_and(|ready| ready > 0)
-}
-
-/// The time that the model is told: CLOCK_MONOTONIC in nanoseconds.
-pub fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

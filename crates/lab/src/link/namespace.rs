@@ -11,10 +11,12 @@ use std::{
     thread,
 };
 
+use nix::net::if_::if_nametoindex;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 
-use super::{LinkError, netlink::Netlink, tun};
+use super::{LinkError, tun};
+use crate::netlink::Netlink;
 
 /// Packets that the device holds until the emulator reads them. A sender is not told to wait, it just
 /// loses what does not fit, so there must be room for every burst.
@@ -144,8 +146,7 @@ impl Interface {
                 let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", end.device), "1");
             }
             let mut netlink = Netlink::open().map_err(|cause| refuse("configure", cause))?;
-            let index = rustix::net::netdevice::name_to_index(netlink.socket(), &end.device)
-                .map_err(|error| refuse("find", error.into()))?;
+            let index = if_nametoindex(end.device.as_str()).map_err(|error| refuse("find", error.into()))?;
             netlink
                 .set_limits(index, end.mtu, DEVICE_QUEUE_PACKETS)
                 .map_err(|cause| refuse("set the MTU of", cause))?;

@@ -5,49 +5,82 @@
 
 use std::process::Command;
 
+use record::Distribution;
+
 use super::{
     LinkError,
     namespace::End,
     spec::{Direction, LinkSpec, Loss, Queue, Shape},
 };
+use crate::process::exec::search_path;
 
-use record::Distribution;
+/// What of a link cannot be said to netem.
+pub fn mistakes(spec: &LinkSpec) -> Vec<String> {
+    let mut mistakes: Vec<String> = [&spec.a_to_b, &spec.b_to_a].into_iter().flat_map(beyond_netem).collect();
+    mistakes.dedup();
+    mistakes
+}
 
-/// Sets both ends up. The interfaces exist already, a veth pair for instance.
+/// Sets both ends up. The interfaces exist already, a veth pair for instance, and have no queueing discipline
+/// but the kernel's default: another's would be lost.
 ///
 /// # Errors
-/// What cannot be said to netem, before anything is changed; then what `tc` says.
+/// What cannot be said to netem, before anything is changed; then what `tc` says, and nothing is left.
 pub fn apply(spec: &LinkSpec, a: &End, b: &End) -> Result<(), LinkError> {
     let orders = [
-        (a, orders(&a.device, &spec.a_to_b, spec.round_trip_ns(), a.mtu)?),
-        (b, orders(&b.device, &spec.b_to_a, spec.round_trip_ns(), b.mtu)?),
+        (a, orders(Verb::Add, &a.device, &spec.a_to_b, spec.round_trip_ns(), a.mtu)?),
+        (b, orders(Verb::Add, &b.device, &spec.b_to_a, spec.round_trip_ns(), b.mtu)?),
     ];
-    for (end, orders) in orders {
-        for order in orders {
-            tc(end, &order)?;
+    let mut made: Vec<&End> = Vec::new();
+    for (end, orders) in &orders {
+        for (number, order) in orders.iter().enumerate() {
+            if let Err(error) = tc(end, order) {
+                // The first error is the one that matters.
+                made.iter().for_each(|end| drop(remove(end)));
+                return Err(error);
+            }
+            if number == 0 {
+                made.push(end);
+            }
         }
     }
     Ok(())
 }
 
-/// Changes one direction.
+/// Changes one direction of a link that was set up.
 ///
 /// # Errors
 /// As [`apply`].
 pub fn set(spec: &LinkSpec, direction: Direction, from: &End) -> Result<(), LinkError> {
     let shape = if direction == Direction::AToB { &spec.a_to_b } else { &spec.b_to_a };
-    for order in orders(&from.device, shape, spec.round_trip_ns(), from.mtu)? {
+    for order in orders(Verb::Replace, &from.device, shape, spec.round_trip_ns(), from.mtu)? {
         tc(from, &order)?;
     }
     Ok(())
 }
 
-/// Takes it away again, as far as it is there.
+/// Takes away what [`apply`] has set up at one end.
 ///
 /// # Errors
 /// What `tc` says.
 pub fn remove(end: &End) -> Result<(), LinkError> {
     tc(end, &["qdisc", "del", "dev", &end.device, "root"].map(str::to_owned))
+}
+
+/// What to do with queueing disciplines.
+#[derive(Debug, Clone, Copy)]
+enum Verb {
+    Add,
+    Replace,
+}
+
+impl Verb {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Replace => "replace",
+        }
+    }
 }
 
 fn tc(end: &End, arguments: &[String]) -> Result<(), LinkError> {
@@ -56,6 +89,7 @@ fn tc(end: &End, arguments: &[String]) -> Result<(), LinkError> {
     let output = end.namespace.run(|| {
         Command::new("tc")
             .args(arguments)
+            .env("PATH", search_path())
             .output()
             .map_err(|error| refuse(format!("cannot run tc: {error} (Debian: apt-get install iproute2)")))
     })?;
@@ -67,6 +101,11 @@ fn tc(end: &End, arguments: &[String]) -> Result<(), LinkError> {
     // "Specified qdisc kind is unknown", or ENOENT where the answer has no words.
     let cause = if said.contains("kind is unknown") || said.contains("No such file") {
         format!("this kernel has no {kind} and cannot load it")
+    } else if ["NLM_F_REPLACE", "Exclusivity flag", "File exists"].iter().any(|part| said.contains(part)) {
+        format!(
+            "it has a queueing discipline already, which would be lost; tc qdisc del dev {} root",
+            end.device
+        )
     } else {
         format!("tc {}: {}", arguments.join(" "), said.trim())
     };
@@ -74,14 +113,22 @@ fn tc(end: &End, arguments: &[String]) -> Result<(), LinkError> {
 }
 
 /// The calls of `tc` that make one direction.
-fn orders(device: &str, shape: &Shape, round_trip_ns: u64, mtu: u32) -> Result<Vec<Vec<String>>, LinkError> {
-    let mistakes = shape.mistakes();
+fn orders(
+    verb: Verb,
+    device: &str,
+    shape: &Shape,
+    round_trip_ns: u64,
+    mtu: u32,
+) -> Result<Vec<Vec<String>>, LinkError> {
+    let mut mistakes = shape.mistakes();
+    mistakes.extend(beyond_netem(shape));
     if !mistakes.is_empty() {
         return Err(LinkError::Spec(mistakes));
     }
-    let mut netem = vec!["qdisc", "replace", "dev", device, "root", "handle", "1:", "netem", "limit"];
+    let verb = verb.word();
+    let mut netem = vec!["qdisc", verb, "dev", device, "root", "handle", "1:", "netem", "limit"];
     let limit = line_packets(shape).to_string();
-    let delay = delay_words(shape)?;
+    let delay = delay_words(shape);
     let loss = loss_words(shape.loss);
     netem.push(&limit);
     netem.extend(delay.iter().chain(&loss).map(String::as_str));
@@ -99,7 +146,7 @@ fn orders(device: &str, shape: &Shape, round_trip_ns: u64, mtu: u32) -> Result<V
             Queue::Bdp { .. } => queue_bytes,
         };
         let rest = format!(
-            "qdisc replace dev {device} parent 1:1 handle 10: tbf rate {rate}bit burst {burst} limit {limit} \
+            "qdisc {verb} dev {device} parent 1:1 handle 10: tbf rate {rate}bit burst {burst} limit {limit} \
              overhead {}",
             shape.layer.bytes(1_500) - 1_500 - 14
         );
@@ -116,26 +163,32 @@ fn line_packets(shape: &Shape) -> u64 {
     ((rate as f64 / 8.0 / 84.0 * delay_ns / 1e9) as u64).clamp(10_000, 50_000_000)
 }
 
-fn delay_words(shape: &Shape) -> Result<Vec<String>, LinkError> {
-    let refuse = |what: &str| LinkError::Spec(vec![format!("{what}; use driver = \"emulator\"")]);
+fn beyond_netem(shape: &Shape) -> Vec<String> {
+    let mut beyond = Vec::new();
     if shape.layer.bytes(1_500) < 1_514 {
-        return Err(refuse("layer: the kernel counts Ethernet frames, not ip alone"));
+        beyond.push("layer: the kernel counts Ethernet frames, not ip alone");
     }
     if shape.reorder.is_some() {
-        return Err(refuse("reorder: netem sends packets early instead of late"));
+        beyond.push("reorder: netem sends packets early instead of late");
     }
+    if !matches!(shape.jitter, Distribution::Fixed { .. } | Distribution::Uniform { .. }) {
+        beyond.push("jitter: netem is given uniform ones only");
+    }
+    beyond.into_iter().map(|what| format!("{what}; use driver = \"emulator\"")).collect()
+}
+
+fn delay_words(shape: &Shape) -> Vec<String> {
     let us = |ns: u64| format!("{:.3}us", ns as f64 / 1e3);
     match shape.jitter {
-        Distribution::Fixed { ns } => {
-            let delay_ns = shape.delay_ns + ns;
-            Ok(if delay_ns == 0 { Vec::new() } else { vec!["delay".to_owned(), us(delay_ns)] })
-        }
         // netem's own is uniform, from the delay less to the delay plus the jitter.
         Distribution::Uniform { min_ns, max_ns } => {
             let half_ns = (max_ns - min_ns) / 2;
-            Ok(vec!["delay".to_owned(), us(shape.delay_ns + min_ns + half_ns), us(half_ns)])
+            vec!["delay".to_owned(), us(shape.delay_ns + min_ns + half_ns), us(half_ns)]
         }
-        _ => Err(refuse("jitter: netem is given uniform ones only")),
+        Distribution::Fixed { ns } if shape.delay_ns + ns > 0 => {
+            vec!["delay".to_owned(), us(shape.delay_ns + ns)]
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -164,7 +217,11 @@ mod tests {
     use crate::link::{Layer, Reorder};
 
     fn lines(shape: &Shape) -> Vec<String> {
-        orders("eth0", shape, 100_000_000, 1_500).unwrap().iter().map(|words| words.join(" ")).collect()
+        orders(Verb::Replace, "eth0", shape, 100_000_000, 1_500)
+            .unwrap()
+            .iter()
+            .map(|words| words.join(" "))
+            .collect()
     }
 
     #[test]
@@ -208,7 +265,8 @@ mod tests {
         let reorder = Shape { reorder: Some(Reorder { ratio: 0.1, late_ns: 1 }), ..Shape::default() };
         let jitter = Shape { jitter: Distribution::Exponential { mean_ns: 1 }, ..Shape::default() };
         for shape in [ip, reorder, jitter] {
-            assert!(matches!(orders("eth0", &shape, 0, 1_500), Err(LinkError::Spec(_))));
+            assert!(matches!(orders(Verb::Add, "eth0", &shape, 0, 1_500), Err(LinkError::Spec(_))));
+            assert_eq!(mistakes(&LinkSpec::symmetric(shape)).len(), 1);
         }
     }
 }

@@ -2,11 +2,18 @@
 
 use std::{
     io::{self, BufRead, BufReader, Write},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc,
     thread,
     time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    process::{Pid, PidfdFlags, pidfd_open},
 };
 
 use super::{
@@ -25,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Link {
     child: Child,
+    /// Tells when the child has ended; none only while the link is being started.
+    handle: Option<OwnedFd>,
     input: Option<ChildStdin>,
     answers: mpsc::Receiver<Answer>,
     spec: LinkSpec,
@@ -38,19 +47,27 @@ impl Link {
     /// What is wrong, and with which end.
     pub fn start(spec: LinkSpec, a: End, b: End) -> Result<Self, LinkError> {
         let program = std::env::current_exe().map_err(LinkError::Start)?;
-        Self::start_with(&program, spec, a, b)
+        Self::start_with(&program, Stdio::inherit(), spec, a, b)
     }
 
-    /// As [`Link::start`], with another program that has `link-worker`.
+    /// As [`Link::start`], with another program that has `link-worker`, and another place for what it writes
+    /// to standard error.
     ///
     /// # Errors
     /// As [`Link::start`].
-    pub fn start_with(program: &Path, spec: LinkSpec, a: End, b: End) -> Result<Self, LinkError> {
+    pub fn start_with(
+        program: &Path,
+        stderr: Stdio,
+        spec: LinkSpec,
+        a: End,
+        b: End,
+    ) -> Result<Self, LinkError> {
         use std::os::unix::process::CommandExt;
         let mut child = Command::new(program)
             .arg("link-worker")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(stderr)
             // Ctrl-C is for the parent, which then ends its links.
             .process_group(0)
             .spawn()
@@ -61,7 +78,9 @@ impl Link {
         let input = child.stdin.take();
         let output = child.stdout.take();
         let (sender, answers) = mpsc::channel();
-        let mut link = Self { child, input, answers, spec: spec.clone() };
+        let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+        let mut link = Self { child, handle: None, input, answers, spec: spec.clone() };
+        link.handle = Some(handle.map_err(|error| LinkError::Start(error.into()))?);
         thread::Builder::new()
             .name("link-answers".to_owned())
             .spawn(move || {
@@ -88,8 +107,11 @@ impl Link {
     }
 
     /// Whether its process still runs.
-    pub fn is_running(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+    pub fn is_running(&self) -> bool {
+        let Some(handle) = &self.handle else { return false };
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // Readable as soon as the process has ended.
+        matches!(poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&now)), Ok(0) | Err(Errno::INTR))
     }
 
     /// What it is now.

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use super::forward::now_ns;
+use clock::monotonic_ns;
 
 const EVERY: Duration = Duration::from_millis(5);
 
@@ -46,10 +46,10 @@ impl Drop for StealWatch {
 
 fn watch(stop: &AtomicBool) -> Vec<Range<u64>> {
     let mut stolen: Vec<Range<u64>> = Vec::new();
-    let (mut before_ns, mut before) = (now_ns(), steal_ticks());
+    let (mut before_ns, mut before) = (monotonic_ns(), steal_ticks());
     while !stop.load(Ordering::Relaxed) {
         thread::sleep(EVERY);
-        let (at_ns, ticks) = (now_ns(), steal_ticks());
+        let (at_ns, ticks) = (monotonic_ns(), steal_ticks());
         if ticks != before {
             // A tick is 10 ms long, and is shown when it is full: it may have begun before.
             let from = before_ns.saturating_sub(10_000_000);

@@ -12,17 +12,14 @@ use std::{
     time::Duration,
 };
 
+use clock::monotonic_ns;
 use nix::sys::socket::{
     setsockopt,
     sockopt::{UdpGroSegment, UdpGsoSegment},
 };
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 
-use super::{
-    LinkError,
-    forward::{go_first, now_ns},
-    namespace::End,
-};
+use super::{LinkError, forward::go_first, namespace::End};
 
 /// Room for what arrives while the receiving thread is away: a tenth of a second at 1 Gbit/s.
 const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
@@ -152,16 +149,16 @@ fn spawn<T: Send + 'static>(
 
 fn send(socket: &UdpSocket, stream: Stream) -> io::Result<u64> {
     let mut buffer = vec![0; stream.burst * stream.payload_bytes];
-    let started_ns = now_ns();
+    let started_ns = monotonic_ns();
     // Twice the time that was planned: a machine that cannot send so fast is found out by the figures.
     let most_ns = stream.duration_ns() * 2 + 1_000_000_000;
     let mut sent = 0;
     for index in 0_u64.. {
         let due_ns = started_ns + (index as f64 * stream.interval_ns) as u64;
-        let mut now = now_ns();
+        let mut now = monotonic_ns();
         if due_ns > now {
             thread::sleep(Duration::from_nanos(due_ns - now));
-            now = now_ns();
+            now = monotonic_ns();
         }
         if sent >= stream.packets || now - started_ns > most_ns {
             break;
@@ -196,7 +193,7 @@ fn receive(socket: &UdpSocket, stream: Stream, stop: &AtomicBool) -> io::Result<
             }
             Err(error) => return Err(error),
         };
-        let at_ns = now_ns();
+        let at_ns = monotonic_ns();
         let mut count = 0;
         for datagram in buffer[..bytes].chunks(stream.payload_bytes) {
             let Some((head, _)) = datagram.split_first_chunk::<16>() else { continue };

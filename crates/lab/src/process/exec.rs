@@ -36,12 +36,15 @@ pub fn exec(order: &str) -> io::Error {
     let Some((program, arguments)) = order.command.split_first() else {
         return io::Error::other("an empty command");
     };
-    // Programs such as nginx and sshd lie where only root's search path leads.
-    let path = std::env::var("PATH").unwrap_or_default();
-    let path = format!("{path}{}/usr/local/sbin:/usr/sbin:/sbin", if path.is_empty() { "" } else { ":" });
-    let error = Command::new(program).args(arguments).env("PATH", &path).exec();
+    let error = Command::new(program).args(arguments).env("PATH", search_path()).exec();
     let hint = if error.kind() == io::ErrorKind::NotFound { "; is it installed?" } else { "" };
     io::Error::new(error.kind(), format!("cannot run {program}: {error}{hint}"))
+}
+
+/// Ours, and the folders that only root's has: nginx, sshd and tc lie there.
+pub(crate) fn search_path() -> String {
+    let path = std::env::var("PATH").unwrap_or_default();
+    format!("{path}{}/usr/local/sbin:/usr/sbin:/sbin", if path.is_empty() { "" } else { ":" })
 }
 
 fn go(order: &Order) -> io::Result<()> {

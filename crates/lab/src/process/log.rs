@@ -81,15 +81,20 @@ impl Log {
 
     pub(crate) fn last_lines(&self) -> Vec<String> {
         let (one, other) = self.tail.as_slices();
-        let text = String::from_utf8_lossy(&[one, other].concat()).into_owned();
-        let lines: Vec<&str> = text.lines().collect();
-        let last = &lines[lines.len().saturating_sub(EXCERPT.0)..];
-        // Control characters would play with the terminal.
-        let clean = |line: &&str| {
-            line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(EXCERPT.1).collect::<String>()
-        };
-        last.iter().map(clean).collect()
+        last_lines(&[one, other].concat())
     }
+}
+
+/// The last lines of what something wrote, fit for a message.
+pub(crate) fn last_lines(output: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(output);
+    let lines: Vec<&str> = text.lines().collect();
+    let last = &lines[lines.len().saturating_sub(EXCERPT.0)..];
+    // Control characters would play with the terminal.
+    let clean = |line: &&str| {
+        line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(EXCERPT.1).collect::<String>()
+    };
+    last.iter().map(clean).collect()
 }
 
 impl Awaited {

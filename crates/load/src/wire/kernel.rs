@@ -4,13 +4,15 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use clock::SpinTail;
+pub use clock::monotonic_ns;
 use nix::sys::socket::{setsockopt, sockopt::IpBindAddressNoPort};
 use rustix::{
     buffer::spare_capacity,
     event::epoll,
     io::Errno,
     net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType},
-    time::{ClockId, Timespec, clock_gettime},
+    time::Timespec,
 };
 
 use super::{Event, Route, SlotId, Wire};
@@ -22,8 +24,6 @@ const BATCH: usize = 256;
 /// A poll takes less than a microsecond; one that took longer than this had lost the processor meanwhile,
 /// which is not time spent polling.
 const LONGEST_POLL_NS: u64 = 5_000;
-/// The polling tail never gets shorter than this: a sleep is never exact.
-const SHORTEST_SPIN_NS: u64 = 20_000;
 
 /// The kernel's sockets of one worker.
 pub struct KernelWire {
@@ -203,60 +203,9 @@ impl Wire for KernelWire {
     }
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC: one clock for every process of this machine.
-#[inline]
-pub fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// How long before a precise wake-up sleeping stops and polling begins: a little more than sleeps
-/// were late of late. A sleeping virtual processor can take a hundred microseconds to come back.
-#[derive(Debug)]
-struct SpinTail {
-    tail_ns: u64,
-    most_ns: u64,
-}
-
-impl SpinTail {
-    fn new(most_ns: u64) -> Self {
-        Self { tail_ns: most_ns, most_ns }
-    }
-
-    fn tail_ns(&self) -> u64 {
-        self.tail_ns
-    }
-
-    /// Rises at once, falls by 1/64 a time: near the largest of some hundred recent ones.
-    fn woke_late_by(&mut self, late_ns: u64) {
-        let wanted = late_ns + late_ns / 2;
-        let fallen = self.tail_ns - self.tail_ns / 64;
-        self.tail_ns = wanted.max(fallen).max(SHORTEST_SPIN_NS).min(self.most_ns);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_spin_tail_rises_at_once_and_falls_slowly() {
-        let mut tail = SpinTail::new(500_000);
-        assert_eq!(tail.tail_ns(), 500_000);
-        (0..400).for_each(|_| tail.woke_late_by(10_000));
-        assert_eq!(tail.tail_ns(), SHORTEST_SPIN_NS);
-        tail.woke_late_by(200_000);
-        assert_eq!(tail.tail_ns(), 300_000);
-        tail.woke_late_by(10_000_000);
-        assert_eq!(tail.tail_ns(), 500_000);
-    }
-
-    #[test]
-    fn a_tail_of_zero_never_polls() {
-        let mut tail = SpinTail::new(0);
-        tail.woke_late_by(1_000_000);
-        assert_eq!(tail.tail_ns(), 0);
-    }
 
     #[test]
     fn a_precise_wait_ends_on_time_and_books_its_polling() {

@@ -18,7 +18,7 @@ use crate::{
 pub fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     let host = Host::read().map_err(Refusal::one)?;
     let mut plan = arguments.plan(&host).map_err(Refusal::new)?;
-    match preflight::fit(&mut plan, &host, arguments.asked()) {
+    match preflight::fit(&mut plan, &host, arguments.workload().asked()) {
         Ok(notes) => notes.iter().for_each(|note| eprintln!("proofload: using {note}")),
         Err(refusals) if plan.forced => {
             refusals.iter().for_each(|r| eprintln!("proofload: forced to run although: {r}"));
@@ -38,7 +38,7 @@ pub fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     let mut progress = Progress::new(&plan, arguments.quiet);
     let mut series = Vec::new();
     let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-    let outcome = fleet::run(&plan, &["worker"], &stop, |tick| {
+    let outcome = fleet::run(&plan, fleet::Workers::Here(&["worker".to_owned()]), &stop, |tick| {
         progress.show(&tick);
         series.push(tick.interval());
     });

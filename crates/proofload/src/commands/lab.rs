@@ -1,27 +1,29 @@
 //! `proofload lab`: hosts, links and processes from a lab file.
 
+mod detach;
+mod up;
+
 use std::{
     fs,
-    io::{self, Write},
+    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::Command,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 use clap::{Args, Subcommand};
-use lab::{Lab, Options, Plan, Running};
+use lab::{Plan, Running};
+use signal_hook::{
+    consts::{SIGINT, SIGQUIT},
+    flag,
+};
 use undo::Folder;
 
 use super::{clean, stop};
 use crate::exit::{Exit, Refusal};
 
-/// How often a wish to stop is looked for.
-const GLANCE: Duration = Duration::from_millis(50);
 /// How long a lab may take to go down.
 const DOWN_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -35,22 +37,13 @@ pub struct LabArgs {
 #[derive(Debug, Subcommand)]
 enum LabCommand {
     /// Bring a lab up, and keep it up until Ctrl-C or `lab down`.
-    Up(UpArgs),
+    Up(up::UpArgs),
     /// Run a shell, or a command, in a host of a running lab.
     Shell(ShellArgs),
     /// Draw a lab's hosts and links.
     Graph(GraphArgs),
     /// Take a running lab down.
     Down(DownArgs),
-}
-
-#[derive(Debug, Args)]
-struct UpArgs {
-    /// Lab file.
-    file: PathBuf,
-    /// Copy the processes' logs to this folder when the lab goes down.
-    #[arg(long, value_name = "FOLDER")]
-    keep_logs: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -64,8 +57,11 @@ struct ShellArgs {
 
 #[derive(Debug, Args)]
 struct GraphArgs {
-    /// Lab file.
-    file: PathBuf,
+    /// Lab file; the lab that is up unless given.
+    file: Option<PathBuf>,
+    /// Title or identity of the lab that is up, where several are.
+    #[arg(long, conflicts_with = "file")]
+    lab: Option<String>,
     /// Write SVG to this file, - for standard output.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -86,7 +82,7 @@ struct DownArgs {
 /// Does what was asked.
 pub fn run(arguments: &LabArgs) -> Result<Exit, Refusal> {
     match &arguments.command {
-        LabCommand::Up(arguments) => up(arguments),
+        LabCommand::Up(arguments) => up::up(arguments),
         LabCommand::Shell(arguments) => shell(arguments),
         LabCommand::Graph(arguments) => graph(arguments),
         LabCommand::Down(arguments) => down(arguments),
@@ -102,56 +98,6 @@ pub fn hold() -> Result<Exit, Refusal> {
 /// The process that becomes one of a host's.
 pub fn exec(order: &str) -> Result<Exit, Refusal> {
     Err(Refusal::one(lab::exec(order)))
-}
-
-fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
-    let plan = read(&arguments.file)?;
-    let mut options = Options::new().map_err(Refusal::one)?;
-    // Before any thread is started, and after the folder is known: users have other numbers inside.
-    options.rootless = lab::enter_user_namespace().map_err(Refusal::one)?;
-    options.keep_logs = arguments.keep_logs.clone();
-    load::host::raise_descriptors();
-    clean::before(&options.folder)?;
-    let stop = stop::on_signal()?;
-    options.stop = Arc::clone(&stop);
-    let begun = Instant::now();
-    let lab = match Lab::up(&plan, &options) {
-        Ok(lab) => lab,
-        Err(lab::Error::CalledOff) => return Ok(Exit::Interrupted),
-        Err(error) => return Err(Refusal::one(error)),
-    };
-    announce(&lab, begun.elapsed()).map_err(Refusal::one)?;
-    let failure = keep_up(&lab, &stop);
-    let begun = Instant::now();
-    let down = lab.down();
-    if let Err(errors) = down {
-        return Err(Refusal::new(errors.iter().map(ToString::to_string).collect()));
-    }
-    eprintln!("down in {:.2} s", begun.elapsed().as_secs_f64());
-    match failure {
-        Some(failure) => Err(Refusal::one(format_args!("{failure}\nthe lab has been taken down"))),
-        None => Ok(Exit::GoalsMet),
-    }
-}
-
-fn keep_up(lab: &Lab, stop: &AtomicBool) -> Option<lab::ProcessFailure> {
-    while !stop.load(Ordering::Relaxed) {
-        if let Some(failure) = lab.watch(GLANCE) {
-            return Some(failure);
-        }
-    }
-    None
-}
-
-fn announce(lab: &Lab, took: Duration) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    for host in lab.hosts() {
-        let addresses: Vec<String> = host.addresses().iter().map(ToString::to_string).collect();
-        writeln!(out, "{:<15} {}", host.name(), addresses.join(" "))?;
-    }
-    writeln!(out, "files and logs in {}", lab.run_folder().display())?;
-    writeln!(out, "ready in {:.2} s; Ctrl-C or `proofload lab down` takes it down", took.as_secs_f64())?;
-    out.flush()
 }
 
 fn shell(arguments: &ShellArgs) -> Result<Exit, Refusal> {
@@ -176,14 +122,22 @@ fn shell(arguments: &ShellArgs) -> Result<Exit, Refusal> {
         None => Command::new(shell),
     };
     command.env("PROOFLOAD_HOST", name);
+    // Ctrl-C is the command's, and we stay to tell how it ended. Caught, not ignored: that would be inherited.
+    for signal in [SIGINT, SIGQUIT] {
+        flag::register(signal, Arc::default())
+            .map_err(|e| Refusal::one(format_args!("cannot handle signal {signal}: {e}")))?;
+    }
     let status = lab::run_in_host(*holder, command)
         .map_err(|error| Refusal::one(format_args!("cannot run in {name}: {error}")))?;
-    // Its status is ours, as with ssh and env.
-    std::process::exit(status.code().unwrap_or(130));
+    // Its status is ours, as with ssh and env, and 128 more than the signal that ended it, as in shells.
+    std::process::exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()));
 }
 
 fn graph(arguments: &GraphArgs) -> Result<Exit, Refusal> {
-    let plan = read(&arguments.file)?;
+    let plan = match &arguments.file {
+        Some(file) => read(file)?,
+        None => plan_of_running(arguments.lab.as_deref())?,
+    };
     match &arguments.svg {
         Some(path) if path != Path::new("-") => {
             let written = fs::write(path, lab::graph::svg(&plan));
@@ -194,6 +148,18 @@ fn graph(arguments: &GraphArgs) -> Result<Exit, Refusal> {
         None => print!("{}", lab::graph::text(&plan)),
     }
     Ok(Exit::GoalsMet)
+}
+
+fn plan_of_running(name: Option<&str>) -> Result<Plan, Refusal> {
+    let folder = Folder::of_this_user().map_err(Refusal::one)?;
+    let labs = Running::all(&folder).map_err(Refusal::one)?;
+    let lab = pick(&labs, name)?;
+    lab.plan().map_err(|error| {
+        Refusal::one(format_args!(
+            "cannot read what the lab {} ({}) consists of: {error}",
+            lab.run, lab.title
+        ))
+    })
 }
 
 fn down(arguments: &DownArgs) -> Result<Exit, Refusal> {

@@ -91,17 +91,13 @@ pub fn work() -> Result<Exit, Refusal> {
 
 fn run_netem(job: &Job, say: &dyn Fn(&str), is_stopped: &dyn Fn() -> bool) -> Result<Exit, Refusal> {
     let [a, b] = &job.ends;
-    let applied = netem::apply(&job.spec, a, b);
-    if applied.is_ok() {
-        say(&ready(job));
-        let started = Instant::now();
-        while !is_stopped() && job.duration.is_none_or(|duration| started.elapsed() < duration) {
-            thread::sleep(GLANCE);
-        }
+    netem::apply(&job.spec, a, b).map_err(Refusal::one)?;
+    say(&ready(job));
+    let started = Instant::now();
+    while !is_stopped() && job.duration.is_none_or(|duration| started.elapsed() < duration) {
+        thread::sleep(GLANCE);
     }
-    // Also what was set before the other end refused.
     let removed = [a, b].map(netem::remove);
-    applied.map_err(Refusal::one)?;
     removed.into_iter().collect::<Result<Vec<()>, _>>().map_err(Refusal::one)?;
     Ok(Exit::GoalsMet)
 }

@@ -99,7 +99,9 @@ pub fn work() -> Result<Exit, Refusal> {
 /// Several processes share the addresses; the kernel spreads connections over them (SO_REUSEPORT).
 fn serve_in_processes(config: &Config, count: usize, stop: &AtomicBool) -> Result<Report, Refusal> {
     let start = |e| Refusal::one(format_args!("cannot start a worker process: {e}; see `ulimit -u`"));
-    let mut workers: Processes<Answer> = Processes::start(count, &["serve-worker"]).map_err(start)?;
+    let arguments = ["serve-worker".to_owned()];
+    let each = std::iter::repeat_n(&arguments[..], count);
+    let mut workers: Processes<Answer> = Processes::start(each).map_err(start)?;
     // The first may be given port 0; the others then take the port it got.
     let addresses = order_to_serve(&mut workers, 0, config)?;
     let rest = Config { listen: addresses.clone(), ..config.clone() };

@@ -8,11 +8,11 @@ use std::{
 use clap::Args;
 use record::{
     Distribution,
-    units::{UnitError, parse_count, parse_ratio, parse_size, parse_time},
+    units::{UnitError, parse_count, parse_cpus, parse_ratio, parse_size, parse_time},
 };
 use serve::{Body, Capacity, Config, Misbehaviour, Stall, WhenFull};
 
-use super::text::{Mistakes, parse_cpus};
+use super::text::Mistakes;
 
 const ANSWERS: &str = "Answers";
 const TIMES: &str = "Times";

@@ -47,7 +47,7 @@ pub struct BootstrapInterval {
     pub confidence: f64,
     /// How it was drawn.
     pub bootstrap: Bootstrap,
-    /// `few-values` or `no-spread`.
+    /// `few_values` or `no_spread`.
     pub warnings: Vec<Warning>,
 }
 
@@ -167,14 +167,18 @@ fn warnings(fewest: usize, constant: bool) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if fewest < FEW {
         warnings.push(Warning::new(
-            "few-values",
-            format!("a bootstrap of {fewest} values gives too narrow an interval; use {FEW} or more, or an order-statistic interval"),
+            "few_values",
+            format!(
+                "a bootstrap of {fewest} values gives too narrow an interval; use {FEW} or more, or an \
+                 order-statistic interval"
+            ),
         ));
     }
     if constant {
         warnings.push(Warning::new(
-            "no-spread",
-            "every resample gives the same statistic, so the interval says nothing of its error; measure with a finer resolution or more often",
+            "no_spread",
+            "every resample gives the same statistic, so the interval says nothing of its error; \
+             measure with a finer resolution or more often",
         ));
     }
     warnings
@@ -197,8 +201,8 @@ mod tests {
         values.iter().sum::<f64>() / values.len() as f64
     }
 
-    /// scipy 1.17: `bootstrap(data, statistic, n_resamples=200000, method=…)` with `random_state` 1 and 2, which agree
-    /// within 0.005. The tolerance is a little more than the mean of 12 such values jumps by.
+    /// scipy 1.17: `bootstrap(data, statistic, n_resamples=200000, method=…)` with `random_state` 1 and 2,
+    /// which agree within 0.005. The tolerance is a little more than the mean of 12 such values jumps by.
     #[test]
     fn intervals_as_in_scipy() {
         let confidence = Confidence::default();
@@ -239,9 +243,9 @@ mod tests {
         let confidence = Confidence::default();
         let equal = Bootstrap::default().interval([&[2.0; 12]], |[v]| mean(v), confidence).unwrap();
         assert_eq!((equal.low, equal.high), (2.0, 2.0));
-        assert_eq!(equal.warnings[0].code, "no-spread");
+        assert_eq!(equal.warnings[0].code, "no_spread");
         let few = Bootstrap::default().interval([&V[..3]], |[v]| mean(v), confidence).unwrap();
-        assert_eq!(few.warnings[0].code, "few-values");
+        assert_eq!(few.warnings[0].code, "few_values");
         assert!(Bootstrap::default().interval([&[]], |[v]| mean(v), confidence).is_err());
         assert!(matches!(
             Bootstrap::default().interval([&V], |_| f64::NAN, confidence),

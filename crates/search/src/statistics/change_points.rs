@@ -1,17 +1,20 @@
 //! Where a series changes its level.
 //!
-//! Optimal partitioning with pruning (PELT: R. Killick, P. Fearnhead and I. A. Eckley, "Optimal detection of changepoints with
-//! a linear computational cost", 2012), by the squared error about each segment's mean. Noise and its correlation are taken from
-//! differences of neighbours, which a change of level hardly touches (S. Chakar and others, "A robust approach
-//! for estimating change-points in the mean of an AR(1) process", 2017); lone spikes are passed over (F. R. Hampel's filter).
+//! Optimal partitioning with pruning (PELT: R. Killick, P. Fearnhead and I. A. Eckley, "Optimal detection
+//! of changepoints with a linear computational cost", 2012), by the squared error about each segment's
+//! mean. Noise and its correlation are taken from differences of neighbours, which a change of level
+//! hardly touches (S. Chakar and others, "A robust approach for estimating change-points in the mean of an
+//! AR(1) process", 2017); lone spikes are passed over (F. R. Hampel's filter).
 
 use super::sample::{Refusal, Sample};
 
 /// Longer series are averaged to at most so many points first.
 const MOST_POINTS: usize = 4_000;
-/// What a change must explain, in units of the noise's long-run variance times ln n. By simulation: `docs/statistics.md`.
+/// What a change must explain, in units of the noise's long-run variance times ln n. By simulation:
+/// `docs/statistics.md`.
 const PENALTY: f64 = 5.0;
-/// The most correlation that noise is credited with: short series would else pass for nothing but correlated noise.
+/// The most correlation that noise is credited with: short series would else pass for nothing but
+/// correlated noise.
 const MOST_CORRELATION: f64 = 0.6;
 /// How far on each side the spike filter looks, and how far out a spike is in units of the noise.
 const SPIKE_REACH: usize = 3;
@@ -28,8 +31,8 @@ pub struct Segment {
     pub mean: f64,
 }
 
-/// The levels of a series in order of time: at least one segment, together the whole series. Positions are exact up to
-/// 4,000 values, and to n / 4,000 beyond.
+/// The levels of a series in order of time: at least one segment, together the whole series. Positions are
+/// exact up to 4,000 values, and to n / 4,000 beyond.
 pub fn segments(series: &[f64]) -> Result<Vec<Segment>, Refusal> {
     let sample = Sample::new(series)?;
     let length = sample.len().div_ceil(MOST_POINTS);
@@ -125,7 +128,8 @@ impl Noise {
     }
 }
 
-/// The standard deviation of the differences at a lag, by their median size; by their mean size where most are 0.
+/// The standard deviation of the differences at a lag, by their median size; by their mean size where most
+/// are 0.
 fn difference_scale(points: &[f64], lag: usize) -> f64 {
     let sizes: Vec<f64> = points.iter().zip(points.iter().skip(lag)).map(|(x, y)| (y - x).abs()).collect();
     if sizes.is_empty() {
@@ -138,7 +142,8 @@ fn difference_scale(points: &[f64], lag: usize) -> f64 {
     }
 }
 
-/// Points far from the median of their neighbourhood, replaced by it. The first points stay: a slow start is no spike.
+/// Points far from the median of their neighbourhood, replaced by it. The first points stay: a slow start
+/// is no spike.
 fn without_spikes(points: &[f64], deviation: f64) -> Vec<f64> {
     let replaced = |(index, &point): (usize, &f64)| {
         if index < SPIKE_REACH {
@@ -161,8 +166,9 @@ mod tests {
         segments(series).unwrap().iter().map(|segment| segment.start).collect()
     }
 
-    /// ruptures 1.1.10: `Pelt(model="l2", min_size=1, jump=1).fit(x).predict(pen)` of `i = np.arange(120)`, `x = np.sin(i * 1.7) * 2 +
-    /// np.cos(i * 0.9) * 1.5 + np.where(i < 25, 0, np.where(i < 70, 6, np.where(i < 76, -1, 4.5)))`.
+    /// ruptures 1.1.10: `Pelt(model="l2", min_size=1, jump=1).fit(x).predict(pen)` of `i =
+    /// np.arange(120)`, `x = np.sin(i * 1.7) * 2 + np.cos(i * 0.9) * 1.5 + np.where(i < 25, 0, np.where(i
+    /// < 70, 6, np.where(i < 76, -1, 4.5)))`.
     #[test]
     fn partitions_as_in_ruptures() {
         let level = |i: i32| match i {

@@ -3,15 +3,15 @@
 //! Ratios are compared by their logarithms, so that "twice" and "half" weigh the same. Every comparison
 //! of a family is held to Holm's rule, and says what it could have shown had there been something.
 
+mod warnings;
+
 use record::Warning;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use super::resolvable::Method;
 use super::{
-    holm,
-    median::percent,
-    rank_sum,
+    holm, rank_sum,
     resolvable::{Design, POWER, noise_limit},
     sample::{Confidence, Refusal, Sample},
     signed_rank,
@@ -33,7 +33,8 @@ pub struct Question<'a> {
 /// The values of A and B: one per run, never one per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Runs<'a> {
-    /// A and B ran in turns; values at the same position are of the same block, within which the order should be random.
+    /// A and B ran in turns; values at the same position are of the same block, within which the order
+    /// should be random.
     Blocks {
         /// Of A, in order of the blocks.
         a: &'a [f64],
@@ -112,12 +113,12 @@ pub struct Comparison {
     pub adjusted_p_value: f64,
     /// How many comparisons were made at once.
     pub comparisons: usize,
-    /// Standard deviation of the differences within blocks, or of single separate runs; of logarithms where the scale
-    /// is a ratio (0.03 is about 3 %). None of a single run.
+    /// Standard deviation of the differences within blocks, or of single separate runs; of logarithms
+    /// where the scale is a ratio (0.03 is about 3 %). None of a single run.
     pub noise: Option<f64>,
     /// The smallest difference that so many runs show nine times of ten (`power`) in this family: relative
-    /// (0.02 is 2 %) where the scale is a ratio, else in the unit of the values. The noise is taken as large as it
-    /// may well be, which of few runs is more than they show.
+    /// (0.02 is 2 %) where the scale is a ratio, else in the unit of the values. The noise is taken as
+    /// large as it may well be, which of few runs is more than they show.
     pub resolvable: Option<f64>,
     /// How often a difference of `resolvable` is shown.
     pub power: f64,
@@ -130,8 +131,8 @@ pub fn compare(question: Question, confidence: Confidence) -> Result<Comparison,
     compare_all(&[question], confidence).swap_remove(0)
 }
 
-/// All comparisons of a family: with the confidence given, *none* of the differences claimed is false. Refused questions
-/// do not count as comparisons.
+/// All comparisons of a family: with the confidence given, *none* of the differences claimed is false.
+/// Refused questions do not count as comparisons.
 pub fn compare_all(questions: &[Question], confidence: Confidence) -> Vec<Result<Comparison, Refusal>> {
     let read: Vec<Result<Numbers, Refusal>> = questions.iter().map(Numbers::read).collect();
     let comparisons = read.iter().filter(|numbers| numbers.is_ok()).count();
@@ -213,10 +214,12 @@ impl Numbers {
             Self::Blocks { differences } => {
                 found(differences, "the differences in blocks").into_iter().collect()
             }
-            Self::Separate { a, b } => [found(a, "A's runs"), found(b, "B's runs"), Some(separate_runs())]
-                .into_iter()
-                .flatten()
-                .collect(),
+            Self::Separate { a, b } => {
+                [found(a, "A's runs"), found(b, "B's runs"), Some(warnings::separate_runs())]
+                    .into_iter()
+                    .flatten()
+                    .collect()
+            }
         }
     }
 }
@@ -237,12 +240,12 @@ impl Family {
             .reach(self.alpha_of_one)
             .zip(noise.filter(|noise| *noise > 0.0))
             .map(|(reach, noise)| reach * noise_limit(noise, design.freedom()));
-        let mut warnings = self.design_warnings(design, method);
+        let mut warnings = warnings::of_design(self, design, method);
         if estimate.confidence < self.confidence.value() - 1e-12 && method.is_some() {
-            warnings.push(self.wide_interval(estimate.confidence));
+            warnings.push(warnings::wide_interval(self.confidence, estimate.confidence));
         }
         if noise == Some(0.0) {
-            warnings.push(no_spread());
+            warnings.push(warnings::no_spread());
         }
         warnings.extend(numbers.warnings());
         // Kept finite: JSON has no infinity.
@@ -293,70 +296,9 @@ impl Family {
             () => less,
         };
         if answer.method.is_some() && answer.p_value <= alpha && adjusted_p_value > alpha {
-            answer.warnings.push(Warning::new(
-                "held-back",
-                format!(
-                    "alone this would pass for a difference, but of {} comparisons some do by chance; to confirm it, run it again and compare only this",
-                    self.comparisons
-                ),
-            ));
+            answer.warnings.push(warnings::held_back(self.comparisons));
         }
     }
-
-    fn design_warnings(&self, design: Design, method: Option<Method>) -> Vec<Warning> {
-        let (runs, unit) = match design {
-            Design::Blocks { blocks } => (blocks.to_string(), "blocks"),
-            Design::Separate { a, b } => (format!("{a} and {b}"), "runs of each"),
-        };
-        let among = match self.comparisons {
-            1 => String::new(),
-            comparisons => format!(" in one of {comparisons} comparisons"),
-        };
-        let (wanted, fewest) = (percent(self.confidence.value()), design.fewest_for_ranks(self.alpha_of_one));
-        match method {
-            None => vec![Warning::new(
-                "few-runs",
-                format!(
-                    "{runs} {unit} cannot show a difference at {wanted}{among}, however large; use {} or more",
-                    fewest.max(3)
-                ),
-            )],
-            Some(Method::PairedT | Method::WelchT) if !design.has_ranks(self.alpha_of_one) => {
-                vec![Warning::new(
-                    "assumes-normal-noise",
-                    format!(
-                        "{runs} {unit} are too few to show a difference at {wanted}{among} by ranks, so this rests on the noise being (log-)normal; with {fewest} or more it need not"
-                    ),
-                )]
-            }
-            Some(_) => Vec::new(),
-        }
-    }
-
-    fn wide_interval(&self, real: f64) -> Warning {
-        Warning::new(
-            "few-values",
-            format!(
-                "so few runs cannot bound the effect at {}: the interval shown has {}; use more runs",
-                percent(self.confidence.value()),
-                percent(real)
-            ),
-        )
-    }
-}
-
-fn separate_runs() -> Warning {
-    Warning::new(
-        "separate-runs",
-        "A and B did not run in turns, so whatever else changed between them counts as a difference; run both in one study with blocks to exclude it",
-    )
-}
-
-fn no_spread() -> Warning {
-    Warning::new(
-        "no-spread",
-        "the runs do not differ among themselves, so their noise is unknown and nothing can be said of what would be resolved; measure with a finer resolution",
-    )
 }
 
 #[cfg(test)]

@@ -32,17 +32,19 @@ pub struct Effective {
     pub confidence: f64,
     /// Batches that the batch-means estimate was made of; 0 if the series is too short for one.
     pub batches: usize,
-    /// `few-independent-values`.
+    /// `few_independent_values`.
     pub warnings: Vec<Warning>,
 }
 
 /// The effective sample size of a steady series, in order of time: the smaller of two estimates.
 ///
 /// * By autocorrelation: n / (1 + 2 Σ ρₖ), summed over lags while pairs of neighbours are positive and no
-///   larger than the pair before: the initial monotone sequence of C. J. Geyer, "Practical Markov chain Monte Carlo", 1992. Each
-///   ρₖ is first freed of the bias that subtracting the series' own mean brings, (1 + 2 Σ ρ) / n.
-/// * By batch means: the variance of single values over that of the means of √n batches, times the length of a batch: A. M. Law,
-///   *Simulation Modeling and Analysis*, 9.5.3. Only with 36 values or more, and only where it is beyond what chance does.
+///   larger than the pair before: the initial monotone sequence of C. J. Geyer, "Practical Markov chain
+///   Monte Carlo", 1992. Each ρₖ is first freed of the bias that subtracting the series' own mean brings,
+///   (1 + 2 Σ ρ) / n.
+/// * By batch means: the variance of single values over that of the means of √n batches, times the length
+///   of a batch: A. M. Law, *Simulation Modeling and Analysis*, 9.5.3. Only with 36 values or more, and
+///   only where it is beyond what chance does.
 ///
 /// The interval of the mean is Student's, with as many degrees of freedom as independent values, less one.
 pub fn effective_size(series: &[f64], confidence: Confidence) -> Result<Effective, Refusal> {
@@ -59,9 +61,10 @@ pub fn effective_size(series: &[f64], confidence: Confidence) -> Result<Effectiv
     let mut warnings = Vec::new();
     if effective_n < FEW && !sample.is_constant() || n == 1 {
         warnings.push(Warning::new(
-            "few-independent-values",
+            "few_independent_values",
             format!(
-                "{n} values in a row are worth only {effective_n:.0} independent ones; run longer, or repeat the trial and compare the repeats"
+                "{n} values in a row are worth only {effective_n:.0} independent ones; run longer, or \
+                 repeat the trial and compare the repeats"
             ),
         ));
     }
@@ -168,8 +171,8 @@ mod tests {
             .collect()
     }
 
-    /// statsmodels 0.15: `acf(x, adjusted=False)[1:3]` of `x = np.sin(i * 1.7) * 2 + np.cos(i * 0.9) * 1.5 + np.where(i < 25, 0, 6)`
-    /// with `i = np.arange(40)`.
+    /// statsmodels 0.15: `acf(x, adjusted=False)[1:3]` of `x = np.sin(i * 1.7) * 2 + np.cos(i * 0.9) * 1.5
+    /// + np.where(i < 25, 0, 6)` with `i = np.arange(40)`.
     #[test]
     fn correlations_as_in_statsmodels() {
         let x: Vec<f64> = (0..40)

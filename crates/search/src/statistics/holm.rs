@@ -3,9 +3,9 @@
 
 use super::sample::Refusal;
 
-/// The p-values by Holm's step-down rule: comparing each with 1 − confidence keeps the chance of *any* false claim
-/// below it, however the comparisons depend on each other. S. Holm, "A simple sequentially rejective multiple test
-/// procedure", 1979.
+/// The p-values by Holm's step-down rule: comparing each with 1 − confidence keeps the chance of *any*
+/// false claim below it, however the comparisons depend on each other. S. Holm, "A simple sequentially
+/// rejective multiple test procedure", 1979.
 ///
 /// Refuses what is not between 0 and 1. The order is that of the argument.
 pub fn adjust(p_values: &[f64]) -> Result<Vec<f64>, Refusal> {

@@ -28,7 +28,7 @@ pub struct QuantileInterval {
     pub confidence: f64,
     /// The confidence that was wanted.
     pub wanted_confidence: f64,
-    /// `few-values` if `confidence` is less than wanted.
+    /// `few_values` if `confidence` is less than wanted.
     pub warnings: Vec<Warning>,
 }
 
@@ -100,7 +100,7 @@ fn few_values(n: usize, quantile: f64, wanted: Confidence, real: f64) -> Warning
     };
     let values = if n == 1 { "1 value".to_owned() } else { format!("{n} values") };
     Warning::new(
-        "few-values",
+        "few_values",
         format!(
             "{values} cannot bound {what} at {}: {} {}; {advice}",
             percent(wanted.value()),
@@ -168,7 +168,8 @@ mod tests {
     }
 
     /// scipy 1.17: low is the largest rank with `binom.cdf(low - 1, n, q) <= 0.025`, high the least with
-    /// `binom.sf(high - 1, n, q) <= 0.025`, the confidence `binom.cdf(high - 1, n, q) - binom.cdf(low - 1, n, q)`.
+    /// `binom.sf(high - 1, n, q) <= 0.025`, the confidence `binom.cdf(high - 1, n, q) - binom.cdf(low - 1,
+    /// n, q)`.
     #[test]
     fn ranks_and_confidences_of_the_textbook() {
         for (n, quantile, low, high, confidence) in [
@@ -241,11 +242,14 @@ mod tests {
     proptest! {
         #[test]
         fn ends_are_in_order_and_the_confidence_is_never_overstated(
-            values in prop::collection::vec(-1e6..1e6, 1..60), quantile in 0.001..0.999, confidence in 0.51..0.999_9
+            values in prop::collection::vec(-1e6..1e6, 1..60),
+            quantile in 0.001..0.999,
+            confidence in 0.51..0.999_9
         ) {
             let interval = quantile_interval(&values, quantile, Confidence::new(confidence).unwrap()).unwrap();
             prop_assert!(interval.low <= interval.high);
-            prop_assert!(1 <= interval.low_rank && interval.low_rank <= interval.high_rank && interval.high_rank <= values.len());
+            prop_assert!(1 <= interval.low_rank && interval.low_rank <= interval.high_rank);
+            prop_assert!(interval.high_rank <= values.len());
             prop_assert!((0.0..=1.0).contains(&interval.confidence));
             prop_assert_eq!(interval.warnings.is_empty(), interval.confidence >= confidence - 1e-12);
         }

@@ -1,9 +1,9 @@
-//! The rank sum of Wilcoxon, Mann and Whitney: is one of two separate samples shifted? Believes nothing about the
-//! distribution but that both have the same shape.
+//! The rank sum of Wilcoxon, Mann and Whitney: is one of two separate samples shifted? Believes nothing
+//! about the distribution but that both have the same shape.
 //!
 //! H. B. Mann and D. R. Whitney, "On a test of whether one of two random variables is stochastically
-//! larger than the other", 1947; the interval of the shift by Hodges and Lehmann, 1963; all as in Hollander, Wolfe and Chicken,
-//! *Nonparametric Statistical Methods*, 3rd ed., 4.1 to 4.3.
+//! larger than the other", 1947; the interval of the shift by Hodges and Lehmann, 1963; all as in
+//! Hollander, Wolfe and Chicken, *Nonparametric Statistical Methods*, 3rd ed., 4.1 to 4.3.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
@@ -130,8 +130,8 @@ mod tests {
         Sample::new(values).unwrap()
     }
 
-    /// scipy 1.17: `mannwhitneyu(b, a, method="exact")`; the shift and its ends are the median and the 7th and 36th
-    /// of the 42 differences by numpy (critical U of 6 and 7 values: 6).
+    /// scipy 1.17: `mannwhitneyu(b, a, method="exact")`; the shift and its ends are the median and the 7th
+    /// and 36th of the 42 differences by numpy (critical U of 6 and 7 values: 6).
     #[test]
     fn six_and_seven_values_as_in_scipy() {
         let a = sample(&[10.2, 9.8, 10.5, 10.1, 9.9, 10.0]);
@@ -143,16 +143,16 @@ mod tests {
         assert_eq!(critical(6, 7, 0.05).0, 6);
     }
 
-    /// scipy 1.17: `mannwhitneyu([2, 3, 4, 4, 5, 3], [1, 2, 2, 3, 3], method=PermutationMethod(n_resamples=10**7))`, which takes
-    /// all ways to share out the values.
+    /// scipy 1.17: `mannwhitneyu([2, 3, 4, 4, 5, 3], [1, 2, 2, 3, 3],
+    /// method=PermutationMethod(n_resamples=10**7))`, which takes all ways to share out the values.
     #[test]
     fn ties_as_in_scipy() {
         let p = p_value(&sample(&[1.0, 2.0, 2.0, 3.0, 3.0]), &sample(&[2.0, 3.0, 4.0, 4.0, 5.0, 3.0]));
         assert!((p - 0.103_896_103_896).abs() < 1e-10, "{p}");
     }
 
-    /// scipy 1.17: `mannwhitneyu(b, a, method="asymptotic")` of `a = np.round(np.sin(np.arange(40) * 1.3) * 5)` and
-    /// `b = np.round(np.sin(np.arange(35) * 2.1) * 5 + 1)`.
+    /// scipy 1.17: `mannwhitneyu(b, a, method="asymptotic")` of `a = np.round(np.sin(np.arange(40) * 1.3)
+    /// * 5)` and `b = np.round(np.sin(np.arange(35) * 2.1) * 5 + 1)`.
     #[test]
     fn many_values_as_in_scipy() {
         let a: Vec<f64> = (0..40).map(|i| ((f64::from(i) * 1.3).sin() * 5.0).round()).collect();

@@ -67,8 +67,9 @@ pub enum Method {
 }
 
 impl Design {
-    /// The test that can show a difference at 1 − `alpha`: ranks where there are runs enough for them, Student's t where
-    /// there are not (it assumes normal noise), none where there are fewer than 3 runs of a side.
+    /// The test that can show a difference at 1 − `alpha`: ranks where there are runs enough for them,
+    /// Student's t where there are not (it assumes normal noise), none where there are fewer than 3 runs
+    /// of a side.
     pub fn method(self, alpha: f64) -> Option<Method> {
         let ranks_can = self.has_ranks(alpha);
         match self {
@@ -102,8 +103,8 @@ impl Design {
         (1..MOST_REPEATS).find(|&n| self.with_repeats(n).has_ranks(alpha)).unwrap_or(MOST_REPEATS)
     }
 
-    /// The smallest shift that is found with [`POWER`], in standard deviations: of the differences within blocks, or
-    /// of single runs of separate samples. None if there are too few runs to find any.
+    /// The smallest shift that is found with [`POWER`], in standard deviations: of the differences within
+    /// blocks, or of single runs of separate samples. None if there are too few runs to find any.
     pub fn reach(self, alpha: f64) -> Option<f64> {
         let method = self.method(alpha)?;
         let pairs = match self {
@@ -191,9 +192,9 @@ impl Design {
     }
 }
 
-/// What the noise may well be, seen only in a sample with so many degrees of freedom: its upper limit at 80 %. A plan
-/// made from the noise as seen would be too hopeful half of the time, and with few runs by much: R. H. Browne, "On the use of a pilot
-/// sample for sample size determination", 1995.
+/// What the noise may well be, seen only in a sample with so many degrees of freedom: its upper limit at
+/// 80 %. A plan made from the noise as seen would be too hopeful half of the time, and with few runs by
+/// much: R. H. Browne, "On the use of a pilot sample for sample size determination", 1995.
 pub fn noise_limit(noise: f64, freedom: usize) -> f64 {
     let freedom = freedom.max(1) as f64;
     let spread = ChiSquared::new(freedom).expect("the degrees of freedom are positive");
@@ -201,8 +202,9 @@ pub fn noise_limit(noise: f64, freedom: usize) -> f64 {
 }
 
 /// How many repeats of each side find a relative difference (0.02 for 2 %), with [`POWER`], at the
-/// confidence, as one of so many comparisons. `noise` is the standard deviation of logarithms: of the ratios within
-/// blocks, or of single runs of separate ones; give [`noise_limit`] of what few runs have shown. None if 100,000 are too few.
+/// confidence, as one of so many comparisons. `noise` is the standard deviation of logarithms: of the
+/// ratios within blocks, or of single runs of separate ones; give [`noise_limit`] of what few runs have
+/// shown. None if 100,000 are too few.
 ///
 /// A plan, made before the runs: never a reason to go on until something shows.
 pub fn repeats_for(
@@ -254,8 +256,9 @@ mod tests {
     }
 
     /// statsmodels 0.15: `TTestPower().solve_power(nobs=n, alpha=alpha, power=0.9)` and
-    /// `TTestIndPower().solve_power(nobs1=n, alpha=alpha, power=0.9)`; those of few separate runs by 400,000 simulated
-    /// `ttest_ind(y, x, equal_var=False).confidence_interval(1 - alpha)` of scipy 1.17, 0.9 quantile of −low.
+    /// `TTestIndPower().solve_power(nobs1=n, alpha=alpha, power=0.9)`; those of few separate runs by
+    /// 400,000 simulated `ttest_ind(y, x, equal_var=False).confidence_interval(1 - alpha)` of scipy 1.17,
+    /// 0.9 quantile of −low.
     #[test]
     fn reaches_are_those_of_the_noncentral_t() {
         for (design, alpha, expected) in [

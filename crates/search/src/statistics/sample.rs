@@ -113,8 +113,7 @@ impl Sample {
         if values.is_empty() {
             return Err(Refusal::Empty);
         }
-        // A comparison that is false for NaN as well.
-        if let Some(index) = values.iter().position(|value| !(value.abs() <= MOST)) {
+        if let Some(index) = values.iter().position(|value| value.is_nan() || value.abs() > MOST) {
             return Err(Refusal::NotFinite { index, value: values[index] });
         }
         Ok(Self::of_finite(values.to_vec()))

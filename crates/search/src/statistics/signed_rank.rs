@@ -2,8 +2,8 @@
 //! Differences within blocks of two identical targets are, whatever the noise.
 //!
 //! F. Wilcoxon, "Individual comparisons by ranking methods", 1945; the interval by J. L. Hodges and E. L.
-//! Lehmann, 1963, and J. W. Tukey; all as in M. Hollander, D. A. Wolfe and E. Chicken, *Nonparametric Statistical
-//! Methods*, 3rd ed., 3.1 to 3.3.
+//! Lehmann, 1963, and J. W. Tukey; all as in M. Hollander, D. A. Wolfe and E. Chicken, *Nonparametric
+//! Statistical Methods*, 3rd ed., 3.1 to 3.3.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
@@ -146,8 +146,8 @@ mod tests {
         Sample::new(values).unwrap()
     }
 
-    /// scipy 1.17: `wilcoxon(d, method="exact")`; the centre and ends are the median and the 4th and 33rd of the 36 averages of
-    /// pairs by numpy, the confidence 1 − 2 · 5/256 from counting all 256 signs.
+    /// scipy 1.17: `wilcoxon(d, method="exact")`; the centre and ends are the median and the 4th and 33rd
+    /// of the 36 averages of pairs by numpy, the confidence 1 − 2 · 5/256 from counting all 256 signs.
     #[test]
     fn eight_differences_as_in_scipy() {
         let estimate = estimate(&sample(&EIGHT), 0.05);
@@ -166,8 +166,8 @@ mod tests {
         assert_eq!(p_value(&sample(&[0.0; 5])), 1.0);
     }
 
-    /// scipy 1.17: `d = np.round(np.sin(np.arange(150) * 1.7) * 10 + 1.2, 1)`, `wilcoxon(d, zero_method="pratt", correction=True,
-    /// method="approx")`.
+    /// scipy 1.17: `d = np.round(np.sin(np.arange(150) * 1.7) * 10 + 1.2, 1)`, `wilcoxon(d,
+    /// zero_method="pratt", correction=True, method="approx")`.
     #[test]
     fn many_differences_as_in_scipy() {
         let many: Vec<f64> =

@@ -28,7 +28,8 @@ pub fn of_differences(differences: &Sample, alpha: f64) -> Estimate {
     estimate(differences.mean(), (variance / n).sqrt(), n - 1.0, alpha, least_p)
 }
 
-/// The difference of the means of two samples of at least 2 values each, their variances not assumed equal: B. L. Welch, 1947.
+/// The difference of the means of two samples of at least 2 values each, their variances not assumed
+/// equal: B. L. Welch, 1947.
 pub fn of_samples(a: &Sample, b: &Sample, alpha: f64) -> Estimate {
     let of_mean = |sample: &Sample| {
         sample.variance().expect("a t test is given two or more values") / sample.len() as f64

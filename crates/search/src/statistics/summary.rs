@@ -44,7 +44,7 @@ pub struct Summary {
     pub range_ratio: Option<f64>,
     /// Positions (from 0) of values far from the others. They are part of every figure above.
     pub outliers: Vec<usize>,
-    /// `few-values`, `outliers`.
+    /// `few_values`, `outliers`.
     pub warnings: Vec<Warning>,
 }
 
@@ -75,8 +75,8 @@ pub fn summarize(values: &[f64], confidence: Confidence) -> Result<Summary, Refu
     })
 }
 
-/// Positions of the values far from the others, by the modified z-score: 0.6745 (x − median) / MAD, beyond ±3.5.
-/// Where more than half the values are the same, the mean deviation stands in for the MAD.
+/// Positions of the values far from the others, by the modified z-score: 0.6745 (x − median) / MAD, beyond
+/// ±3.5. Where more than half the values are the same, the mean deviation stands in for the MAD.
 pub(super) fn outliers(sample: &Sample) -> Vec<usize> {
     if sample.len() < FEWEST_FOR_OUTLIERS {
         return Vec::new();
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!((summary.n, summary.median, summary.min, summary.max), (5, 3564.5, 3249.6, 3662.4));
         assert_eq!((summary.low, summary.high), (3249.6, 3662.4));
         assert!((summary.mean - 3528.82).abs() < 1e-9);
-        assert_eq!(summary.warnings[0].code, "few-values");
+        assert_eq!(summary.warnings[0].code, "few_values");
         assert_eq!(summary.outliers, [0], "the first run warmed up");
     }
 

@@ -1,7 +1,7 @@
 //! Does a series reach a steady state, and where does that begin?
 //!
-//! Cutting a fixed number of seconds assumes the answer. The levels of the series tell it: E. Barrett and others, "Virtual
-//! machine warmup blows hot and cold", 2017, whose classes these are.
+//! Cutting a fixed number of seconds assumes the answer. The levels of the series tell it: E. Barrett and
+//! others, "Virtual machine warmup blows hot and cold", 2017, whose classes these are.
 
 use record::Warning;
 use schemars::JsonSchema;
@@ -45,12 +45,12 @@ pub struct WarmUp {
     pub steady_mean: Option<f64>,
     /// Where the level changed by more than was called relevant: position of the first value after each change.
     pub changes: Vec<usize>,
-    /// `warm-up`, `slowdown`, `no-steady-state` or `too-short`.
+    /// `warm_up`, `slowdown`, `no_steady_state` or `too_short`.
     pub warnings: Vec<Warning>,
 }
 
-/// Classifies a series of equal intervals, such as the completed requests of each second. Levels that differ by less
-/// than `relevant` (0.02 for 2 %) of the last one count as the same.
+/// Classifies a series of equal intervals, such as the completed requests of each second. Levels that
+/// differ by less than `relevant` (0.02 for 2 %) of the last one count as the same.
 pub fn classify(series: &[f64], better: Better, relevant: f64) -> Result<WarmUp, Refusal> {
     let sample = Sample::new(series)?;
     if sample.len() < FEWEST {
@@ -103,24 +103,26 @@ impl WarmUp {
         let warning = match course {
             Course::Flat => None,
             Course::WarmUp => Some((
-                "warm-up",
+                "warm_up",
                 format!(
-                    "the first {start} of {n} values are warm-up; leave them out, or warm the target before the trial"
+                    "the first {start} of {n} values are warm-up; leave them out, or warm the target \
+                     before the trial"
                 ),
             )),
             Course::Slowdown => Some((
                 "slowdown",
                 format!(
-                    "the target slowed down after {start} of {n} values; a longer trial would show less than the first part: find what fills up"
+                    "the target slowed down after {start} of {n} values: what came before does not last; \
+                     find what fills up"
                 ),
             )),
             Course::NoSteadyState => Some((
-                "no-steady-state",
+                "no_steady_state",
                 format!("{n} values reach no steady state; run longer, and look where the level changed"),
             )),
             Course::TooShort => Some((
-                "too-short",
-                format!("{n} values are too few to tell warm-up from steady state; use {FEWEST} or more"),
+                "too_short",
+                format!("{n} values cannot tell warm-up from steady state; use {FEWEST} or more"),
             )),
         };
         Self {

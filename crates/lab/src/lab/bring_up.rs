@@ -1,0 +1,171 @@
+//! Bringing a lab up: hosts, then links, then processes, stage by stage, each ready before the next.
+
+use std::{ffi::OsString, fs, io, os::unix::fs::OpenOptionsExt, path::Path, sync::atomic::Ordering};
+
+use undo::Change;
+
+use super::{Error, HOST_ROLE, Lab};
+use crate::{
+    namespace::Starting,
+    network,
+    plan::{self, LinkKind, Plan, Program},
+    process::{self, Process, known},
+    quota::Quotas,
+};
+
+/// The file in the run's folder that holds the plan.
+pub(crate) const PLAN_FILE: &str = "plan.json";
+
+impl Lab {
+    pub(super) fn bring_up(&mut self) -> Result<(), Error> {
+        write_plan(&self.plan, &self.run_folder.join(PLAN_FILE))
+            .map_err(|cause| Error::failed("write the plan down", cause))?;
+        self.make_namespaces()?;
+        self.make_groups()?;
+        let network = network::Network {
+            plan: &self.plan,
+            hosts: &self.hosts,
+            segments: &self.segments,
+            keeper: &self.keeper,
+            program: &self.options.program,
+            run_folder: &self.run_folder,
+        };
+        self.links = network.build(|| self.options.stop.load(Ordering::Relaxed))?;
+        let stages = self.plan.processes.iter().map(|process| process.stage).max();
+        for stage in 0..=stages.unwrap_or(0) {
+            let planned: Vec<plan::Process> =
+                self.plan.processes.iter().filter(|process| process.stage == stage).cloned().collect();
+            let started: Vec<Process> =
+                planned.iter().map(|process| self.start(process)).collect::<Result<_, _>>()?;
+            for (planned, process) in planned.iter().zip(&started) {
+                self.await_ready(planned, process)?;
+            }
+        }
+        self.go_on()
+    }
+
+    /// Starts a process; it is not waited for.
+    pub(super) fn start(&mut self, planned: &plan::Process) -> Result<Process, Error> {
+        self.go_on()?;
+        let failed = |cause| Error::failed(format!("start {}", planned.name), cause);
+        // The same process may be started again and again: each time has files of its own.
+        let mut names = (1..).map(|time| match time {
+            1 => planned.name.clone(),
+            time => format!("{}.{time}", planned.name),
+        });
+        let is_free = |name: &String| !self.run_folder.join(format!("{name}.log")).exists();
+        let name = names.find(is_free).unwrap_or_default();
+        let command = self.command(planned, &self.run_folder.join(&name)).map_err(failed)?;
+        let host = &self.plan.hosts[planned.host];
+        let start = process::Start {
+            program: self.options.program.as_os_str(),
+            namespace: &self.hosts[planned.host],
+            plan: planned,
+            command,
+            cpus: host.cpus.clone(),
+            control_group: self.groups.get(&planned.host).cloned(),
+            log_path: self.run_folder.join(format!("{name}.log")),
+            events: self.events.0.clone(),
+        };
+        let process = Process::start(start).map_err(failed)?;
+        self.processes.push(process.clone());
+        self.record_all(vec![Change::Process { process: process.id(), role: planned.name.clone() }])?;
+        Ok(process)
+    }
+
+    fn make_namespaces(&mut self) -> Result<(), Error> {
+        let segments = self.plan.links.iter().filter(|link| matches!(link.kind, LinkKind::Segment { .. }));
+        let names: Vec<String> =
+            self.plan.hosts.iter().map(|host| format!("{HOST_ROLE}{}", host.name)).collect();
+        let names: Vec<String> =
+            names.into_iter().chain(segments.map(|link| format!("segment {}", link.name))).collect();
+        let failed = |name: &str| {
+            let what = format!("make {name}");
+            move |cause| Error::failed(what, cause)
+        };
+        let program: OsString = self.options.program.clone().into();
+        let mut starting = Vec::new();
+        for name in &names {
+            self.go_on()?;
+            starting.push(Starting::start(&program).map_err(failed(name))?);
+        }
+        let mut changes = Vec::new();
+        for (name, starting) in names.iter().zip(&starting) {
+            changes
+                .push(Change::Process { process: starting.id().map_err(failed(name))?, role: name.clone() });
+        }
+        self.record_all(changes)?;
+        for (name, starting) in names.iter().zip(starting) {
+            let namespace = starting.ready().map_err(failed(name))?;
+            match name.strip_prefix("segment ") {
+                Some(link) => drop(self.segments.insert(link.to_owned(), namespace)),
+                None => self.hosts.push(namespace),
+            }
+        }
+        Ok(())
+    }
+
+    fn make_groups(&mut self) -> Result<(), Error> {
+        let hosts = self.plan.hosts.iter().enumerate();
+        let limited: Vec<_> =
+            hosts.filter_map(|(index, host)| Some((index, &host.name, host.cpu_quota?))).collect();
+        let Some(journal) = self.journal.as_ref().filter(|_| !limited.is_empty()) else { return Ok(()) };
+        let failed = |cause| Error::failed("limit processor time (cpu_quota)", cause);
+        let quotas = Quotas::make(journal).map_err(failed)?;
+        for (index, name, processors) in limited {
+            self.groups.insert(index, quotas.add(name, processors, journal).map_err(failed)?);
+        }
+        Ok(())
+    }
+
+    /// The words of its command line, with the hosts' addresses in their places. What a known program needs
+    /// is written into `folder`.
+    fn command(&self, planned: &plan::Process, folder: &Path) -> io::Result<Vec<String>> {
+        match &planned.program {
+            Program::Known(wanted) => {
+                known::set_up(wanted, folder, &self.options.program, self.options.rootless)
+            }
+            Program::Command(words) => {
+                Ok(words.iter().map(|word| substitute(word, &self.plan, planned.host)).collect())
+            }
+        }
+    }
+
+    fn record_all(&self, changes: Vec<Change>) -> Result<(), Error> {
+        if let Some(journal) = &self.journal {
+            journal.record_all(changes)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_plan(plan: &Plan, path: &Path) -> io::Result<()> {
+    let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    Ok(serde_json::to_writer(file, plan)?)
+}
+
+/// `{NAME}` becomes the address of the host NAME, `{self}` that of `own`; other braces stay.
+fn substitute(word: &str, plan: &Plan, own: usize) -> String {
+    let mut result = String::new();
+    let mut rest = word;
+    while let Some(open) = rest.find('{') {
+        let (before, after) = rest.split_at(open);
+        result += before;
+        let address = after[1..].split_once('}').and_then(|(name, _)| {
+            let host = if name == "self" { Some(own) } else { plan.host(name) };
+            Some((plan.address_of(host?)?, name.len() + 2))
+        });
+        let length = match address {
+            Some((address, length)) => {
+                result += &address.to_string();
+                length
+            }
+            None => {
+                result.push('{');
+                1
+            }
+        };
+        rest = &after[length..];
+    }
+    result + rest
+}

@@ -1,0 +1,109 @@
+//! Waiting for a lab's processes to be ready, and looking whether they are as they should be.
+
+use std::{
+    net::Ipv4Addr,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use super::{Error, Lab, ProcessFailure, link_log};
+use crate::{
+    plan::{self, Flood, Ready},
+    process::{Process, describe, log, ready},
+};
+
+/// Between two looks at whether a process is ready.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Between two looks at whether the links still run.
+const LOOK_AT_LINKS_EVERY: Duration = Duration::from_millis(100);
+
+impl Lab {
+    /// Waits until something of the plan is not as it should be: a process has ended though it must not, or
+    /// wrote too much, or the process of a link is gone. None if all is well after `patience`.
+    pub fn watch(&self, patience: Duration) -> Option<ProcessFailure> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(failure) = self.dead_link() {
+                return Some(failure);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if let Ok(name) = self.events.1.recv_timeout(left.min(LOOK_AT_LINKS_EVERY)) {
+                if let Some(failure) = self.failure_of(&name) {
+                    return Some(failure);
+                }
+            } else if left <= LOOK_AT_LINKS_EVERY {
+                return None;
+            }
+        }
+    }
+
+    pub(super) fn await_ready(&self, planned: &plan::Process, process: &Process) -> Result<(), Error> {
+        let Some(wanted) = &planned.ready else { return Ok(()) };
+        let own = self.plan.address_of(planned.host).unwrap_or(Ipv4Addr::LOCALHOST);
+        let network = self.hosts[planned.host].handle();
+        let deadline = Instant::now() + planned.ready_timeout;
+        let mut reason;
+        loop {
+            self.go_on()?;
+            if let Some(failure) = failure(planned, process) {
+                return Err(Error::Process(failure));
+            }
+            // One that this one waits for may have ended since it was ready: that is the cause then.
+            let others = || self.events.1.try_recv().ok();
+            if let Some(failure) = std::iter::from_fn(others).find_map(|name| self.failure_of(&name)) {
+                return Err(Error::Process(failure));
+            }
+            reason = match wanted {
+                Ready::Log(text) if !process.text_seen() => format!("its output does not hold '{text}'"),
+                Ready::Exit if process.ended().is_none() => "it has not ended".to_owned(),
+                _ => match ready::look(wanted, &network, own) {
+                    Ok(()) => return Ok(()),
+                    Err(error) => error.to_string(),
+                },
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            process.wait_for_change(LOOK_EVERY.min(left));
+        }
+        Err(Error::Process(ProcessFailure {
+            name: planned.name.clone(),
+            why: format!("did not get ready within {:?}: {reason}", planned.ready_timeout),
+            last_lines: process.last_lines(),
+        }))
+    }
+
+    /// Refuses to go on once it was called off.
+    pub(super) fn go_on(&self) -> Result<(), Error> {
+        if self.options.stop.load(Ordering::Relaxed) { Err(Error::CalledOff) } else { Ok(()) }
+    }
+
+    fn failure_of(&self, name: &str) -> Option<ProcessFailure> {
+        let planned = self.plan.processes.iter().find(|planned| planned.name == name)?;
+        failure(planned, self.process(name)?)
+    }
+
+    fn dead_link(&self) -> Option<ProcessFailure> {
+        let (name, _) = self.links.iter().find(|(_, link)| !link.is_running())?;
+        let said = std::fs::read(link_log(&self.run_folder, name)).unwrap_or_default();
+        Some(ProcessFailure {
+            name: format!("link {name}"),
+            why: "has lost its process".to_owned(),
+            last_lines: log::last_lines(&said),
+        })
+    }
+}
+
+/// What is wrong with a process, if anything is.
+fn failure(planned: &plan::Process, process: &Process) -> Option<ProcessFailure> {
+    let why = match process.ended() {
+        Some(status) if planned.may_end && status.success() => return None,
+        Some(status) => describe(status),
+        None if planned.flood == Flood::Fail && process.flooded() => {
+            format!("wrote more than {} bytes (log_limit)", planned.log_limit_bytes)
+        }
+        None => return None,
+    };
+    Some(ProcessFailure { name: planned.name.clone(), why, last_lines: process.last_lines() })
+}

@@ -1,0 +1,102 @@
+//! The token bucket that limits what an interface sends: tc-tbf(8), `net/sched/sch_tbf.c`.
+
+use netlink_packet_core::DefaultNla;
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
+
+// linux/pkt_sched.h
+const TCA_TBF_PARMS: u16 = 1;
+const TCA_TBF_RATE64: u16 = 4;
+const TCA_TBF_BURST: u16 = 6;
+const TC_LINKLAYER_ETHERNET: u8 = 1;
+
+/// What the kernel counts of a frame beside the IP packet.
+const ETHERNET_HEADER_BYTES: u64 = 14;
+/// What passes at once when nothing was sent for a while, as a part of a second. Timers are some ten, on a
+/// virtual processor a hundred microseconds late: a shallower bucket would overflow meanwhile, and the rate
+/// be missed. From 550 Mbit/s on it holds a super-packet of 64 KiB, which smaller buckets have cut.
+const BURST_PART_OF_S: u64 = 1_000;
+/// What may wait, as a part of a second, and at the least: four super-packets.
+const QUEUE_PART_OF_S: u64 = 200;
+const LEAST_QUEUE_BYTES: u64 = 256 * 1024;
+
+/// The request that puts a bucket of this rate at the root of an interface.
+pub(super) fn message(index: u32, rate_bits_per_s: u64, mtu: u32) -> TcMessage {
+    let rate_bytes_per_s = rate_bits_per_s / 8;
+    let frame_bytes = u64::from(mtu) + ETHERNET_HEADER_BYTES;
+    let burst_bytes = clamped((rate_bytes_per_s / BURST_PART_OF_S).max(2 * frame_bytes));
+    let queue_bytes = clamped((rate_bytes_per_s / QUEUE_PART_OF_S).max(LEAST_QUEUE_BYTES));
+    let mut message = TcMessage::with_index(index as i32);
+    message.header.parent = TcHandle::ROOT;
+    let option = |kind, value| TcOption::Other(DefaultNla::new(kind, value));
+    message.attributes = vec![
+        TcAttribute::Kind("tbf".to_owned()),
+        TcAttribute::Options(vec![
+            option(TCA_TBF_PARMS, parameters(clamped(rate_bytes_per_s), queue_bytes)),
+            option(TCA_TBF_RATE64, rate_bytes_per_s.to_ne_bytes().to_vec()),
+            option(TCA_TBF_BURST, burst_bytes.to_ne_bytes().to_vec()),
+        ]),
+    ];
+    message
+}
+
+/// `struct tc_tbf_qopt`: two `struct tc_ratespec` (rate, peak rate), limit, buffer, mtu.
+fn parameters(rate_bytes_per_s: u32, queue_bytes: u32) -> Vec<u8> {
+    // cell_log, linklayer, overhead (2 bytes), cell_align (2), mpu (2), rate. Without a link layer the kernel
+    // would want a table of times.
+    let mut bytes = vec![0, TC_LINKLAYER_ETHERNET, 0, 0, 0, 0, 0, 0];
+    bytes.extend(rate_bytes_per_s.to_ne_bytes());
+    // No peak rate.
+    bytes.extend([0; 12]);
+    bytes.extend(queue_bytes.to_ne_bytes());
+    // The bucket is given in bytes, by an attribute of its own, instead of in the kernel's ticks.
+    bytes.extend([0; 8]);
+    bytes
+}
+
+fn clamped(bytes: u64) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_core::{Emitable, Nla};
+
+    use super::*;
+
+    /// The values of the options, by their kinds.
+    fn options(rate_bits_per_s: u64) -> Vec<(u16, Vec<u8>)> {
+        let message = message(7, rate_bits_per_s, 1_500);
+        let Some(TcAttribute::Options(options)) = message.attributes.get(1) else { panic!("{message:?}") };
+        let value = |option: &TcOption| {
+            let mut bytes = vec![0; option.value_len()];
+            option.emit_value(&mut bytes);
+            (option.kind(), bytes)
+        };
+        assert_eq!(message.buffer_len() % 4, 0);
+        options.iter().map(value).collect()
+    }
+
+    fn number(bytes: &[u8]) -> u32 {
+        u32::from_ne_bytes(bytes.try_into().unwrap())
+    }
+
+    #[test]
+    fn slow_and_fast_ports() {
+        for (rate, burst, queue) in [
+            (8_000, 3_028, 262_144),
+            (100_000_000, 12_500, 262_144),
+            (10_000_000_000, 1_250_000, 6_250_000),
+            (1_000_000_000_000, 125_000_000, 625_000_000),
+        ] {
+            let options = options(rate);
+            let [(TCA_TBF_PARMS, parameters), (TCA_TBF_RATE64, wide), (TCA_TBF_BURST, bytes)] = &options[..]
+            else {
+                panic!("{options:?}")
+            };
+            assert_eq!(parameters.len(), 36);
+            assert_eq!((number(bytes), number(&parameters[24..28])), (burst, queue));
+            assert_eq!(u64::from_ne_bytes(wide[..].try_into().unwrap()), rate / 8);
+            assert_eq!(u64::from(number(&parameters[8..12])), (rate / 8).min(u64::from(u32::MAX)));
+        }
+    }
+}

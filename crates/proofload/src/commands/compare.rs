@@ -1,0 +1,136 @@
+//! `proofload compare`: two results, or two levels of a factor of one.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use record::{Level, ResultFolder, StudyPlan, StudyResult, units::parse_ratio};
+use study::compare::{CompareOptions, Comparison, Gate, Overall, Side, compare, compare_levels};
+
+use crate::{
+    exit::{Exit, Refusal},
+    output::comparison_text,
+};
+
+/// Says by how much two results differ, how sure that is, and what difference could have been seen at all.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// Result folder A: what was
+    a: PathBuf,
+    /// Result folder B: what is now
+    #[arg(required_unless_present = "factor", conflicts_with = "factor")]
+    b: Option<PathBuf>,
+    /// Compare two levels of a factor within A, such as target=nginx,serve
+    #[arg(long, value_name = "FACTOR=LEVEL,LEVEL")]
+    factor: Option<String>,
+    /// Exit with status 1 if B is shown to be worse by more than this, such as 5%
+    #[arg(long, value_name = "SHARE")]
+    fail_if_worse: Option<String>,
+    /// Confidence of all verdicts together
+    #[arg(long, value_name = "SHARE", default_value = "95%")]
+    confidence: String,
+    /// Compare these quantities, such as throughput_per_s, response_p99_us or lower_bound; several with commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    quantities: Vec<String>,
+    /// Compare although the plans are not the same
+    #[arg(long)]
+    force: bool,
+    /// Write the comparison as JSON; - is standard output, and then nothing else is written there
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Compares, and shows it.
+pub fn run(arguments: &CompareArgs) -> Result<Exit, Refusal> {
+    let options = arguments.options().map_err(Refusal::new)?;
+    let (a_plan, a_result) = read(&arguments.a)?;
+    let a_name = arguments.a.display().to_string();
+    let a = Side { name: &a_name, plan: &a_plan, result: &a_result };
+    let comparison = match (&arguments.factor, &arguments.b) {
+        (Some(text), _) => {
+            let (factor, levels) = levels(text, &a_plan)?;
+            compare_levels(a, factor, (&levels[0], &levels[1]), &options)
+        }
+        (None, Some(path)) => {
+            let (plan, result) = read(path)?;
+            let name = path.display().to_string();
+            compare(a, Side { name: &name, plan: &plan, result: &result }, &options)
+        }
+        (None, None) => unreachable!("the parser asks for one of them"),
+    };
+    let comparison = comparison.map_err(Refusal::one)?;
+    let text = serde_json::to_string_pretty(&comparison).expect("a comparison can be written as JSON");
+    match arguments.json.as_deref() {
+        Some(path) if path == Path::new("-") => println!("{text}"),
+        Some(path) => {
+            fs::write(path, text + "\n")
+                .map_err(|e| Refusal::one(format_args!("--json: cannot write {}: {e}", path.display())))?;
+            print!("{}", comparison_text::render(&comparison));
+        }
+        None => print!("{}", comparison_text::render(&comparison)),
+    }
+    Ok(judge(&comparison))
+}
+
+impl CompareArgs {
+    fn options(&self) -> Result<CompareOptions, Vec<String>> {
+        let mut mistakes = Vec::new();
+        let mut share = |option: &str, text: &str| {
+            parse_ratio(text).map_err(|error| mistakes.push(format!("{option}: {error}"))).ok()
+        };
+        let fail_if_worse = self.fail_if_worse.as_deref().and_then(|text| share("--fail-if-worse", text));
+        let confidence = share("--confidence", &self.confidence);
+        let confidence = confidence.and_then(|share| {
+            search::statistics::Confidence::new(share)
+                .map_err(|error| mistakes.push(format!("--confidence: {error}")))
+                .ok()
+        });
+        match (mistakes.is_empty(), confidence) {
+            (true, Some(confidence)) => Ok(CompareOptions {
+                confidence,
+                fail_if_worse,
+                quantities: self.quantities.clone(),
+                force: self.force,
+            }),
+            _ => Err(mistakes),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<(StudyPlan, StudyResult), Refusal> {
+    let folder = ResultFolder::open(path).map_err(Refusal::one)?;
+    let plan = folder.plan().map_err(Refusal::one)?;
+    let result = folder.result().map_err(Refusal::one)?.ok_or_else(|| {
+        Refusal::one(format_args!(
+            "{}: the run was killed before it had a result; finish it with --resume",
+            path.display()
+        ))
+    })?;
+    Ok((plan, result))
+}
+
+/// The factor, and its two levels as the plan has them.
+fn levels<'a>(text: &'a str, plan: &StudyPlan) -> Result<(&'a str, [Level; 2]), Refusal> {
+    let refuse = || {
+        Refusal::one(format_args!("--factor: '{text}' is not FACTOR=LEVEL,LEVEL, such as target=nginx,serve"))
+    };
+    let (factor, levels) = text.split_once('=').ok_or_else(refuse)?;
+    let known = plan.factors.iter().find(|known| known.name == factor);
+    let as_known = |text: &str| {
+        let level = known.and_then(|known| known.levels.iter().find(|level| level.to_string() == text));
+        // One that is not there is told by the comparison, with those that are.
+        level.cloned().unwrap_or_else(|| Level::Text(text.to_owned()))
+    };
+    let (a, b) = levels.split_once(',').ok_or_else(refuse)?;
+    Ok((factor, [as_known(a.trim()), as_known(b.trim())]))
+}
+
+fn judge(comparison: &Comparison) -> Exit {
+    match (comparison.gate, comparison.verdict) {
+        (Some(Gate::Failed), _) => Exit::GoalsNotMet,
+        (_, Overall::CannotTell) => Exit::Void,
+        _ => Exit::GoalsMet,
+    }
+}

@@ -1,0 +1,22 @@
+//! `proofload limit`: the largest load that meets the goals.
+
+use load::Host;
+
+pub use super::limit_args::LimitArgs;
+use super::study::{Order, conduct};
+use crate::exit::{Exit, Refusal};
+
+/// Searches, and shows what was found.
+pub fn run(arguments: &LimitArgs) -> Result<Exit, Refusal> {
+    let host = Host::read().map_err(Refusal::one)?;
+    let study = arguments.study(&host).map_err(Refusal::new)?;
+    conduct(Order {
+        study,
+        name: "limit",
+        out: arguments.out.clone(),
+        resume: arguments.resume,
+        study_file: None,
+        json: arguments.json.as_deref(),
+        quiet: arguments.quiet,
+    })
+}

@@ -1,0 +1,329 @@
+//! The options of `proofload limit`, and the study they make.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, ValueEnum};
+use load::Host;
+use record::{
+    Goal, LoadUnit,
+    units::{parse_count, parse_rate, parse_ratio, parse_time},
+};
+use study::{Fresh, Search, Setup, Source, Study, Target, TrialShape};
+
+use super::{
+    text::Mistakes,
+    workload_args::{WorkloadArgs, option_of},
+};
+
+const GOALS: &str = "Goals";
+const SEARCH: &str = "Search";
+const LOAD: &str = "Load";
+const OUTPUT: &str = "Output";
+
+/// Loops of each user under the preset jmeter, as in the published test it is named after.
+const JMETER_LOOPS: &str = "100";
+
+/// Searches for the largest load that meets all goals. The answer is two bounds for each goal: a load that was
+/// measured to meet it, and one that was measured not to.
+#[derive(Debug, Args)]
+pub struct LimitArgs {
+    /// What to find the limit of
+    #[arg(value_enum)]
+    unit: UnitArg,
+    #[command(flatten)]
+    common: WorkloadArgs,
+    /// Requests per second that the connections share (limit connections)
+    #[arg(short = 'R', long, value_name = "RATE", help_heading = LOAD)]
+    rate: Option<String>,
+
+    /// Largest share of requests that may fail or never be sent: 0, 0.001 or 0.1% [default: 0, if no other goal is given]
+    #[arg(long, visible_alias = "error-ratio", value_name = "SHARE", help_heading = GOALS)]
+    errors: Option<String>,
+    /// Largest median of response time
+    #[arg(long, value_name = "TIME", help_heading = GOALS)]
+    p50: Option<String>,
+    /// Largest 90th percentile of response time
+    #[arg(long, value_name = "TIME", help_heading = GOALS)]
+    p90: Option<String>,
+    /// Largest 95th percentile of response time
+    #[arg(long, value_name = "TIME", help_heading = GOALS)]
+    p95: Option<String>,
+    /// Largest 99th percentile of response time
+    #[arg(long, value_name = "TIME", help_heading = GOALS)]
+    p99: Option<String>,
+    /// Largest 99.9th percentile of response time
+    #[arg(long = "p99.9", visible_alias = "p99-9", value_name = "TIME", help_heading = GOALS)]
+    p99_9: Option<String>,
+    /// Largest 99th percentile of the time to open a connection, such as 900ms: just below the first SYN retry
+    #[arg(long, value_name = "TIME", help_heading = GOALS)]
+    connect_p99: Option<String>,
+
+    /// Least load [default: 1 user, 1 connection, 10 requests per second]
+    #[arg(long, value_name = "LOAD", help_heading = SEARCH)]
+    min: Option<String>,
+    /// Largest load [default: 10,000 users or connections, 1,000,000 requests per second]
+    #[arg(long, value_name = "LOAD", help_heading = SEARCH)]
+    max: Option<String>,
+    /// How near the bounds are brought to each other
+    #[arg(long, value_name = "SHARE", default_value = "5%", help_heading = SEARCH)]
+    width: String,
+    /// Length of a trial that counts in full [default: the preset's; mlrsearch: 5s]
+    #[arg(long, value_name = "TIME", help_heading = SEARCH)]
+    trial: Option<String>,
+    /// Trials that decide about a load [default: the preset's; mlrsearch: 3]
+    #[arg(long, value_name = "N", help_heading = SEARCH)]
+    repeats: Option<String>,
+    /// Begin no further trial after this long; the bounds are then as near as they are
+    #[arg(long, value_name = "TIME", help_heading = SEARCH)]
+    budget: Option<String>,
+    /// How to search: mlrsearch, jmeter, rfc2544, tst009, csit-ndr, csit-pdr
+    #[arg(long, value_name = "NAME", default_value = "mlrsearch", help_heading = SEARCH)]
+    preset: String,
+    /// Void trials in a row after which a load is more than this machine can make
+    #[arg(long, value_name = "N", default_value = "3", help_heading = SEARCH)]
+    void_attempts: String,
+    /// A trial of this length before the search; its figures decide nothing
+    #[arg(long, value_name = "TIME", help_heading = SEARCH)]
+    warm_up: Option<String>,
+    /// Pause before every trial
+    #[arg(long, value_name = "TIME", help_heading = SEARCH)]
+    pause: Option<String>,
+
+    /// Folder for the result [default: results/limit-DATE-TIME]
+    #[arg(long, value_name = "FOLDER", help_heading = OUTPUT)]
+    pub out: Option<PathBuf>,
+    /// Go on where a killed search of the same options was; needs --out
+    #[arg(long, requires = "out", help_heading = OUTPUT)]
+    pub resume: bool,
+    /// Write the result as JSON; - is standard output, and then nothing else is written there
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    pub json: Option<PathBuf>,
+    /// No progress on standard error
+    #[arg(short, long, help_heading = OUTPUT)]
+    pub quiet: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum UnitArg {
+    /// Users that send, wait for the answer, and send again
+    Users,
+    /// Requests per second, whatever the service does
+    Rate,
+    /// Connections that share a rate
+    Connections,
+}
+
+impl LimitArgs {
+    /// The study.
+    ///
+    /// # Errors
+    /// Every mistake in the options.
+    pub fn study(&self, host: &Host) -> Result<Study, Vec<String>> {
+        let mut m = Mistakes::default();
+        let unit = match self.unit {
+            UnitArg::Users => LoadUnit::Users,
+            UnitArg::Rate => LoadUnit::Rate,
+            UnitArg::Connections => LoadUnit::Connections,
+        };
+        let (least, largest) = match unit {
+            LoadUnit::Rate => (10.0, 1_000_000.0),
+            _ => (1.0, 10_000.0),
+        };
+        let load = |text: &str| match unit {
+            LoadUnit::Rate => parse_rate(text),
+            _ => parse_count(text).map(|count| count as f64),
+        };
+        let min = m.optional("--min", self.min.as_deref(), load).unwrap_or(least);
+        let max = m.optional("--max", self.max.as_deref(), load).unwrap_or(largest);
+        if min >= max {
+            m.add(format!("--min: {} is not below the largest load, {}", unit.show(min), unit.show(max)));
+        }
+        let time = |text: &str| match parse_time(text) {
+            Ok(Duration::ZERO) => Err("0 is no time; give one such as 5s".to_owned()),
+            read => read.map_err(|error| error.to_string()),
+        };
+        let count = |text: &str| match parse_count(text) {
+            Ok(count @ 1..=1_000) => Ok(count as u32),
+            Ok(_) => Err("it must be 1 to 1,000".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        let width = m.optional("--width", Some(&self.width), parse_ratio).unwrap_or(0.05);
+        let search = Search {
+            unit: unit.clone(),
+            min,
+            max,
+            width,
+            preset: self.preset.clone(),
+            trial_duration: m.optional("--trial", self.trial.as_deref(), time),
+            repeats: m.optional("--repeats", self.repeats.as_deref(), count),
+        };
+        let study = Study {
+            title: format!("Limit of {} at {}", self.unit_words(), self.common.url()),
+            seed: self.common.seed(),
+            budget: m.optional("--budget", self.budget.as_deref(), time),
+            factors: Vec::new(),
+            settings: vec![record::Setting {
+                levels: Default::default(),
+                name: String::new(),
+                searched: true,
+            }],
+            goals: self.goals(&mut m),
+            trial: TrialShape {
+                repeats: 1,
+                warm_up: m.optional("--warm-up", self.warm_up.as_deref(), time),
+                pause: m.optional("--pause", self.pause.as_deref(), time).unwrap_or_default(),
+                settle: Duration::ZERO,
+                fresh: Fresh::Setting,
+                void_attempts: m.optional("--void-attempts", Some(&self.void_attempts), count).unwrap_or(3),
+            },
+            search: Some(search),
+            warnings: Vec::new(),
+            source: Source::Fixed(Box::new(self.setup(&mut m))),
+        };
+        let study = m.none_or(study)?;
+        let mistakes = try_ends(&study, host);
+        if mistakes.is_empty() { Ok(study) } else { Err(mistakes) }
+    }
+
+    fn unit_words(&self) -> &'static str {
+        match self.unit {
+            UnitArg::Users => "users",
+            UnitArg::Rate => "rate",
+            UnitArg::Connections => "connections",
+        }
+    }
+
+    fn goals(&self, m: &mut Mistakes) -> Vec<Goal> {
+        let mut goals = Vec::new();
+        let bound = |text: &str| match parse_time(text) {
+            Ok(Duration::ZERO) => Err("no answer takes no time; give a bound such as 10ms".to_owned()),
+            Ok(time) => Ok(time.as_nanos() as u64),
+            Err(error) => Err(error.to_string()),
+        };
+        let ratio = |text: &str| match parse_ratio(text) {
+            Ok(ratio) if ratio < 1.0 => Ok(ratio),
+            Ok(_) => Err("every load meets that; give a share below 1".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        goals.extend(m.optional("--errors", self.errors.as_deref(), ratio).map(Goal::errors));
+        for (option, given, quantile) in [
+            ("--p50", &self.p50, 0.5),
+            ("--p90", &self.p90, 0.9),
+            ("--p95", &self.p95, 0.95),
+            ("--p99", &self.p99, 0.99),
+            ("--p99.9", &self.p99_9, 0.999),
+        ] {
+            let goal = m.optional(option, given.as_deref(), bound);
+            goals.extend(goal.map(|bound_ns| Goal::response_time(quantile, bound_ns)));
+        }
+        let connect = m.optional("--connect-p99", self.connect_p99.as_deref(), bound);
+        goals.extend(connect.map(|bound_ns| Goal::connect_time(0.99, bound_ns)));
+        if goals.is_empty() {
+            goals.push(Goal::errors(0.0));
+        }
+        goals
+    }
+
+    fn setup(&self, m: &mut Mistakes) -> Setup {
+        let mut workload = self.common.workload();
+        workload.rate = self.rate.clone();
+        match (self.unit, &self.rate) {
+            (UnitArg::Connections, None) => {
+                m.add(
+                    "--rate is missing: how many requests per second the connections share (for users that each wait \
+                     for their own answers: limit users)",
+                );
+            }
+            (UnitArg::Users, Some(_)) => {
+                m.add("--rate: users send when they have their answer; leave it out")
+            }
+            (UnitArg::Rate, Some(_)) => {
+                m.add("--rate: it is what is searched for; bound it by --min and --max")
+            }
+            _ => {}
+        }
+        if self.unit == UnitArg::Users && self.preset == "jmeter" && workload.loops.is_none() {
+            workload.loops = Some(JMETER_LOOPS.to_owned());
+        }
+        let target = Target { name: "target".to_owned(), what: workload.url.clone() };
+        Setup { lab: None, target: Some(target), from: Vec::new(), workload }
+    }
+}
+
+/// The plans of the least and the largest load must fit this machine: better known now than after an hour.
+fn try_ends(study: &Study, host: &Host) -> Vec<String> {
+    let Some(search) = &study.search else { return Vec::new() };
+    let mut mistakes = Vec::new();
+    for load in [search.min, search.max] {
+        let Ok(setup) = study.setup(0, Some(load)) else { continue };
+        match setup.workload.plan(host) {
+            Err(wrong) => {
+                mistakes.extend(wrong.into_iter().map(|m| format!("{}: {}", option_of(m.field), m.message)));
+            }
+            Ok(mut plan) => {
+                if let Err(refusals) = load::preflight::fit(&mut plan, host, setup.workload.asked()) {
+                    let told = |refusal| format!("at {}: {refusal}; or lower --max", search.unit.show(load));
+                    mistakes.extend(refusals.into_iter().map(told));
+                }
+            }
+        }
+    }
+    if let Err(why) = study::plan(study, Vec::new(), "") {
+        mistakes.push(why);
+    }
+    mistakes.dedup();
+    mistakes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        limit: LimitArgs,
+    }
+
+    const HOST: Host =
+        Host { hard_descriptors: 20_000, ports: 28_232, available_memory_bytes: 1 << 34, cpus: 2 };
+
+    fn study(line: &str) -> Result<Study, Vec<String>> {
+        let words = ["limit"].into_iter().chain(line.split_whitespace());
+        Line::try_parse_from(words).unwrap().limit.study(&HOST)
+    }
+
+    #[test]
+    fn several_goals_at_once() {
+        let study =
+            study("rate 127.0.0.1:80 --errors 0.1% --p99 10ms --connect-p99 900ms --width 2%").unwrap();
+        let names: Vec<_> = study.goals.iter().map(|goal| goal.name.as_str()).collect();
+        assert_eq!(names, ["errors ≤ 0.1 %", "p99 ≤ 10.0 ms", "connect p99 ≤ 900 ms"]);
+        assert_eq!(study.search.unwrap().width, 0.02);
+    }
+
+    #[test]
+    fn users_without_goals_must_have_no_errors() {
+        let study = study("users http://127.0.0.1/").unwrap();
+        assert_eq!(study.goals, [Goal::errors(0.0)]);
+        let setup = study.setup(0, Some(128.0)).unwrap();
+        assert_eq!(setup.workload.users.as_deref(), Some("128"));
+    }
+
+    #[test]
+    fn the_jmeter_habit_is_a_preset() {
+        let study = study("users http://127.0.0.1/ --preset jmeter --no-keepalive").unwrap();
+        let setup = study.setup(0, Some(3.0)).unwrap();
+        assert_eq!((setup.workload.loops.as_deref(), setup.workload.no_keepalive), (Some("100"), true));
+    }
+
+    #[test]
+    fn all_mistakes_at_once() {
+        let mistakes =
+            study("users ftp://x --p99 0s --width 2 --trial x --repeats 0 --min 9 --max 3 -R 5").unwrap_err();
+        assert_eq!(mistakes.len(), 6, "{mistakes:#?}");
+        assert!(study("connections 127.0.0.1").unwrap_err()[0].contains("--rate is missing"));
+        assert!(study("rate 127.0.0.1 --preset fast").unwrap_err()[0].contains("mlrsearch"));
+    }
+}

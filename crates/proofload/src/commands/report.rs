@@ -1,0 +1,82 @@
+//! `proofload report`: a result for people and for other tools.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use record::ResultFolder;
+use report::{Format, Results};
+
+use super::study::terminal_options;
+use crate::exit::{Exit, Refusal};
+
+/// Shows a result folder: without options on the terminal.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Result folder
+    result: PathBuf,
+    /// Write the page that opens offline
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write everything as one JSON document
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a JUnit report: a test case for each goal
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Write metrics in the OpenMetrics text format
+    #[arg(long, value_name = "FILE")]
+    openmetrics: Option<PathBuf>,
+    /// Append markdown to this file; on a GitHub runner, $GITHUB_STEP_SUMMARY
+    #[arg(long, value_name = "FILE")]
+    github: Option<PathBuf>,
+    /// Print GitHub's ::error and ::warning lines
+    #[arg(long)]
+    github_annotations: bool,
+}
+
+/// Shows it. A file called - is standard output.
+pub fn run(arguments: &ReportArgs) -> Result<Exit, Refusal> {
+    let folder = ResultFolder::open(&arguments.result).map_err(Refusal::one)?;
+    let results = Results::read(&folder).map_err(Refusal::one)?;
+    let mut options = terminal_options();
+    let page = folder.path().join("report.html");
+    options.page = page.exists().then(|| page.display().to_string());
+    let asked = [
+        ("--html", &arguments.html, Format::Html),
+        ("--json", &arguments.json, Format::Json),
+        ("--junit", &arguments.junit, Format::Junit),
+        ("--openmetrics", &arguments.openmetrics, Format::OpenMetrics),
+        ("--github", &arguments.github, Format::Github),
+    ];
+    let mut shown = arguments.github_annotations;
+    for (option, path, format) in asked {
+        let Some(path) = path else { continue };
+        shown = true;
+        let text = report::render(&results, format, &options);
+        write(path, &text, format == Format::Github).map_err(|error| {
+            Refusal::one(format_args!("{option}: cannot write {}: {error}", path.display()))
+        })?;
+    }
+    if arguments.github_annotations {
+        print!("{}", report::render(&results, Format::GithubAnnotations, &options));
+    }
+    if !shown {
+        print!("{}", report::render(&results, Format::Terminal, &options));
+    }
+    Ok(Exit::GoalsMet)
+}
+
+/// GitHub's summary may hold what earlier steps wrote; every other file is ours.
+fn write(path: &Path, text: &str, append: bool) -> std::io::Result<()> {
+    use std::io::Write;
+    match () {
+        () if path == Path::new("-") => std::io::stdout().write_all(text.as_bytes()),
+        () if append => {
+            fs::OpenOptions::new().append(true).create(true).open(path)?.write_all(text.as_bytes())
+        }
+        () => fs::write(path, text),
+    }
+}

@@ -1,0 +1,76 @@
+//! `proofload run`: a study file.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use load::Host;
+
+use super::study::{Order, conduct};
+use crate::exit::{Exit, Refusal};
+
+/// Runs a study file, and leaves a result folder with a report.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Study file
+    study: PathBuf,
+    /// Give a factor other levels, or another value to a key of the file: users=100,200 or trial.repeats=3
+    #[arg(long = "set", value_name = "FACTOR=LEVEL")]
+    set: Vec<String>,
+    /// Print the plan and how long it takes, and start nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Go on where a killed run was; needs --out
+    #[arg(long, requires = "out")]
+    resume: bool,
+    /// Folder for the result [default: results/STUDY-DATE-TIME]
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Write the result as JSON; - is standard output, and then nothing else is written there
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// No progress on standard error
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Reads the study, and runs it or shows its plan.
+pub fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
+    let file = arguments.study.display().to_string();
+    let text = fs::read_to_string(&arguments.study)
+        .map_err(|error| Refusal::one(format_args!("cannot read {file}: {error}")))?;
+    let host = Host::read().map_err(Refusal::one)?;
+    let overrides = overrides(&arguments.set)?;
+    let study = study::file::read(&file, &text, &overrides, &host)
+        .map_err(|mistakes| Refusal::new(mistakes.iter().map(ToString::to_string).collect()))?;
+    if arguments.dry_run {
+        print!("{}", study.describe());
+        return Ok(Exit::GoalsMet);
+    }
+    let name = arguments.study.file_stem().unwrap_or(Path::new("study").as_os_str()).to_string_lossy();
+    conduct(Order {
+        study,
+        name: &name,
+        out: arguments.out.clone(),
+        resume: arguments.resume,
+        study_file: Some(text),
+        json: arguments.json.as_deref(),
+        quiet: arguments.quiet,
+    })
+}
+
+fn overrides(texts: &[String]) -> Result<Vec<(String, String)>, Refusal> {
+    let mut mistakes = Vec::new();
+    let mut pairs = Vec::new();
+    for text in texts {
+        match text.split_once('=') {
+            Some((key, value)) if !key.trim().is_empty() => {
+                pairs.push((key.trim().to_owned(), value.trim().to_owned()));
+            }
+            _ => mistakes.push(format!("--set: '{text}' is not FACTOR=LEVEL, such as users=100,200")),
+        }
+    }
+    if mistakes.is_empty() { Ok(pairs) } else { Err(Refusal::new(mistakes)) }
+}

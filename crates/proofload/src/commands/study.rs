@@ -1,0 +1,141 @@
+//! What `limit` and `run` have in common: a study is conducted, shown and judged.
+
+use std::{
+    fs,
+    io::IsTerminal,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use load::host::raise_descriptors;
+use record::{BoundKind, Ending, ResultFolder, StudyResult};
+use report::{Format, Results};
+use study::Study;
+
+use super::stop;
+use crate::{
+    exit::{Exit, Refusal},
+    output::study_progress::StudyProgress,
+};
+
+/// What is to be conducted, and how it is shown.
+pub struct Order<'a> {
+    /// The study.
+    pub study: Study,
+    /// What the folder is called after.
+    pub name: &'a str,
+    /// The folder, if it was given.
+    pub out: Option<PathBuf>,
+    /// Goes on where a killed run was.
+    pub resume: bool,
+    /// The study file's text.
+    pub study_file: Option<String>,
+    /// Where the result goes as JSON.
+    pub json: Option<&'a Path>,
+    /// No progress.
+    pub quiet: bool,
+}
+
+/// Files that every result folder gets.
+const KEPT: [Format; 3] = [Format::Html, Format::Junit, Format::OpenMetrics];
+
+/// Conducts the study, and leaves its result.
+pub fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
+    let mut lab = lab::Options::new().map_err(Refusal::one)?;
+    let needs_lab = order.study.setup(0, order.study.search.as_ref().map(|search| search.min));
+    if needs_lab.is_ok_and(|setup| setup.lab.is_some()) {
+        // Before any thread is started, and after the folder is known: users have other numbers inside.
+        lab.rootless = lab::enter_user_namespace().map_err(Refusal::one)?;
+    }
+    raise_descriptors();
+    let stop = stop::on_signal()?;
+    lab.stop = stop.clone();
+    let path = order.out.unwrap_or_else(|| default_folder(order.name));
+    let folder = match order.resume {
+        true => ResultFolder::open(&path),
+        false => ResultFolder::create(&path),
+    };
+    let folder = folder.map_err(Refusal::one)?;
+    let options = study::Options {
+        lab,
+        worker: vec!["worker".to_owned()],
+        command: std::env::args().filter(|word| word != "--resume").collect(),
+        study_file: order.study_file,
+        stop,
+        resume: order.resume,
+    };
+    let mut progress = StudyProgress::new(&order.study, order.quiet);
+    let outcome = study::run(&order.study, &folder, &options, &mut |event| progress.show(&event));
+    progress.end();
+    let result = outcome.map_err(Refusal::one)?;
+    let results = Results::read(&folder).map_err(Refusal::one)?;
+    show(&results, &folder, order.json)?;
+    Ok(judge(&result))
+}
+
+fn show(results: &Results, folder: &ResultFolder, json: Option<&Path>) -> Result<(), Refusal> {
+    let mut options = terminal_options();
+    for format in KEPT {
+        let name = format.file_name().expect("these formats have files");
+        folder.write(name, &report::render(results, format, &options)).map_err(Refusal::one)?;
+    }
+    options.page = Some(folder.path().join("report.html").display().to_string());
+    let on_stdout = json == Some(Path::new("-"));
+    if let Some(path) = json {
+        let text = report::render(results, Format::Json, &options);
+        if on_stdout {
+            print!("{text}");
+        } else {
+            fs::write(path, text)
+                .map_err(|e| Refusal::one(format_args!("--json: cannot write {}: {e}", path.display())))?;
+        }
+    }
+    if !on_stdout {
+        print!("{}", report::render(results, Format::Terminal, &options));
+    }
+    Ok(())
+}
+
+/// What the terminal can show.
+pub fn terminal_options() -> report::Options {
+    let on_terminal = std::io::stdout().is_terminal();
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let width_columns = on_terminal
+        .then(|| rustix::termios::tcgetwinsize(std::io::stdout()).ok())
+        .flatten()
+        .map(|size| size.ws_col)
+        .filter(|&columns| columns > 0);
+    report::Options { colour: on_terminal && !plain, width_columns, page: None }
+}
+
+/// The exit status of a result.
+pub fn judge(result: &StudyResult) -> Exit {
+    match result.ending {
+        Ending::Interrupted => return Exit::Interrupted,
+        Ending::Failed => return Exit::WrongUse,
+        Ending::Finished | Ending::OutOfBudget => {}
+    }
+    let goals =
+        || result.outcomes.iter().flat_map(|outcome| &outcome.searches).flat_map(|search| &search.goals);
+    let searched = result.outcomes.iter().any(|outcome| !outcome.searches.is_empty());
+    let fixed = || result.outcomes.iter().filter_map(|outcome| outcome.goals_met);
+    let nothing = goals().any(|goal| goal.lower.is_none() && goal.kind != BoundKind::Below)
+        || (result.trials > 0 && result.trials == result.void_trials)
+        || (!searched && result.trials == 0);
+    match () {
+        () if goals().any(|goal| goal.kind == BoundKind::Below) || fixed().any(|met| !met) => {
+            Exit::GoalsNotMet
+        }
+        () if nothing => Exit::Void,
+        () => Exit::GoalsMet,
+    }
+}
+
+/// `results/NAME-2026-01-31-120000`, in UTC; with a number where that is taken.
+fn default_folder(name: &str) -> PathBuf {
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let stamp = now.trim_end_matches('Z').replace(':', "").replace('T', "-");
+    let path = |suffix: &str| PathBuf::from(format!("results/{name}-{stamp}{suffix}"));
+    let numbered = (2..).map(|number| path(&format!("-{number}")));
+    std::iter::once(path("")).chain(numbered).find(|path| !path.exists()).expect("numbers do not end")
+}

@@ -1,0 +1,133 @@
+//! The options that describe a workload, shared by the commands that make load.
+
+use clap::Args;
+use load::HttpWorkload;
+
+const LOAD: &str = "Load";
+const REQUEST: &str = "Request";
+const MACHINE: &str = "Machine";
+
+/// A workload without the size of its load. Values are kept as given; [`HttpWorkload::plan`] reads them.
+#[derive(Debug, Args)]
+pub struct WorkloadArgs {
+    /// What to send requests to, such as http://127.0.0.1:8080/path
+    url: String,
+    /// Start the users evenly over this time
+    #[arg(long, value_name = "TIME", help_heading = LOAD)]
+    ramp_up: Option<String>,
+    /// Requests of each user
+    #[arg(long, value_name = "N", help_heading = LOAD)]
+    loops: Option<String>,
+    /// Pause of a user between answer and next request: 300ms, uniform:10ms..50ms, exp:20ms,
+    /// lognormal:20ms,0.5 or file:PATH
+    #[arg(long, value_name = "DIST", help_heading = LOAD)]
+    think_time: Option<String>,
+    /// How the arrivals of an open load are spaced: constant or poisson [default: constant]
+    #[arg(long, value_name = "KIND", help_heading = LOAD)]
+    arrivals: Option<String>,
+    /// Connections: of a closed load, the same as --users; of an open one, opened before the start
+    /// [default there: opened on demand]
+    #[arg(short, long, value_name = "N", help_heading = LOAD)]
+    connections: Option<String>,
+    /// A new connection for every request
+    #[arg(long, help_heading = LOAD)]
+    no_keepalive: bool,
+    /// Requests in flight at once on each connection [default: 1]
+    #[arg(long, value_name = "DEPTH", help_heading = LOAD)]
+    pipeline: Option<String>,
+
+    /// Method [default: GET, or POST with a body]
+    #[arg(short = 'X', long, value_name = "METHOD", help_heading = REQUEST)]
+    method: Option<String>,
+    /// A header field, such as 'Accept: text/html'
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", help_heading = REQUEST)]
+    headers: Vec<String>,
+    /// The body: text, @FILE, or @- for standard input
+    #[arg(short, long, value_name = "BODY", help_heading = REQUEST)]
+    body: Option<String>,
+    /// Statuses that are a success: 200, 2xx,304 or 200-299 [default: 2xx,3xx]
+    #[arg(long, value_name = "STATUSES", help_heading = REQUEST)]
+    expect: Option<String>,
+    /// A request that takes longer, its connection included, has failed [default: 30s]
+    #[arg(long, value_name = "TIME", help_heading = REQUEST)]
+    timeout: Option<String>,
+    /// With a duration: wait this long for answers still missing at its end [default: 2s]
+    #[arg(long, value_name = "TIME", help_heading = REQUEST)]
+    drain: Option<String>,
+
+    /// Worker threads of each process [default: half the processors, as far as the load can use them]
+    #[arg(short, long, value_name = "N", help_heading = MACHINE)]
+    threads: Option<String>,
+    /// Worker processes [default: as many as the descriptor limit makes necessary]
+    #[arg(long, value_name = "N", help_heading = MACHINE)]
+    processes: Option<String>,
+    /// Processors to pin the worker threads to, such as 1 or 0,2-3
+    #[arg(long, value_name = "LIST", help_heading = MACHINE)]
+    cpus: Option<String>,
+    /// Local addresses to connect from: 10.0.0.5, 10.0.0.5-10.0.0.9, several with commas
+    #[arg(long, value_name = "ADDRESSES", help_heading = MACHINE)]
+    source: Option<String>,
+    /// Connect to these instead of the URL's host, in turn: ADDRESS:PORT, several with commas
+    #[arg(long, value_name = "ADDRESSES", help_heading = MACHINE)]
+    connect_to: Option<String>,
+    /// Poll for at most this long before a send is due, instead of sleeping; 0 never polls
+    #[arg(long, value_name = "TIME", help_heading = MACHINE)]
+    spin: Option<String>,
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = MACHINE)]
+    seed: u64,
+    /// Run even though the plan does not fit this machine (the trial will be void)
+    #[arg(long, help_heading = MACHINE)]
+    force: bool,
+}
+
+impl WorkloadArgs {
+    /// What requests are sent to, as given.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Seed of everything random.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The workload, as written.
+    pub fn workload(&self) -> HttpWorkload {
+        HttpWorkload {
+            url: self.url.clone(),
+            ramp_up: self.ramp_up.clone(),
+            loops: self.loops.clone(),
+            think_time: self.think_time.clone(),
+            arrivals: self.arrivals.clone(),
+            connections: self.connections.clone(),
+            no_keepalive: self.no_keepalive,
+            pipeline: self.pipeline.clone(),
+            method: self.method.clone(),
+            headers: self.headers.clone(),
+            body: self.body.clone(),
+            expect: self.expect.clone(),
+            timeout: self.timeout.clone(),
+            drain: self.drain.clone(),
+            threads: self.threads.clone(),
+            processes: self.processes.clone(),
+            cpus: self.cpus.clone(),
+            source: self.source.clone(),
+            connect_to: self.connect_to.clone(),
+            spin: self.spin.clone(),
+            seed: self.seed,
+            force: self.force,
+            ..HttpWorkload::default()
+        }
+    }
+}
+
+/// A field's name as its option.
+pub fn option_of(field: &str) -> String {
+    match field {
+        "url" => "URL".to_owned(),
+        "headers" => "--header".to_owned(),
+        "stages" => "--stage".to_owned(),
+        field => format!("--{}", field.replace('_', "-")),
+    }
+}

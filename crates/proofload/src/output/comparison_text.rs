@@ -1,0 +1,116 @@
+//! A comparison for people: a row for each quantity, then what all of them show.
+
+use comfy_table::{CellAlignment, Table, TableComponent, presets};
+use record::units::{show_rate, show_time_ns};
+use search::statistics::{Scale, Verdict};
+use study::compare::{Comparison, Gate, Overall, Row};
+
+/// The text.
+pub fn render(comparison: &Comparison) -> String {
+    let mut out = format!("A  {}\nB  {}\n\n", comparison.a, comparison.b);
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_style(TableComponent::HeaderLines, '─');
+    table.set_header([
+        "setting",
+        "quantity",
+        "A",
+        "B",
+        "B against A",
+        "interval",
+        "could be seen",
+        "verdict",
+    ]);
+    table.add_rows(comparison.rows.iter().map(cells));
+    for column in 2..6 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    for line in table.lines() {
+        out += line.trim_end();
+        out.push('\n');
+    }
+    out += &format!("\n{}\n", overall(comparison));
+    for warning in &comparison.warnings {
+        out += &format!("\nWarning: {}\n", warning.message);
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for warning in comparison.rows.iter().flat_map(|row| &row.statistics.warnings) {
+        if !seen.contains(&warning.message.as_str()) {
+            seen.push(&warning.message);
+            out += &format!("\nWarning: {}\n", warning.message);
+        }
+    }
+    out
+}
+
+fn cells(row: &Row) -> [String; 8] {
+    let statistics = &row.statistics;
+    let effect = |value: f64| match statistics.scale {
+        Scale::Ratio => format!("{:+.2} %", (value - 1.0) * 100.0),
+        Scale::Difference => format!("{value:+.5}"),
+    };
+    let quantity = match &row.goal {
+        Some(goal) => format!("{} ({goal})", row.quantity),
+        None => row.quantity.clone(),
+    };
+    let resolvable = match (statistics.resolvable, statistics.scale) {
+        (Some(share), Scale::Ratio) => format!("{:.1} %", share * 100.0),
+        (Some(value), Scale::Difference) => format!("{value:.5}"),
+        (None, _) => "–".to_owned(),
+    };
+    let verdict = match statistics.verdict {
+        Verdict::ABetter => "A is better",
+        Verdict::BBetter => "B is better",
+        Verdict::NoDifferenceShown => "no difference shown",
+        Verdict::CannotTell => "cannot tell",
+    };
+    let gate = match row.gate {
+        Some(Gate::Failed) => "; worse than allowed",
+        Some(Gate::Undecided) => "; undecided whether worse than allowed",
+        Some(Gate::Passed) | None => "",
+    };
+    [
+        row.setting.clone(),
+        quantity,
+        show(&row.quantity, row.a_median),
+        show(&row.quantity, row.b_median),
+        effect(statistics.effect),
+        format!("{} to {}", effect(statistics.low), effect(statistics.high)),
+        resolvable,
+        format!("{verdict}{gate}"),
+    ]
+}
+
+/// A value in the unit that its name carries.
+fn show(quantity: &str, value: f64) -> String {
+    match quantity {
+        name if name.ends_with("_bytes_per_s") => {
+            format!("{}/s", record::units::show_bytes(value.max(0.0) as u64))
+        }
+        name if name.ends_with("_per_s") => show_rate(value),
+        name if name.ends_with("_us") => show_time_ns((value.max(0.0) * 1e3) as u64),
+        name if name.ends_with("_ratio") => format!("{:.3} %", value * 100.0),
+        _ => format!("{value:.1}"),
+    }
+}
+
+fn overall(comparison: &Comparison) -> String {
+    let verdict = match comparison.verdict {
+        Overall::ABetter => "A is better.",
+        Overall::BBetter => "B is better.",
+        Overall::Mixed => "A is better in some quantities, B in others.",
+        Overall::NoDifferenceShown => {
+            "No difference shown. That does not make them equal: see what could have been seen."
+        }
+        Overall::CannotTell => "Too few runs to show any difference.",
+    };
+    let gate = match comparison.gate {
+        Some(Gate::Passed) => " B is no worse than allowed.",
+        Some(Gate::Undecided) => " Whether B is worse than allowed cannot be told from so many runs.",
+        Some(Gate::Failed) => " B is worse than allowed.",
+        None => "",
+    };
+    format!("{verdict}{gate} (All verdicts together: {} % confidence.)", comparison.confidence * 100.0)
+}

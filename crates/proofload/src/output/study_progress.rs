@@ -1,0 +1,162 @@
+//! How a study goes, on standard error: a line for every trial, and on a terminal one that changes every second.
+
+use std::{
+    io::IsTerminal,
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use record::{
+    Goal, LoadUnit, Purpose, TrialEntry,
+    units::{show_count, show_rate, show_time_ns},
+};
+use study::{Event, Study};
+
+/// Shows how a study goes.
+pub struct StudyProgress {
+    bar: Option<ProgressBar>,
+    quiet: bool,
+    goals: Vec<Goal>,
+    unit: Option<LoadUnit>,
+    /// Trials that have ended, of all that are foreseen where that is known.
+    done: usize,
+    of: Option<usize>,
+    begun: Instant,
+    /// What runs, in words.
+    running: String,
+}
+
+impl StudyProgress {
+    /// Progress of this study; silent if `quiet`.
+    pub fn new(study: &Study, quiet: bool) -> Self {
+        let bar = (std::io::stderr().is_terminal() && !quiet).then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(250));
+            bar
+        });
+        Self {
+            bar,
+            quiet,
+            goals: study.goals.clone(),
+            unit: study.search.as_ref().map(|search| search.unit.clone()),
+            done: 0,
+            of: None,
+            begun: Instant::now(),
+            running: String::new(),
+        }
+    }
+
+    /// Something has happened.
+    pub fn show(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Planned { plan, done } => {
+                self.done = *done;
+                let searched = plan.settings.iter().any(|setting| setting.searched);
+                self.of = (!searched).then(|| plan.blocks.iter().map(Vec::len).sum());
+                if *done > 0 {
+                    self.line(&format!(
+                        "{} trials of an earlier run are taken over",
+                        show_count(*done as u64)
+                    ));
+                }
+            }
+            Event::SettingUp { name } => self.passing(&format!("bringing up hosts and targets  {name}")),
+            Event::Begins { name, purpose, load, .. } => {
+                let what = match purpose {
+                    Purpose::WarmUp => "warm-up",
+                    Purpose::Search | Purpose::Repeat => "trial",
+                };
+                let number = match self.of {
+                    Some(of) => format!("{} of {of}", self.done + 1),
+                    None => (self.done + 1).to_string(),
+                };
+                let words = [Some(format!("{what} {number}")), load.clone(), Some((*name).to_owned())];
+                let words = words.into_iter().flatten().filter(|word| !word.is_empty());
+                self.running = words.collect::<Vec<_>>().join("  ");
+                self.passing(&self.running.clone());
+            }
+            Event::Second(tick) => {
+                let line = format!(
+                    "{}  {:.0} s  {} completed, p99 {}, {} open",
+                    self.running,
+                    tick.end_ns as f64 / 1e9,
+                    show_count(tick.completed),
+                    show_time_ns(tick.response_time.quantile_ns(0.99)),
+                    show_count(tick.open_connections),
+                );
+                self.passing(&line);
+            }
+            Event::Ended(entry) => {
+                self.done += 1;
+                let line = self.of_trial(entry);
+                self.line(&line);
+            }
+            Event::Closing { bounds, remaining_s } => {
+                let line = self.of_bounds(bounds, *remaining_s);
+                self.line(&line);
+            }
+            Event::Warning(message) => self.line(&format!("proofload: {message}")),
+        }
+    }
+
+    /// The study is over: the line that changes goes.
+    pub fn end(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn of_trial(&self, entry: &TrialEntry) -> String {
+        let trial = &entry.trial;
+        let verdict = match trial.validity.reasons() {
+            [] if entry.growth_per_s.is_some() => "not met: answers grow slower and slower".to_owned(),
+            [] => {
+                match self.goals.iter().zip(&entry.loss_ratios).find(|(goal, loss)| **loss > goal.loss_ratio)
+                {
+                    Some((goal, loss)) => format!("not met: {} ({:.2} % lost)", goal.name, loss * 100.0),
+                    None if self.goals.is_empty() => "measured".to_owned(),
+                    None => "met".to_owned(),
+                }
+            }
+            [first, ..] => format!("VOID: {}", first.evidence),
+        };
+        format!(
+            "{:>5.0} s  {}  {}, p99 {}  {verdict}",
+            self.begun.elapsed().as_secs_f64(),
+            self.running,
+            show_rate(trial.throughput_per_s),
+            show_time_ns(trial.response_time.percentile(0.99).ns),
+        )
+    }
+
+    fn of_bounds(&self, bounds: &[(String, Option<f64>, Option<f64>)], remaining_s: f64) -> String {
+        let show = |load: &Option<f64>| match (load, &self.unit) {
+            (Some(load), Some(unit)) => unit.show(*load),
+            _ => "?".to_owned(),
+        };
+        let of = |(goal, lower, upper): &(String, Option<f64>, Option<f64>)| {
+            format!("{goal}: {} … {}", show(lower), show(upper))
+        };
+        let bounds: Vec<String> = bounds.iter().map(of).collect();
+        format!("         {}  (about {remaining_s:.0} s of trials to go)", bounds.join("; "))
+    }
+
+    /// A line that stays.
+    fn line(&self, text: &str) {
+        match &self.bar {
+            _ if self.quiet => {}
+            Some(bar) => bar.println(text),
+            None => eprintln!("{text}"),
+        }
+    }
+
+    /// A line that the next one replaces; only a terminal has room for it.
+    fn passing(&self, text: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(text.to_owned());
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The formats, one in a file.
+
+use crate::{Options, Results};
+
+mod github;
+mod html;
+mod json;
+mod junit;
+mod openmetrics;
+mod terminal;
+
+pub use github::{Github, GithubAnnotations};
+pub use html::Html;
+pub use json::Json;
+pub use junit::Junit;
+pub use openmetrics::OpenMetrics;
+pub use terminal::Terminal;
+
+/// A form that a result can be written in.
+pub trait Export {
+    /// Its name on the command line.
+    fn name(&self) -> &'static str;
+
+    /// The file of a result folder that it is written to by default; none for what goes to standard output.
+    fn file_name(&self) -> Option<&'static str>;
+
+    /// The whole text.
+    fn render(&self, results: &Results, options: &Options) -> String;
+}

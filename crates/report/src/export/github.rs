@@ -1,0 +1,196 @@
+//! For GitHub's jobs: a summary in Markdown, and the lines that become errors and warnings of the job.
+
+use std::fmt::Write;
+
+use crate::{
+    Options, Results, Status,
+    answer::{self, Answer},
+    export::Export,
+    reading::{Reading, readings},
+    summary::{self, Repeats, banner, cost_line, trials_line},
+    text,
+    warnings::warnings,
+};
+
+/// Markdown, to be appended to the file that `GITHUB_STEP_SUMMARY` names.
+pub struct Github;
+
+/// `::error::` and `::warning::` lines, to be printed on standard output.
+pub struct GithubAnnotations;
+
+const MOST_PLACES: usize = 4;
+
+impl Export for Github {
+    fn name(&self) -> &'static str {
+        "github"
+    }
+
+    fn file_name(&self) -> Option<&'static str> {
+        Some("summary.md")
+    }
+
+    fn render(&self, results: &Results, _: &Options) -> String {
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        let _ = write_summary(&mut out, results);
+        out
+    }
+}
+
+impl Export for GithubAnnotations {
+    fn name(&self) -> &'static str {
+        "github-annotations"
+    }
+
+    fn file_name(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn render(&self, results: &Results, _: &Options) -> String {
+        let title = text::clipped(&results.plan.title, 80);
+        let lines = answer::answers(results).into_iter().filter_map(|answer| {
+            let command = match answer.status {
+                Status::NotMet | Status::Void => "error",
+                Status::Unfinished => "warning",
+                Status::Met => return None,
+            };
+            let place = where_and_what(results, &answer);
+            let message = message_escaped(&format!("{place}: {}", answer.sentence));
+            Some(format!("::{command} title={}::{message}\n", property_escaped(&title)))
+        });
+        lines.collect()
+    }
+}
+
+fn where_and_what(results: &Results, answer: &Answer) -> String {
+    let mut parts = Vec::new();
+    if results.plan.settings.len() > 1 {
+        parts.push(text::visible(&results.setting_name(answer.setting)));
+    }
+    parts.push(text::visible(&answer.goal_name));
+    parts.extend(answer.block.map(|block| format!("block {block}")));
+    parts.join(", ")
+}
+
+fn write_summary(out: &mut String, results: &Results) -> std::fmt::Result {
+    let readings = readings(results);
+    let answers = answer::answers_with(results, &readings);
+    writeln!(out, "## {}\n\n{}\n", markdown(&results.plan.title), markdown(&results.plan.workload))?;
+    if let Some(banner) = banner(results) {
+        writeln!(out, "> **{}**\n", markdown(&banner))?;
+    }
+    write_searches(out, results, &answers)?;
+    write_repeats(out, results, &readings, &answers)?;
+    writeln!(out, "{}\n", trials_line(results))?;
+    for told in warnings(results) {
+        writeln!(out, "- Warning: {}", markdown(&told.sentence(MOST_PLACES)))?;
+    }
+    writeln!(out, "\nRepeat it:\n\n{}", fenced(&text::shell_line(&results.plan.command)))
+}
+
+fn write_searches(out: &mut String, results: &Results, answers: &[Answer]) -> std::fmt::Result {
+    let several = results.plan.settings.len() > 1;
+    for (number, _) in results.plan.settings.iter().enumerate().filter(|(_, setting)| setting.searched) {
+        if several {
+            writeln!(out, "### {}\n", markdown(&results.setting_name(number)))?;
+        }
+        let rows: Vec<Vec<String>> = answers
+            .iter()
+            .filter(|answer| answer.setting == number)
+            .map(|answer| {
+                let mut row = summary::search_row(answer);
+                row[0].extend(answer.block.map(|block| format!(" (block {block})")));
+                row
+            })
+            .collect();
+        write_table(out, &summary::SEARCH_HEADER, &rows)?;
+        if several {
+            writeln!(out, "{}\n", cost_line(results, number))?;
+        }
+    }
+    Ok(())
+}
+
+fn write_repeats(
+    out: &mut String,
+    results: &Results,
+    readings: &[Reading],
+    answers: &[Answer],
+) -> std::fmt::Result {
+    let Repeats { header, rows, confidence } = summary::repeats(results, readings, answers, usize::MAX);
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let header: Vec<&str> = std::iter::once("setting").chain(header).collect();
+    let rows = rows.into_iter().map(|(_, name, cells)| std::iter::once(name).chain(cells).collect());
+    write_table(out, &header, &rows.collect::<Vec<_>>())?;
+    match confidence {
+        Some(confidence) => writeln!(out, "In brackets: where the true median lies at {confidence}.\n"),
+        None => Ok(()),
+    }
+}
+
+fn write_table(out: &mut String, header: &[&str], rows: &[Vec<String>]) -> std::fmt::Result {
+    writeln!(out, "| {} |", header.join(" | "))?;
+    writeln!(out, "|{}", "---|".repeat(header.len()))?;
+    for row in rows {
+        let cells: Vec<String> = row.iter().map(|cell| markdown(cell)).collect();
+        writeln!(out, "| {} |", cells.join(" | "))?;
+    }
+    writeln!(out)
+}
+
+/// Text in which nothing is markup.
+fn markdown(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in text::visible(text).chars() {
+        match c {
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '&' => escaped.push_str("&amp;"),
+            // A mention would notify people, and a bare address become a link.
+            '@' => escaped.push_str("&#64;"),
+            ':' => escaped.push_str("&#58;"),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' | '~' | '$' => {
+                escaped.push('\\');
+                escaped.push(c);
+            }
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// A fence longer than any row of backticks inside.
+fn fenced(code: &str) -> String {
+    let longest = code.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}sh\n{code}\n{fence}")
+}
+
+fn message_escaped(text: &str) -> String {
+    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+fn property_escaped(text: &str) -> String {
+    message_escaped(text).replace(':', "%3A").replace(',', "%2C")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn foreign_text_is_no_markup(text in any::<String>()) {
+            let shown = markdown(&text);
+            prop_assert!(!shown.contains(['<', '>', '@', '\n']));
+            let code = fenced(&text::visible(&text));
+            let fence: String = code.chars().take_while(|&c| c == '`').collect();
+            prop_assert_eq!(code.matches(&fence).count(), 2);
+            let property = property_escaped(&text::visible(&text));
+            prop_assert!(!property.contains([':', ',', '\n']));
+        }
+    }
+}

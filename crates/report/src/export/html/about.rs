@@ -1,0 +1,68 @@
+//! What it was measured on, how to repeat it, and what to be careful about.
+
+use maud::html;
+use record::units::{show_bytes, show_count};
+
+use super::{
+    Page, Section,
+    parts::{Column, left_out, table},
+};
+use crate::{text, warnings};
+
+const MOST_PLACES: usize = 6;
+
+pub fn environment(page: &Page) -> Option<Section> {
+    let environment = page.results.environment.as_ref()?;
+    let mut facts: Vec<(&str, String)> = vec![
+        ("Processor", page.text(&environment.cpu_model)),
+        ("Processors used", show_count(u64::from(environment.cpus))),
+        ("Memory", show_bytes(environment.memory_bytes)),
+        ("System", page.text(&environment.system)),
+        ("Kernel", page.text(&environment.kernel)),
+        ("Virtualisation", page.text(&environment.virtualisation)),
+        ("Descriptors of a process", show_count(environment.hard_descriptors)),
+        ("Load average before", text::number(environment.load_average)),
+        ("proofload", page.text(&environment.proofload_version)),
+    ];
+    facts.retain(|(_, value)| !value.is_empty());
+    let settings: Vec<Vec<String>> = environment
+        .sysctls
+        .iter()
+        .take(page.limits.lines)
+        .map(|(name, value)| vec![page.text(name), page.text(&value.replace('\t', " "))])
+        .collect();
+    let body = html! {
+        dl { @for (name, value) in &facts { dt { (name) } dd { (value) } } }
+        @if !settings.is_empty() {
+            (table("Kernel settings", &[(Column::Name, "setting"), (Column::Short, "value")], &settings))
+            (left_out(settings.len(), environment.sysctls.len(), "kernel setting"))
+        }
+    };
+    Some(Section { anchor: "environment", heading: "Environment", body })
+}
+
+pub fn command(page: &Page) -> Section {
+    let plan = &page.results.plan;
+    let words: Vec<String> = plan.command.iter().take(page.limits.lines * 4).cloned().collect();
+    let line = text::shell_line(&words);
+    let body = html! {
+        p { "The same command with the same seed asks the same questions in the same order:" }
+        pre { code { (text::clipped(&line, page.limits.text_chars * 8)) } }
+        p.note { "Seed " (plan.seed) ". The plan is in plan.json, every trial with its whole histograms in \
+         trials.jsonl." }
+    };
+    Section { anchor: "repeat", heading: "Repeat it", body }
+}
+
+pub fn warnings(page: &Page) -> Option<Section> {
+    let told = warnings::warnings(page.results);
+    if told.is_empty() {
+        return None;
+    }
+    let shown = told.len().min(page.limits.lines);
+    let body = html! {
+        ul { @for warning in &told[..shown] { li { bdi { (page.text(&warning.sentence(MOST_PLACES))) } } } }
+        (left_out(shown, told.len(), "warning"))
+    };
+    Some(Section { anchor: "warnings", heading: "Warnings", body })
+}

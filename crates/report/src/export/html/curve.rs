@@ -1,0 +1,275 @@
+//! Load against latency, with the goals, the bounds and the knee.
+
+use maud::{Markup, html};
+use record::{GoalQuantity, Percentile, Purpose};
+
+use super::{
+    Page, Section,
+    parts::{Column, details, figure, left_out, table},
+};
+use crate::{
+    answer::searches_of,
+    loads::{Curve, LoadPoint, axis_label, curves},
+    plot::{Axis, Chart, Layer, Line, Points, Rule, SERIES, Scale, Shape, short_number, short_time_us},
+    reading::Reading,
+    setting::outcome,
+    text,
+};
+
+pub fn section(page: &Page) -> Option<Section> {
+    let curves = curves(page.results, &page.readings);
+    if curves.is_empty() {
+        return None;
+    }
+    let body = html! {
+        @if let [curve] = &curves[..] { (alone(page, curve)) } @else { (side_by_side(page, &curves)) }
+        (details("The figures as a table", numbers(page, &curves)))
+    };
+    Some(Section { anchor: "load-latency", heading: "Load against latency", body })
+}
+
+const LOWER_BOUND_KEY: &str = "≥: not all had been answered";
+
+fn alone(page: &Page, curve: &Curve) -> Markup {
+    let trials: Vec<&Reading> = page
+        .readings
+        .iter()
+        .filter(|reading| curve.settings.contains(&reading.setting) && reading.purpose != Purpose::WarmUp)
+        .take(page.limits.trials)
+        .collect();
+    let mut layers = vec![
+        dots(page, &trials, "s0", |reading| reading.p50),
+        dots(page, &trials, "s1", |reading| reading.p99),
+        line(curve, "p50", 0, |point| point.p50),
+        line(curve, "p99", 1, |point| point.p99),
+        at_least(&[curve], &[("p50", |point| point.p50), ("p99", |point| point.p99)]),
+        void(page, &trials),
+    ];
+    layers.extend(goal_lines(page));
+    layers.extend(bound_lines(page, curve));
+    layers.extend(knees(page, curve));
+    let caption = html! {
+        "Response time, from the moment a request was due, against load. Small dots are single trials, \
+         marks their medians at each load. "
+        @if has_knee(page, curve) {
+            "The knee is the load from which on response time rises faster than load."
+        } @else if page.results.plan.search.is_some() {
+            "The trials show no knee."
+        }
+    };
+    figure(
+        &chart(page, "p50 and p99 of response time against load", "response time", &[curve], layers),
+        caption,
+    )
+}
+
+fn side_by_side(page: &Page, curves: &[Curve]) -> Markup {
+    let figures = curves.len().div_ceil(SERIES).min((page.limits.figures / 2).max(1));
+    let shown = curves.len().min(figures * SERIES);
+    let (first, others) = curves[..shown].split_at(shown.min(SERIES));
+    html! {
+        (together(page, first))
+        @if !others.is_empty() {
+            (details(&format!("{} more", text::counted(others.len(), "curve")),
+                html! { @for curves in others.chunks(SERIES) { (together(page, curves)) } }))
+        }
+        (left_out(shown, curves.len(), "curve"))
+    }
+}
+
+fn together(page: &Page, curves: &[Curve]) -> Markup {
+    let refs: Vec<&Curve> = curves.iter().collect();
+    let of = |name: &str, of: fn(&LoadPoint) -> Option<Percentile>| {
+        let lines = curves.iter().enumerate();
+        let mut layers: Vec<Layer> =
+            lines.map(|(number, curve)| line(curve, &text::clipped(&curve.name, 60), number, of)).collect();
+        layers.push(at_least(&refs, &[(name, of)]));
+        if name == "p99" {
+            layers.extend(goal_lines(page));
+            layers.extend(curves.iter().flat_map(|curve| knees(page, curve)));
+        }
+        let title = format!("{name} of response time against load, a line for each group of settings");
+        let caption =
+            html! { (name) " of response time against load: medians over the valid trials at each load." };
+        figure(&chart(page, &title, &format!("response time, {name}"), &refs, layers), caption)
+    };
+    html! {
+        (of("p99", |point| point.p99))
+        (of("p50", |point| point.p50))
+    }
+}
+
+fn chart(page: &Page, title: &str, y_label: &str, curves: &[&Curve], layers: Vec<Layer>) -> Chart {
+    let times = layers.iter().flat_map(|layer| -> Vec<f64> {
+        match layer {
+            Layer::Line(line) => line.points.iter().flatten().map(|(_, y)| *y).collect(),
+            Layer::Points(points) => points.points.iter().map(|(_, y, _)| *y).collect(),
+            Layer::Across(rule) => vec![rule.at],
+            _ => Vec::new(),
+        }
+    });
+    let y = Scale::log(times.collect::<Vec<f64>>());
+    let loads = curves.iter().flat_map(|curve| curve.points.iter().map(|point| point.load));
+    let void = page.readings.iter().filter(|r| r.void).filter_map(|reading| reading.load);
+    let x = Scale::from_zero(loads.chain(void));
+    Chart {
+        title: title.to_owned(),
+        height: 320.0,
+        x: Axis::new(axis_label(page.results), x, short_number),
+        y: Axis::new(y_label, y, short_time_us),
+        layers,
+    }
+}
+
+fn us(percentile: Percentile) -> f64 {
+    percentile.ns as f64 / 1e3
+}
+
+fn load_of(page: &Page, reading: &Reading) -> Option<f64> {
+    if page.results.plan.search.is_some() { reading.load } else { Some(reading.throughput_per_s) }
+}
+
+fn line(curve: &Curve, name: &str, series: usize, of: impl Fn(&LoadPoint) -> Option<Percentile>) -> Layer {
+    Layer::Line(Line {
+        name: name.to_owned(),
+        class: format!("s{}", series % SERIES),
+        points: curve.points.iter().map(|point| of(point).map(|time| (point.load, us(time)))).collect(),
+        steps: false,
+        mark: Some(Shape::Series(series)),
+        mark_every: 1,
+    })
+}
+
+fn dots(page: &Page, trials: &[&Reading], class: &str, of: fn(&Reading) -> Option<Percentile>) -> Layer {
+    let valid = trials.iter().filter(|reading| !reading.void);
+    let points = valid.filter_map(|reading| Some((load_of(page, reading)?, us(of(reading)?), String::new())));
+    Layer::Points(Points {
+        name: String::new(),
+        class: class.to_owned(),
+        shape: Shape::Dot,
+        points: points.collect(),
+    })
+}
+
+type Times<'a> = (&'a str, fn(&LoadPoint) -> Option<Percentile>);
+
+fn at_least(curves: &[&Curve], times: &[Times]) -> Layer {
+    let points = curves.iter().flat_map(|curve| &curve.points);
+    let censored = points.flat_map(|point| {
+        times.iter().filter_map(|(name, of)| {
+            let time = of(point).filter(|time| time.at_least)?;
+            Some((
+                point.load,
+                us(time),
+                format!("{name} ≥ {}", text::percentile(Percentile { at_least: false, ..time })),
+            ))
+        })
+    });
+    Layer::Points(Points {
+        name: LOWER_BOUND_KEY.to_owned(),
+        class: "ink".to_owned(),
+        shape: Shape::AtLeast,
+        points: censored.collect(),
+    })
+}
+
+fn void(page: &Page, trials: &[&Reading]) -> Layer {
+    let void = trials.iter().filter(|reading| reading.void);
+    let points = void.filter_map(|reading| {
+        Some((load_of(page, reading)?, us(reading.p99?), format!("trial {}: void", reading.index)))
+    });
+    Layer::Points(Points {
+        name: "p99 of a void trial".to_owned(),
+        class: "void".to_owned(),
+        shape: Shape::Void,
+        points: points.collect(),
+    })
+}
+
+fn goal_lines(page: &Page) -> Vec<Layer> {
+    let goals = page.results.plan.goals.iter().take(page.limits.lines);
+    let bounds = goals.filter_map(|goal| match goal.quantity {
+        GoalQuantity::ResponseTime { bound_ns } => Some(Layer::Across(Rule {
+            at: bound_ns as f64 / 1e3,
+            label: text::clipped(&goal.name, 24),
+            class: "goal-line".to_owned(),
+        })),
+        GoalQuantity::Errors | GoalQuantity::ConnectTime { .. } => None,
+    });
+    bounds.collect()
+}
+
+/// The bounds of one search: those of several would hide each other, and stand in the ladder.
+fn bound_lines(page: &Page, curve: &Curve) -> Vec<Layer> {
+    let searches: Vec<_> =
+        curve.settings.iter().flat_map(|&number| searches_of(page.results, number)).collect();
+    let [search] = &searches[..] else { return Vec::new() };
+    let several = search.goals.len() > 1;
+    let goals = search.goals.iter().take(2).flat_map(|goal| {
+        let of = |(load, shown): (Option<f64>, String), what: &str| {
+            let name = if several { format!("{}: ", text::clipped(&goal.goal, 24)) } else { String::new() };
+            Some(Layer::Upright(Rule {
+                at: load?,
+                label: format!("{name}{what} bound {shown}"),
+                class: what.to_owned(),
+            }))
+        };
+        let [lower, upper] = page.bounds_shown(goal);
+        [of(lower, "lower"), of(upper, "upper")]
+    });
+    goals.flatten().collect()
+}
+
+fn has_knee(page: &Page, curve: &Curve) -> bool {
+    !knees(page, curve).is_empty()
+}
+
+fn knees(page: &Page, curve: &Curve) -> Vec<Layer> {
+    let knees = curve.settings.iter().filter_map(|&number| outcome(page.results, number)?.knee);
+    let rule = |knee: record::Knee| {
+        Layer::Upright(Rule {
+            at: knee.load,
+            label: format!("knee {}", page.load(knee.load)),
+            class: "knee".to_owned(),
+        })
+    };
+    knees.map(rule).collect()
+}
+
+fn numbers(page: &Page, curves: &[Curve]) -> Markup {
+    let show = |time: Option<Percentile>| time.map_or_else(|| "–".to_owned(), text::percentile);
+    let all: Vec<Vec<String>> = curves
+        .iter()
+        .flat_map(|curve| curve.points.iter().map(move |point| (curve, point)))
+        .map(|(curve, point)| {
+            let name = if curve.name.is_empty() { page.load(point.load) } else { page.text(&curve.name) };
+            let LoadPoint { load, p50, p99, trials } = point;
+            vec![name, page.load(*load), show(*p50), show(*p99), trials.to_string()]
+        })
+        .collect();
+    let shown = all.len().min(page.limits.settings);
+    let columns = [
+        (Column::Name, "curve"),
+        (Column::Number, "load"),
+        (Column::Number, "p50"),
+        (Column::Number, "p99"),
+        (Column::Number, "valid trials"),
+    ];
+    let rows = &all[..shown];
+    // A single curve needs no name.
+    let single = curves.iter().all(|curve| curve.name.is_empty());
+    html! {
+        @if single {
+            @let rows: Vec<Vec<String>> = rows.iter().map(|row| {
+                let mut row = row.clone();
+                row.remove(1);
+                row
+            }).collect();
+            @let columns = [(Column::Name, "load"), columns[2], columns[3], columns[4]];
+            (table("Medians over the valid trials at each load", &columns, &rows))
+        } @else {
+            (table("Medians over the valid trials at each load", &columns, rows))
+        }
+        (left_out(shown, all.len(), "point"))
+    }
+}

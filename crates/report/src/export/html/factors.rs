@@ -1,0 +1,275 @@
+//! What the factors do: a figure for one, heat maps for more.
+
+use std::collections::BTreeSet;
+
+use maud::{Markup, html};
+use record::{Factor, Level};
+
+use super::{
+    Page, Section,
+    parts::{figure, left_out},
+};
+use crate::{
+    answer::searches_of,
+    plot::{Axis, Chart, Layer, Line, Scale, Shape, short_number, short_time_us},
+    setting::{self, Figure},
+    text,
+};
+
+/// Heat maps of one quantity; with more factors there would be no end of them.
+const PANELS: usize = 8;
+/// Levels along a side of a heat map.
+const LEVELS: usize = 24;
+/// Colours of a heat map, from the least value to the largest.
+const SHADES: usize = 7;
+
+pub fn section(page: &Page) -> Option<Section> {
+    let varied: Vec<&Factor> =
+        page.results.plan.factors.iter().filter(|factor| factor.levels.len() > 1).collect();
+    if varied.is_empty() || page.readings.is_empty() {
+        return None;
+    }
+    let quantities: Vec<Quantity> = quantities(page).into_iter().filter(Quantity::is_known).collect();
+    if quantities.is_empty() {
+        return None;
+    }
+    let body = match &varied[..] {
+        [factor] => html! { @for quantity in &quantities { (along(page, factor, quantity)) } },
+        factors => html! {
+            p { "The darker a field (in dark mode: the lighter), the larger its \
+             value. " span.none { " – " } " \
+             marks what was not run, or gave nothing valid." }
+            @for quantity in &quantities { (heat_maps(page, factors, quantity)) }
+        },
+    };
+    Some(Section { anchor: "factors", heading: "Factors", body })
+}
+
+/// Something that every setting has a value of.
+struct Quantity {
+    title: String,
+    unit: Unit,
+    /// One for each setting of the plan.
+    values: Vec<Value>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Unit {
+    PerS,
+    Us,
+    Load,
+}
+
+#[derive(Clone, Default)]
+struct Value {
+    median: Option<f64>,
+    interval: Option<(f64, f64)>,
+    at_least: bool,
+}
+
+impl Quantity {
+    fn is_known(&self) -> bool {
+        self.values.iter().any(|value| value.median.is_some())
+    }
+}
+
+fn quantities(page: &Page) -> Vec<Quantity> {
+    let settings = 0..page.results.plan.settings.len();
+    if page.results.plan.search.is_some() {
+        let goals = page.results.plan.goals.iter().enumerate().take(4);
+        return goals
+            .map(|(goal, plan)| Quantity {
+                title: format!("Lower bound, {}", page.text(&plan.name)),
+                unit: Unit::Load,
+                values: settings.clone().map(|number| lower_bound(page, number, goal)).collect(),
+            })
+            .collect();
+    }
+    let of = |title: &str, unit, figure_of: fn(setting::SettingFigures) -> Figure| {
+        let values = settings.clone().map(|number| {
+            let figure = figure_of(setting::figures(page.results, &page.readings, number));
+            Value { median: figure.median, interval: figure.interval, at_least: figure.at_least }
+        });
+        Quantity { title: title.to_owned(), unit, values: values.collect() }
+    };
+    vec![
+        of("Throughput, requests per second", Unit::PerS, |figures| figures.throughput_per_s),
+        of("Response time, p99", Unit::Us, |figures| figures.p99_us),
+    ]
+}
+
+/// The median of the blocks' lower bounds, and their least and largest.
+fn lower_bound(page: &Page, setting: usize, goal: usize) -> Value {
+    let outcomes: Vec<_> =
+        searches_of(page.results, setting).iter().filter_map(|s| s.goals.get(goal)).collect();
+    let loads: Vec<f64> = outcomes.iter().filter_map(|o| o.lower.as_ref()).map(|bound| bound.load).collect();
+    let ends =
+        loads.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), &load| (l.min(load), h.max(load)));
+    let open = |o: &&record::GoalOutcome| {
+        o.upper.is_none() || matches!(o.kind, record::BoundKind::GeneratorBound { .. })
+    };
+    Value {
+        interval: (loads.len() > 1).then_some(ends),
+        at_least: !loads.is_empty() && outcomes.iter().any(open),
+        median: crate::reading::median(loads),
+    }
+}
+
+fn show(page: &Page, unit: Unit, value: &Value) -> String {
+    let Some(median) = value.median else { return "–".to_owned() };
+    let shown = match unit {
+        Unit::PerS => text::number(median.round()),
+        Unit::Us => text::quantity("_us", median),
+        Unit::Load => page.load(median),
+    };
+    format!("{}{shown}", if value.at_least { "≥ " } else { "" })
+}
+
+fn along(page: &Page, factor: &Factor, quantity: &Quantity) -> Markup {
+    let settings = page.results.plan.settings.iter().enumerate();
+    let mut placed: Vec<(usize, &Value)> = settings
+        .filter_map(|(number, setting)| {
+            let level = setting.levels.get(&factor.name)?;
+            Some((factor.levels.iter().position(|other| other == level)?, &quantity.values[number]))
+        })
+        .take(page.limits.settings)
+        .collect();
+    placed.sort_by_key(|(level, _)| *level);
+    let known: Vec<(f64, &Value, f64)> =
+        placed.iter().filter_map(|&(level, value)| Some((level as f64, value, value.median?))).collect();
+    if known.len() < 2 {
+        return html! {};
+    }
+    let ends =
+        known.iter().filter_map(|&(x, value, _)| value.interval.map(|(low, high)| (x, low, high))).collect();
+    let tops =
+        known.iter().flat_map(|(_, value, median)| [*median, value.interval.map_or(0.0, |(_, high)| high)]);
+    let (scale, show_tick): (Scale, fn(f64) -> String) = match quantity.unit {
+        Unit::Us => (Scale::log(tops), short_time_us),
+        Unit::PerS | Unit::Load => (Scale::from_zero(tops), short_number),
+    };
+    let censored = known.iter().filter(|(_, value, _)| value.at_least);
+    let layers = vec![
+        Layer::Line(Line {
+            name: String::new(),
+            class: "s0 plain".to_owned(),
+            points: placed.iter().map(|&(level, value)| value.median.map(|m| (level as f64, m))).collect(),
+            steps: false,
+            mark: Some(Shape::Series(0)),
+            mark_every: 1,
+        }),
+        Layer::Whiskers { class: "s0".to_owned(), ends },
+        Layer::Points(crate::plot::Points {
+            name: "≥: the true value is larger".to_owned(),
+            class: "ink".to_owned(),
+            shape: Shape::AtLeast,
+            points: censored.map(|(x, _, median)| (*x, *median, String::new())).collect(),
+        }),
+    ];
+    let levels: Vec<String> =
+        factor.levels.iter().map(|level| text::clipped(&level.to_string(), 14)).collect();
+    let mut chart = Chart {
+        title: format!("{} at each level of {}", quantity.title, text::clipped(&factor.name, 40)),
+        height: 200.0,
+        x: Axis::new(
+            text::clipped(&factor.name, 60),
+            Scale::Linear { low: -0.5, high: levels.len() as f64 - 0.5 },
+            short_number,
+        ),
+        y: Axis::new(quantity.title.clone(), scale, show_tick),
+        layers,
+    };
+    chart.x.names = Some(levels);
+    let caption = html! {
+        "Medians; the whiskers are the "
+        @if quantity.unit == Unit::Load { "least and largest of the blocks." } @else { "medians' intervals." }
+    };
+    figure(&chart, caption)
+}
+
+fn heat_maps(page: &Page, factors: &[&Factor], quantity: &Quantity) -> Markup {
+    // The most levels run across, the next down: few panels, and rows that can be compared.
+    let mut by_levels: Vec<&Factor> = factors.to_vec();
+    by_levels.sort_by_key(|factor| std::cmp::Reverse(factor.levels.len()));
+    let [across, down, others @ ..] = &by_levels[..] else { return html! {} };
+    let panels = panels(page, others);
+    let shown = panels.len().min(PANELS).min(page.limits.figures.max(2));
+    let known: Vec<f64> = quantity.values.iter().filter_map(|value| value.median).collect();
+    html! {
+        h3 { bdi { (quantity.title) } }
+        div.heats {
+            @for panel in &panels[..shown] { (heat_map(page, across, down, panel, quantity, &known)) }
+        }
+        (left_out(shown, panels.len(), "map"))
+        (left_out(LEVELS.min(across.levels.len()), across.levels.len(), "level"))
+    }
+}
+
+/// Every combination of the levels of the factors that are not sides of the map.
+fn panels(page: &Page, others: &[&Factor]) -> Vec<Vec<(String, Level)>> {
+    let mut seen = BTreeSet::new();
+    let settings = page.results.plan.settings.iter().map(|setting| {
+        let levels =
+            others.iter().filter_map(|f| Some((f.name.clone(), setting.levels.get(&f.name)?.clone())));
+        levels.collect::<Vec<_>>()
+    });
+    settings.filter(|levels| seen.insert(format!("{levels:?}"))).collect()
+}
+
+fn heat_map(
+    page: &Page,
+    across: &Factor,
+    down: &Factor,
+    panel: &[(String, Level)],
+    quantity: &Quantity,
+    known: &[f64],
+) -> Markup {
+    let place = |column: &Level, row: &Level| {
+        page.results.plan.settings.iter().position(|setting| {
+            let has = |name: &str, level: &Level| setting.levels.get(name) == Some(level);
+            has(&across.name, column)
+                && has(&down.name, row)
+                && panel.iter().all(|(name, level)| has(name, level))
+        })
+    };
+    let short = |level: &Level| text::clipped(&level.to_string(), 24);
+    let name: Vec<String> = panel.iter().map(|(name, level)| page.text(&format!("{name}={level}"))).collect();
+    let columns = &across.levels[..across.levels.len().min(LEVELS)];
+    html! {
+        table.heat {
+            caption {
+                (name.join(" ")) @if !name.is_empty() { "; " }
+                (text::clipped(&down.name, 40)) " down, " (text::clipped(&across.name, 40)) " across"
+            }
+            thead { tr { td {} @for column in columns { th scope="col" { (short(column)) } } } }
+            tbody {
+                @for row in down.levels.iter().take(LEVELS) {
+                    tr {
+                        th scope="row" { (short(row)) }
+                        @for column in columns {
+                            @match place(column, row).map(|number| &quantity.values[number]) {
+                                Some(value) if value.median.is_some() => {
+                                    @let shade = shade(value.median.unwrap_or_default(), known);
+                                    td class={ "h" (shade) } { (show(page, quantity.unit, value)) }
+                                }
+                                _ => td.none { "–" },
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Which of the colours a value has: by equal ratios where values lie far apart, else by equal differences.
+fn shade(value: f64, known: &[f64]) -> usize {
+    let (low, high) =
+        known.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), &v| (l.min(v), h.max(v)));
+    let place = if low > 0.0 && high > low * 8.0 {
+        (value / low).ln() / (high / low).ln()
+    } else {
+        (value - low) / (high - low)
+    };
+    if place.is_finite() { ((place * SHADES as f64) as usize).min(SHADES - 1) } else { 0 }
+}

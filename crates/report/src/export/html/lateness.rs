@@ -1,0 +1,72 @@
+//! Lateness: how late requests left, and how much of it was the instrument's own doing.
+
+use maud::html;
+
+use super::{
+    Page, Section,
+    parts::{figure, left_out},
+};
+use crate::{
+    plot::{Axis, Chart, Layer, Points, Scale, Shape, short_number, short_time_us},
+    reading::Reading,
+};
+
+pub fn section(page: &Page) -> Option<Section> {
+    if page.readings.is_empty() {
+        return None;
+    }
+    let timed: Vec<&Reading> =
+        page.readings.iter().filter(|reading| reading.lateness_p99_ns.is_some()).collect();
+    let body = if timed.is_empty() {
+        html! { p { "No trial had a schedule to be late for: in a closed load every user sends when it is \
+        ready." } }
+    } else {
+        let shown = &timed[..timed.len().min(page.limits.trials)];
+        let caption = html! {
+            "The 99th percentile of lateness in each trial. Lateness is how much later than due a request \
+             left, waiting for a free connection included, which is the target's doing. The instrument's \
+             own lateness is the part in which a connection was free. A trial whose own lateness is too \
+             large is void."
+        };
+        html! {
+            (figure(&chart(shown), caption))
+            (left_out(shown.len(), timed.len(), "trial"))
+        }
+    };
+    Some(Section { anchor: "lateness", heading: "Lateness", body })
+}
+
+fn chart(readings: &[&Reading]) -> Chart {
+    let points = |name: &str, class: &str, shape, void: bool, of: fn(&Reading) -> Option<u64>| {
+        let of_kind = readings.iter().filter(|reading| reading.void == void);
+        let points = of_kind.filter_map(|reading| {
+            let us = of(reading)? as f64 / 1e3;
+            // A logarithmic axis has no zero; the histogram's own resolution is 64 ns.
+            Some((reading.index as f64, us.max(0.064), String::new()))
+        });
+        Points { name: name.to_owned(), class: class.to_owned(), shape, points: points.collect() }
+    };
+    let all = [
+        points("lateness", "s0", Shape::Series(3), false, |r| r.lateness_p99_ns),
+        points("the instrument's own", "s1 solid", Shape::Dot, false, |r| r.own_lateness_p99_ns),
+        points("either, of a void trial", "void", Shape::Void, true, |r| r.lateness_p99_ns),
+        points("", "void", Shape::Void, true, |r| r.own_lateness_p99_ns),
+    ];
+    let scale = Scale::log(all.iter().flat_map(|points| points.points.iter().map(|(_, us, _)| *us)));
+    let (first, last) = match readings {
+        [first, .., last] => (first.index as f64, last.index as f64),
+        [only] => (only.index as f64, only.index as f64),
+        [] => (0.0, 0.0),
+    };
+    Chart {
+        title: "99th percentile of lateness, and of the instrument's own lateness, in each trial".to_owned(),
+        height: 180.0,
+        x: Axis::new(
+            "trial",
+            Scale::Linear { low: first - 0.7, high: last.max(first + 1.0) + 0.7 },
+            short_number,
+        ),
+        y: Axis::new("lateness, p99", scale, short_time_us),
+        layers: all.into_iter().map(Layer::Points).collect(),
+    }
+}

@@ -1,0 +1,158 @@
+//! The search: every trial's load, what it said, and the bounds closing in.
+
+use maud::{Markup, html};
+
+use super::{
+    Page, Section,
+    parts::{details, figure, left_out},
+};
+use crate::{
+    answer::Answer,
+    bounds::{self, Said, Step},
+    loads::axis_label,
+    plot::{Axis, Chart, Layer, Line, Points, Rule, Scale, Shape, short_number},
+    text,
+};
+
+/// Searches that are shown at once; the others are folded.
+const OPEN: usize = 2;
+
+pub fn section(page: &Page) -> Option<Section> {
+    let searched: Vec<(&Answer, Vec<Step>)> = page
+        .answers
+        .iter()
+        .filter(|answer| page.results.plan.settings[answer.setting].searched)
+        .flat_map(|answer| blocks(page, answer).into_iter().map(move |block| (answer, block)))
+        .map(|(answer, block)| (answer, bounds::path(page.results, answer.setting, block, answer.goal)))
+        .filter(|(_, steps)| !steps.is_empty())
+        .collect();
+    if searched.is_empty() {
+        return None;
+    }
+    let shown = searched.len().min(page.limits.figures);
+    let (open, folded) = searched[..shown].split_at(shown.min(OPEN));
+    let body = html! {
+        @for (answer, steps) in open { (one(page, answer, steps)) }
+        @if !folded.is_empty() {
+            (details(&format!("{} more", text::counted(folded.len(), "search").replace("searchs", "searches")),
+                html! { @for (answer, steps) in folded { (one(page, answer, steps)) } }))
+        }
+        (left_out(shown, searched.len(), "path"))
+    };
+    Some(Section { anchor: "search", heading: "How the search went", body })
+}
+
+/// The answer's own block, or every block that has trials where there is no result yet.
+fn blocks(page: &Page, answer: &Answer) -> Vec<usize> {
+    if let Some(block) = answer.block {
+        return vec![block];
+    }
+    let mut blocks: Vec<usize> = page.results.trials_of(answer.setting).map(|entry| entry.block).collect();
+    blocks.sort_unstable();
+    blocks.dedup();
+    blocks
+}
+
+fn one(page: &Page, answer: &Answer, steps: &[Step]) -> Markup {
+    let mut name = Vec::new();
+    if page.several_settings() {
+        name.push(page.setting(answer.setting));
+    }
+    name.push(page.text(&answer.goal_name));
+    name.extend(answer.block.map(|block| format!("block {block}")));
+    let name = name.join(", ");
+    // The end of a search is where its bounds are.
+    let steps = &steps[steps.len().saturating_sub(page.limits.trials)..];
+    let warm_up = steps.iter().any(|step| step.said == Said::WarmUp);
+    let caption = html! {
+        "Each mark is a trial: its number in the study, and its load. The lines are the bounds after each \
+         trial, worked out anew by RFC 9971 from the trials so far; the bounds named at the right are the \
+         result's."
+        @if warm_up { " Warm-up trials decide nothing." }
+    };
+    html! {
+        h3 { bdi { (name) } }
+        (figure(&chart(page, answer, steps, &name), caption))
+        @if let Some(end) = near_the_bounds(page, answer, steps) {
+            (figure(&chart(page, answer, &end, &format!("{name}, near its bounds")), html! {
+                "The same near the bounds: only trials at loads no further from them than five times their \
+                 distance."
+            }))
+        }
+    }
+}
+
+fn chart(page: &Page, answer: &Answer, steps: &[Step], name: &str) -> Chart {
+    let loads = || steps.iter().map(|step| step.load).filter(|load| *load > 0.0);
+    let (least, most) =
+        loads().fold((f64::INFINITY, 0.0_f64), |(low, high), load| (low.min(load), high.max(load)));
+    let scale = if most > least * 6.0 { Scale::log(loads()) } else { Scale::around(loads()) };
+    let first = steps.first().map_or(0, |step| step.index) as f64;
+    let last = steps.last().map_or(0, |step| step.index) as f64;
+    let mut layers: Vec<Layer> = Vec::new();
+    let bound = |name: &str, class: &str, of: fn(&Step) -> Option<f64>| {
+        Layer::Line(Line {
+            name: name.to_owned(),
+            class: class.to_owned(),
+            points: steps.iter().map(|step| of(step).map(|load| (step.index as f64, load))).collect(),
+            steps: true,
+            mark: None,
+            mark_every: 1,
+        })
+    };
+    layers.push(bound("lower bound so far", "lower plain", |step| step.bounds.lower));
+    layers.push(bound("upper bound so far", "upper", |step| step.bounds.upper));
+    for (said, name, class, shape) in [
+        (Said::WarmUp, "warm-up", "s5", Shape::WarmUp),
+        (Said::Met, "met", "met", Shape::Met),
+        (Said::NotMet, "not met", "not-met", Shape::NotMet),
+        (Said::Void, "void", "void", Shape::Void),
+    ] {
+        let points = steps.iter().filter(|step| step.said == said);
+        let told = |step: &Step| format!("trial {}: {}, {name}", step.index, page.load(step.load));
+        let points = points.map(|step| (step.index as f64, step.load, told(step))).collect();
+        layers.push(Layer::Points(Points { name: name.to_owned(), class: class.to_owned(), shape, points }));
+    }
+    layers.extend(final_bounds(page, answer));
+    Chart {
+        title: format!("Path of the search for {name}: load of each trial, and the bounds after it"),
+        height: 250.0,
+        x: Axis::new(
+            "trial",
+            Scale::Linear { low: first - 0.7, high: last.max(first + 1.0) + 0.7 },
+            short_number,
+        ),
+        y: Axis::new(axis_label(page.results), scale, short_number),
+        layers,
+    }
+}
+
+/// The trials that closed the interval in: on the whole axis it is too narrow to be seen.
+fn near_the_bounds(page: &Page, answer: &Answer, steps: &[Step]) -> Option<Vec<Step>> {
+    let outcome = outcome(page, answer)?;
+    let (lower, upper) = (outcome.lower.as_ref()?.load, outcome.upper.as_ref()?.load);
+    let reach = (upper - lower) * 5.0;
+    let near = |load: f64| load >= lower - reach && load <= upper + reach;
+    let mut end: Vec<Step> = steps.iter().filter(|step| near(step.load)).copied().collect();
+    for step in &mut end {
+        step.bounds.lower = step.bounds.lower.filter(|&load| near(load));
+        step.bounds.upper = step.bounds.upper.filter(|&load| near(load));
+    }
+    (end.len() >= 3 && end.len() < steps.len()).then_some(end)
+}
+
+fn outcome<'a>(page: &'a Page, answer: &Answer) -> Option<&'a record::GoalOutcome> {
+    let searches = crate::answer::searches_of(page.results, answer.setting);
+    let search = searches.iter().find(|search| answer.block.is_none_or(|block| search.block == block))?;
+    search.goals.get(answer.goal)
+}
+
+fn final_bounds(page: &Page, answer: &Answer) -> Vec<Layer> {
+    let Some(outcome) = outcome(page, answer) else { return Vec::new() };
+    let bounds = page.bounds_shown(outcome);
+    let rule = |load: Option<f64>, label: String, class: &str| {
+        Some(Layer::Across(Rule { at: load?, label, class: format!("{class} faint") }))
+    };
+    let [(lower, lower_shown), (upper, upper_shown)] = bounds;
+    [rule(lower, lower_shown, "lower"), rule(upper, upper_shown, "upper")].into_iter().flatten().collect()
+}

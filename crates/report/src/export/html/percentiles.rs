@@ -1,0 +1,218 @@
+//! Latency by percentile: response time against service time.
+
+use maud::{Markup, html};
+use record::{Censored, Percentile, TrialEntry};
+
+use super::{
+    Page, Section,
+    parts::{Column, details, figure, left_out, table},
+};
+use crate::{
+    answer::searches_of,
+    plot::{Axis, Chart, Layer, Line, Points, Scale, Shape, short_share, short_time_us},
+    reading::{decides, quantile},
+    text,
+};
+
+/// Figures that are shown at once; the others are folded.
+const OPEN: usize = 3;
+
+pub fn section(page: &Page) -> Option<Section> {
+    let all: Vec<Group> =
+        (0..page.results.plan.settings.len()).filter_map(|number| group(page, number)).collect();
+    if all.is_empty() {
+        return None;
+    }
+    let shown = all.len().min(page.limits.figures);
+    let (open, folded) = all[..shown].split_at(shown.min(OPEN));
+    let body = html! {
+        p { "How long the slowest requests took: a share of them, on the horizontal axis, took no longer \
+         than the time on the vertical one. Each further label is ten times as rare. Response time counts \
+         from when a request was due, service time from when it left; what lies between the two lines is \
+         waiting that a generator which waits for answers would hide." }
+        @for group in open { (group_figure(page, group)) }
+        @if !folded.is_empty() {
+            (details(&format!("{} more", text::counted(folded.len(), "setting")),
+                html! { @for group in folded { (group_figure(page, group)) } }))
+        }
+        (left_out(shown, all.len(), "setting"))
+    };
+    Some(Section { anchor: "percentiles", heading: "Latency by percentile", body })
+}
+
+/// What is drawn together.
+struct Group {
+    name: String,
+    /// The goal whose bounds are shown.
+    goal: Option<String>,
+    distributions: Vec<Distribution>,
+}
+
+/// Some trials' times, merged.
+struct Distribution {
+    name: String,
+    trials: usize,
+    response: Censored,
+    /// None where it is the same as response time.
+    service: Option<Censored>,
+}
+
+fn group(page: &Page, setting: usize) -> Option<Group> {
+    let (goal, distributions) = if page.results.plan.settings[setting].searched {
+        at_bounds(page, setting)?
+    } else {
+        let valid: Vec<&TrialEntry> =
+            page.results.trials_of(setting).filter(|entry| decides(entry)).collect();
+        (None, merged("all valid trials".to_owned(), &valid).into_iter().collect::<Vec<_>>())
+    };
+    let name = if page.several_settings() { page.setting(setting) } else { String::new() };
+    (!distributions.is_empty()).then_some(Group { name, goal, distributions })
+}
+
+/// The valid trials at both bounds of the first goal that has any.
+fn at_bounds(page: &Page, setting: usize) -> Option<(Option<String>, Vec<Distribution>)> {
+    let searches = searches_of(page.results, setting).iter();
+    let mut outcomes = searches.flat_map(|search| search.goals.iter().map(move |goal| (search.block, goal)));
+    let (block, outcome) = outcomes.find(|(_, goal)| goal.lower.is_some() || goal.upper.is_some())?;
+    let [lower, upper] = page.bounds_shown(outcome);
+    let bounds = [("lower", lower), ("upper", upper)];
+    let of_bound = |(which, (load, shown)): (&str, (Option<f64>, String))| {
+        let load = load?;
+        let trials: Vec<&TrialEntry> = page
+            .results
+            .trials_of(setting)
+            .filter(|entry| entry.block == block && entry.load == Some(load) && decides(entry))
+            .collect();
+        merged(format!("{which} bound, {shown}"), &trials)
+    };
+    Some((Some(page.text(&outcome.goal)), bounds.into_iter().filter_map(of_bound).collect()))
+}
+
+fn merged(name: String, trials: &[&TrialEntry]) -> Option<Distribution> {
+    let mut response = Censored::default();
+    let mut service = Censored::default();
+    for entry in trials {
+        response.merge(&entry.trial.response_time);
+        service.merge(&entry.trial.service_time);
+    }
+    quantile(&response, 0.5)?;
+    let service = (service != response).then_some(service);
+    Some(Distribution { name, trials: trials.len(), response, service })
+}
+
+fn group_figure(page: &Page, group: &Group) -> Markup {
+    let counts =
+        group.distributions.iter().map(|d| d.response.observed.count() + d.response.censored.count());
+    let nines = (counts.max().unwrap_or(1) as f64).log10().clamp(1.0, 6.0);
+    let mut layers = Vec::new();
+    let mut censored = Vec::new();
+    for (number, distribution) in group.distributions.iter().enumerate() {
+        let several = group.distributions.len() > 1;
+        let name =
+            |what: &str| if several { format!("{what}, {}", distribution.name) } else { what.to_owned() };
+        let mut add = |times: &Censored, what: &str, dashes: &str, mark: Shape| {
+            let points = points(times, nines, page.limits.points / 3);
+            let lasting = points.iter().filter(|(_, time)| time.at_least).step_by(4);
+            censored.extend(lasting.map(|(share, time)| (*share, us(*time), String::new())));
+            layers.push(Layer::Line(Line {
+                name: name(what),
+                class: format!("s{number} {dashes}"),
+                points: points.iter().map(|(share, time)| Some((*share, us(*time)))).collect(),
+                steps: false,
+                mark: Some(mark),
+                mark_every: 8,
+            }));
+        };
+        add(&distribution.response, "response time", "plain", Shape::Series(number));
+        if let Some(service) = &distribution.service {
+            add(service, "service time", "dashed", Shape::Series(number + 3));
+        }
+    }
+    let times = layers.iter().flat_map(|layer| match layer {
+        Layer::Line(line) => line.points.iter().flatten().map(|(_, y)| *y).collect(),
+        _ => Vec::new(),
+    });
+    let y = Scale::log(times.collect::<Vec<f64>>());
+    layers.push(Layer::Points(Points {
+        name: "≥: not all had been answered".to_owned(),
+        class: "ink".to_owned(),
+        shape: Shape::AtLeast,
+        points: censored,
+    }));
+    let chart = Chart {
+        title: format!("Times by percentile {}", group.name),
+        height: 280.0,
+        x: Axis::new("share of requests that took no longer", Scale::Nines { nines }, short_share),
+        y: Axis::new("time", y, short_time_us),
+        layers,
+    };
+    let same = group.distributions.iter().all(|distribution| distribution.service.is_none());
+    let caption = html! {
+        "Histograms of " (trials_in(group))
+        @if let Some(goal) = &group.goal { " at the bounds of " bdi { (goal) } }
+        ", merged."
+        @if same { " Response time and service time are the same." }
+    };
+    html! {
+        @if !group.name.is_empty() { h3 { bdi { (group.name) } } }
+        (figure(&chart, caption))
+        (numbers(group))
+    }
+}
+
+fn trials_in(group: &Group) -> String {
+    let counts: Vec<String> = group.distributions.iter().map(|d| d.trials.to_string()).collect();
+    format!("{} valid trials", counts.join(" and "))
+}
+
+fn us(time: Percentile) -> f64 {
+    time.ns as f64 / 1e3
+}
+
+/// The curve, at shares that lie at equal distances on the axis.
+fn points(times: &Censored, nines: f64, most: usize) -> Vec<(f64, Percentile)> {
+    let all = times.lower_bound();
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let first_censored_ns = if times.censored.is_empty() { u64::MAX } else { times.censored.min_ns() };
+    // One request of so many is the rarest thing that was seen.
+    let nines = nines.min((all.count() as f64).log10());
+    let places = (0..=most).map(|i| 1.0 - 10_f64.powf(-nines * i as f64 / most as f64));
+    let of = |share: f64| {
+        let ns = all.quantile_ns(share);
+        (share, Percentile { ns, at_least: first_censored_ns <= ns })
+    };
+    places.map(of).filter(|(_, time)| time.ns > 0).collect()
+}
+
+fn numbers(group: &Group) -> Markup {
+    let columns = [
+        (Column::Name, ""),
+        (Column::Number, "p50"),
+        (Column::Number, "p90"),
+        (Column::Number, "p99"),
+        (Column::Number, "p99.9"),
+        (Column::Number, "max"),
+        (Column::Number, "requests"),
+    ];
+    let row = |name: String, times: &Censored| {
+        let of = |share| quantile(times, share).map_or_else(|| "–".to_owned(), text::percentile);
+        let count = times.observed.count() + times.censored.count();
+        let mut row = vec![name];
+        row.extend([0.5, 0.9, 0.99, 0.999, 1.0].map(of));
+        row.push(record::units::show_count(count));
+        row
+    };
+    let rows: Vec<Vec<String>> = group
+        .distributions
+        .iter()
+        .flat_map(|distribution| {
+            let response = row(format!("response time, {}", distribution.name), &distribution.response);
+            let service = distribution.service.as_ref();
+            let service = service.map(|service| row(format!("service time, {}", distribution.name), service));
+            std::iter::once(response).chain(service)
+        })
+        .collect();
+    table("Times by percentile", &columns, &rows)
+}

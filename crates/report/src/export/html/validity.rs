@@ -1,0 +1,136 @@
+//! Which trials may be believed, and every trial in a table.
+
+use maud::{Markup, html};
+use record::{Purpose, TrialEntry, VoidRule};
+
+use super::{
+    Page, Section,
+    parts::{Column, details, left_out, table},
+};
+use crate::{reading::Reading, text};
+
+pub fn section(page: &Page) -> Section {
+    let void: Vec<&TrialEntry> =
+        page.results.trials.iter().filter(|entry| entry.trial.validity.is_void()).collect();
+    let all = page.results.trials.len();
+    let body = html! {
+        @if all == 0 {
+            p { "No trial was run." }
+        } @else if void.is_empty() {
+            p { "No trial is void: nothing says that the instrument was the limit in any of \
+             the " (text::counted(all, "trial")) "." }
+        } @else {
+            p { "Void: " (void.len()) " of " (text::counted(all, "trial")) ". In these the instrument was, \
+             or may have been, the limit, and they decide nothing about the target." }
+            (reasons(page, &void))
+        }
+        @if all > 0 { (details("Every trial", every_trial(page))) }
+    };
+    Section { anchor: "validity", heading: "Validity", body }
+}
+
+fn reasons(page: &Page, void: &[&TrialEntry]) -> Markup {
+    let shown = void.len().min(page.limits.lines);
+    let mut columns = vec![(Column::Name, "trial")];
+    if page.several_settings() {
+        columns.push((Column::Short, "setting"));
+    }
+    columns.extend([(Column::Number, "load"), (Column::Short, "rule"), (Column::Long, "evidence")]);
+    let rows: Vec<Vec<String>> = void[..shown]
+        .iter()
+        .flat_map(|entry| {
+            entry.trial.validity.reasons().iter().enumerate().map(|(number, reason)| {
+                // The trial's own cells stand once, before the first of its reasons.
+                let once = |cell: String| if number == 0 { cell } else { String::new() };
+                let mut row = vec![once(entry.index.to_string())];
+                if page.several_settings() {
+                    row.push(once(page.setting(entry.setting)));
+                }
+                row.push(once(entry.load.map_or_else(|| "–".to_owned(), |load| page.load(load))));
+                row.push(rule(reason.rule).to_owned());
+                row.push(page.text(&reason.evidence));
+                row
+            })
+        })
+        .collect();
+    html! {
+        (table("Void trials and why", &columns, &rows))
+        (left_out(shown, void.len(), "void trial"))
+    }
+}
+
+fn rule(rule: VoidRule) -> &'static str {
+    match rule {
+        VoidRule::Late => "generator late",
+        VoidRule::RateNotReached => "rate not reached",
+        VoidRule::CpuExhausted => "generator's processor exhausted",
+        VoidRule::UnopenedConnections => "connections not opened",
+        VoidRule::LocalExhaustion => "this machine exhausted",
+        VoidRule::Accounting => "counts do not add up",
+        VoidRule::LittlesLaw => "Little's law broken",
+        VoidRule::WorkerLost => "worker lost",
+    }
+}
+
+fn every_trial(page: &Page) -> Markup {
+    let shown = page.readings.len().min(page.limits.trials);
+    let mut columns = vec![(Column::Name, "trial")];
+    if page.several_settings() {
+        columns.push((Column::Short, "setting"));
+    }
+    columns.extend([
+        (Column::Number, "block"),
+        (Column::Word, "for"),
+        (Column::Number, "load"),
+        (Column::Number, "throughput"),
+        (Column::Number, "p50"),
+        (Column::Number, "p99"),
+        (Column::Number, "errors"),
+        (Column::Word, "says"),
+    ]);
+    let rows: Vec<Vec<String>> = page.readings[..shown].iter().map(|reading| row(page, reading)).collect();
+    html! {
+        (table("Every trial, in the order they ran", &columns, &rows))
+        (left_out(shown, page.readings.len(), "trial"))
+    }
+}
+
+fn row(page: &Page, reading: &Reading) -> Vec<String> {
+    let time = |time: Option<record::Percentile>| time.map_or_else(|| "–".to_owned(), text::percentile);
+    let mut row = vec![reading.index.to_string()];
+    if page.several_settings() {
+        row.push(text::clipped(&page.results.setting_name(reading.setting), page.limits.text_chars.min(60)));
+    }
+    let purpose = match reading.purpose {
+        Purpose::WarmUp => "warm-up",
+        Purpose::Search => "search",
+        Purpose::Repeat => "repeat",
+    };
+    row.extend([
+        reading.block.to_string(),
+        purpose.to_owned(),
+        reading.load.map_or_else(|| "–".to_owned(), |load| page.load(load)),
+        text::quantity("_per_s", reading.throughput_per_s),
+        time(reading.p50),
+        time(reading.p99),
+        text::share(reading.error_ratio),
+        says(reading),
+    ]);
+    row
+}
+
+/// `met`, `not met`, `met 1 of 2`, `void`.
+fn says(reading: &Reading) -> String {
+    if reading.void {
+        return "◇ void".to_owned();
+    }
+    let judged: Vec<bool> = reading.met.iter().copied().flatten().collect();
+    let met = judged.iter().filter(|&&met| met).count();
+    let word = match (met, judged.len()) {
+        (_, 0) => "–".to_owned(),
+        (met, all) if met == all => "✓ met".to_owned(),
+        (0, _) => "✗ not met".to_owned(),
+        (met, all) => format!("✗ met {met} of {all}"),
+    };
+    if reading.piles_up { format!("{word}, response time growing") } else { word }
+}

@@ -1,0 +1,73 @@
+//! A test case for each goal in each setting, as continuous-integration systems read them.
+
+use std::time::Duration;
+
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+
+use crate::{
+    Options, Results, Status,
+    answer::{self, Answer},
+    export::Export,
+    text,
+};
+
+/// JUnit XML: met is a pass, not met a failure, void an error, unfinished skipped.
+pub struct Junit;
+
+impl Export for Junit {
+    fn name(&self) -> &'static str {
+        "junit"
+    }
+
+    fn file_name(&self) -> Option<&'static str> {
+        Some("junit.xml")
+    }
+
+    fn render(&self, results: &Results, _: &Options) -> String {
+        let mut report = Report::new(text::visible(&results.plan.title));
+        let answers = answer::answers(results);
+        for number in 0..results.plan.settings.len() {
+            report.add_test_suite(suite(results, number, &answers));
+        }
+        report.to_string().expect("XML is written to memory, and foreign text holds no forbidden characters")
+    }
+}
+
+fn suite(results: &Results, setting: usize, answers: &[Answer]) -> TestSuite {
+    let name = text::visible(&results.setting_name(setting));
+    let mut suite = TestSuite::new(&name);
+    let seconds: f64 = results.trials_of(setting).map(|entry| entry.trial.elapsed_s).sum();
+    suite.set_time(Duration::try_from_secs_f64(seconds).unwrap_or_default());
+    suite.add_property(("seed", results.plan.seed.to_string().as_str()));
+    suite.add_property(("command", text::shell_line(&results.plan.command).as_str()));
+    suite.add_test_cases(answers.iter().filter(|answer| answer.setting == setting).map(|a| case(&name, a)));
+    suite
+}
+
+fn case(setting: &str, answer: &Answer) -> TestCase {
+    let status = match answer.status {
+        Status::Met => TestCaseStatus::success(),
+        Status::NotMet => problem(NonSuccessKind::Failure, "goal not met", &answer.sentence),
+        Status::Void => problem(NonSuccessKind::Error, "void", &answer.sentence),
+        Status::Unfinished => {
+            let mut status = TestCaseStatus::skipped();
+            status.set_message(answer.sentence.clone());
+            status
+        }
+    };
+    let goal = text::visible(&answer.goal_name);
+    let name = match answer.block {
+        Some(block) => format!("{goal} (block {block})"),
+        None => goal,
+    };
+    let mut case = TestCase::new(name, status);
+    case.set_classname(setting);
+    case.set_system_out(answer.sentence.clone());
+    case
+}
+
+fn problem(kind: NonSuccessKind, name: &str, sentence: &str) -> TestCaseStatus {
+    let mut status = TestCaseStatus::non_success(kind);
+    status.set_type(name).set_message(sentence);
+    status
+}

@@ -1,0 +1,268 @@
+//! The OpenMetrics text format, for files that a collector reads.
+//!
+//! Written by hand: the client libraries know no summaries, and a file needs no registry.
+
+use std::{collections::BTreeSet, fmt::Write};
+
+use record::{BoundKind, LoadUnit};
+
+use crate::{
+    Options, Results, answer,
+    export::Export,
+    reading::{Reading, readings},
+    setting, text,
+};
+
+/// OpenMetrics 1.0 text, as the specification of the OpenMetrics project has it.
+pub struct OpenMetrics;
+
+impl Export for OpenMetrics {
+    fn name(&self) -> &'static str {
+        "openmetrics"
+    }
+
+    fn file_name(&self) -> Option<&'static str> {
+        Some("metrics.txt")
+    }
+
+    fn render(&self, results: &Results, _: &Options) -> String {
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        let _ = write_all(&mut out, results);
+        out
+    }
+}
+
+/// A metric family: all its samples stand together.
+struct Family {
+    name: &'static str,
+    kind: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    samples: Vec<Sample>,
+}
+
+struct Sample {
+    suffix: &'static str,
+    labels: Vec<(&'static str, String)>,
+    value: f64,
+}
+
+fn write_all(out: &mut String, results: &Results) -> std::fmt::Result {
+    let readings = readings(results);
+    for family in
+        [info(results), ending(results)].into_iter().chain(bounds(results)).chain(repeats(results, &readings))
+    {
+        write_family(out, &family)?;
+    }
+    for family in [goals(results, &readings), trials(results), void_trials(results)] {
+        write_family(out, &family)?;
+    }
+    writeln!(out, "# EOF")
+}
+
+fn write_family(out: &mut String, family: &Family) -> std::fmt::Result {
+    let Family { name, kind, unit, help, samples } = family;
+    if samples.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "# TYPE {name} {kind}")?;
+    if !unit.is_empty() {
+        writeln!(out, "# UNIT {name} {unit}")?;
+    }
+    writeln!(out, "# HELP {name} {}", escaped(help))?;
+    // Two goals of the same name are one series, which may be told once only.
+    let mut told = BTreeSet::new();
+    for Sample { suffix, labels, value } in samples {
+        let labels: Vec<String> =
+            labels.iter().map(|(key, text)| format!("{key}=\"{}\"", escaped(text))).collect();
+        let labels = labels.join(",");
+        if told.insert(labels.clone()) {
+            writeln!(out, "{name}{suffix}{{{labels}}} {value}")?;
+        }
+    }
+    Ok(())
+}
+
+/// Escapes as the format has them. Other control characters are shown and not sent.
+fn escaped(text: &str) -> String {
+    let lines = text.split('\n').map(|line| text::visible(line).replace('\\', "\\\\").replace('"', "\\\""));
+    lines.collect::<Vec<_>>().join("\\n")
+}
+
+fn info(results: &Results) -> Family {
+    let plan = &results.plan;
+    Family {
+        name: "proofload_study",
+        kind: "info",
+        unit: "",
+        help: "The study.",
+        samples: vec![Sample {
+            suffix: "_info",
+            labels: vec![
+                ("title", plan.title.clone()),
+                ("version", plan.proofload_version.clone()),
+                ("seed", plan.seed.to_string()),
+            ],
+            value: 1.0,
+        }],
+    }
+}
+
+fn ending(results: &Results) -> Family {
+    let ended = results.result.as_ref().map(|result| serde_json::to_value(result.ending));
+    let ended = ended.and_then(Result::ok).and_then(|name| name.as_str().map(str::to_owned));
+    let states = ["finished", "interrupted", "out_of_budget", "failed"];
+    Family {
+        name: "proofload_study_ending",
+        kind: "stateset",
+        unit: "",
+        help: "How the study ended; all 0 if it was killed or still goes on.",
+        samples: states
+            .into_iter()
+            .map(|state| Sample {
+                suffix: "",
+                labels: vec![("proofload_study_ending", state.to_owned())],
+                value: f64::from(u8::from(ended.as_deref() == Some(state))),
+            })
+            .collect(),
+    }
+}
+
+fn bounds(results: &Results) -> Vec<Family> {
+    let family = |name, help| Family { name, kind: "gauge", unit: "", help, samples: Vec::new() };
+    let mut lower =
+        family("proofload_lower_bound", "Largest load that meets the goal, below all that do not.");
+    let mut upper = family(
+        "proofload_upper_bound",
+        "Smallest load that does not meet the goal; missing where the search ran out of load.",
+    );
+    let mut throughput =
+        family("proofload_conditional_throughput", "The lower bound less what was lost at it (RFC 9971).");
+    let unit = results.plan.search.as_ref().map_or("", |search| match &search.unit {
+        LoadUnit::Users => "users",
+        LoadUnit::Rate => "per_second",
+        LoadUnit::Connections => "connections",
+        LoadUnit::Factor(name) => name,
+    });
+    for setting in 0..results.plan.settings.len() {
+        for search in answer::searches_of(results, setting) {
+            for goal in &search.goals {
+                let labels = || {
+                    vec![
+                        ("goal", goal.goal.clone()),
+                        ("setting", results.setting_name(setting)),
+                        ("unit", unit.to_owned()),
+                        ("block", search.block.to_string()),
+                        ("kind", kind(&goal.kind).to_owned()),
+                    ]
+                };
+                let sample = |value| Sample { suffix: "", labels: labels(), value };
+                lower.samples.extend(goal.lower.iter().map(|bound| sample(bound.load)));
+                upper.samples.extend(goal.upper.iter().map(|bound| sample(bound.load)));
+                let conditional = goal.lower.as_ref().and_then(|bound| bound.conditional_throughput);
+                throughput.samples.extend(conditional.map(sample));
+            }
+        }
+    }
+    vec![lower, upper, throughput]
+}
+
+fn kind(kind: &BoundKind) -> &'static str {
+    match kind {
+        BoundKind::Regular => "regular",
+        BoundKind::AtLeast => "at_least",
+        BoundKind::Below => "below",
+        BoundKind::GeneratorBound { .. } => "generator_bound",
+        BoundKind::Unfinished => "unfinished",
+    }
+}
+
+fn repeats(results: &Results, readings: &[Reading]) -> Vec<Family> {
+    let mut throughput = Family {
+        name: "proofload_throughput_per_second",
+        kind: "gauge",
+        unit: "",
+        help: "Completed requests per second, median of the valid repeats.",
+        samples: Vec::new(),
+    };
+    let mut times = Family {
+        name: "proofload_response_time_seconds",
+        kind: "summary",
+        unit: "seconds",
+        help: "Response time from the intended send, median over the valid repeats; the true one is larger \
+         where censored is \"true\".",
+        samples: Vec::new(),
+    };
+    let mut errors = Family {
+        name: "proofload_error_ratio",
+        kind: "gauge",
+        unit: "ratio",
+        help: "Share of requests failed, never sent or unanswered, median of the valid repeats.",
+        samples: Vec::new(),
+    };
+    for number in 0..results.plan.settings.len() {
+        let figures = setting::figures(results, readings, number);
+        let labels = || vec![("setting", figures.name.clone())];
+        let sample = |value: f64| Sample { suffix: "", labels: labels(), value };
+        throughput.samples.extend(figures.throughput_per_s.median.map(sample));
+        errors.samples.extend(figures.error_ratio.median.map(sample));
+        for (quantile, figure) in [("0.5", &figures.p50_us), ("0.99", &figures.p99_us)] {
+            times.samples.extend(figure.median.map(|median_us| {
+                let mut labels = labels();
+                labels.push(("censored", figure.at_least.to_string()));
+                labels.push(("quantile", quantile.to_owned()));
+                Sample { suffix: "", labels, value: median_us / 1e6 }
+            }));
+        }
+    }
+    vec![throughput, times, errors]
+}
+
+fn goals(results: &Results, readings: &[Reading]) -> Family {
+    let answers = answer::answers_with(results, readings);
+    Family {
+        name: "proofload_goal_met",
+        kind: "gauge",
+        unit: "",
+        help: "1 if the goal is met (in a search: at the lower bound), 0 if it is not; missing where \
+         nothing may be concluded.",
+        samples: answers
+            .into_iter()
+            .filter_map(|answer| {
+                let value = match answer.status {
+                    answer::Status::Met => 1.0,
+                    answer::Status::NotMet => 0.0,
+                    answer::Status::Void | answer::Status::Unfinished => return None,
+                };
+                let setting = results.setting_name(answer.setting);
+                let mut labels = vec![("goal", answer.goal_name), ("setting", setting)];
+                labels.extend(answer.block.map(|block| ("block", block.to_string())));
+                Some(Sample { suffix: "", labels, value })
+            })
+            .collect(),
+    }
+}
+
+fn trials(results: &Results) -> Family {
+    counter(results, "proofload_trials", "Trials run, the void ones included.", |_| true)
+}
+
+fn void_trials(results: &Results) -> Family {
+    let void = |entry: &record::TrialEntry| entry.trial.validity.is_void();
+    counter(results, "proofload_void_trials", "Trials of which nothing may be concluded.", void)
+}
+
+fn counter(
+    results: &Results,
+    name: &'static str,
+    help: &'static str,
+    counts: impl Fn(&record::TrialEntry) -> bool,
+) -> Family {
+    let samples = (0..results.plan.settings.len()).map(|setting| Sample {
+        suffix: "_total",
+        labels: vec![("setting", results.setting_name(setting))],
+        value: results.trials_of(setting).filter(|entry| counts(entry)).count() as f64,
+    });
+    Family { name, kind: "counter", unit: "", help, samples: samples.collect() }
+}

@@ -1,0 +1,153 @@
+//! Plain tables for a terminal.
+
+use std::fmt::Write;
+
+use crate::{
+    Options, Results, Status,
+    answer::{self, Answer},
+    export::Export,
+    reading::{Reading, readings},
+    summary::{self, Repeats, banner, cost_line, trials_line},
+    text,
+    warnings::warnings,
+};
+use anstyle::{AnsiColor, Style};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, TableComponent, presets};
+
+/// Tables on standard output.
+pub struct Terminal;
+
+impl Export for Terminal {
+    fn name(&self) -> &'static str {
+        "terminal"
+    }
+
+    fn file_name(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn render(&self, results: &Results, options: &Options) -> String {
+        let mut out = Page { text: String::new(), options };
+        // Writing to a string cannot fail.
+        let _ = write_all(&mut out, results);
+        out.text
+    }
+}
+
+const MOST_PLACES: usize = 4;
+const LONGEST_NAME: usize = 90;
+const HEADING: Style = Style::new().bold();
+const GOOD: Style = AnsiColor::Green.on_default();
+const BAD: Style = AnsiColor::Red.on_default();
+const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
+
+struct Page<'a> {
+    text: String,
+    options: &'a Options,
+}
+
+impl Page<'_> {
+    fn styled(&self, style: Style, text: &str) -> String {
+        if self.options.colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
+    }
+
+    fn table(&mut self, header: &[&str], rows: Vec<Vec<String>>) -> std::fmt::Result {
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING);
+        table.set_style(TableComponent::HeaderLines, '─');
+        table.set_style(TableComponent::MiddleHeaderIntersections, '─');
+        match self.options.width_columns {
+            Some(width) => {
+                table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.max(40))
+            }
+            None => table.set_content_arrangement(ContentArrangement::Disabled),
+        };
+        table.set_header(header.iter().map(|title| Cell::new(title).set_alignment(CellAlignment::Left)));
+        table.add_rows(rows);
+        for line in table.lines() {
+            let line = line.trim_end().to_owned();
+            let line = [(Status::Met, GOOD), (Status::NotMet, BAD), (Status::Void, DOUBTFUL)]
+                .into_iter()
+                .fold(line, |line, (status, style)| {
+                    line.replace(status.sign(), &self.styled(style, status.sign()))
+                });
+            writeln!(self.text, "{line}")?;
+        }
+        Ok(())
+    }
+}
+
+fn write_all(out: &mut Page, results: &Results) -> std::fmt::Result {
+    let readings = readings(results);
+    let title = out.styled(HEADING, &text::visible(&results.plan.title));
+    writeln!(out.text, "{title}\n{}", text::visible(&results.plan.workload))?;
+    if let Some(banner) = banner(results) {
+        let banner = out.styled(BAD, &banner);
+        writeln!(out.text, "\n{banner}")?;
+    }
+    let answers = answer::answers_with(results, &readings);
+    write_searches(out, results, &answers)?;
+    write_repeats(out, results, &readings, &answers)?;
+    writeln!(out.text, "\n{}", trials_line(results))?;
+    for told in warnings(results) {
+        let label = out.styled(DOUBTFUL, "Warning");
+        writeln!(out.text, "\n{label}: {}", told.sentence(MOST_PLACES))?;
+    }
+    match &out.options.page {
+        Some(page) => writeln!(out.text, "\nFigures: {}", text::visible(page)),
+        None => Ok(()),
+    }
+}
+
+fn write_searches(out: &mut Page, results: &Results, answers: &[Answer]) -> std::fmt::Result {
+    let several = results.plan.settings.len() > 1;
+    for (number, setting) in results.plan.settings.iter().enumerate().filter(|(_, setting)| setting.searched)
+    {
+        writeln!(out.text)?;
+        if several || !setting.name.is_empty() {
+            let name = out.styled(HEADING, &text::visible(&results.setting_name(number)));
+            writeln!(out.text, "{name}")?;
+        }
+        let of_setting: Vec<&Answer> = answers.iter().filter(|answer| answer.setting == number).collect();
+        let blocks = of_setting.iter().any(|answer| answer.block.is_some());
+        let mut header = summary::SEARCH_HEADER.to_vec();
+        if blocks {
+            header.insert(1, "block");
+        }
+        let rows = of_setting.into_iter().map(|answer| {
+            let mut row = summary::search_row(answer);
+            row[0] = text::clipped(&row[0], LONGEST_NAME);
+            if blocks {
+                row.insert(1, answer.block.map_or_else(String::new, |block| block.to_string()));
+            }
+            row
+        });
+        out.table(&header, rows.collect())?;
+        if several && results.trials_of(number).next().is_some() {
+            writeln!(out.text, "{}", cost_line(results, number))?;
+        }
+    }
+    Ok(())
+}
+
+fn write_repeats(
+    out: &mut Page,
+    results: &Results,
+    readings: &[Reading],
+    answers: &[Answer],
+) -> std::fmt::Result {
+    let Repeats { header, rows, confidence } = summary::repeats(results, readings, answers, usize::MAX);
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let header: Vec<&str> = std::iter::once("setting").chain(header).collect();
+    let rows = rows.into_iter().map(|(_, name, cells)| {
+        std::iter::once(name).chain(cells).map(|cell| text::clipped(&cell, LONGEST_NAME)).collect()
+    });
+    writeln!(out.text)?;
+    out.table(&header, rows.collect())?;
+    match confidence {
+        Some(confidence) => writeln!(out.text, "In brackets: where the true median lies at {confidence}."),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,144 @@
+//! Load against latency: which trials make one curve.
+
+use std::collections::BTreeMap;
+
+use record::{Level, LoadUnit, Percentile, Purpose};
+
+use crate::{
+    Results,
+    reading::{Offered, Reading, median, median_percentile},
+};
+
+/// One curve: the same thing at several loads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Curve {
+    /// What the points have in common; empty if there is only one curve.
+    pub name: String,
+    /// The settings that it is made of.
+    pub settings: Vec<usize>,
+    /// In rising order of load.
+    pub points: Vec<LoadPoint>,
+}
+
+/// The valid trials at one load.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoadPoint {
+    /// The load: in the search's unit, or completed requests per second.
+    pub load: f64,
+    /// Medians over the trials.
+    pub p50: Option<Percentile>,
+    /// Likewise.
+    pub p99: Option<Percentile>,
+    /// How many trials.
+    pub trials: usize,
+}
+
+/// What the horizontal axis counts.
+pub fn axis_label(results: &Results) -> String {
+    match &results.plan.search {
+        Some(search) => match &search.unit {
+            LoadUnit::Users => "users".to_owned(),
+            LoadUnit::Rate => "offered rate, requests per second".to_owned(),
+            LoadUnit::Connections => "connections".to_owned(),
+            LoadUnit::Factor(name) => crate::text::clipped(name, 40),
+        },
+        None => "throughput, completed requests per second".to_owned(),
+    }
+}
+
+/// The curves of a study; none if no two loads can be compared.
+pub fn curves(results: &Results, readings: &[Reading]) -> Vec<Curve> {
+    let curves = if results.plan.settings.iter().any(|setting| setting.searched) {
+        searched(results, readings)
+    } else {
+        swept(results, readings)
+    };
+    curves.into_iter().filter(|curve| curve.points.len() > 1).collect()
+}
+
+fn searched(results: &Results, readings: &[Reading]) -> Vec<Curve> {
+    let several = results.plan.settings.len() > 1;
+    let settings = results.plan.settings.iter().enumerate().filter(|(_, setting)| setting.searched);
+    let curve = |number: usize| {
+        let mut loads: BTreeMap<u64, Vec<&Reading>> = BTreeMap::new();
+        let deciding = |r: &&Reading| r.setting == number && !r.void && r.purpose == Purpose::Search;
+        for reading in readings.iter().filter(deciding) {
+            if let Some(load) = reading.load.filter(|load| *load >= 0.0) {
+                loads.entry(load.to_bits()).or_default().push(reading);
+            }
+        }
+        let points = loads.into_iter().map(|(bits, trials)| point(f64::from_bits(bits), &trials)).collect();
+        let name = if several { results.setting_name(number) } else { String::new() };
+        Curve { name, settings: vec![number], points }
+    };
+    settings.map(|(number, _)| curve(number)).collect()
+}
+
+fn point(load: f64, trials: &[&Reading]) -> LoadPoint {
+    LoadPoint {
+        load,
+        p50: median_percentile(trials.iter().filter_map(|reading| reading.p50)),
+        p99: median_percentile(trials.iter().filter_map(|reading| reading.p99)),
+        trials: trials.len(),
+    }
+}
+
+/// Settings that differ in nothing but the factor that sets their load make a curve.
+fn swept(results: &Results, readings: &[Reading]) -> Vec<Curve> {
+    let Some(factor) = load_factor(results, readings) else { return Vec::new() };
+    let groups = groups(results, &factor);
+    let several = groups.len() > 1;
+    let curve = |name: String, settings: Vec<usize>| {
+        let points = settings.iter().filter_map(|&number| {
+            let valid: Vec<&Reading> =
+                readings.iter().filter(|r| r.setting == number && r.is_valid_repeat()).collect();
+            let load = median(valid.iter().map(|reading| reading.throughput_per_s))?;
+            Some(point(load, &valid))
+        });
+        let points = points.collect();
+        Curve { name: if several { name } else { String::new() }, settings, points }
+    };
+    groups.into_iter().map(|(name, settings)| curve(name, settings)).collect()
+}
+
+/// The numeric factor with which the offered load rises wherever nothing else changes.
+fn load_factor(results: &Results, readings: &[Reading]) -> Option<String> {
+    let offered: BTreeMap<usize, f64> = readings
+        .iter()
+        .map(|reading| match reading.offered {
+            Offered::Users(load) | Offered::RatePerS(load) => (reading.setting, load),
+        })
+        .collect();
+    let rises = |settings: &Vec<usize>| {
+        let loads: Vec<f64> = settings.iter().filter_map(|number| offered.get(number).copied()).collect();
+        loads.windows(2).all(|pair| pair[0] < pair[1])
+    };
+    let factors = results.plan.factors.iter().filter(|factor| {
+        let numeric = factor.levels.iter().all(|level| matches!(level, Level::Number(_)));
+        numeric && factor.levels.len() > 1 && groups(results, &factor.name).values().all(rises)
+    });
+    factors.map(|factor| factor.name.clone()).next()
+}
+
+/// Settings by their levels of all other factors, each group in rising order of the given one.
+fn groups(results: &Results, factor: &str) -> BTreeMap<String, Vec<usize>> {
+    let mut groups: BTreeMap<String, Vec<(f64, usize)>> = BTreeMap::new();
+    for (number, setting) in results.plan.settings.iter().enumerate() {
+        let Some(Level::Number(level)) = setting.levels.get(factor) else { continue };
+        let others: Vec<String> = results
+            .plan
+            .factors
+            .iter()
+            .filter(|other| other.name != factor)
+            .filter_map(|other| Some(format!("{}={}", other.name, setting.levels.get(&other.name)?)))
+            .collect();
+        groups.entry(others.join(" ")).or_default().push((*level, number));
+    }
+    groups
+        .into_iter()
+        .map(|(name, mut settings)| {
+            settings.sort_by(|a, b| a.0.total_cmp(&b.0));
+            (name, settings.into_iter().map(|(_, number)| number).collect())
+        })
+        .collect()
+}

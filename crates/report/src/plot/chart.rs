@@ -1,0 +1,340 @@
+//! A chart: two axes and what is drawn between them.
+
+use maud::{Markup, html};
+
+use super::{
+    Axis, Scale, Shape,
+    labels::{pushed_apart, thinned, width},
+    mark::round,
+};
+
+/// Width of every chart, in the page's pixels.
+pub const WIDTH: f64 = 880.0;
+/// Height of a line of labels.
+const LINE: f64 = 16.0;
+const LEFT: f64 = 70.0;
+
+/// A chart.
+pub struct Chart {
+    /// What it shows, for those who cannot see it.
+    pub title: String,
+    /// Height of the plot itself, in pixels.
+    pub height: f64,
+    /// The horizontal axis.
+    pub x: Axis,
+    /// The vertical axis.
+    pub y: Axis,
+    /// What is drawn, from the back to the front.
+    pub layers: Vec<Layer>,
+}
+
+/// Something that is drawn.
+pub enum Layer {
+    /// A line through points.
+    Line(Line),
+    /// Points alone.
+    Points(Points),
+    /// A line across at a value of the vertical axis, named at its right end.
+    Across(Rule),
+    /// A line upright at a value of the horizontal axis, named at its top.
+    Upright(Rule),
+    /// Upright lines from one value to another at a place of the horizontal axis.
+    Whiskers {
+        /// Which colour.
+        class: String,
+        /// Place, and both ends.
+        ends: Vec<(f64, f64, f64)>,
+    },
+}
+
+/// A line through points; where there is none, there is a gap.
+pub struct Line {
+    /// Its name in the legend; empty for none.
+    pub name: String,
+    /// Which colour.
+    pub class: String,
+    /// The points.
+    pub points: Vec<Option<(f64, f64)>>,
+    /// Whether a value holds until the next.
+    pub steps: bool,
+    /// The mark at points, if any.
+    pub mark: Option<Shape>,
+    /// The mark is at every so many points.
+    pub mark_every: usize,
+}
+
+/// Points alone.
+pub struct Points {
+    /// Their name in the legend; empty for none.
+    pub name: String,
+    /// Which colour.
+    pub class: String,
+    /// Their mark.
+    pub shape: Shape,
+    /// Where they are, and what is told of each.
+    pub points: Vec<(f64, f64, String)>,
+}
+
+/// A line at a value.
+pub struct Rule {
+    /// The value.
+    pub at: f64,
+    /// What it is.
+    pub label: String,
+    /// Which colour and dashes.
+    pub class: String,
+}
+
+/// The plot's place inside the picture.
+struct Frame {
+    left: f64,
+    top: f64,
+    width: f64,
+    height: f64,
+}
+
+impl Frame {
+    fn x(&self, scale: &Scale, value: f64) -> Option<f64> {
+        scale.place(value).map(|place| self.left + place * self.width)
+    }
+
+    fn y(&self, scale: &Scale, value: f64) -> Option<f64> {
+        scale.place(value).map(|place| self.top + (1.0 - place) * self.height)
+    }
+
+    fn right(&self) -> f64 {
+        self.left + self.width
+    }
+
+    fn bottom(&self) -> f64 {
+        self.top + self.height
+    }
+}
+
+impl Chart {
+    /// The picture.
+    pub fn svg(&self) -> Markup {
+        let legend = self.legend();
+        let across: Vec<&Rule> = self.rules(true);
+        let right = across.iter().map(|rule| width(&rule.label) + 14.0).fold(16.0, f64::max);
+        let mut frame = Frame { left: LEFT, top: 0.0, width: WIDTH - LEFT - right, height: self.height };
+        let upright = self.upright_labels(&frame);
+        let rows = upright.iter().map(|(.., row)| row + 1).max().unwrap_or(0);
+        let legend_bottom = legend.last().map_or(0.0, |key| key.1 + LINE + 4.0);
+        frame.top = legend_bottom + 24.0 + rows as f64 * LINE;
+        let height = frame.bottom() + if self.x.label.is_empty() { 26.0 } else { 44.0 };
+        html! {
+            svg viewBox={ "0 0 " (WIDTH) " " (round(height)) } width=(WIDTH) height=(round(height))
+                role="img" aria-label=(self.title) {
+                @for (name, y, x, key) in &legend {
+                    (key.svg(*x, y + 8.0))
+                    text class="key" x=(round(x + 30.0)) y=(round(y + 12.0)) { (name) }
+                }
+                (self.axes(&frame, legend_bottom + 12.0))
+                @for layer in &self.layers { (self.layer(layer, &frame)) }
+                (self.across_labels(&across, &frame))
+                @for (label, class, x, row) in &upright {
+                    @let y = frame.top - 6.0 - *row as f64 * LINE;
+                    text class={ "rule-name " (class) } x=(round(*x)) y=(round(y)) text-anchor="middle" { (label) }
+                }
+            }
+        }
+    }
+
+    fn axes(&self, frame: &Frame, label_y: f64) -> Markup {
+        let x_ticks: Vec<(f64, String)> = thinned(
+            self.x.ticks(8).into_iter().filter_map(|(at, label)| Some((frame.x(&self.x.scale, at)?, label))),
+        );
+        let y_ticks = self.y.ticks((self.height / 44.0) as usize).into_iter();
+        let y_ticks = y_ticks.filter_map(|(at, label)| Some((frame.y(&self.y.scale, at)?, label)));
+        html! {
+            text class="axis-name" x="0" y=(round(label_y)) { (self.y.label) }
+            @for (y, label) in y_ticks {
+                path class="grid" d={ "M" (round(frame.left)) " " (round(y)) "H" (round(frame.right())) } {}
+                text class="tick" x=(round(frame.left - 8.0)) y=(round(y + 4.0)) text-anchor="end" { (label) }
+            }
+            path class="axis" d={ "M" (round(frame.left)) " " (round(frame.bottom())) "H" (round(frame.right())) } {}
+            @for (x, label) in x_ticks {
+                path class="axis" d={ "M" (round(x)) " " (round(frame.bottom())) "v5" } {}
+                @let half = width(&label) / 2.0;
+                @let y = frame.bottom() + 19.0;
+                text class="tick" x=(round(x.min(WIDTH - half))) y=(round(y)) text-anchor="middle" { (label) }
+            }
+            text class="axis-name" x=(round(frame.right())) y=(round(frame.bottom() + 38.0)) text-anchor="end" {
+                (self.x.label)
+            }
+        }
+    }
+
+    fn layer(&self, layer: &Layer, frame: &Frame) -> Markup {
+        let place = |x: f64, y: f64| Some((frame.x(&self.x.scale, x)?, frame.y(&self.y.scale, y)?));
+        match layer {
+            Layer::Line(line) => {
+                let placed: Vec<Option<(f64, f64)>> =
+                    line.points.iter().map(|point| point.and_then(|(x, y)| place(x, y))).collect();
+                html! {
+                    path class={ "line " (line.class) } d=(path_of(&placed, line.steps)) {}
+                    @if let Some(mark) = line.mark {
+                        @for &(x, y) in placed.iter().step_by(line.mark_every.max(1)).flatten() {
+                            (mark.svg(x, y, &line.class))
+                        }
+                    }
+                }
+            }
+            Layer::Points(points) => html! {
+                @for (x, y, told) in &points.points {
+                    @if let Some((x, y)) = place(*x, *y) {
+                        @if told.is_empty() { (points.shape.svg(x, y, &points.class)) }
+                        @else { g { title { (told) } (points.shape.svg(x, y, &points.class)) } }
+                    }
+                }
+            },
+            Layer::Across(rule) => html! {
+                @if let Some(y) = frame.y(&self.y.scale, rule.at) {
+                    path class={ "rule " (rule.class) }
+                        d={ "M" (round(frame.left)) " " (round(y)) "H" (round(frame.right())) } {}
+                }
+            },
+            Layer::Upright(rule) => html! {
+                @if let Some(x) = frame.x(&self.x.scale, rule.at) {
+                    path class={ "rule " (rule.class) }
+                        d={ "M" (round(x)) " " (round(frame.top)) "V" (round(frame.bottom())) } {}
+                }
+            },
+            Layer::Whiskers { class, ends } => html! {
+                @for &(x, low, high) in ends {
+                    @if let (Some((x, low)), Some((_, high))) = (place(x, low), place(x, high)) {
+                        path class={ "whisker " (class) }
+                            d={ "M" (round(x - 5.0)) " " (round(low)) "h10m-5 0V" (round(high)) "m-5 0h10" } {}
+                    }
+                }
+            },
+        }
+    }
+
+    fn rules(&self, across: bool) -> Vec<&Rule> {
+        let rules = self.layers.iter().filter_map(|layer| match (layer, across) {
+            (Layer::Across(rule), true) | (Layer::Upright(rule), false) => Some(rule),
+            _ => None,
+        });
+        rules.collect()
+    }
+
+    /// Names at the right end of rules, pushed apart where they would lie upon each other.
+    fn across_labels(&self, rules: &[&Rule], frame: &Frame) -> Markup {
+        let placed = rules.iter().filter_map(|rule| Some((frame.y(&self.y.scale, rule.at)?, *rule)));
+        let mut placed: Vec<(f64, &Rule)> = placed.collect();
+        placed.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let wanted: Vec<f64> = placed.iter().map(|(y, _)| *y).collect();
+        let shown = pushed_apart(&wanted, LINE, frame.top, frame.bottom());
+        html! {
+            @for ((y, rule), shown) in placed.iter().zip(shown) {
+                @if (shown - y).abs() > 1.0 {
+                    @let end = frame.right() + 8.0;
+                    path class="leader"
+                        d={ "M" (round(frame.right())) " " (round(*y)) "L" (round(end)) " " (round(shown)) } {}
+                }
+                text class={ "rule-name " (rule.class) } x=(round(frame.right() + 10.0)) y=(round(shown + 4.0)) {
+                    (rule.label)
+                }
+            }
+        }
+    }
+
+    /// Names at the top of rules: label, class, place, and the row (0 next to the plot) that it fits into.
+    fn upright_labels(&self, frame: &Frame) -> Vec<(String, String, f64, usize)> {
+        let mut ends_of_rows: Vec<f64> = Vec::new();
+        let placed = self.rules(false).into_iter();
+        let placed = placed.filter_map(|rule| Some((frame.x(&self.x.scale, rule.at)?, rule)));
+        let mut placed: Vec<(f64, &Rule)> = placed.collect();
+        placed.sort_by(|a, b| a.0.total_cmp(&b.0));
+        placed
+            .into_iter()
+            .map(|(x, rule)| {
+                let half = width(&rule.label) / 2.0 + 4.0;
+                let x = x.clamp(half.min(WIDTH / 2.0), (WIDTH - half).max(WIDTH / 2.0));
+                let row = ends_of_rows.iter().position(|&end| end <= x - half).unwrap_or(ends_of_rows.len());
+                if row == ends_of_rows.len() {
+                    ends_of_rows.push(0.0);
+                }
+                ends_of_rows[row] = x + half;
+                (rule.label.clone(), rule.class.clone(), x, row)
+            })
+            .collect()
+    }
+
+    /// Name, top and left of each key, and the key itself.
+    fn legend(&self) -> Vec<(String, f64, f64, Key)> {
+        let (mut x, mut y) = (LEFT, 0.0);
+        let named = self.layers.iter().filter_map(|layer| match layer {
+            Layer::Line(line) if !line.name.is_empty() && line.points.iter().any(Option::is_some) => {
+                Some((&line.name, Key { class: line.class.clone(), line: true, mark: line.mark }))
+            }
+            Layer::Points(points) if !points.name.is_empty() && !points.points.is_empty() => Some((
+                &points.name,
+                Key { class: points.class.clone(), line: false, mark: Some(points.shape) },
+            )),
+            _ => None,
+        });
+        named
+            .map(|(name, key)| {
+                let width = 30.0 + width(name) + 18.0;
+                if x + width > WIDTH && x > LEFT {
+                    (x, y) = (LEFT, y + LINE + 4.0);
+                }
+                let place = (name.clone(), y, x, key);
+                x += width;
+                place
+            })
+            .collect()
+    }
+}
+
+/// What stands before a name in the legend.
+struct Key {
+    class: String,
+    line: bool,
+    mark: Option<Shape>,
+}
+
+impl Key {
+    fn svg(&self, x: f64, y: f64) -> Markup {
+        // An arrow stands above its place.
+        let lowered = if self.mark == Some(Shape::AtLeast) { 10.0 } else { 0.0 };
+        html! {
+            @if self.line { path class={ "line " (self.class) } d={ "M" (round(x)) " " (round(y)) "h24" } {} }
+            @if let Some(mark) = self.mark { (mark.svg(x + 12.0, y + lowered, &self.class)) }
+        }
+    }
+}
+
+fn path_of(points: &[Option<(f64, f64)>], steps: bool) -> String {
+    use std::fmt::Write;
+    let mut path = String::new();
+    let mut last: Option<(f64, f64)> = None;
+    for point in points {
+        if let &Some((x, y)) = point {
+            // Writing to a string cannot fail.
+            let _ = match last {
+                Some(_) if steps => write!(path, "H{}V{}", round(x), round(y)),
+                Some(_) => write!(path, "L{} {}", round(x), round(y)),
+                // A point between two gaps is still seen: a line of no length has round ends.
+                None => write!(path, "M{0} {1}L{0} {1}", round(x), round(y)),
+            };
+        }
+        last = *point;
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_stay_gaps() {
+        let points = [Some((0.0, 1.0)), Some((1.0, 2.0)), None, Some((3.0, 4.0))];
+        assert_eq!(path_of(&points, false), "M0 1L0 1L1 2M3 4L3 4");
+        assert_eq!(path_of(&points[..2], true), "M0 1L0 1H1V2");
+    }
+}

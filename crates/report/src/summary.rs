@@ -1,0 +1,143 @@
+//! Rows and lines that the terminal, Markdown and the page have in common.
+
+use record::Ending;
+
+use crate::{
+    Results, Status,
+    answer::{self, Answer},
+    reading::Reading,
+    setting::{self, SettingFigures},
+    text,
+};
+
+/// Heads of [`search_row`].
+pub const SEARCH_HEADER: [&str; 5] =
+    ["goal", "lower bound", "upper bound", "what kind of answer", "conditional throughput"];
+
+/// The settings that are not searched, in a table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Repeats {
+    /// The heads of the columns, the setting's own left out.
+    pub header: Vec<&'static str>,
+    /// Each setting's number, its name, and its cells.
+    pub rows: Vec<(usize, String, Vec<String>)>,
+    /// The confidence of every interval, if it is the same; otherwise it has a column.
+    pub confidence: Option<String>,
+}
+
+/// What must be known before any figure is read.
+pub fn banner(results: &Results) -> Option<String> {
+    let so_far = "what follows is what the trials before that say";
+    match results.result.as_ref().map(|result| result.ending) {
+        Some(Ending::Finished) => None,
+        Some(Ending::Interrupted) => Some(format!("INTERRUPTED: {so_far}.")),
+        Some(Ending::OutOfBudget) => Some(format!(
+            "OUT OF TIME: the budget was used up before the plan was; \
+         {so_far}."
+        )),
+        Some(Ending::Failed) => {
+            Some(format!("FAILED: what was planned could not be run, and the warnings say why; {so_far}."))
+        }
+        None => Some(
+            "NO RESULT YET: the run still goes on, or was killed; take it up again with --resume. What \
+             follows is what its trials say."
+                .to_owned(),
+        ),
+    }
+}
+
+/// `27 trials, 2 of them void, 4 min of trials in 4 min 5 s.`
+pub fn trials_line(results: &Results) -> String {
+    if results.trials.is_empty() {
+        return "No trial was run.".to_owned();
+    }
+    let trials_s: f64 = results.trials.iter().map(|entry| entry.trial.elapsed_s).sum();
+    let cost = cost(results.trials.len(), results.void_trials(), trials_s);
+    match &results.result {
+        Some(result) => format!("{cost} in {}.", text::elapsed(result.elapsed_s)),
+        None => format!("{cost}."),
+    }
+}
+
+/// `14 trials, 1 of them void, 2 min 20 s of trials`: what a setting's search cost.
+pub fn cost_line(results: &Results, setting: usize) -> String {
+    let trials = results.trials_of(setting).count();
+    let void = results.trials_of(setting).filter(|entry| entry.trial.validity.is_void()).count();
+    let trials_s: f64 = match answer::searches_of(results, setting) {
+        [] => results.trials_of(setting).map(|entry| entry.trial.elapsed_s).sum(),
+        searches => searches.iter().map(|search| search.trial_seconds).sum(),
+    };
+    cost(trials, void, trials_s)
+}
+
+fn cost(trials: usize, void: usize, trials_s: f64) -> String {
+    let void = if void == 0 { "none".to_owned() } else { void.to_string() };
+    format!("{}, {void} of them void, {} of trials", text::counted(trials, "trial"), text::elapsed(trials_s))
+}
+
+/// An answer of a search.
+pub fn search_row(answer: &Answer) -> Vec<String> {
+    let goal = format!("{} {}", answer.status.sign(), answer.goal_name);
+    match &answer.bounds {
+        Some(bounds) => vec![
+            goal,
+            bounds.lower.clone(),
+            bounds.upper.clone(),
+            bounds.kind.clone(),
+            bounds.conditional_throughput.clone().unwrap_or_else(|| "–".to_owned()),
+        ],
+        None => vec![goal, "–".to_owned(), "–".to_owned(), answer.sentence.clone(), "–".to_owned()],
+    }
+}
+
+/// Whether all goals are met, and otherwise which are not.
+pub fn goals_cell(answers: &[Answer], setting: usize) -> String {
+    let of_setting: Vec<&Answer> = answers.iter().filter(|answer| answer.setting == setting).collect();
+    if of_setting.is_empty() {
+        return "–".to_owned();
+    }
+    let open: Vec<String> = of_setting
+        .iter()
+        .filter(|answer| answer.status != Status::Met)
+        .map(|answer| {
+            let goal = format!("{} {}", answer.status.sign(), answer.goal_name);
+            if answer.status == Status::NotMet { goal } else { format!("{goal}: {}", answer.status.word()) }
+        })
+        .collect();
+    if open.is_empty() { format!("{} met", Status::Met.sign()) } else { open.join("; ") }
+}
+
+/// The settings that are not searched, at most so many.
+pub fn repeats(results: &Results, readings: &[Reading], answers: &[Answer], most: usize) -> Repeats {
+    let repeated =
+        results.plan.settings.iter().enumerate().filter(|(_, setting)| !setting.searched).take(most);
+    let figures: Vec<SettingFigures> =
+        repeated.map(|(number, _)| setting::figures(results, readings, number)).collect();
+    let confidence = |figures: &SettingFigures| figures.confidence.map(text::confidence);
+    let common = figures
+        .first()
+        .and_then(confidence)
+        .filter(|first| figures.iter().all(|figures| confidence(figures).as_ref() == Some(first)));
+    let mut header = vec!["throughput", "p50", "p99", "errors", "goals", "valid trials"];
+    if common.is_none() {
+        header.push("confidence");
+    }
+    let rows = figures.into_iter().map(|figures| {
+        let void = if figures.void > 0 { format!(" + {} void", figures.void) } else { String::new() };
+        let confidence = confidence(&figures).unwrap_or_else(|| "–".to_owned());
+        let mut cells = vec![
+            figures.throughput_per_s.shown,
+            figures.p50_us.shown,
+            figures.p99_us.shown,
+            figures.error_ratio.shown,
+            goals_cell(answers, figures.number),
+            format!("{}{void}", figures.valid),
+        ];
+        if common.is_none() {
+            cells.push(confidence);
+        }
+        (figures.number, figures.name, cells)
+    });
+    let rows = rows.collect();
+    Repeats { header, rows, confidence: common }
+}

@@ -1,0 +1,239 @@
+//! Figures and foreign text as people read them, the same in every format.
+
+use chrono::DateTime;
+use record::{
+    Percentile, QuantitySummary,
+    units::{show_bytes, show_count, show_rate, show_time_ns},
+};
+
+/// Foreign text in which nothing is hidden and nothing acts: control characters and those that reorder text
+/// are written as escapes, so that a title cannot move a terminal's cursor or turn a sentence round.
+pub fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if acts(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
+fn acts(c: char) -> bool {
+    let reorders =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || reorders || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+}
+
+/// [`visible`], at most so many characters, the last of them an ellipsis if something was cut off.
+pub fn clipped(text: &str, most_chars: usize) -> String {
+    let shown = visible(text);
+    if shown.chars().count() <= most_chars {
+        return shown;
+    }
+    let mut short: String = shown.chars().take(most_chars.saturating_sub(1)).collect();
+    short.push('…');
+    short
+}
+
+/// A time, with `≥` where the true one may be longer.
+pub fn percentile(percentile: Percentile) -> String {
+    format!("{}{}", if percentile.at_least { "≥ " } else { "" }, show_time_ns(percentile.ns))
+}
+
+/// A share as a percentage with two significant digits: `0 %`, `0.0012 %`, `1.3 %`, `100 %`.
+pub fn share(ratio: f64) -> String {
+    let percent = ratio * 100.0;
+    match percent {
+        p if !p.is_finite() => "–".to_owned(),
+        0.0 => "0 %".to_owned(),
+        // What is nearly all is not all.
+        p if (99.0..100.0).contains(&p) => format!("{} %", trimmed(&format!("{:.2}", p.min(99.99)))),
+        p if p >= 10.0 => format!("{} %", trimmed(&format!("{p:.1}"))),
+        p => {
+            let digits = (1.0 - p.abs().log10().floor()).clamp(0.0, 12.0) as usize;
+            format!("{} %", trimmed(&format!("{p:.digits$}")))
+        }
+    }
+}
+
+/// A value of a quantity, by the unit in its name.
+pub fn quantity(name: &str, value: f64) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    match name {
+        n if n.ends_with("_per_s") => show_rate(value),
+        n if n.ends_with("_us") => show_time_ns((value.max(0.0) * 1e3).round() as u64),
+        n if n.ends_with("_ns") => show_time_ns(value.max(0.0).round() as u64),
+        n if n.ends_with("_s") => show_time_ns((value.max(0.0) * 1e9).round() as u64),
+        n if n.ends_with("_bytes") => show_bytes(value.max(0.0).round() as u64),
+        n if n.ends_with("_ratio") => share(value),
+        _ => number(value),
+    }
+}
+
+/// `12,345/s [12,100, 12,500]`: a median and its interval, the unit once if it is the same. Their confidence stands
+/// beside it.
+pub fn interval(summary: &QuantitySummary) -> String {
+    let show = |value| quantity(&summary.quantity, value);
+    let median = show(summary.median);
+    if summary.values.len() < 2 {
+        return median;
+    }
+    let unit = median.trim_start_matches(|c: char| c.is_ascii_digit() || c == ',' || c == '.');
+    let (low, high) = (show(summary.low), show(summary.high));
+    match (low.strip_suffix(unit), high.strip_suffix(unit)) {
+        (Some(low), Some(high)) => format!("{median} [{low}, {high}]"),
+        _ => format!("{median} [{low}, {high}]"),
+    }
+}
+
+/// A confidence (0 to 1) as a percentage with one decimal, never rounded up to certainty.
+pub fn confidence(confidence: f64) -> String {
+    let percent = (confidence * 1000.0).floor() / 10.0;
+    format!("{} %", trimmed(&format!("{percent:.1}")))
+}
+
+/// A bare number: whole ones with thousands separated, others with four significant digits.
+pub fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    let sign = if value < 0.0 { "−" } else { "" };
+    let size = value.abs();
+    if size >= 1000.0 || size.fract() == 0.0 {
+        return format!("{sign}{}", show_count(size.round() as u64));
+    }
+    let digits = if size == 0.0 { 0.0 } else { 3.0 - size.log10().floor() };
+    let digits = digits.clamp(0.0, 9.0) as usize;
+    format!("{sign}{}", trimmed(&format!("{size:.digits$}")))
+}
+
+/// `1 trial`, `2 trials`.
+pub fn counted(count: usize, one: &str) -> String {
+    format!("{} {one}{}", show_count(count as u64), if count == 1 { "" } else { "s" })
+}
+
+/// Seconds of a run: `59 s`, `4 min 5 s`, `2 h 3 min`.
+pub fn elapsed(seconds: f64) -> String {
+    let whole = seconds.max(0.0).round() as u64;
+    match whole {
+        0..10 => format!("{:.1} s", seconds.max(0.0)),
+        10..60 => format!("{whole} s"),
+        60..3600 => two_units(whole / 60, "min", whole % 60, "s"),
+        _ => two_units(whole / 3600, "h", whole % 3600 / 60, "min"),
+    }
+}
+
+fn two_units(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
+    if small == 0 {
+        format!("{large} {large_unit}")
+    } else {
+        format!("{large} {large_unit} {small} {small_unit}")
+    }
+}
+
+/// A moment, to the second, in UTC; none if it is out of the calendar.
+pub fn moment(unix_s: f64) -> Option<String> {
+    let moment = DateTime::from_timestamp(unix_s as i64, 0)?;
+    Some(moment.format("%Y-%m-%d %H:%M:%S UTC").to_string())
+}
+
+/// A command as a shell takes it.
+pub fn shell_line(command: &[String]) -> String {
+    let quoted = command.iter().map(|word| match shlex::try_quote(word) {
+        Ok(quoted) => visible(&quoted),
+        // Only a zero byte is refused, which no command line can hold.
+        Err(_) => visible(word),
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+fn trimmed(decimal: &str) -> &str {
+    if decimal.contains('.') { decimal.trim_end_matches('0').trim_end_matches('.') } else { decimal }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn shares_keep_two_digits_and_never_round_to_all() {
+        for (ratio, shown) in [
+            (0.0, "0 %"),
+            (0.000_012_3, "0.0012 %"),
+            (0.0133, "1.3 %"),
+            (0.5, "50 %"),
+            (0.9996, "99.96 %"),
+            (0.999_999, "99.99 %"),
+            (0.2298, "23 %"),
+            (1.0, "100 %"),
+            (f64::NAN, "–"),
+        ] {
+            assert_eq!(share(ratio), shown);
+        }
+    }
+
+    #[test]
+    fn values_carry_the_unit_of_their_name() {
+        assert_eq!(quantity("throughput_per_s", 12_345.0), "12,345/s");
+        assert_eq!(quantity("response_p99_us", 1_250.0), "1.25 ms");
+        assert_eq!(quantity("error_ratio", 0.01), "1 %");
+        assert_eq!(quantity("open_connections", 1_234.0), "1,234");
+        assert_eq!(confidence(0.968_75), "96.8 %");
+    }
+
+    #[test]
+    fn what_acts_is_shown() {
+        assert_eq!(visible("a\u{1b}[2J\n\u{202e}b"), "a\\u{1b}[2J\\n\\u{202e}b");
+        assert_eq!(clipped("abcdef", 4), "abc…");
+    }
+
+    #[test]
+    fn numbers_times_and_commands() {
+        assert_eq!(
+            (number(0.25), number(2.0), number(-1_234.6)),
+            ("0.25".into(), "2".into(), "−1,235".into())
+        );
+        assert_eq!(
+            (elapsed(4.25), elapsed(245.0), elapsed(7_400.0)),
+            ("4.2 s".into(), "4 min 5 s".into(), "2 h 3 min".into())
+        );
+        assert_eq!(moment(0.0).as_deref(), Some("1970-01-01 00:00:00 UTC"));
+        let command = ["proofload", "run", "it's \"new\".toml"].map(str::to_owned);
+        assert_eq!(shlex::split(&shell_line(&command)), Some(command.to_vec()));
+    }
+
+    #[test]
+    fn an_interval_names_a_common_unit_once() {
+        let of = |quantity: &str, median, low, high| {
+            let values = vec![low, median, high];
+            let quantity = quantity.to_owned();
+            let summary = QuantitySummary {
+                quantity,
+                values,
+                median,
+                low,
+                high,
+                confidence: 0.75,
+                warnings: Vec::new(),
+            };
+            interval(&summary)
+        };
+        assert_eq!(of("throughput_per_s", 12_345.0, 12_100.0, 12_500.0), "12,345/s [12,100, 12,500]");
+        assert_eq!(of("response_p99_us", 1_100.0, 900.0, 2_000.0), "1.10 ms [900 µs, 2.00 ms]");
+        assert_eq!(of("response_p99_us", 4.2e6, 4.1e6, 4.3e6), "4.20 s [4.10, 4.30]");
+        assert_eq!(of("response_p99_us", 4.2e6, 4.1e3, 4.3e6), "4.20 s [4.10 ms, 4.30 s]");
+    }
+
+    proptest! {
+        #[test]
+        fn no_figure_panics(value in any::<f64>(), text in any::<String>()) {
+            let _ = (share(value), number(value), quantity(&text, value), elapsed(value), moment(value));
+            for name in ["a_per_s", "a_us", "a_ns", "a_s", "a_bytes", "a_ratio"] {
+                let _ = quantity(name, value);
+            }
+            prop_assert!(!visible(&text).chars().any(char::is_control));
+            prop_assert!(clipped(&text, 9).chars().count() <= 9);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The page: what is on it, that it fetches nothing, and how large it gets.
+
+mod fixtures;
+
+use fixtures::{searches, sweeps};
+use record::{Level, Setting};
+use report::{Format, Options, Results, render};
+
+const MOST_BYTES: usize = 1_000_000;
+
+fn page(results: &Results) -> String {
+    render(results, Format::Html, &Options::default())
+}
+
+/// Values of all attributes of a name.
+fn attributes<'a>(page: &'a str, name: &str) -> Vec<&'a str> {
+    let start = format!(" {name}=\"");
+    page.split(start.as_str()).skip(1).map(|rest| rest.split('"').next().unwrap()).collect()
+}
+
+#[test]
+fn nothing_is_fetched_and_nothing_is_run() {
+    for (name, results) in fixtures::all() {
+        let page = page(&results);
+        assert!(page.len() <= MOST_BYTES, "{name}: {} bytes", page.len());
+        assert!(!page.contains("<script") && !page.contains("<img") && !page.contains("@import"), "{name}");
+        assert!(page.contains("default-src 'none'"), "{name}");
+        for target in attributes(&page, "href").into_iter().chain(attributes(&page, "src")) {
+            assert!(target == "data:," || target.starts_with('#'), "{name}: {target}");
+        }
+    }
+}
+
+#[test]
+fn every_anchor_leads_somewhere_and_every_figure_is_described() {
+    for results in [searches::two_goals(), sweeps::three_factors(), fixtures::empty()] {
+        let page = page(&results);
+        for anchor in attributes(&page, "href").iter().filter_map(|target| target.strip_prefix('#')) {
+            assert_eq!(page.matches(&format!(" id=\"{anchor}\"")).count(), 1, "{anchor}");
+        }
+        assert_eq!(page.matches("<svg").count(), page.matches("role=\"img\" aria-label=\"").count());
+        assert_eq!(page.matches("<h1").count(), 1);
+    }
+}
+
+#[test]
+fn sections_stand_in_the_agreed_order() {
+    let order = |page: &str, headings: &[&str]| {
+        let places: Vec<usize> =
+            headings.iter().map(|heading| page.find(&format!(">{heading}</h2>")).expect(heading)).collect();
+        assert!(places.is_sorted(), "{headings:?} {places:?}");
+    };
+    let page_of_search = page(&searches::blocks_and_factor());
+    order(
+        &page_of_search,
+        &[
+            "The answer",
+            "How the search went",
+            "Load against latency",
+            "Factors",
+            "Latency by percentile",
+            "Second by second",
+            "Lateness",
+            "Validity",
+            "Environment",
+            "Repeat it",
+            "Warnings",
+            "How to read this",
+        ],
+    );
+    let page_of_sweep = page(&sweeps::three_factors());
+    assert!(page_of_sweep.contains("class=\"heat\"") && !page_of_sweep.contains("How the search went"));
+}
+
+#[test]
+fn what_is_censored_and_what_is_void_is_marked() {
+    let overloaded = page(&sweeps::one_factor());
+    assert!(overloaded.contains("≥: not all had been answered") && overloaded.contains("≥ 415 ms"));
+    assert!(overloaded.contains("p99 of a void trial") && overloaded.contains("1.8 ms late"));
+    assert!(page(&searches::generator_bound()).contains("lower bound ≥ 21,000/s"));
+}
+
+#[test]
+fn a_second_without_an_answer_is_a_gap() {
+    let mut results = searches::none_met();
+    let series = &mut results.trials[1].trial.series;
+    (series[2].completed, series[2].p50_us, series[2].p99_us, series[2].max_us) = (0, 0.0, 0.0, 0.0);
+    let with_gap = page(&results);
+    let lines =
+        with_gap.split("<path class=\"line s0\" d=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
+    assert!(lines.clone().any(|path| path.matches('M').count() == 2), "no line has a gap");
+}
+
+#[test]
+fn five_hundred_trials_are_all_in_the_figure_and_the_table() {
+    let page = page(&searches::many_trials(500));
+    assert!(page.len() <= MOST_BYTES, "{} bytes", page.len());
+    assert!(page.contains("trial 499: ") && page.contains("<th class=\"name\" scope=\"row\">499</th>"));
+}
+
+#[test]
+fn the_largest_study_makes_a_page_that_can_be_sent() {
+    let mut results = sweeps::one_setting();
+    let long = "a very long name ".repeat(20);
+    results.plan.goals = (0..8).flat_map(|_| results.plan.goals.clone()).collect();
+    results.plan.settings = (0..3_000)
+        .map(|number| Setting {
+            levels: [("n".to_owned(), Level::Number(f64::from(number)))].into(),
+            name: format!("{long}{number}"),
+            searched: number % 2 == 0,
+        })
+        .collect();
+    results.plan.factors = vec![record::Factor {
+        name: "n".to_owned(),
+        levels: (0..3_000).map(|number| Level::Number(f64::from(number))).collect(),
+    }];
+    results.plan.command = vec![long; 5_000];
+    let page = page(&results);
+    assert!(page.len() <= MOST_BYTES, "{} bytes", page.len());
+    assert!(page.contains("are shown, to keep this page small"));
+}

@@ -1,0 +1,159 @@
+//! What the formats say of results whose truth is known.
+
+mod fixtures;
+
+use std::{fs, path::Path};
+
+use fixtures::{searches, sweeps};
+use record::ResultFolder;
+use report::{Format, Options, Results, Status, answers, render};
+
+fn terminal(results: &Results) -> String {
+    let options =
+        Options { width_columns: Some(120), page: Some("out/report.html".to_owned()), colour: false };
+    render(results, Format::Terminal, &options)
+}
+
+fn plain(results: &Results, format: Format) -> String {
+    render(results, format, &Options::default())
+}
+
+#[test]
+fn the_terminal_shows_tables() {
+    insta::assert_snapshot!("terminal-two-goals", terminal(&searches::two_goals()));
+    insta::assert_snapshot!("terminal-generator-bound", terminal(&searches::generator_bound()));
+    insta::assert_snapshot!("terminal-interrupted", terminal(&searches::interrupted()));
+    insta::assert_snapshot!("terminal-blocks", terminal(&searches::blocks_and_factor()));
+    insta::assert_snapshot!("terminal-one-factor", terminal(&sweeps::one_factor()));
+    insta::assert_snapshot!("terminal-empty", terminal(&fixtures::empty()));
+}
+
+#[test]
+fn colour_changes_nothing_but_colour() {
+    let results = sweeps::one_factor();
+    let options =
+        Options { width_columns: Some(120), page: Some("out/report.html".to_owned()), colour: true };
+    let coloured = render(&results, Format::Terminal, &options);
+    assert!(coloured.contains("\u{1b}["));
+    let mut bare = String::new();
+    let mut rest = coloured.as_str();
+    while let Some((before, after)) = rest.split_once('\u{1b}') {
+        bare.push_str(before);
+        rest = after.split_once('m').expect("every sequence is one of colour").1;
+    }
+    assert_eq!(bare + rest, terminal(&results));
+}
+
+#[test]
+fn lines_are_no_longer_than_the_terminal() {
+    for (name, results) in [("one-factor", sweeps::one_factor()), ("blocks", searches::blocks_and_factor())] {
+        for width in [60, 80, 200] {
+            let options = Options { width_columns: Some(width), ..Options::default() };
+            let text = render(&results, Format::Terminal, &options);
+            let tables = text.lines().filter(|line| line.starts_with(' '));
+            let longest = tables.map(|line| line.chars().count()).max().unwrap();
+            assert!(longest <= usize::from(width), "{name} at {width}: {longest}");
+        }
+    }
+}
+
+#[test]
+fn junit_tells_failed_void_and_unfinished_apart() {
+    insta::assert_snapshot!("junit-two-goals", plain(&searches::two_goals(), Format::Junit));
+    insta::assert_snapshot!("junit-none-met", plain(&searches::none_met(), Format::Junit));
+    insta::assert_snapshot!("junit-everything-void", plain(&searches::everything_void(), Format::Junit));
+    insta::assert_snapshot!("junit-interrupted", plain(&searches::interrupted(), Format::Junit));
+}
+
+#[test]
+fn openmetrics_has_bounds_and_medians() {
+    insta::assert_snapshot!("openmetrics-two-goals", plain(&searches::two_goals(), Format::OpenMetrics));
+    insta::assert_snapshot!("openmetrics-one-setting", plain(&sweeps::one_setting(), Format::OpenMetrics));
+}
+
+#[test]
+fn github_gets_a_summary_and_annotations() {
+    insta::assert_snapshot!("github-generator-bound", plain(&searches::generator_bound(), Format::Github));
+    insta::assert_snapshot!("github-one-factor", plain(&sweeps::one_factor(), Format::Github));
+    let annotations = |results: &Results| plain(results, Format::GithubAnnotations);
+    insta::assert_snapshot!("annotations-none-met", annotations(&searches::none_met()));
+    insta::assert_snapshot!("annotations-everything-void", annotations(&searches::everything_void()));
+    assert_eq!(annotations(&searches::one_goal()), "");
+}
+
+#[test]
+fn json_has_everything_but_the_whole_histograms() {
+    let results = sweeps::one_setting();
+    let text = plain(&results, Format::Json);
+    assert!(!text.contains("base64"));
+    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(document["plan"]["title"], "200 users");
+    assert_eq!(document["trials"].as_array().map(Vec::len), Some(results.trials.len()));
+    let p99_us = &document["trials"][0]["trial"]["response_time"]["observed"]["p99_us"];
+    assert_eq!(p99_us.as_f64(), Some(results.trials[0].trial.response_time.observed.summary().p99_us));
+}
+
+#[test]
+fn no_open_answer_is_a_bare_number() {
+    for results in
+        [searches::generator_bound(), searches::all_met(), searches::none_met(), searches::interrupted()]
+    {
+        let [answer] = &answers(&results)[..] else { panic!("one goal, one setting") };
+        let bounds = answer.bounds.as_ref().unwrap();
+        assert!(bounds.lower.starts_with("≥ ") || bounds.upper.starts_with("< "), "{answer:?}");
+        for format in [Format::Terminal, Format::Html, Format::Github] {
+            let text = plain(&results, format).replace("&lt;", "<");
+            assert!(text.contains(&bounds.lower) && text.contains(&bounds.upper), "{format} {bounds:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_void_is_never_met() {
+    let results = searches::everything_void();
+    assert!(answers(&results).iter().all(|answer| answer.status == Status::Void));
+    let mut results = sweeps::one_setting();
+    let reasons = results.trials[0].trial.validity.reasons().to_vec();
+    assert!(reasons.is_empty());
+    for entry in &mut results.trials {
+        let evidence = "3 descriptors short".to_owned();
+        let reason = record::VoidReason { rule: record::VoidRule::LocalExhaustion, evidence };
+        entry.trial.validity = record::Validity::from_reasons(vec![reason]);
+    }
+    results.result = None;
+    assert!(answers(&results).iter().all(|answer| answer.status == Status::Void));
+    assert!(plain(&results, Format::Html).contains("3 descriptors short"));
+}
+
+#[test]
+fn a_folder_is_read_as_it_was_written() {
+    let written = searches::none_met();
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("folder");
+    let _ = fs::remove_dir_all(&path);
+    let folder = ResultFolder::create(&path).unwrap();
+    folder.write_plan(&written.plan).unwrap();
+    let killed_at_once = Results::read(&folder).unwrap();
+    assert_eq!((killed_at_once.environment, killed_at_once.trials.len()), (None, 0));
+    folder.write_environment(written.environment.as_ref().unwrap()).unwrap();
+    let mut journal = folder.journal().unwrap();
+    written.trials.iter().for_each(|entry| journal.append(entry).unwrap());
+    folder.write_result(written.result.as_ref().unwrap()).unwrap();
+    assert_eq!(Results::read(&folder).unwrap(), written);
+}
+
+/// Written for a parser of the format to read them; see `docs/report.md`.
+#[test]
+fn every_fixture_is_written_in_every_format() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("formats");
+    for (name, results) in fixtures::all() {
+        fs::create_dir_all(folder.join(name)).unwrap();
+        for format in Format::ALL {
+            let text = plain(&results, format);
+            if let Some(file) = format.file_name() {
+                fs::write(folder.join(name).join(file), &text).unwrap();
+            }
+            let ends = format != Format::OpenMetrics || text.ends_with("\n# EOF\n");
+            assert!(ends && (!text.is_empty() || format == Format::GithubAnnotations), "{name} as {format}");
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Two results, or two levels of a factor within one, setting by setting.
+//!
+//! Results of separate runs are compared as such; levels within one study ran in turns and are compared
+//! block by block, which takes what drifted on the machine out of the difference. All rows together are
+//! held to Holm's rule: `docs/statistics.md`.
+
+mod gate;
+mod rows;
+
+use record::{Level, StudyPlan, StudyResult, Warning};
+use schemars::JsonSchema;
+use search::statistics::{self, Confidence, Verdict};
+use serde::{Deserialize, Serialize};
+
+pub use gate::Gate;
+use rows::{Pair, Values};
+
+/// The form of comparisons written by this version.
+pub const SCHEMA: &str = "proofload/comparison/1";
+
+/// What is compared when nothing else is asked for, besides the lower bounds of searches.
+pub const DEFAULT_QUANTITIES: [&str; 3] = ["throughput_per_s", "response_p99_us", "error_ratio"];
+
+/// A result, as its folder holds it.
+#[derive(Debug, Clone, Copy)]
+pub struct Side<'a> {
+    /// What it is called: its folder, or the level of a factor.
+    pub name: &'a str,
+    /// Its plan.
+    pub plan: &'a StudyPlan,
+    /// What was found.
+    pub result: &'a StudyResult,
+}
+
+/// How to compare.
+#[derive(Debug, Clone, Default)]
+pub struct CompareOptions {
+    /// Wanted of all verdicts together.
+    pub confidence: Confidence,
+    /// How much worse B may be than A: 0.05 for 5 % (of quantities that may be 0, such as the error ratio:
+    /// 0.05 more). None for no limit.
+    pub fail_if_worse: Option<f64>,
+    /// Names of quantities, `lower_bound` among them; empty for the default ones.
+    pub quantities: Vec<String>,
+    /// Compare although the plans are not the same.
+    pub force: bool,
+}
+
+/// Why two results were not compared.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CompareError {
+    /// They do not answer the same question.
+    #[error(
+        "the results are not of the same plan:\n  {}\nrun both from the same study, or compare them all the same \
+         with --force",
+        differences.join("\n  ")
+    )]
+    OtherPlan {
+        /// What differs, a line each.
+        differences: Vec<String>,
+    },
+    /// There is nothing that both have.
+    #[error("there is nothing to compare: {why}")]
+    Nothing {
+        /// What is missing, and what to do.
+        why: String,
+    },
+    /// A quantity that results do not have.
+    #[error("there is no quantity '{name}'; there are {}", known.join(", "))]
+    Quantity {
+        /// As asked for.
+        name: String,
+        /// Those there are.
+        known: Vec<&'static str>,
+    },
+    /// A factor or level that the study does not have.
+    #[error("the study has no {what}; it has {}", known.join(", "))]
+    Level {
+        /// As asked for.
+        what: String,
+        /// Those there are.
+        known: Vec<String>,
+    },
+}
+
+/// Two results compared.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Comparison {
+    /// The form of this record, [`SCHEMA`].
+    pub schema: String,
+    /// What A is.
+    pub a: String,
+    /// What B is.
+    pub b: String,
+    /// Wanted of all verdicts together.
+    pub confidence: f64,
+    /// What all rows together show.
+    pub verdict: Overall,
+    /// Whether B is no worse than allowed, over all rows; none if nothing was asked.
+    pub gate: Option<Gate>,
+    /// Every quantity of every setting.
+    pub rows: Vec<Row>,
+    /// What a careful reader should know.
+    pub warnings: Vec<Warning>,
+}
+
+/// What all rows together show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Overall {
+    /// A is better in at least one row, B in none.
+    ABetter,
+    /// B is better in at least one row, A in none.
+    BBetter,
+    /// A is better in some rows, B in others.
+    Mixed,
+    /// No row shows a difference, and at least one could have.
+    NoDifferenceShown,
+    /// No row could have shown a difference.
+    CannotTell,
+}
+
+/// A quantity of a setting, compared.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Row {
+    /// The setting's levels in words; empty if the study has no factors.
+    pub setting: String,
+    /// The quantity with its unit, or `lower_bound`.
+    pub quantity: String,
+    /// The goal that a lower bound belongs to.
+    pub goal: Option<String>,
+    /// The values of A, one a run.
+    pub a: Vec<f64>,
+    /// The values of B.
+    pub b: Vec<f64>,
+    /// Their median.
+    pub a_median: f64,
+    /// Their median.
+    pub b_median: f64,
+    /// The effect with its interval, the verdict, and what could have been resolved.
+    pub statistics: statistics::Comparison,
+    /// Whether B is no worse than allowed; none if nothing was asked.
+    pub gate: Option<Gate>,
+}
+
+/// Compares two results of the same plan, run apart.
+///
+/// # Errors
+/// When the plans differ and it is not forced, or nothing is in both.
+pub fn compare(a: Side, b: Side, options: &CompareOptions) -> Result<Comparison, CompareError> {
+    let differences = differences(a.plan, b.plan);
+    if !differences.is_empty() && !options.force {
+        return Err(CompareError::OtherPlan { differences });
+    }
+    let mut warnings = Vec::new();
+    if !differences.is_empty() {
+        warnings.push(Warning::new("other_plan", format!("the plans differ: {}", differences.join("; "))));
+    }
+    let mut pairs = Vec::new();
+    for (index, setting) in a.plan.settings.iter().enumerate() {
+        match b.plan.settings.iter().position(|other| other.levels == setting.levels) {
+            Some(other) => pairs.push(Pair::apart(setting, (a, index), (b, other))),
+            None => warnings.push(only_in(a.name, &setting.name)),
+        }
+    }
+    for setting in &b.plan.settings {
+        if !a.plan.settings.iter().any(|other| other.levels == setting.levels) {
+            warnings.push(only_in(b.name, &setting.name));
+        }
+    }
+    conclude(a, b, &pairs, options, warnings)
+}
+
+/// Compares two levels of a factor within one result, everything else equal, block by block.
+///
+/// # Errors
+/// When the study has no such factor or level, or no settings that differ in it alone.
+pub fn compare_levels(
+    side: Side,
+    factor: &str,
+    levels: (&Level, &Level),
+    options: &CompareOptions,
+) -> Result<Comparison, CompareError> {
+    let known =
+        side.plan.factors.iter().find(|known| known.name == factor).ok_or_else(|| CompareError::Level {
+            what: format!("factor '{factor}'"),
+            known: side.plan.factors.iter().map(|factor| factor.name.clone()).collect(),
+        })?;
+    for level in [levels.0, levels.1] {
+        if !known.levels.contains(level) {
+            return Err(CompareError::Level {
+                what: format!("level '{level}' of {factor}"),
+                known: known.levels.iter().map(ToString::to_string).collect(),
+            });
+        }
+    }
+    let settings = &side.plan.settings;
+    let pairs: Vec<Pair> = settings
+        .iter()
+        .enumerate()
+        .filter(|(_, setting)| setting.levels.get(factor) == Some(levels.0))
+        .filter_map(|(index, setting)| {
+            let mut wanted = setting.levels.clone();
+            wanted.insert(factor.to_owned(), levels.1.clone());
+            let other = settings.iter().position(|other| other.levels == wanted)?;
+            Some(Pair::in_blocks(side, factor, index, other))
+        })
+        .collect();
+    let (a, b) = (format!("{factor}={}", levels.0), format!("{factor}={}", levels.1));
+    conclude(Side { name: &a, ..side }, Side { name: &b, ..side }, &pairs, options, Vec::new())
+}
+
+fn conclude(
+    a: Side,
+    b: Side,
+    pairs: &[Pair],
+    options: &CompareOptions,
+    mut warnings: Vec<Warning>,
+) -> Result<Comparison, CompareError> {
+    if pairs.is_empty() {
+        let why = "no setting of A has a counterpart in B; compare results of the same study".to_owned();
+        return Err(CompareError::Nothing { why });
+    }
+    let mut values: Vec<Values> = Vec::new();
+    for pair in pairs {
+        values.extend(pair.values(&options.quantities, &mut warnings)?);
+    }
+    let rows: Vec<Row> = rows::judge(values, options, &mut warnings);
+    if rows.is_empty() {
+        let why = "no quantity was measured in both; look at the void trials of each result".to_owned();
+        return Err(CompareError::Nothing { why });
+    }
+    warnings.extend([a, b].into_iter().filter_map(unfinished));
+    warnings.dedup();
+    Ok(Comparison {
+        schema: SCHEMA.to_owned(),
+        a: a.name.to_owned(),
+        b: b.name.to_owned(),
+        confidence: options.confidence.value(),
+        verdict: overall(&rows),
+        gate: Gate::over(rows.iter().filter_map(|row| row.gate)),
+        rows,
+        warnings,
+    })
+}
+
+fn overall(rows: &[Row]) -> Overall {
+    let any = |verdict| rows.iter().any(|row| row.statistics.verdict == verdict);
+    match (any(Verdict::ABetter), any(Verdict::BBetter)) {
+        (true, true) => Overall::Mixed,
+        (true, false) => Overall::ABetter,
+        (false, true) => Overall::BBetter,
+        (false, false) if any(Verdict::NoDifferenceShown) => Overall::NoDifferenceShown,
+        (false, false) => Overall::CannotTell,
+    }
+}
+
+/// What must be the same for two results to answer the same question.
+fn differences(a: &StudyPlan, b: &StudyPlan) -> Vec<String> {
+    let goals = |plan: &StudyPlan| {
+        let names: Vec<&str> = plan.goals.iter().map(|goal| goal.name.as_str()).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    };
+    let duration =
+        |plan: &StudyPlan| plan.trial_duration_s.map_or("until done".to_owned(), |s| format!("{s} s"));
+    let search = |plan: &StudyPlan| {
+        plan.search.as_ref().map_or("none".to_owned(), |search| {
+            format!(
+                "{} of {:?} from {} to {}, width {}, trials of {} s",
+                search.method, search.unit, search.min, search.max, search.width, search.trial_duration_s
+            )
+        })
+    };
+    let mut differences = Vec::new();
+    let mut hold = |what: &str, a: String, b: String| {
+        if a != b {
+            differences.push(format!("{what}: A has '{a}', B has '{b}'"));
+        }
+    };
+    hold("title", a.title.clone(), b.title.clone());
+    hold("workload", a.workload.clone(), b.workload.clone());
+    hold("goals", goals(a), goals(b));
+    hold("trial", duration(a), duration(b));
+    hold("search", search(a), search(b));
+    differences
+}
+
+fn only_in(side: &str, setting: &str) -> Warning {
+    Warning::new(
+        "only_in_one",
+        format!("'{setting}' is only in {side} and is not compared; run both with the same factors"),
+    )
+}
+
+fn unfinished(side: Side) -> Option<Warning> {
+    (side.result.ending != record::Ending::Finished).then(|| {
+        let ending = format!("{:?}", side.result.ending);
+        Warning::new(
+            "unfinished",
+            format!(
+                "{} did not come to its end ({ending}): what it had measured is compared; --resume finishes it",
+                side.name
+            ),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests;

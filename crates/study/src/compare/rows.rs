@@ -1,0 +1,243 @@
+//! The values of two settings, side by side, and what they show.
+
+use record::{BoundKind, SearchOutcome, Setting, SettingOutcome, Warning};
+use search::statistics::{self, Better, Question, Runs, Scale, Verdict, compare_all};
+
+use super::{CompareError, CompareOptions, DEFAULT_QUANTITIES, Gate, Row, Side};
+
+const LOWER_BOUND: &str = "lower_bound";
+
+/// What can be compared, which way is better, and whether it may be 0 in a sound run.
+const QUANTITIES: [(&str, Better, Scale); 9] = [
+    ("throughput_per_s", Better::More, Scale::Ratio),
+    ("response_p50_us", Better::Less, Scale::Ratio),
+    ("response_p90_us", Better::Less, Scale::Ratio),
+    ("response_p99_us", Better::Less, Scale::Ratio),
+    ("response_p99_9_us", Better::Less, Scale::Ratio),
+    ("connect_p99_us", Better::Less, Scale::Ratio),
+    ("error_ratio", Better::Less, Scale::Difference),
+    ("received_bytes_per_s", Better::More, Scale::Ratio),
+    (LOWER_BOUND, Better::More, Scale::Ratio),
+];
+
+/// Two settings whose quantities are compared.
+pub struct Pair<'a> {
+    name: String,
+    a: Option<&'a SettingOutcome>,
+    b: Option<&'a SettingOutcome>,
+    /// How many blocks A and B ran in, in turns; none if they ran apart.
+    blocks: Option<usize>,
+}
+
+/// The values of one quantity.
+pub struct Values {
+    setting: String,
+    quantity: &'static str,
+    goal: Option<String>,
+    better: Better,
+    scale: Scale,
+    a: Vec<f64>,
+    b: Vec<f64>,
+    in_blocks: bool,
+    /// Whether the true values of A, of B, may be larger than those measured.
+    at_least: (bool, bool),
+}
+
+impl<'a> Pair<'a> {
+    /// Of two results.
+    pub fn apart(setting: &Setting, a: (Side<'a>, usize), b: (Side<'a>, usize)) -> Self {
+        Self { name: setting.name.clone(), a: outcome(a.0, a.1), b: outcome(b.0, b.1), blocks: None }
+    }
+
+    /// Of one result, in which they differ by one factor.
+    pub fn in_blocks(side: Side<'a>, factor: &str, a: usize, b: usize) -> Self {
+        let others = side.plan.settings[a].levels.iter().filter(|(name, _)| *name != factor);
+        let name = others.map(|(name, level)| format!("{name}={level}")).collect::<Vec<_>>().join(" ");
+        Self { name, a: outcome(side, a), b: outcome(side, b), blocks: Some(side.plan.blocks.len()) }
+    }
+
+    /// The values of every quantity that both have.
+    pub fn values(
+        &self,
+        wanted: &[String],
+        warnings: &mut Vec<Warning>,
+    ) -> Result<Vec<Values>, CompareError> {
+        let known = || QUANTITIES.map(|(name, ..)| name).to_vec();
+        if let Some(name) = wanted.iter().find(|name| !known().contains(&name.as_str())) {
+            return Err(CompareError::Quantity { name: name.clone(), known: known() });
+        }
+        let is_wanted = |name: &str| match wanted {
+            [] => DEFAULT_QUANTITIES.contains(&name) || name == LOWER_BOUND,
+            wanted => wanted.iter().any(|wanted| wanted == name),
+        };
+        let (Some(a), Some(b)) = (self.a, self.b) else { return Ok(Vec::new()) };
+        let mut values = Vec::new();
+        for (quantity, better, scale) in QUANTITIES.into_iter().filter(|(name, ..)| is_wanted(name)) {
+            if quantity == LOWER_BOUND {
+                values.extend(self.lower_bounds(a, b, warnings));
+                continue;
+            }
+            let of = |outcome: &SettingOutcome| {
+                outcome
+                    .summaries
+                    .iter()
+                    .find(|summary| summary.quantity == quantity)
+                    .map(|summary| summary.values.clone())
+            };
+            if let (Some(a), Some(b)) = (of(a), of(b)) {
+                // Values are in the order of the blocks, so with one for every block the places are the blocks.
+                let in_blocks = self.blocks.is_some_and(|blocks| a.len() == blocks && b.len() == blocks);
+                let setting = self.name.clone();
+                values.push(Values {
+                    setting,
+                    quantity,
+                    goal: None,
+                    better,
+                    scale,
+                    a,
+                    b,
+                    in_blocks,
+                    at_least: (false, false),
+                });
+            }
+        }
+        Ok(values)
+    }
+
+    fn lower_bounds(
+        &self,
+        a: &SettingOutcome,
+        b: &SettingOutcome,
+        warnings: &mut Vec<Warning>,
+    ) -> Vec<Values> {
+        let goals = a.searches.first().map_or(0, |search| search.goals.len());
+        let both = (0..goals).filter_map(|goal| {
+            let name = a.searches.first()?.goals[goal].goal.clone();
+            let (of_a, of_b) = (Bounds::of(&a.searches, &name), Bounds::of(&b.searches, &name));
+            if of_a.left_out + of_b.left_out > 0 {
+                warnings.push(Warning::new(
+                    "searches_left_out",
+                    format!(
+                        "{name}: {} searches of A and {} of B found no lower bound and are left out",
+                        of_a.left_out, of_b.left_out
+                    ),
+                ));
+            }
+            let in_blocks = self.blocks.is_some() && of_a.blocks == of_b.blocks;
+            Some(Values {
+                setting: self.name.clone(),
+                quantity: LOWER_BOUND,
+                goal: Some(name),
+                better: Better::More,
+                scale: Scale::Ratio,
+                a: of_a.loads,
+                b: of_b.loads,
+                in_blocks,
+                at_least: (of_a.at_least, of_b.at_least),
+            })
+        });
+        both.filter(|values| !values.a.is_empty() && !values.b.is_empty()).collect()
+    }
+}
+
+/// The lower bounds that searches found for a goal.
+#[derive(Default)]
+struct Bounds {
+    loads: Vec<f64>,
+    blocks: Vec<usize>,
+    at_least: bool,
+    left_out: usize,
+}
+
+impl Bounds {
+    fn of(searches: &[SearchOutcome], goal: &str) -> Self {
+        let mut bounds = Self::default();
+        for search in searches {
+            let Some(found) = search.goals.iter().find(|found| found.goal == goal) else { continue };
+            match (&found.lower, &found.kind) {
+                (Some(lower), kind) if *kind != BoundKind::Unfinished => {
+                    bounds.loads.push(lower.load);
+                    bounds.blocks.push(search.block);
+                    bounds.at_least |= matches!(kind, BoundKind::AtLeast | BoundKind::GeneratorBound { .. });
+                }
+                _ => bounds.left_out += 1,
+            }
+        }
+        bounds
+    }
+}
+
+/// Compares all, as one family.
+pub fn judge(mut values: Vec<Values>, options: &CompareOptions, warnings: &mut Vec<Warning>) -> Vec<Row> {
+    for values in &mut values {
+        if values.a.iter().chain(&values.b).any(|value| *value <= 0.0) {
+            values.scale = Scale::Difference;
+        }
+    }
+    // What is the same in every run of both can show nothing, whatever the others do, and so takes
+    // nothing from them: R. E. Tarone, "A modified Bonferroni method for discrete data", 1990.
+    let (same, family): (Vec<&Values>, Vec<&Values>) = values.iter().partition(|values| values.is_constant());
+    let questions: Vec<Question> = family.iter().map(|values| values.question()).collect();
+    let mut answers = compare_all(&questions, options.confidence).into_iter();
+    let mut constant = same.iter().map(|values| statistics::compare(values.question(), options.confidence));
+    let mut rows = Vec::new();
+    for values in &values {
+        let answer = if values.is_constant() { constant.next() } else { answers.next() };
+        match answer.expect("every quantity has one answer") {
+            Ok(statistics) => rows.push(values.row(statistics, options)),
+            Err(refusal) => warnings.push(Warning::new(
+                "not_compared",
+                format!("{} {} is not compared: {refusal}", values.setting, values.quantity),
+            )),
+        }
+    }
+    rows
+}
+
+impl Values {
+    fn is_constant(&self) -> bool {
+        self.a.iter().chain(&self.b).all(|value| *value == self.a[0])
+    }
+
+    fn question(&self) -> Question<'_> {
+        let (a, b) = (&self.a[..], &self.b[..]);
+        let runs = if self.in_blocks { Runs::Blocks { a, b } } else { Runs::Separate { a, b } };
+        Question { runs, better: self.better, scale: self.scale }
+    }
+
+    fn row(&self, mut statistics: statistics::Comparison, options: &CompareOptions) -> Row {
+        // Where a search ended before its target did, the target may be better than it looks.
+        let open = match statistics.verdict {
+            Verdict::ABetter => self.at_least.1,
+            Verdict::BBetter => self.at_least.0,
+            Verdict::NoDifferenceShown => self.at_least.0 || self.at_least.1,
+            Verdict::CannotTell => false,
+        };
+        if open {
+            statistics.verdict = Verdict::CannotTell;
+            statistics.warnings.push(Warning::new(
+                "at_least",
+                "a search ran out of load before the target did, so its bound is only the least that \
+                 the target carries; search to a larger load",
+            ));
+        }
+        let median = |values: &[f64]| {
+            statistics::Sample::new(values).expect("the comparison has taken these values").median()
+        };
+        Row {
+            setting: self.setting.clone(),
+            quantity: self.quantity.to_owned(),
+            goal: self.goal.clone(),
+            a: self.a.clone(),
+            b: self.b.clone(),
+            a_median: median(&self.a),
+            b_median: median(&self.b),
+            gate: options.fail_if_worse.map(|limit| Gate::of(&statistics, limit)),
+            statistics,
+        }
+    }
+}
+
+fn outcome(side: Side<'_>, setting: usize) -> Option<&SettingOutcome> {
+    side.result.outcomes.iter().find(|outcome| outcome.setting == setting)
+}

@@ -1,0 +1,278 @@
+use std::collections::BTreeMap;
+
+use record::{
+    Bound, BoundKind, Ending, Factor, Goal, GoalOutcome, QuantitySummary, SearchOutcome, Setting,
+    SettingOutcome,
+    study::{PLAN_SCHEMA, RESULT_SCHEMA},
+};
+
+use super::*;
+
+const STEADY: [f64; 8] = [1000.0, 1010.0, 990.0, 1005.0, 995.0, 1002.0, 998.0, 1007.0];
+const WOBBLE: [f64; 8] = [1.01, 0.99, 1.02, 0.98, 1.015, 0.985, 1.0, 1.005];
+
+/// A study of one factor with the levels given, eight blocks.
+fn plan(levels: &[&str]) -> StudyPlan {
+    let level = |text: &&str| Level::Text((*text).to_owned());
+    let setting = |text: &&str| Setting {
+        levels: BTreeMap::from([("balancer".to_owned(), level(text))]),
+        name: format!("balancer={text}"),
+        searched: false,
+    };
+    StudyPlan {
+        schema: PLAN_SCHEMA.to_owned(),
+        proofload_version: "0.1.0".to_owned(),
+        title: "a study".to_owned(),
+        command: Vec::new(),
+        seed: 1,
+        factors: vec![Factor { name: "balancer".to_owned(), levels: levels.iter().map(level).collect() }],
+        settings: levels.iter().map(setting).collect(),
+        blocks: vec![(0..levels.len()).collect(); 8],
+        goals: vec![Goal::errors(0.0)],
+        trial_duration_s: Some(10.0),
+        search: None,
+        budget_s: None,
+        workload: "GET http://127.0.0.1/".to_owned(),
+    }
+}
+
+fn result(outcomes: Vec<SettingOutcome>) -> StudyResult {
+    StudyResult {
+        schema: RESULT_SCHEMA.to_owned(),
+        ending: Ending::Finished,
+        started_unix_s: 0.0,
+        elapsed_s: 1.0,
+        resumed: 0,
+        trials: 8,
+        void_trials: 0,
+        outcomes,
+        warnings: Vec::new(),
+    }
+}
+
+fn outcome(setting: usize, quantities: &[(&str, Vec<f64>)]) -> SettingOutcome {
+    let summary = |(quantity, values): &(&str, Vec<f64>)| QuantitySummary {
+        quantity: (*quantity).to_owned(),
+        values: values.clone(),
+        median: 0.0,
+        low: 0.0,
+        high: 0.0,
+        confidence: 0.95,
+        warnings: Vec::new(),
+    };
+    SettingOutcome {
+        setting,
+        goals_met: None,
+        searches: Vec::new(),
+        summaries: quantities.iter().map(summary).collect(),
+        knee: None,
+        warnings: Vec::new(),
+    }
+}
+
+/// One search a block.
+fn searched(setting: usize, found: &[(f64, BoundKind)]) -> SettingOutcome {
+    let search = |(block, (load, kind)): (usize, &(f64, BoundKind))| SearchOutcome {
+        block,
+        goals: vec![GoalOutcome {
+            goal: "no errors".to_owned(),
+            lower: Some(Bound { load: *load, conditional_throughput: None, trials: 1 }),
+            upper: None,
+            kind: kind.clone(),
+        }],
+        finished: true,
+        trials: 5,
+        trial_seconds: 5.0,
+    };
+    SettingOutcome { searches: found.iter().enumerate().map(search).collect(), ..outcome(setting, &[]) }
+}
+
+fn times(factor: f64) -> Vec<f64> {
+    STEADY.iter().zip(WOBBLE).map(|(value, wobble)| value * wobble * factor).collect()
+}
+
+fn usual(throughput: f64, p99: f64) -> Vec<(&'static str, Vec<f64>)> {
+    vec![
+        ("throughput_per_s", times(throughput)),
+        ("response_p99_us", times(p99)),
+        ("error_ratio", vec![0.0; 8]),
+    ]
+}
+
+fn compared(a: SettingOutcome, b: SettingOutcome, options: &CompareOptions) -> Comparison {
+    let plan = plan(&["haproxy"]);
+    let (a, b) = (result(vec![a]), result(vec![b]));
+    let side = |name, result| Side { name, plan: &plan, result };
+    let comparison = compare(side("A", &a), side("B", &b), options).unwrap();
+    let json = serde_json::to_string(&comparison).unwrap();
+    assert_eq!(serde_json::from_str::<Comparison>(&json).unwrap(), comparison);
+    comparison
+}
+
+fn with_limit(limit: f64) -> CompareOptions {
+    CompareOptions { fail_if_worse: Some(limit), ..CompareOptions::default() }
+}
+
+fn codes(warnings: &[Warning]) -> Vec<&str> {
+    warnings.iter().map(|warning| warning.code.as_str()).collect()
+}
+
+#[test]
+fn the_slower_of_two_results_is_named_and_fails_the_gate() {
+    let found = compared(outcome(0, &usual(1.0, 1.0)), outcome(0, &usual(0.8, 1.4)), &with_limit(0.05));
+    let rows: Vec<_> = found
+        .rows
+        .iter()
+        .map(|row| (row.quantity.as_str(), row.statistics.verdict, row.gate.unwrap()))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            ("throughput_per_s", Verdict::ABetter, Gate::Failed),
+            ("response_p99_us", Verdict::ABetter, Gate::Failed),
+            ("error_ratio", Verdict::NoDifferenceShown, Gate::Passed),
+        ]
+    );
+    assert_eq!((found.verdict, found.gate), (Overall::ABetter, Some(Gate::Failed)));
+    assert_eq!(found.rows[0].statistics.comparisons, 2, "what never varies is no comparison");
+    assert!((found.rows[0].b_median / found.rows[0].a_median - 0.8).abs() < 0.01);
+}
+
+#[test]
+fn equal_results_pass_a_wide_gate_and_leave_a_narrow_one_undecided() {
+    let pair = || (outcome(0, &usual(1.0, 1.0)), outcome(0, &usual(1.001, 0.999)));
+    let (a, b) = pair();
+    let wide = compared(a, b, &with_limit(0.05));
+    assert_eq!((wide.verdict, wide.gate), (Overall::NoDifferenceShown, Some(Gate::Passed)));
+    let (a, b) = pair();
+    assert_eq!(compared(a, b, &with_limit(0.001)).gate, Some(Gate::Undecided));
+    let (a, b) = pair();
+    assert_eq!(compared(a, b, &CompareOptions::default()).gate, None);
+}
+
+#[test]
+fn errors_that_one_result_alone_has_count_against_it() {
+    let mut b = usual(1.0, 1.0);
+    b[2].1 = vec![0.01, 0.02, 0.03, 0.015, 0.025, 0.012, 0.018, 0.022];
+    let found = compared(outcome(0, &usual(1.0, 1.0)), outcome(0, &b), &with_limit(0.001));
+    let errors = &found.rows[2];
+    assert_eq!((errors.statistics.verdict, errors.gate), (Verdict::ABetter, Some(Gate::Failed)));
+}
+
+#[test]
+fn two_runs_cannot_tell() {
+    let few = |factor: f64| vec![("throughput_per_s", vec![1000.0 * factor, 1010.0 * factor])];
+    let found = compared(outcome(0, &few(1.0)), outcome(0, &few(2.0)), &with_limit(0.05));
+    assert_eq!((found.verdict, found.gate), (Overall::CannotTell, Some(Gate::Undecided)));
+    assert!(codes(&found.rows[0].statistics.warnings).contains(&"few_runs"));
+}
+
+#[test]
+fn lower_bounds_are_compared_unless_the_search_ran_out_of_load() {
+    let bounds = |factor: f64, kind: &BoundKind| -> Vec<(f64, BoundKind)> {
+        STEADY.iter().map(|load| (load * factor, kind.clone())).collect()
+    };
+    let verdict = |a: Vec<(f64, BoundKind)>, b: Vec<(f64, BoundKind)>| {
+        let found = compared(searched(0, &a), searched(0, &b), &CompareOptions::default());
+        (found.rows[0].quantity.clone(), found.rows[0].goal.clone(), found.rows[0].statistics.verdict)
+    };
+    let row = |verdict| ("lower_bound".to_owned(), Some("no errors".to_owned()), verdict);
+    let (regular, at_least) = (BoundKind::Regular, BoundKind::AtLeast);
+    assert_eq!(verdict(bounds(1.0, &regular), bounds(1.3, &regular)), row(Verdict::BBetter));
+    assert_eq!(verdict(bounds(1.0, &regular), bounds(1.3, &at_least)), row(Verdict::BBetter));
+    assert_eq!(verdict(bounds(1.0, &at_least), bounds(1.3, &regular)), row(Verdict::CannotTell));
+    let generator = BoundKind::GeneratorBound { at: 2000.0 };
+    assert_eq!(verdict(bounds(1.0, &generator), bounds(1.0, &generator)), row(Verdict::CannotTell));
+
+    let mut some = bounds(1.0, &regular);
+    some[3].1 = BoundKind::Unfinished;
+    let found = compared(searched(0, &some), searched(0, &bounds(1.0, &regular)), &CompareOptions::default());
+    assert_eq!((found.rows[0].a.len(), found.rows[0].b.len()), (7, 8));
+    assert!(codes(&found.warnings).contains(&"searches_left_out"));
+}
+
+#[test]
+fn other_plans_are_refused_with_what_differs_unless_forced() {
+    let (a_plan, mut b_plan) = (plan(&["haproxy"]), plan(&["haproxy"]));
+    b_plan.workload = "GET http://127.0.0.2/".to_owned();
+    b_plan.goals.clear();
+    let found = result(vec![outcome(0, &usual(1.0, 1.0))]);
+    let a = Side { name: "A", plan: &a_plan, result: &found };
+    let b = Side { name: "B", plan: &b_plan, result: &found };
+    let error = compare(a, b, &CompareOptions::default()).unwrap_err();
+    let CompareError::OtherPlan { differences } = &error else { panic!("{error}") };
+    assert_eq!(
+        differences[..],
+        [
+            "workload: A has 'GET http://127.0.0.1/', B has 'GET http://127.0.0.2/'",
+            "goals: A has 'no errors', B has 'none'"
+        ]
+    );
+    assert!(error.to_string().ends_with("with --force"), "{error}");
+    let forced = compare(a, b, &CompareOptions { force: true, ..CompareOptions::default() }).unwrap();
+    assert!(codes(&forced.warnings).contains(&"other_plan"));
+}
+
+#[test]
+fn settings_of_one_result_alone_are_named() {
+    let (a_plan, b_plan) = (plan(&["haproxy", "lvs"]), plan(&["lvs", "l2dsr"]));
+    let found = result(vec![outcome(0, &usual(1.0, 1.0)), outcome(1, &usual(1.0, 1.0))]);
+    let a = Side { name: "A", plan: &a_plan, result: &found };
+    let both =
+        compare(a, Side { name: "B", plan: &b_plan, result: &found }, &CompareOptions::default()).unwrap();
+    assert!(both.rows.iter().all(|row| row.setting == "balancer=lvs"));
+    assert_eq!(codes(&both.warnings), ["only_in_one", "only_in_one"]);
+    let other = plan(&["nginx"]);
+    let nothing = compare(a, Side { name: "B", plan: &other, result: &found }, &CompareOptions::default());
+    assert!(matches!(nothing, Err(CompareError::Nothing { .. })));
+}
+
+#[test]
+fn levels_of_one_study_are_compared_block_by_block() {
+    let plan = plan(&["haproxy", "lvs"]);
+    // A drift far larger than the difference, which it has in common with both.
+    let drifting = |factor: f64| -> Vec<f64> {
+        STEADY.iter().enumerate().map(|(block, value)| value * factor * (1.0 + 0.2 * block as f64)).collect()
+    };
+    let b: Vec<f64> = drifting(1.05).iter().zip(WOBBLE).map(|(value, wobble)| value * wobble).collect();
+    let found = result(vec![
+        outcome(0, &[("throughput_per_s", drifting(1.0))]),
+        outcome(1, &[("throughput_per_s", b)]),
+    ]);
+    let side = Side { name: "R", plan: &plan, result: &found };
+    let level = |text: &str| Level::Text(text.to_owned());
+    let (haproxy, lvs) = (level("haproxy"), level("lvs"));
+    let found = compare_levels(side, "balancer", (&haproxy, &lvs), &CompareOptions::default()).unwrap();
+    assert_eq!((found.a.as_str(), found.b.as_str()), ("balancer=haproxy", "balancer=lvs"));
+    let row = &found.rows[0];
+    assert_eq!((row.setting.as_str(), row.statistics.verdict), ("", Verdict::BBetter));
+    assert!(matches!(row.statistics.design, statistics::Design::Blocks { blocks: 8 }), "{row:?}");
+
+    let missing = compare_levels(side, "balancer", (&haproxy, &level("nginx")), &CompareOptions::default());
+    assert_eq!(
+        missing.unwrap_err().to_string(),
+        "the study has no level 'nginx' of balancer; it has haproxy, lvs"
+    );
+    assert!(compare_levels(side, "threads", (&haproxy, &lvs), &CompareOptions::default()).is_err());
+}
+
+#[test]
+fn unknown_quantities_are_refused_with_those_there_are() {
+    let plan = plan(&["haproxy"]);
+    let found = result(vec![outcome(0, &usual(1.0, 1.0))]);
+    let side = Side { name: "A", plan: &plan, result: &found };
+    let options = CompareOptions { quantities: vec!["p99".to_owned()], ..CompareOptions::default() };
+    let error = compare(side, side, &options).unwrap_err().to_string();
+    assert!(error.starts_with("there is no quantity 'p99'; there are throughput_per_s, "), "{error}");
+}
+
+#[test]
+fn the_published_schema_is_the_one_of_this_code() {
+    let schema = serde_json::to_string_pretty(&schemars::schema_for!(Comparison)).unwrap() + "\n";
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/comparison.schema.json");
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        std::fs::write(path, &schema).unwrap();
+    }
+    let published = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(published == schema, "run `UPDATE_SCHEMA=1 cargo test -p study` and commit docs/schema");
+}

@@ -1,0 +1,81 @@
+//! What this machine is, as far as it decides about results.
+
+use std::{collections::BTreeMap, fs};
+
+use load::Host;
+use record::{Environment, environment::SCHEMA};
+
+/// Kernel settings that decide how much load can be made or carried.
+const SYSCTLS: [&str; 16] = [
+    "net.core.netdev_max_backlog",
+    "net.core.rmem_max",
+    "net.core.somaxconn",
+    "net.core.wmem_max",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.tcp_available_congestion_control",
+    "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_max_syn_backlog",
+    "net.ipv4.tcp_max_tw_buckets",
+    "net.ipv4.tcp_mem",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_tw_reuse",
+    "net.ipv4.tcp_wmem",
+    "net.netfilter.nf_conntrack_max",
+];
+
+/// Reads it. What the kernel does not tell is left empty.
+pub fn read(host: &Host, proofload_version: &str) -> Environment {
+    let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let cpu_info = file("/proc/cpuinfo");
+    let of_cpu = |key: &str| {
+        let line = cpu_info.lines().find(|line| line.starts_with(key))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let memory_kib = file("/proc/meminfo").lines().find_map(|line| {
+        line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    let hypervisor = of_cpu("flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
+    let system = file("/etc/os-release")
+        .lines()
+        .find_map(|line| Some(line.strip_prefix("PRETTY_NAME=")?.trim_matches('"').to_owned()));
+    let sysctls: BTreeMap<String, String> = SYSCTLS
+        .iter()
+        .filter_map(|name| {
+            let value = fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/"))).ok()?;
+            Some(((*name).to_owned(), value.split_whitespace().collect::<Vec<_>>().join(" ")))
+        })
+        .collect();
+    Environment {
+        schema: SCHEMA.to_owned(),
+        proofload_version: proofload_version.to_owned(),
+        cpu_model: of_cpu("model name").unwrap_or_default(),
+        cpus: host.cpus,
+        memory_bytes: memory_kib.unwrap_or_default() * 1024,
+        kernel: file("/proc/sys/kernel/osrelease").trim().to_owned(),
+        system: system.unwrap_or_default(),
+        hard_descriptors: host.hard_descriptors,
+        virtualisation: if hypervisor { "hypervisor" } else { "" }.to_owned(),
+        sysctls,
+        load_average: file("/proc/loadavg")
+            .split(' ')
+            .next()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_described() {
+        let host = Host::read().unwrap();
+        let environment = read(&host, "0");
+        assert_eq!(environment.cpus, host.cpus);
+        assert!(environment.memory_bytes > 0 && !environment.kernel.is_empty(), "{environment:?}");
+        assert!(environment.sysctls.contains_key("net.core.somaxconn"), "{environment:?}");
+    }
+}

@@ -1,0 +1,146 @@
+//! A study file: TOML that says what is measured, where, under which loads, and what must hold.
+//!
+//! All mistakes are found in one go, each with its line and column: every setting of the study is put together
+//! as it will be run, a search at both of its ends, before anything is started. The keys are in `docs/study.md`.
+//!
+//! * [`read`]: text to [`Study`].
+//! * [`Document::setup`]: what one setting needs at one load.
+//! * [`schema`]: the file's JSON Schema, for editors.
+
+mod checks;
+mod describe;
+mod factors;
+mod goals;
+mod ground;
+mod length;
+mod levels;
+mod outline;
+mod overrides;
+mod places;
+mod programs;
+mod schema;
+mod searches;
+mod targets;
+mod trying;
+mod wiring;
+mod workload;
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use load::Host;
+use record::Setting;
+use settings::{Mistake, Reader};
+use toml::de::DeTable;
+
+pub use schema::schema;
+
+use self::{ground::Ground, levels::Levels, outline::Outline, overrides::Overrides};
+use crate::study::{Setup, Study};
+
+/// A study file's text, and all else that decides what its settings are.
+#[derive(Clone)]
+pub struct Document {
+    name: String,
+    text: String,
+    overrides: Vec<(String, String)>,
+    host: Host,
+}
+
+/// Reads a study file's text. `name` is the file's path, as it is told in mistakes; files that the study names by
+/// relative paths lie beside it. `overrides` are pairs of a factor and its levels (`connections`, `50,100`) or of a
+/// key and its value (`trial.repeats`, `3`), which take the place of the file's. `host` is this machine.
+///
+/// # Errors
+/// Every mistake, in the order of the file, those of the overrides behind it.
+pub fn read(
+    name: &str,
+    text: &str,
+    overrides: &[(String, String)],
+    host: &Host,
+) -> Result<Study, Vec<Mistake>> {
+    let document =
+        Document { name: name.to_owned(), text: text.to_owned(), overrides: overrides.to_vec(), host: *host };
+    document.parsed(|reader, tree| {
+        let outline = Outline::read(reader, tree);
+        trying::study(reader, &document, tree, &outline)
+    })
+}
+
+impl Document {
+    /// What is to be set up for a setting of `study`, which was read from this document, and a load in the unit of
+    /// its search; the load is none where none is searched for.
+    ///
+    /// # Errors
+    /// Every mistake. [`read`] has tried all settings, so that they come only from what has changed since, such as a
+    /// file that is gone.
+    pub fn setup(&self, study: &Study, setting: &Setting, load: Option<f64>) -> Result<Setup, Vec<Mistake>> {
+        self.parsed(|reader, tree| {
+            let outline = Outline::read(reader, tree);
+            let levels = Levels::of(&outline.factors, &setting.levels, &self.folder());
+            let ground = Ground::new(reader, self, tree, &outline);
+            let setup = ground.setup(reader, &levels, load.filter(|_| setting.searched))?;
+            Some(Setup { lab: setup.lab.map(|lab| lab::Plan { title: study.title.clone(), ..lab }), ..setup })
+        })
+    }
+
+    /// The file's text, as it was read.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Factors and keys whose values were not the file's.
+    pub fn overrides(&self) -> &[(String, String)] {
+        &self.overrides
+    }
+
+    /// The folder that relative paths begin at.
+    fn folder(&self) -> PathBuf {
+        let beside = Path::new(&self.name).parent().unwrap_or(Path::new(""));
+        let beside = if beside.as_os_str().is_empty() { Path::new(".") } else { beside };
+        std::path::absolute(beside).unwrap_or_else(|_| beside.to_owned())
+    }
+
+    /// Lets `then` read the document with the overrides in their places, unless it is no TOML.
+    fn parsed<T>(
+        &self,
+        then: impl for<'d> FnOnce(&mut Reader<'d>, &'d DeTable<'d>) -> Option<T>,
+    ) -> Result<T, Vec<Mistake>> {
+        let overrides = Overrides::new(&self.text, &self.overrides);
+        let mut reader = Reader::new(&self.name, &self.text);
+        let document = reader.document(&self.text);
+        if reader.has_mistakes() {
+            // What is guessed behind a mistake in TOML itself would only confuse.
+            return match reader.end(()) {
+                Err(mistakes) => Err(mistakes),
+                Ok(()) => Err(Vec::new()),
+            };
+        }
+        let tree = overrides.put(&mut reader, document.into_inner());
+        read_tree(reader, &tree, then)
+    }
+}
+
+/// Ends with what was read, or with the mistakes: who finds nothing to give has told why.
+fn read_tree<'d, T>(
+    mut reader: Reader<'d>,
+    tree: &'d DeTable<'d>,
+    then: impl FnOnce(&mut Reader<'d>, &'d DeTable<'d>) -> Option<T>,
+) -> Result<T, Vec<Mistake>> {
+    let read = then(&mut reader, tree);
+    if read.is_none() && !reader.has_mistakes() {
+        reader.mistake(0..0, "this study cannot be read");
+    }
+    reader.end(read).map(|read| read.expect("without it there is a mistake"))
+}
+
+impl fmt::Debug for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Document")
+            .field("name", &self.name)
+            .field("overrides", &self.overrides)
+            .finish_non_exhaustive()
+    }
+}

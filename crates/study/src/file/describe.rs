@@ -1,0 +1,314 @@
+//! A study in words, before anything of it is run.
+
+use std::{fmt::Write, time::Duration};
+
+use lab::plan::{LinkKind, Plan, Program};
+use record::{LoadUnit, units::show_count};
+
+use super::{
+    length::{length_s, minutes, worst_case},
+    searches::preset_trials,
+};
+use crate::study::{Fresh, Search, Setup, Study};
+
+/// Lines of a list that are shown before "… and n more".
+const SHOWN: usize = 6;
+/// Settings whose durations are looked at one by one; those of more are taken to be alike.
+const LOOKED_AT: usize = 300;
+
+impl Study {
+    /// What would be run: hosts, targets, workload, settings, goals, and how long it takes. At most 60 lines.
+    pub fn describe(&self) -> String {
+        let mut text =
+            format!("{}\n", if self.title.is_empty() { "a study without a title" } else { &self.title });
+        let mut row = |name: &str, what: &str| {
+            for (number, line) in what.lines().enumerate() {
+                let name = if number == 0 { name } else { "" };
+                let _ = writeln!(text, "  {name:<10} {line}");
+            }
+        };
+        let setups = self.some_setups();
+        match setups.first() {
+            Some((_, setup)) => {
+                if let Some(plan) = &setup.lab {
+                    row("hosts", &hosts(plan));
+                    row("links", &links(plan));
+                    row("processes", &processes(plan, setup));
+                } else {
+                    row("hosts", "none: the load leaves from this machine");
+                }
+                row("targets", &targets(&setups));
+                row("workload", &workload(setup, self));
+            }
+            None => row("hosts", "the first setting cannot be put together"),
+        }
+        row("factors", &self.factors_in_words());
+        row("settings", &self.settings_in_words());
+        row(
+            "goals",
+            &list(self.goals.iter().map(|goal| goal.name.clone()), "none: everything is only measured"),
+        );
+        if let Some(search) = &self.search {
+            row("search", &search_in_words(search));
+        }
+        row("trials", &self.trials_in_words());
+        row("takes", &self.time_in_words(&setups));
+        row(
+            "writes",
+            "study.toml, plan.json, environment.json, trials.jsonl (one line a trial), result.json and reports",
+        );
+        for warning in self.warnings.iter().take(SHOWN) {
+            row("warning", &warning.message);
+        }
+        text
+    }
+
+    /// The first settings, put together; the search's largest load in theirs.
+    fn some_setups(&self) -> Vec<(bool, Setup)> {
+        let settings = self.settings.iter().enumerate().take(LOOKED_AT);
+        let load = self.search.as_ref().map(|search| search.max);
+        let setups = settings.filter_map(|(number, setting)| {
+            let setup = self.setup(number, load.filter(|_| setting.searched)).ok()?;
+            Some((setting.searched, setup))
+        });
+        setups.collect()
+    }
+
+    fn factors_in_words(&self) -> String {
+        let factor = |factor: &record::Factor| {
+            let mut levels: Vec<String> = factor.levels.iter().map(ToString::to_string).collect();
+            let more = levels.len().saturating_sub(SHOWN);
+            levels.truncate(SHOWN);
+            let more = if more > 0 { format!(", … and {more} more") } else { String::new() };
+            format!("{}: {}{more}", factor.name, levels.join(", "))
+        };
+        let mut factors: Vec<String> = self.factors.iter().map(factor).collect();
+        if let Some(LoadUnit::Factor(name)) = self.search.as_ref().map(|search| &search.unit) {
+            factors.push(format!("{name}: searched for"));
+        }
+        list(factors.into_iter(), "none")
+    }
+
+    fn settings_in_words(&self) -> String {
+        let searched = self.settings.iter().filter(|setting| setting.searched).count();
+        let count = show_count(self.settings.len() as u64);
+        let mut head = match (self.settings.len(), searched) {
+            (all, 0) => format!("{count}, in {} of a seeded order", blocks(self.trial.repeats, all)),
+            (1, _) => format!("1, searched in {}", blocks(self.trial.repeats, 1)),
+            (all, _) => format!(
+                "{count}, of which {} {} searched, in {} of a seeded order",
+                show_count(searched as u64),
+                if searched == 1 { "is" } else { "are" },
+                blocks(self.trial.repeats, all)
+            ),
+        };
+        if self.settings.iter().any(|setting| !setting.name.is_empty()) {
+            let mark = |searched: bool| if searched { "  (searched)" } else { "" };
+            let names =
+                self.settings.iter().map(|setting| format!("{}{}", setting.name, mark(setting.searched)));
+            head = format!("{head}\n{}", list(names, ""));
+        }
+        head
+    }
+
+    fn trials_in_words(&self) -> String {
+        let trial = &self.trial;
+        let mut words = Vec::new();
+        words.extend(
+            trial.warm_up.map(|time| format!("{} of warm-up whenever the target is new", seconds(time))),
+        );
+        if !trial.pause.is_zero() {
+            words.push(format!("{} pause before each", seconds(trial.pause)));
+        }
+        words.push(match trial.fresh {
+            Fresh::Setting => "hosts and targets new when the setting changes".to_owned(),
+            Fresh::Trial => "hosts and targets new for each".to_owned(),
+        });
+        if !trial.settle.is_zero() {
+            words.push(format!("up to {} for connections to be gone", seconds(trial.settle)));
+        }
+        words.push(format!("a void one is tried again {} times", trial.void_attempts));
+        words.join("; ")
+    }
+
+    /// The sum of what is known beforehand. A search decides as it goes how many trials it needs: two loads at
+    /// least, and its worst case at the most.
+    fn time_in_words(&self, setups: &[(bool, Setup)]) -> String {
+        let trial = &self.trial;
+        let share = self.settings.len() as f64 / setups.len().max(1) as f64;
+        let around_s = trial.pause.as_secs_f64() + trial.warm_up.map_or(0.0, |time| time.as_secs_f64());
+        let (mut least_s, mut most_s, mut is_open) = (0.0, 0.0, false);
+        for (searched, setup) in setups {
+            match (searched, &self.search) {
+                (true, Some(search)) => {
+                    let (loads, at_a_load_s) = worst_case(search);
+                    least_s += 2.0 * at_a_load_s + around_s;
+                    most_s += loads * at_a_load_s + around_s;
+                }
+                _ => {
+                    let length = length_s(&setup.workload);
+                    is_open |= length.is_none();
+                    least_s += length.unwrap_or(0.0) + around_s;
+                    most_s += length.unwrap_or(0.0) + around_s;
+                }
+            }
+        }
+        let scale = share * f64::from(trial.repeats);
+        let mut words = format!("about {} at the least", minutes(least_s * scale));
+        if most_s > least_s {
+            let _ = write!(
+                words,
+                ", {} if every load of the search is measured in full",
+                minutes(most_s * scale)
+            );
+        }
+        if is_open {
+            words += ", and as long as the trials take that loops or requests end";
+        }
+        if let Some(budget) = self.budget {
+            let _ = write!(words, "; no trial begins after {}", minutes(budget.as_secs_f64()));
+        }
+        words
+    }
+}
+
+fn hosts(plan: &Plan) -> String {
+    let mut shown: Vec<String> = Vec::new();
+    for (number, host) in plan.hosts.iter().enumerate().take(SHOWN) {
+        let address = plan.address_of(number).map_or("127.0.0.1".to_owned(), |address| address.to_string());
+        shown.push(format!("{} {address}", host.name));
+    }
+    let more = plan.hosts.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(", … and {more} more") } else { String::new() };
+    format!("{}: {}{more}", plan.hosts.len(), shown.join(", "))
+}
+
+fn links(plan: &Plan) -> String {
+    let link = |link: &lab::plan::Link| {
+        let mut ends: Vec<&str> = link.ends.iter().map(|end| plan.hosts[end.host].name.as_str()).collect();
+        let more = ends.len().saturating_sub(SHOWN);
+        ends.truncate(SHOWN);
+        let more = if more > 0 { format!(", … and {more} more") } else { String::new() };
+        let kind = match &link.kind {
+            LinkKind::Segment { .. } => "segment",
+            LinkKind::Pair => "pair",
+            LinkKind::Emulated(_) => "emulated link",
+        };
+        format!("{}: {kind} of {}{more}", link.name, ends.join(", "))
+    };
+    list(plan.links.iter().map(link), "none")
+}
+
+fn processes(plan: &Plan, setup: &Setup) -> String {
+    let target = setup.target.as_ref().map(|target| format!("-{}", target.name)).unwrap_or_default();
+    let is_target = |name: &str| !target.is_empty() && name.ends_with(&target);
+    let others = plan.processes.iter().filter(|process| !is_target(&process.name));
+    let words = others.map(|process| match &process.program {
+        Program::Known(known) => format!("{}: {} on port {}", process.name, known.kind.name(), known.port),
+        Program::Command(words) => format!("{}: {}", process.name, cut(&words.join(" "))),
+    });
+    list(words, "none beside the target")
+}
+
+fn targets(setups: &[(bool, Setup)]) -> String {
+    let mut targets: Vec<String> = Vec::new();
+    for target in setups.iter().filter_map(|(_, setup)| setup.target.as_ref()) {
+        let words = format!("{}: {}", target.name, cut(&target.what));
+        if !targets.contains(&words) {
+            targets.push(words);
+        }
+    }
+    list(targets.into_iter(), "none that is started or named")
+}
+
+fn workload(setup: &Setup, study: &Study) -> String {
+    let workload = &setup.workload;
+    let method = workload.method.as_deref().unwrap_or(if workload.body.is_some() { "POST" } else { "GET" });
+    let mut words = vec![format!("{method} {}", cut(&workload.url))];
+    let searched =
+        study.search.as_ref().filter(|_| study.settings.first().is_some_and(|first| first.searched));
+    let unit = searched.map(|search| &search.unit);
+    for (name, value, is_searched) in [
+        ("users", &workload.users, unit == Some(&LoadUnit::Users)),
+        ("rate", &workload.rate, unit == Some(&LoadUnit::Rate)),
+        ("connections", &workload.connections, unit == Some(&LoadUnit::Connections)),
+        ("loops", &workload.loops, false),
+        ("requests", &workload.requests, false),
+        ("arrivals", &workload.arrivals, false),
+        ("think time", &workload.think_time, false),
+        ("timeout", &workload.timeout, false),
+        ("threads", &workload.threads, false),
+    ] {
+        match value {
+            _ if is_searched => words.push(format!("{name} searched for")),
+            Some(value) => words.push(format!("{name} {value}")),
+            None => {}
+        }
+    }
+    if !workload.stages.is_empty() {
+        words.push(format!("stages {}", workload.stages.join(" ")));
+    }
+    if workload.no_keepalive {
+        words.push("a new connection for every request".to_owned());
+    }
+    if study.settings.len() > 1 {
+        words.push("in the first setting".to_owned());
+    }
+    words.join(", ")
+}
+
+fn search_in_words(search: &Search) -> String {
+    let (loads, at_a_load_s) = worst_case(search);
+    let (_, trials) = preset_trials(&search.preset);
+    let trials = search.repeats.unwrap_or(trials);
+    let trial_s = at_a_load_s / f64::from(trials);
+    format!(
+        "{} from {} to {}, bounds {} % apart, by {}\ntrials of {trial_s} s, of which {trials} decide about a load; at the \
+         most {loads} loads, {} of trials a search",
+        match &search.unit {
+            LoadUnit::Users => "users",
+            LoadUnit::Rate => "rate",
+            LoadUnit::Connections => "connections",
+            LoadUnit::Factor(name) => name,
+        },
+        search.unit.show(search.min),
+        search.unit.show(search.max),
+        (search.width * 1e6).round() / 1e4,
+        search.preset,
+        minutes(loads * at_a_load_s),
+    )
+}
+
+fn list(lines: impl Iterator<Item = String>, nothing: &str) -> String {
+    let lines: Vec<String> = lines.collect();
+    if lines.is_empty() {
+        return nothing.to_owned();
+    }
+    let more = lines.len().saturating_sub(SHOWN);
+    let mut shown: Vec<String> = lines.into_iter().take(SHOWN).map(|line| cut(&line)).collect();
+    if more > 0 {
+        shown.push(format!("… and {} more", show_count(more as u64)));
+    }
+    shown.join("\n")
+}
+
+/// Not longer than a line should be, and on one.
+fn cut(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let mut cut: String = text.chars().take(120).map(plain).collect();
+    if text.chars().nth(120).is_some() {
+        cut.push('…');
+    }
+    cut
+}
+
+fn blocks(repeats: u32, settings: usize) -> String {
+    match (repeats, settings) {
+        (1, _) => "one block".to_owned(),
+        (repeats, _) => format!("{repeats} blocks"),
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    super::goals::plain_time(time.as_nanos() as u64)
+}

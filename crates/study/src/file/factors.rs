@@ -1,0 +1,300 @@
+//! The table `[factors]`: what varies, and all combinations of it that are run.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use record::{Factor, Level, Setting};
+use settings::{Reader, Table, Value, suggestion};
+use toml::de::DeValue;
+
+use super::levels::level;
+
+/// The most settings of a study.
+const MOST_SETTINGS: usize = 10_000;
+const FACTOR: &str = "a list of levels such as [1, 2], or { values = [1, 2], when = { … } }";
+
+/// All factors, in the order of the file.
+pub(super) struct Factors<'d> {
+    pub(super) list: Vec<FactorRead<'d>>,
+}
+
+/// A factor as read.
+pub(super) struct FactorRead<'d> {
+    pub(super) name: &'d str,
+    pub(super) span: Range<usize>,
+    pub(super) levels: Vec<(Level, &'d Value<'d>)>,
+    pub(super) when: Vec<Condition>,
+    /// Whether a search finds its levels.
+    pub(super) searched: bool,
+    /// Whether its levels are not the file's, so that conditions may name levels that it has no more.
+    pub(super) is_overridden: bool,
+    /// Whether its name can stand in a place.
+    pub(super) has_sound_name: bool,
+}
+
+/// A factor that must be at one of some levels.
+pub(super) struct Condition {
+    factor: String,
+    levels: Vec<Level>,
+    span: Range<usize>,
+    places: Vec<Range<usize>>,
+}
+
+type Combination = BTreeMap<String, Level>;
+
+impl<'d> Factors<'d> {
+    pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> Self {
+        let Some(value) = table.take("factors") else { return Self { list: Vec::new() } };
+        let table = reader.table(value, "a table of factors such as connections = [50, 100]");
+        let mut list: Vec<FactorRead<'d>> =
+            table.all().map(|(span, name, value)| read_one(reader, span, name, value)).collect();
+        list.sort_by_key(|factor| factor.span.start);
+        let factors = Self { list };
+        for factor in &factors.list {
+            for condition in &factor.when {
+                factors.check(reader, condition, Some(factor.name));
+            }
+        }
+        factors
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&FactorRead<'d>> {
+        self.list.iter().find(|factor| factor.name == name)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &'d str> {
+        self.list.iter().map(|factor| factor.name)
+    }
+
+    /// Tells what of a condition can never be.
+    pub(super) fn check(&self, reader: &mut Reader<'_>, condition: &Condition, of: Option<&str>) {
+        let Some(factor) = self.get(&condition.factor) else {
+            let hint = suggestion(&condition.factor, self.names());
+            return reader
+                .mistake(condition.span.clone(), format!("there is no factor '{}'{hint}", condition.factor));
+        };
+        if of == Some(factor.name) {
+            return reader.mistake(condition.span.clone(), "a factor cannot depend on itself");
+        }
+        if factor.searched {
+            let message = format!("'{}' is searched for: nothing can depend on its level", factor.name);
+            return reader.mistake(condition.span.clone(), message);
+        }
+        for (wanted, place) in condition.levels.iter().zip(&condition.places) {
+            let is_sure = !factor.is_overridden && !factor.levels.is_empty();
+            if is_sure && !factor.levels.iter().any(|(level, _)| level == wanted) {
+                let known: Vec<String> = factor.levels.iter().map(|(level, _)| level.to_string()).collect();
+                let hint = suggestion(&wanted.to_string(), known.iter().map(String::as_str));
+                let message =
+                    format!("'{}' has no level '{wanted}'{hint} (levels: {})", factor.name, known.join(", "));
+                reader.mistake(place.clone(), message);
+            }
+        }
+    }
+
+    /// All combinations of levels, the first factor's slowest.
+    pub(super) fn combinations(&self, reader: &mut Reader<'_>) -> Vec<Combination> {
+        let Some(order) = self.in_order(reader) else { return Vec::new() };
+        let mut combinations = vec![Combination::new()];
+        for factor in order {
+            let mut next = Vec::new();
+            for combination in combinations {
+                if factor.searched || !hold(&factor.when, &combination) || factor.levels.is_empty() {
+                    next.push(combination);
+                    continue;
+                }
+                for (level, _) in &factor.levels {
+                    let mut more = combination.clone();
+                    more.insert(factor.name.to_owned(), level.clone());
+                    next.push(more);
+                }
+                if next.len() > MOST_SETTINGS {
+                    let message = format!(
+                        "the factors make more than {MOST_SETTINGS} settings: give fewer levels, or limit a factor by \
+                         'when'"
+                    );
+                    reader.mistake(factor.span.clone(), message);
+                    return Vec::new();
+                }
+            }
+            combinations = next;
+        }
+        combinations
+    }
+
+    /// Each factor behind those that it depends on, otherwise in the order of the file.
+    fn in_order(&self, reader: &mut Reader<'_>) -> Option<Vec<&FactorRead<'d>>> {
+        let mut waiting: Vec<&FactorRead<'d>> = self.list.iter().collect();
+        let mut order: Vec<&FactorRead<'d>> = Vec::new();
+        while !waiting.is_empty() {
+            let ready = waiting.iter().position(|factor| {
+                let is_other = |other: &&FactorRead<'_>| other.name != factor.name;
+                let waits = |condition: &Condition| {
+                    waiting.iter().filter(|other| is_other(other)).any(|other| other.name == condition.factor)
+                };
+                !factor.when.iter().any(waits)
+            });
+            let Some(ready) = ready else {
+                let names: Vec<&str> = waiting.iter().map(|factor| factor.name).collect();
+                let message = format!("these factors depend on each other in a circle: {}", names.join(", "));
+                reader.mistake(waiting[0].span.clone(), message);
+                return None;
+            };
+            order.push(waiting.remove(ready));
+        }
+        Some(order)
+    }
+
+    /// What is kept of them: the levels that any setting has.
+    pub(super) fn record(&self, settings: &[Setting]) -> Vec<Factor> {
+        let factor = |factor: &FactorRead<'_>| {
+            let occurs = |level: &&Level| {
+                settings.iter().any(|setting| setting.levels.get(factor.name) == Some(level))
+            };
+            let levels = factor.levels.iter().map(|(level, _)| level).filter(occurs).cloned().collect();
+            Factor { name: factor.name.to_owned(), levels }
+        };
+        let factors = self.list.iter().filter(|one| !one.searched).map(factor);
+        factors.filter(|factor| !factor.levels.is_empty()).collect()
+    }
+
+    /// Whether any factor's levels are not the file's: then parts of the file may be of no use.
+    pub(super) fn are_overridden(&self) -> bool {
+        self.list.iter().any(|factor| factor.is_overridden)
+    }
+
+    /// A combination in words, in the order of the file.
+    pub(super) fn words(&self, combination: &Combination) -> String {
+        let word = |name: &str| combination.get(name).map(|level| format!("{name}={level}"));
+        self.names().filter_map(word).collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl<'d> FactorRead<'d> {
+    /// The value that a level was read of.
+    pub(super) fn value_of(&self, level: &Level) -> Option<&'d Value<'d>> {
+        self.levels.iter().find(|(known, _)| known == level).map(|(_, value)| *value)
+    }
+}
+
+/// Whether all conditions hold.
+pub(super) fn hold(conditions: &[Condition], combination: &Combination) -> bool {
+    let holds = |condition: &Condition| {
+        combination.get(&condition.factor).is_some_and(|level| condition.levels.contains(level))
+    };
+    conditions.iter().all(holds)
+}
+
+impl Condition {
+    /// The factor it is about.
+    pub(super) fn factor(&self) -> &str {
+        &self.factor
+    }
+
+    /// Reads `{ mode = "limit", target = ["a", "b"] }`.
+    pub(super) fn read_all(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<Self> {
+        let table = reader.table(value, "a table such as { target = \"nginx\" }");
+        let mut conditions: Vec<Self> = Vec::new();
+        for (span, factor, value) in table.all() {
+            let one = std::slice::from_ref(value);
+            let values = if let DeValue::Array(values) = value.get_ref() { &values[..] } else { one };
+            if values.is_empty() {
+                reader.mistake(value.span(), "no level is named here, so this never holds");
+            }
+            let (mut levels, mut places) = (Vec::new(), Vec::new());
+            for value in values {
+                match level(value) {
+                    Some(level) => {
+                        levels.push(level);
+                        places.push(value.span());
+                    }
+                    None => reader.expected(value.span(), "a level or a list of levels", value.get_ref()),
+                }
+            }
+            conditions.push(Self { factor: factor.to_owned(), levels, span, places });
+        }
+        conditions.sort_by_key(|condition| condition.span.start);
+        conditions
+    }
+}
+
+fn read_one<'d>(
+    reader: &mut Reader<'_>,
+    span: Range<usize>,
+    name: &'d str,
+    value: &'d Value<'d>,
+) -> FactorRead<'d> {
+    let mut factor = FactorRead {
+        name,
+        span,
+        levels: Vec::new(),
+        when: Vec::new(),
+        searched: false,
+        is_overridden: false,
+        has_sound_name: false,
+    };
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || name.len() > 40 || !name.chars().all(fits) {
+        let message =
+            format!("'{name}' is not a name: up to 40 letters, digits, '-' and '_', a letter first");
+        reader.mistake(factor.span.clone(), message);
+    } else if ["self", "port", "study_folder"].contains(&name) {
+        reader.mistake(
+            factor.span.clone(),
+            format!("'{{{name}}}' has a meaning of its own: choose another name"),
+        );
+    } else {
+        factor.has_sound_name = true;
+    }
+    match value.get_ref() {
+        DeValue::Array(_) => factor.levels = read_levels(reader, value),
+        DeValue::Table(_) => {
+            let mut table = reader.table(value, FACTOR);
+            let values = table.take("values");
+            let search = table.take("search");
+            if let Some(value) = table.take("when") {
+                factor.when = Condition::read_all(reader, value);
+            }
+            factor.searched = search.and_then(|value| reader.flag(value)).unwrap_or(false);
+            match (values, factor.searched) {
+                (Some(values), false) => factor.levels = read_levels(reader, values),
+                (Some(values), true) => {
+                    reader.mistake(
+                        values.span(),
+                        "a search finds the levels: leave out one of values and search",
+                    );
+                }
+                (None, false) => {
+                    reader.mistake(value.span(), "'values' is missing: the levels, or search = true");
+                }
+                (None, true) => {}
+            }
+            table.finish(reader);
+        }
+        other => reader.expected(value.span(), FACTOR, other),
+    }
+    factor.is_overridden = factor.levels.iter().any(|(_, level)| !reader.is_in_file(&level.span()));
+    factor
+}
+
+fn read_levels<'d>(reader: &mut Reader<'_>, value: &'d Value<'d>) -> Vec<(Level, &'d Value<'d>)> {
+    let mut levels: Vec<(Level, &Value<'_>)> = Vec::new();
+    let values = reader.array(value, "a list of levels such as [50, 100]");
+    if values.is_empty() && value.get_ref().is_array() {
+        reader.mistake(value.span(), "a factor needs at least one level");
+    }
+    for value in values {
+        match level(value) {
+            Some(level) if levels.iter().any(|(other, _)| *other == level) => {
+                reader.mistake(value.span(), format!("the level '{level}' is given twice"));
+            }
+            Some(level) => levels.push((level, value)),
+            None if value.get_ref().is_integer() || value.get_ref().is_float() => {
+                reader.mistake(value.span(), "a level is a number up to 9_007_199_254_740_992");
+            }
+            None => {
+                reader.expected(value.span(), "a level: a number, text, or true or false", value.get_ref())
+            }
+        }
+    }
+    levels
+}

@@ -1,0 +1,145 @@
+//! The tables `[[goals]]`.
+
+use std::ops::Range;
+
+use record::{Goal, GoalQuantity, units::parse_ratio};
+use settings::{Reader, Table, Value};
+use toml::de::DeValue;
+
+/// Percentiles that can be bounded: the key, how it is shown, and the share that may take longer.
+pub(super) const PERCENTILES: [(&str, &str, f64); 6] = [
+    ("p50", "p50", 0.5),
+    ("p90", "p90", 0.1),
+    ("p95", "p95", 0.05),
+    ("p99", "p99", 0.01),
+    ("p99_9", "p99.9", 0.001),
+    ("p99_99", "p99.99", 0.0001),
+];
+/// The same of the time that connecting takes.
+pub(super) const CONNECT_PERCENTILES: [(&str, &str, f64); 6] = [
+    ("connect_p50", "connect p50", 0.5),
+    ("connect_p90", "connect p90", 0.1),
+    ("connect_p95", "connect p95", 0.05),
+    ("connect_p99", "connect p99", 0.01),
+    ("connect_p99_9", "connect p99.9", 0.001),
+    ("connect_p99_99", "connect p99.99", 0.0001),
+];
+
+/// A goal, and where it stands.
+pub(super) struct GoalRead {
+    pub(super) goal: Goal,
+    pub(super) span: Range<usize>,
+}
+
+impl GoalRead {
+    /// The longest time that meets it, if it bounds one.
+    pub(super) fn bound_ns(&self) -> Option<u64> {
+        match self.goal.quantity {
+            GoalQuantity::Errors => None,
+            GoalQuantity::ResponseTime { bound_ns } | GoalQuantity::ConnectTime { bound_ns } => {
+                Some(bound_ns)
+            }
+        }
+    }
+}
+
+/// All goals: a table that states several makes one of each.
+pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Vec<GoalRead> {
+    let mut goals: Vec<GoalRead> = Vec::new();
+    let Some(value) = table.take("goals") else { return goals };
+    for value in reader.array(value, "tables [[goals]]") {
+        for goal in read_one(reader, value) {
+            if goals.iter().any(|other| other.goal.name == goal.goal.name) {
+                let message = format!("the goal '{}' is given twice", goal.goal.name);
+                reader.mistake(goal.span.clone(), message);
+            } else {
+                goals.push(goal);
+            }
+        }
+    }
+    goals
+}
+
+fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<GoalRead> {
+    let mut table = reader.table(value, "a table [[goals]]");
+    let begun = reader.mistakes();
+    let name = table.take("name").and_then(|value| reader.text(value));
+    let mut goals = Vec::new();
+    let (errors, error_ratio) = (table.take("errors"), table.take("error_ratio"));
+    if let (Some(_), Some(second)) = (errors, error_ratio) {
+        reader.mistake(second.span(), "'errors' says the same: leave out one of both");
+    }
+    if let Some(value) = errors.or(error_ratio)
+        && let Some(ratio) = read_ratio(reader, value)
+    {
+        let what = if ratio == 0.0 {
+            "no errors".to_owned()
+        } else {
+            format!("errors ≤ {} %", plain(ratio * 100.0))
+        };
+        goals.push((what, GoalQuantity::Errors, ratio, value.span()));
+    }
+    for (list, is_response) in [(PERCENTILES, true), (CONNECT_PERCENTILES, false)] {
+        for (key, shown, share) in list {
+            let Some(value) = table.take(key) else { continue };
+            let Some(bound) = reader.time(value) else { continue };
+            if bound.is_zero() {
+                reader.mistake(value.span(), "no answer takes no time; give a bound such as \"10ms\"");
+                continue;
+            }
+            let bound_ns = bound.as_nanos() as u64;
+            let quantity = match is_response {
+                true => GoalQuantity::ResponseTime { bound_ns },
+                false => GoalQuantity::ConnectTime { bound_ns },
+            };
+            goals.push((format!("{shown} ≤ {}", plain_time(bound_ns)), quantity, share, value.span()));
+        }
+    }
+    let span = table.span();
+    table.finish(reader);
+    if goals.is_empty() && reader.mistakes() == begun {
+        reader.mistake(
+            span,
+            "a goal states something: errors = 0.0, p99 = \"10ms\" or connect_p99 = \"900ms\"",
+        );
+    }
+    let goal = |(what, quantity, loss_ratio, span): (String, _, _, _)| {
+        let name = match name {
+            Some(name) if !name.is_empty() && name != what => format!("{name}: {what}"),
+            _ => what,
+        };
+        GoalRead { goal: Goal { name, quantity, loss_ratio }, span }
+    };
+    goals.into_iter().map(goal).collect()
+}
+
+/// A share from 0 to below 1: a number, or text such as `"0.1%"`.
+fn read_ratio(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<f64> {
+    let text = match value.get_ref() {
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.as_str().to_owned(),
+        _ => reader.text_such_as(value, "a share such as 0.001 or \"0.1%\"")?.to_owned(),
+    };
+    let ratio = reader.checked(value, parse_ratio(&text))?;
+    if ratio >= 1.0 {
+        reader.mistake(value.span(), "a goal that all errors meet is none; give a share below 1");
+        return None;
+    }
+    Some(ratio)
+}
+
+/// Without what binary fractions add at their ends.
+fn plain(number: f64) -> String {
+    format!("{}", (number * 1e9).round() / 1e9)
+}
+
+/// A time as people write it: `10 ms`, `1.5 s`.
+pub(super) fn plain_time(ns: u64) -> String {
+    let (unit_ns, unit) = match ns {
+        1_000_000_000.. => (1e9, "s"),
+        1_000_000.. => (1e6, "ms"),
+        1_000.. => (1e3, "µs"),
+        _ => (1.0, "ns"),
+    };
+    format!("{} {unit}", plain(ns as f64 / unit_ns))
+}

@@ -1,0 +1,296 @@
+//! The JSON Schema of a study file: what editors complete and underline.
+//!
+//! It is written by hand beside the readers of the tables: they take values at their places and tell mistakes better
+//! than a schema can, so there are no types that one could be derived from. What a text may hold is said by
+//! patterns, all of which let `{factor}` stand anywhere.
+
+mod kinds;
+
+use search::Preset;
+use serde_json::{Value, json};
+
+use self::kinds::{
+    choice, flag, join, one_or_more, pattern, size, table, text, texts, time, whole, workload_time,
+};
+use super::goals::{CONNECT_PERCENTILES, PERCENTILES};
+
+/// The schema, draft 7, which the TOML plugins of editors know.
+pub fn schema() -> Value {
+    let mut properties = json!({
+        "title": { "type": "string", "description": "What the study is called." },
+        "seed": {
+            "type": "integer", "minimum": 0, "default": 1,
+            "description": "Seed of everything random: the order of settings, arrivals, think times."
+        },
+        "budget": time("Wall-clock time after which no further trial begins.", "80s"),
+        "hosts": hosts(),
+        "links": links(),
+        "processes": processes(),
+        "targets": {
+            "type": "object",
+            "description": "What is tested, by name. Only the target of a setting is started in it.",
+            "additionalProperties": target()
+        },
+        "workload": {
+            "type": "object", "additionalProperties": false, "required": ["http"],
+            "description": "What is sent to the target.",
+            "properties": { "http": workload() }
+        },
+        "factors": factors(),
+        "trial": trial(),
+        "search": search(),
+    });
+    properties["goals"] = goals();
+    json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "proofload study",
+        "description": "Hosts, targets, a workload, what varies, and what must hold.",
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["workload"],
+        "properties": properties,
+    })
+}
+
+fn hosts() -> Value {
+    let properties = json!({
+        "count": whole(1, "Makes NAME1 … NAMEn; the name alone means all of them.", 25),
+        "forward": flag("Whether it passes packets on.", false),
+        "loopback": texts("Addresses on its loopback interface, each a /32.", "192.168.16.100"),
+        "routes": {
+            "type": "array", "description": "Routes beyond those of its links.",
+            "items": table(json!({
+                "to": text("A network, or \"default\".", "10.2.0.0/16"),
+                "via": text("A host, or an address on a link of this host.", "router"),
+            }), &["to", "via"])
+        },
+        "sysctls": {
+            "type": "object", "description": "Settings of the host's network, by their whole names.",
+            "additionalProperties": { "type": ["string", "integer", "boolean"] }
+        },
+        "cpus": {
+            "description": "Processors that its processes may use.", "examples": ["0-3", [0, 1]],
+            "type": ["string", "integer", "array"]
+        },
+        "cpu_quota": { "type": ["number", "string"], "description": "Processors that its processes may use together.", "examples": [0.5] },
+    });
+    json!({
+        "type": "object", "minProperties": 1,
+        "description": "Hosts by name: network namespaces of this machine. Without them there is one, called local.",
+        "additionalProperties": table(properties, &[])
+    })
+}
+
+fn links() -> Value {
+    let shape = |more: Value| {
+        let mut keys = json!({
+            "rate": text("Rate: bits per second, decimal.", "1gbit"),
+            "layer": choice("What the rate counts.", &["wire", "frame", "ip"]),
+            "delay": time("Delay in each direction.", "114ms"),
+            "jitter": text("Distribution of a delay that is added.", "exp:1ms"),
+            "loss": text("Share of packets lost.", "0.1%"),
+            "queue": text("Largest queue.", "1bdp"),
+            "reorder": text("Share, and by how much they come late.", "1%,2ms"),
+            "duplicate": text("Share of packets sent twice.", "0.1%"),
+        });
+        join(&mut keys, more);
+        keys
+    };
+    let one = table(shape(json!({})), &[]);
+    let properties = shape(json!({
+        "between": texts("The hosts that it joins.", "client"),
+        "name": text("Its name.", "wan"),
+        "segment": flag("An Ethernet segment even between two hosts.", false),
+        "mtu": whole(576, "Largest packet, in bytes.", 1500),
+        "network": text("Its network; automatic unless given.", "10.2.0.0/16"),
+        "addresses": {
+            "type": "object", "description": "Addresses of hosts on it; of a group, the first one's.",
+            "additionalProperties": text("An IPv4 address.", "10.2.0.10")
+        },
+        "driver": choice("Who delays and loses.", &["emulator", "netem"]),
+        "seed": whole(0, "Seed of what is random on it.", 1),
+        "a_to_b": one, "b_to_a": one,
+    }));
+    json!({ "type": "array", "description": "What joins hosts.", "items": table(properties, &["between"]) })
+}
+
+/// The keys that processes and targets have.
+fn process_keys() -> Value {
+    json!({
+        "on": one_or_more("The host or hosts that it runs on.", "web"),
+        "run": choice("A program that is known.", &["nginx", "haproxy", "sshd", "iperf3", "serve"]),
+        "command": texts("Words of a command line; {port}, {self}, {HOST} and {study_folder} stand for what they say.", "./server"),
+        "args": texts("Arguments added to a known program's command line.", "--capacity"),
+        "port": whole(1, "The port that it listens on; a known program has one of its own.", 8080),
+        "files": {
+            "type": "object", "description": "nginx: files by path and size.",
+            "additionalProperties": { "type": ["string", "integer"], "examples": ["5KiB"] }
+        },
+        "workers": whole(1, "nginx: worker processes. haproxy: threads.", 1),
+        "backends": one_or_more("haproxy: the hosts that requests go to.", "web"),
+        "backend_port": whole(1, "haproxy: their port.", 80),
+        "ready": text("When it is ready: tcp:PORT, http://self:PORT/PATH, log:TEXT, file:PATH or exit.", "tcp:8080"),
+        "ready_timeout": time("How long that may take.", "10s"),
+        "log_limit": size("Output that is kept.", "64MiB"),
+        "flood": choice("What happens to more output.", &["fail", "truncate"]),
+        "may_end": flag("Whether it may end, with status 0, while the study runs.", false),
+        "env": {
+            "type": "object", "description": "Variables of its environment.",
+            "additionalProperties": { "type": "string" }
+        },
+    })
+}
+
+fn processes() -> Value {
+    let mut keys = process_keys();
+    join(&mut keys, json!({ "name": text("Its name; the process is called HOST-NAME.", "backend") }));
+    json!({ "type": "array", "description": "What runs in every setting, beside the target.", "items": table(keys, &[]) })
+}
+
+fn target() -> Value {
+    let mut keys = process_keys();
+    join(
+        &mut keys,
+        json!({
+            "url": text("It runs already, here: nothing is started.", "http://10.0.0.7/"),
+            "needs": one_or_more("Programs without which its settings are left out.", "go"),
+            "file": table(json!({
+                "path": text("The path that it is served at.", "/dummy_file"),
+                "size": size("Its size.", "5KiB"),
+            }), &["path", "size"]),
+        }),
+    );
+    table(keys, &[])
+}
+
+fn workload() -> Value {
+    let count = |what: &str, example: u64| {
+        json!({
+            "type": ["integer", "string"], "minimum": 1, "pattern": pattern(r"[0-9][0-9_.]*[kKM]?"),
+            "description": what, "examples": [example]
+        })
+    };
+    let properties = json!({
+        "target": text("The target, where there are several.", "web"),
+        "from": one_or_more("The hosts that the load comes from.", "client"),
+        "url": text("Where requests go; {TARGET} is a target's address and port, {HOST} a host's address.", "http://{web}/5k"),
+        "path": text("The path at the target, instead of a URL.", "/5k"),
+        "users": count("Users of a closed load: each sends, waits, thinks.", 100),
+        "loops": count("Requests of each user.", 100),
+        "ramp_up": workload_time("Time over which the users start.", "5s"),
+        "think_time": text("Pause between an answer and the next request.", "exp:1s"),
+        "rate": {
+            "type": ["number", "string"], "exclusiveMinimum": 0, "pattern": pattern(r"[0-9][0-9_.]*[kKM]?(/s)?"),
+            "description": "Requests per second of an open load.", "examples": ["5k"]
+        },
+        "arrivals": choice("How the arrivals of an open load are spaced.", &["constant", "poisson"]),
+        "stages": texts("Rates over time: DURATION:RATE or DURATION:FROM..TO.", "30s:0..5k"),
+        "connections": count("Connections of an open load, opened before the start; on demand unless given.", 200),
+        "duration": workload_time("How long requests are begun; 10s unless something else ends the trial.", "10s"),
+        "requests": count("Requests in all.", 100_000),
+        "keepalive": flag("Whether a connection carries more than one request.", true),
+        "pipeline": count("Requests in flight at once on a connection.", 1),
+        "method": text("Method; GET, or POST with a body.", "PUT"),
+        "headers": texts("Header fields.", "Accept: text/html"),
+        "body": text("The body: text, or @FILE beside the study.", "@event.json"),
+        "expect": { "type": ["string", "integer"], "default": "2xx,3xx", "description": "Statuses that are a success.", "examples": ["200,404"] },
+        "timeout": workload_time("A request that takes longer has failed; 30s.", "2s"),
+        "drain": workload_time("How long answers are waited for at the end; 2s.", "2s"),
+        "threads": count("Worker threads of each process.", 1),
+        "processes": count("Worker processes; as many as the descriptor limit makes necessary.", 1),
+        "cpus": { "type": ["string", "integer"], "description": "Processors that worker threads are pinned to.", "examples": ["0,2-3"] },
+        "source": text("Local addresses to connect from.", "10.0.0.5-10.0.0.9"),
+        "connect_to": text("Connect to these instead of the URL's host, in turn.", "10.0.0.3:80,10.0.0.4:80"),
+        "spin": workload_time("Longest polling before a send is due; 500us.", "500us"),
+    });
+    let mut table = table(properties, &[]);
+    table["description"] = json!("HTTP requests: a closed load of users, or an open one by rate or stages.");
+    table
+}
+
+fn factors() -> Value {
+    let levels = json!({
+        "type": "array", "minItems": 1, "uniqueItems": true, "description": "Its levels.",
+        "items": { "type": ["number", "string", "boolean"] }
+    });
+    let varying = table(
+        json!({
+            "values": levels,
+            "search": flag("The table [search] varies it.", false),
+            "when": when("It applies only where these factors have these levels."),
+        }),
+        &[],
+    );
+    json!({
+        "type": "object",
+        "description": "What varies: all combinations are run. {NAME} stands for a level in any text; a factor that is called like a key of [workload.http] sets that key.",
+        "propertyNames": { "pattern": "^[A-Za-z][A-Za-z0-9_-]{0,39}$" },
+        "additionalProperties": { "anyOf": [levels, varying] }
+    })
+}
+
+fn trial() -> Value {
+    let properties = json!({
+        "repeats": whole(1, "How often every setting is run, each time in a new order; six give a 95 % interval of the median.", 6),
+        "duration": time("How long a trial lasts.", "10s"),
+        "warm_up": time("A trial of so long before those that count, whenever the target is new.", "2s"),
+        "pause": time("Pause before every trial.", "1s"),
+        "settle": time("How long connections of the trial before may take to be gone; 10s, and 0s does not look.", "10s"),
+        "fresh": choice("When hosts and targets are made anew.", &["setting", "trial", "hosts"]),
+        "void_attempts": whole(0, "How often a void trial is tried again.", 3),
+    });
+    let mut table = table(properties, &[]);
+    table["description"] = json!("How trials are run.");
+    table
+}
+
+fn search() -> Value {
+    let load = |what: &str, example: Value| {
+        json!({
+            "type": ["number", "string"], "exclusiveMinimum": 0, "pattern": "^[0-9][0-9_.]*[kKM]?(/s)?$",
+            "description": what, "examples": [example]
+        })
+    };
+    let properties = json!({
+        "vary": text("users, rate, connections, or a factor with search = true.", "rate"),
+        "min": load("Least load.", json!(100)),
+        "max": load("Largest load.", json!("100k")),
+        "width": {
+            "type": ["number", "string"], "exclusiveMinimum": 0, "exclusiveMaximum": 1, "pattern": "^[0-9][0-9.]*%?$",
+            "description": "How near the bounds get to each other, as a share of the load.", "examples": ["2%"]
+        },
+        "preset": choice("How loads are chosen and judged.", &Preset::ALL.map(Preset::name)),
+        "trial": time("Duration of a trial that counts in full; the preset's unless given.", "2s"),
+        "repeats": whole(1, "How many such trials decide about a load; the preset's unless given.", 3),
+        "when": when("Only these settings are searched; the others run the workload's own load."),
+    });
+    let mut table = table(properties, &["vary", "min", "max"]);
+    table["description"] = json!("A search for the largest load that meets the goals.");
+    table
+}
+
+fn goals() -> Value {
+    let ratio = json!({
+        "type": ["number", "string"], "minimum": 0, "exclusiveMaximum": 1, "pattern": "^[0-9][0-9.]*%?$",
+        "description": "Largest share of requests that may fail or stay unsent.", "examples": [0.0, "0.1%"]
+    });
+    let mut properties =
+        json!({ "name": text("What the goal is called.", "fast"), "errors": ratio, "error_ratio": ratio });
+    for (list, what) in [(PERCENTILES, "response time"), (CONNECT_PERCENTILES, "time to connect")] {
+        for (key, _, share) in list {
+            let percent = (100.0 - share * 100.0).to_string();
+            properties[key] = time(&format!("{percent} % of {what} at the most."), "10ms");
+        }
+    }
+    json!({
+        "type": "array", "minItems": 1, "description": "What a load must satisfy; a table may state several.",
+        "items": table(properties, &[])
+    })
+}
+
+fn when(what: &str) -> Value {
+    json!({
+        "type": "object", "description": what, "examples": [{ "mode": "limit" }],
+        "additionalProperties": { "type": ["number", "string", "boolean", "array"] }
+    })
+}

@@ -1,0 +1,189 @@
+//! The table `[search]`: a search for the largest load that meets the goals.
+
+use std::{ops::Range, time::Duration};
+
+use record::{
+    LoadUnit,
+    units::{parse_count, parse_rate, parse_ratio},
+};
+use search::Preset;
+use settings::{Reader, Table, Value, suggestion};
+use toml::de::DeValue;
+
+use super::factors::{Condition, Factors};
+use crate::study::Search;
+
+/// Loads that every workload has, beside factors.
+const UNITS: [&str; 3] = ["users", "rate", "connections"];
+const SHORTEST_TRIAL: Duration = Duration::from_millis(100);
+
+/// The search, and where its parts stand.
+pub(super) struct SearchRead<'d> {
+    pub(super) search: Search,
+    /// The factor that is varied, if it is one.
+    pub(super) factor: Option<&'d str>,
+    pub(super) when: Vec<Condition>,
+    pub(super) span: Range<usize>,
+    pub(super) vary: Range<usize>,
+    pub(super) min: Range<usize>,
+    pub(super) max: Range<usize>,
+}
+
+/// Reads it; `trial` is the duration of the study's trials, if it says one.
+pub(super) fn read<'d>(
+    reader: &mut Reader<'_>,
+    table: &mut Table<'d, 'd>,
+    factors: &Factors<'d>,
+    trial: Option<Duration>,
+) -> Option<SearchRead<'d>> {
+    let Some(value) = table.take("search") else {
+        for factor in factors.list.iter().filter(|factor| factor.searched) {
+            reader.mistake(factor.span.clone(), "there is no table [search] that would vary this factor");
+        }
+        return None;
+    };
+    let mut table = reader.table(value, "a table [search]");
+    let vary =
+        table.need(reader, "vary", "\"users\", \"rate\", \"connections\", or a factor with search = true");
+    let unit = vary.and_then(|value| read_unit(reader, value, factors));
+    let is_whole = unit.as_ref().is_none_or(|(unit, _)| unit.is_whole());
+    let mut bound = |reader: &mut Reader<'_>, key| {
+        let value =
+            table.need(reader, key, "the ends of the search, such as min = 100 and max = \"100k\"")?;
+        Some((read_load(reader, value, is_whole), value.span()))
+    };
+    let (min, max) = (bound(reader, "min"), bound(reader, "max"));
+    if let (Some((Some(min), _)), Some((Some(max), span))) = (&min, &max)
+        && max <= min
+    {
+        reader.mistake(span.clone(), format!("the largest load, {max}, is not above the least, {min}"));
+    }
+    let preset =
+        table.take("preset").and_then(|value| read_preset(reader, value)).unwrap_or(Preset::Mlrsearch);
+    let width = table.take("width").and_then(|value| read_width(reader, value));
+    let duration = table.take("trial").and_then(|value| read_duration(reader, value)).or(trial);
+    let repeats = table.take("repeats").and_then(|value| reader.whole(value, 1..1_001)).map(|n| n as u32);
+    let when = table.take("when").map(|value| Condition::read_all(reader, value)).unwrap_or_default();
+    when.iter().for_each(|condition| factors.check(reader, condition, None));
+    table.finish(reader);
+    let (unit, factor) = unit?;
+    let ((min, min_span), (max, max_span)) = (min?, max?);
+    let search = Search {
+        unit,
+        min: min?,
+        max: max?,
+        width: width.unwrap_or_else(|| preset.goal("", 0.0).width),
+        preset: preset.name().to_owned(),
+        trial_duration: duration,
+        repeats,
+    };
+    let vary = vary.map_or(value.span(), |vary| vary.span());
+    Some(SearchRead { search, factor, when, span: value.span(), vary, min: min_span, max: max_span })
+}
+
+/// Seconds of a full trial, and how many decide about a load, unless the study says them.
+pub(super) fn preset_trials(preset: &str) -> (f64, u32) {
+    let goal = preset.parse().unwrap_or(Preset::Mlrsearch).goal("", 0.0);
+    (goal.final_trial_duration_s, (goal.duration_sum_s / goal.final_trial_duration_s).round() as u32)
+}
+
+impl Search {
+    /// Whether only whole loads are tried: users, connections, and a factor between whole ends.
+    pub fn takes_whole_loads(&self) -> bool {
+        let is_factor = matches!(self.unit, LoadUnit::Factor(_));
+        self.unit.is_whole() || (is_factor && self.min.fract() == 0.0 && self.max.fract() == 0.0)
+    }
+}
+
+fn read_unit<'d>(
+    reader: &mut Reader<'_>,
+    value: &Value<'_>,
+    factors: &Factors<'d>,
+) -> Option<(LoadUnit, Option<&'d str>)> {
+    let name = reader.text(value)?;
+    let factor = factors.get(name);
+    for other in factors.list.iter().filter(|other| other.searched && other.name != name) {
+        reader.mistake(other.span.clone(), format!("the search varies '{name}', not this: give it levels"));
+    }
+    match (name, factor) {
+        (_, Some(factor)) if factor.searched => {
+            Some((LoadUnit::Factor(factor.name.to_owned()), Some(factor.name)))
+        }
+        // Where the factor does not apply the search may vary the same thing.
+        ("users", _) => Some((LoadUnit::Users, None)),
+        ("rate", _) => Some((LoadUnit::Rate, None)),
+        ("connections", _) => Some((LoadUnit::Connections, None)),
+        (_, Some(_)) => {
+            let message = format!(
+                "the factor '{name}' has levels; to have it searched for: {name} = {{ search = true }}"
+            );
+            reader.mistake(value.span(), message);
+            None
+        }
+        _ => {
+            let hint = suggestion(name, UNITS.into_iter().chain(factors.names()));
+            let message = format!(
+                "'{name}' is nothing that a search varies{hint} (users, rate, connections, a factor)"
+            );
+            reader.mistake(value.span(), message);
+            None
+        }
+    }
+}
+
+fn read_load(reader: &mut Reader<'_>, value: &Value<'_>, is_whole: bool) -> Option<f64> {
+    let what = if is_whole { "a count such as 100 or \"5k\"" } else { "a load such as 100, 0.5 or \"5k\"" };
+    let text = match value.get_ref() {
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.as_str().to_owned(),
+        _ => reader.text_such_as(value, what)?.to_owned(),
+    };
+    if is_whole {
+        let count = reader.checked(value, parse_count(&text))?;
+        if count == 0 || count > 1_000_000_000 {
+            reader.mistake(value.span(), format!("{count} is no load; give a count from 1 to 1_000_000_000"));
+            return None;
+        }
+        return Some(count as f64);
+    }
+    reader.checked(value, parse_rate(&text))
+}
+
+fn read_preset(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Preset> {
+    let name = reader.text(value)?;
+    let preset = name.parse().ok();
+    if preset.is_none() {
+        let names = Preset::ALL.map(Preset::name);
+        let hint = suggestion(name, names);
+        let message = format!("'{name}' is no way of searching{hint} (one of {})", names.join(", "));
+        reader.mistake(value.span(), message);
+    }
+    preset
+}
+
+fn read_width(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<f64> {
+    let refuse = "the width of the interval between the bounds is a share of the load above 0 and below 1, such as \
+                  \"2%\"";
+    let text = match value.get_ref() {
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.as_str().to_owned(),
+        _ => reader.text_such_as(value, "a share such as \"2%\" or 0.02")?.to_owned(),
+    };
+    match parse_ratio(&text) {
+        Ok(width) if (1e-9..1.0).contains(&width) => Some(width),
+        _ => {
+            reader.mistake(value.span(), refuse);
+            None
+        }
+    }
+}
+
+/// The duration of a trial, which must be long enough to say something.
+pub(super) fn read_duration(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Duration> {
+    let duration = reader.time(value)?;
+    if duration < SHORTEST_TRIAL {
+        reader.mistake(value.span(), "too short for a trial; give at least 100ms");
+        return None;
+    }
+    Some(duration)
+}

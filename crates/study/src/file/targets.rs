@@ -1,0 +1,308 @@
+//! The tables `[targets.NAME]`.
+
+use std::{borrow::Cow, net::Ipv4Addr, ops::Range};
+
+use lab::{
+    file::Groups,
+    plan::{KnownKind, Plan, Process, Program},
+};
+use settings::{Reader, Table, Value, suggestion};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::{ground::LOCAL, levels::Levels, places, programs};
+use crate::study::Target;
+
+/// The targets that a study names.
+pub(super) struct Targets<'d> {
+    pub(super) list: Vec<TargetTable<'d>>,
+}
+
+/// A target as it stands in the file.
+pub(super) struct TargetTable<'d> {
+    pub(super) name: &'d str,
+    pub(super) span: Range<usize>,
+    value: &'d Value<'d>,
+    /// Programs that it needs and this machine lacks.
+    pub(super) lacks: Vec<&'d str>,
+}
+
+/// A target as it is in one setting.
+pub(super) struct Standing {
+    pub(super) target: Target,
+    pub(super) place: Place,
+    pub(super) span: Range<usize>,
+}
+
+/// Where a target is.
+pub(super) enum Place {
+    /// It runs already.
+    Elsewhere { url: String },
+    /// On hosts of the study, listening on this port.
+    Hosts { hosts: Vec<usize>, port: u16 },
+}
+
+impl<'d> Targets<'d> {
+    pub(super) fn read(reader: &mut Reader<'_>, tree: &'d DeTable<'d>) -> Self {
+        let Some(value) = tree.get("targets") else { return Self { list: Vec::new() } };
+        let table = reader.table(value, "tables such as [targets.web]");
+        let mut list: Vec<TargetTable<'d>> = Vec::new();
+        for (span, name, value) in table.all() {
+            let fits = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+            if !name.starts_with(|c: char| c.is_ascii_alphabetic())
+                || name.len() > 40
+                || !name.chars().all(fits)
+            {
+                let message =
+                    format!("'{name}' is not a name: up to 40 letters, digits, '-' and '_', a letter first");
+                reader.mistake(span.clone(), message);
+            }
+            let lacks = read_needs(reader, value);
+            list.push(TargetTable { name, span, value, lacks });
+        }
+        list.sort_by_key(|target| target.span.start);
+        Self { list }
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&TargetTable<'d>> {
+        self.list.iter().find(|target| target.name == name)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &'d str> {
+        self.list.iter().map(|target| target.name)
+    }
+
+    /// The target that a setting is about: the one that is named, the only one, or the only one in the URL.
+    pub(super) fn chosen(
+        &self,
+        reader: &mut Reader<'_>,
+        named: Option<&Value<'_>>,
+        url: Option<&Value<'_>>,
+        workload: Range<usize>,
+    ) -> Result<Option<&TargetTable<'d>>, ()> {
+        if let Some(value) = named {
+            let name = reader.text_such_as(value, "the name of a target in quotes").ok_or(())?;
+            return match self.get(name) {
+                Some(target) => Ok(Some(target)),
+                None => {
+                    let hint = suggestion(name, self.names());
+                    let known: Vec<&str> = self.names().collect();
+                    let known = if known.is_empty() { "there are none".to_owned() } else { known.join(", ") };
+                    reader.mistake(
+                        value.span(),
+                        format!("there is no target '{name}'{hint} (targets: {known})"),
+                    );
+                    Err(())
+                }
+            };
+        }
+        let text = url.and_then(|value| value.get_ref().as_str());
+        let in_url: Vec<&TargetTable<'d>> = text
+            .map(places::pieces)
+            .into_iter()
+            .flatten()
+            .filter_map(|piece| if let places::Piece::Name(name) = piece { self.get(name) } else { None })
+            .collect();
+        match (&self.list[..], &in_url[..]) {
+            (_, [target]) => Ok(Some(target)),
+            ([], _) => Ok(None),
+            ([target], _) => Ok(Some(target)),
+            _ => {
+                let names: Vec<&str> = self.names().collect();
+                let message = format!(
+                    "'target' is missing: which of {}; a factor named target chooses too",
+                    names.join(", ")
+                );
+                reader.mistake(workload, message);
+                Err(())
+            }
+        }
+    }
+}
+
+impl<'d> TargetTable<'d> {
+    /// The URL of a target that runs already.
+    pub(super) fn url(&self) -> Option<&'d Value<'d>> {
+        self.value.get_ref().as_table()?.get("url")
+    }
+
+    /// The hosts that it is said to run on, by the names they have in the file.
+    pub(super) fn on(&self) -> Vec<&'d str> {
+        let on = self.value.get_ref().as_table().and_then(|table| table.get("on"));
+        match on.map(Spanned::get_ref) {
+            Some(DeValue::String(name)) => vec![name],
+            Some(DeValue::Array(names)) => names.iter().filter_map(|name| name.get_ref().as_str()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Reads it with the levels in their places and, unless it runs already, puts its processes into the plan.
+    pub(super) fn stand(
+        &self,
+        reader: &mut Reader<'_>,
+        levels: &Levels<'_>,
+        hosts: Option<(&mut Plan, &Groups)>,
+        is_local: bool,
+    ) -> Option<Standing> {
+        let value = levels.put(reader, self.value)?;
+        let Some(mut table) = value.get_ref().as_table().cloned() else {
+            reader.expected(
+                value.span(),
+                "a table such as { on = \"web\", run = \"nginx\" }",
+                value.get_ref(),
+            );
+            return None;
+        };
+        let target = |what: String| Target { name: self.name.to_owned(), what };
+        let standing = |what, place| Standing { target: target(what), place, span: self.span.clone() };
+        if table.contains_key("url") {
+            let mut table = Table::of(&table, value.span());
+            table.take("needs");
+            for key in ["run", "command", "on", "args", "port"] {
+                if let Some(value) = table.take(key) {
+                    let message = format!(
+                        "'{key}' is for a target that is started, 'url' for one that runs already: choose"
+                    );
+                    reader.mistake(value.span(), message);
+                }
+            }
+            let url = table.take("url").and_then(|value| read_url(reader, value));
+            table.finish(reader);
+            let url = url?;
+            return Some(standing(url.clone(), Place::Elsewhere { url }));
+        }
+        let (plan, groups) = hosts?;
+        if is_local && !table.contains_key("on") {
+            insert(&mut table, "on", value.span(), DeValue::String(Cow::Borrowed(LOCAL)));
+        }
+        let run = table.get("run").and_then(|run| run.get_ref().as_str()).map(str::to_owned);
+        if run.as_deref() == Some("nginx") {
+            move_file(reader, &mut table);
+        }
+        let port = port_of(&table, run.as_deref());
+        let own = |name: &str| (name == "port").then_some(port).flatten().map(|port| port.to_string());
+        let whole = places::replaced_within(&Spanned::new(value.span(), DeValue::Table(table)), &own);
+        let mut table = reader.table(&whole, "a table");
+        table.take("needs");
+        if run.as_deref() == Some("nginx") {
+            table.take("file");
+        }
+        let mut port = port;
+        if table.take("command").is_some() {
+            let value = table.need(reader, "port", "the port that it listens on");
+            port = value.and_then(|value| reader.whole(value, 1..65_536)).map(|port| port as u16);
+        }
+        let stage = plan.processes.iter().map(|process| process.stage + 1).max().unwrap_or(0);
+        let processes = lab::file::read_process(reader, table, self.name, (plan, groups), stage);
+        let first = processes.first()?;
+        let (what, port) = match &first.program {
+            Program::Known(known) => {
+                let words = std::iter::once(known.kind.name()).chain(known.args.iter().map(String::as_str));
+                (words.collect::<Vec<_>>().join(" "), known.port)
+            }
+            Program::Command(words) => (places::finished(&words.join(" "), &|_| None), port?),
+        };
+        let hosts = processes.iter().map(|process| process.host).collect();
+        for process in processes {
+            self.check(reader, plan, &process, port);
+            plan.processes.push(process);
+        }
+        Some(standing(what, Place::Hosts { hosts, port }))
+    }
+
+    /// Whether a process of the plan stands in its way.
+    fn check(&self, reader: &mut Reader<'_>, plan: &Plan, process: &Process, port: u16) {
+        for other in &plan.processes {
+            if other.name == process.name {
+                let message =
+                    format!("a process is called '{}' too: give one of them another name", other.name);
+                reader.mistake(self.span.clone(), message);
+            }
+            if let Program::Known(known) = &other.program
+                && (other.host, known.port) == (process.host, port)
+            {
+                let message = format!("'{}' listens on port {port} of the same host too", other.name);
+                reader.mistake(self.span.clone(), message);
+            }
+        }
+    }
+}
+
+impl Place {
+    /// Where its requests go: `10.1.0.2:80`; `see` gives a host's address.
+    pub(super) fn authority(&self, see: &dyn Fn(usize) -> Option<Ipv4Addr>) -> Option<String> {
+        match self {
+            Self::Elsewhere { url } => {
+                let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+                Some(rest.split(['/', '?', '#']).next().unwrap_or(rest).to_owned())
+            }
+            Self::Hosts { hosts, port } => Some(format!("{}:{port}", see(*hosts.first()?)?)),
+        }
+    }
+}
+
+/// Programs that are needed and not there.
+fn read_needs<'d>(reader: &mut Reader<'_>, value: &'d Value<'d>) -> Vec<&'d str> {
+    let Some(needs) = value.get_ref().as_table().and_then(|table| table.get("needs")) else {
+        return Vec::new();
+    };
+    let one = std::slice::from_ref(needs);
+    let values = if let DeValue::Array(values) = needs.get_ref() { &values[..] } else { one };
+    let names =
+        values.iter().filter_map(|value| reader.text_such_as(value, "the name of a program in quotes"));
+    names.filter(|name| !programs::is_installed(name)).collect()
+}
+
+fn read_url(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
+    let url = reader.text_such_as(value, "a URL such as \"http://10.0.0.7/\"")?;
+    match url.split_once("://") {
+        Some(("http", rest)) if !rest.is_empty() && !rest.starts_with('/') => Some(url.to_owned()),
+        Some(("https", _)) => {
+            reader.mistake(
+                value.span(),
+                format!("'{url}': TLS is not spoken yet; give the service's plain port"),
+            );
+            None
+        }
+        _ => {
+            reader.mistake(value.span(), format!("'{url}' is not a URL such as http://10.0.0.7:8080/"));
+            None
+        }
+    }
+}
+
+/// The port that a target's table gives, or that its program has.
+fn port_of(table: &DeTable<'_>, run: Option<&str>) -> Option<u16> {
+    match table.get("port").map(Spanned::get_ref) {
+        Some(DeValue::Integer(number)) => number.as_str().replace('_', "").parse().ok(),
+        Some(_) => None,
+        None => {
+            let kind = KnownKind::ALL.into_iter().find(|kind| Some(kind.name()) == run)?;
+            Some(kind.default_port())
+        }
+    }
+}
+
+/// Turns `file = { path = "/x", size = "5KiB" }` into `files = { "/x" = "5KiB" }`.
+fn move_file(reader: &mut Reader<'_>, table: &mut DeTable<'_>) {
+    let Some(value) = table.get("file").cloned() else { return };
+    let mut file = reader.table(&value, "a table such as { path = \"/5k\", size = \"5KiB\" }");
+    let path = file.need(reader, "path", "the path that it is served at, such as \"/5k\"");
+    let path = path.and_then(|path| Some((path.span(), reader.text(path)?.to_owned())));
+    let size = file.need(reader, "size", "its size, such as \"5KiB\"").cloned();
+    file.finish(reader);
+    let (Some((span, path)), Some(size)) = (path, size) else { return };
+    if !table.contains_key("files") {
+        insert(table, "files", value.span(), DeValue::Table(DeTable::new()));
+    }
+    if let Some(DeValue::Table(files)) = table.get_mut("files").map(Spanned::get_mut) {
+        files.insert(Spanned::new(span, Cow::Owned(path)), size);
+    }
+}
+
+/// Gives a table a key that the file does not have.
+pub(super) fn insert<'d>(table: &mut DeTable<'d>, key: &'static str, at: Range<usize>, value: DeValue<'d>) {
+    table.insert(Spanned::new(at.clone(), Cow::Borrowed(key)), Spanned::new(at, value));
+}

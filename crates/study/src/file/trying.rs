@@ -1,0 +1,269 @@
+//! A whole study: all of its settings, each tried as it will be run.
+
+use std::collections::BTreeSet;
+
+use load::preflight;
+use record::{HttpPlan, LoadUnit, Setting, Warning, units::parse_time};
+use settings::Reader;
+use toml::{Spanned, de::DeTable};
+
+use super::{
+    Document, checks,
+    factors::hold,
+    goals::plain_time,
+    ground::{Assembled, Ground},
+    levels::Levels,
+    outline::Outline,
+    places,
+    searches::SearchRead,
+};
+use crate::study::{Source, Study};
+
+/// Mistakes after which no further settings are tried.
+const ENOUGH: usize = 1_000;
+/// Local ports that are taken for as many as are needed: hosts of a study can have more addresses.
+const ANY_PORTS: u64 = 1 << 40;
+
+/// Everything of the outline together with its settings; none after mistakes.
+pub(super) fn study<'d>(
+    reader: &mut Reader<'_>,
+    document: &Document,
+    tree: &'d DeTable<'d>,
+    outline: &'d Outline<'d>,
+) -> Option<Study> {
+    let ground = Ground::new(reader, document, tree, outline);
+    checks::places(reader, tree, outline, &ground);
+    checks::factors(reader, tree, outline, &ground);
+    let settings: Vec<Setting> = outline
+        .factors
+        .combinations(reader)
+        .into_iter()
+        .map(|levels| Setting {
+            name: outline.factors.words(&levels),
+            searched: outline.search.as_ref().is_some_and(|search| hold(&search.when, &levels)),
+            levels,
+        })
+        .collect();
+    checks::searched(reader, outline, &settings);
+    let levels_of = |setting: &Setting| Levels::of(&outline.factors, &setting.levels, &ground.folder);
+    let targets: Vec<Option<&str>> =
+        settings.iter().map(|setting| ground.target_of(&levels_of(setting))).collect();
+    checks::targets(reader, outline, &ground, &targets);
+    // Levels that are wrong themselves would be told again, less well, by what they are put into.
+    if outline.has_sound_factors {
+        let mut tries = Tries { document, outline, ground: &ground, planned: BTreeSet::new() };
+        for setting in &settings {
+            tries.setting(reader, setting, &levels_of(setting));
+            if reader.mistakes() > ENOUGH {
+                break;
+            }
+        }
+    }
+    let (settings, warnings) = without_lacking(reader, &ground, settings, &targets);
+    if reader.has_mistakes() {
+        return None;
+    }
+    let is_searched = settings.iter().any(|setting| setting.searched);
+    let mut search = outline.search.as_ref().filter(|_| is_searched).map(|search| search.search.clone());
+    if let Some(search) = &mut search
+        && search.trial_duration.is_none()
+    {
+        search.trial_duration = workload_duration(tree);
+    }
+    Some(Study {
+        title: outline.title.clone(),
+        seed: outline.seed,
+        budget: outline.budget,
+        factors: outline.factors.record(&settings),
+        settings,
+        goals: outline.goals.iter().map(|goal| goal.goal.clone()).collect(),
+        trial: outline.trial.clone(),
+        search,
+        source: Source::File(document.clone()),
+        warnings,
+    })
+}
+
+/// Puts settings together as they will be run.
+struct Tries<'t, 'd> {
+    document: &'t Document,
+    outline: &'d Outline<'d>,
+    ground: &'t Ground<'d>,
+    /// Workloads that have been planned: settings that differ elsewhere have the same ones.
+    planned: BTreeSet<String>,
+}
+
+impl<'d> Tries<'_, 'd> {
+    /// A setting, at both ends of a search.
+    fn setting(&mut self, reader: &mut Reader<'_>, setting: &Setting, levels: &Levels<'d>) {
+        let search = self.outline.search.as_ref().filter(|_| setting.searched);
+        let loads = match search {
+            Some(search) => vec![Some(search.search.min), Some(search.search.max)],
+            None => vec![None],
+        };
+        for load in loads {
+            let Some(mut assembled) = self.ground.assembled(reader, levels, load) else { return };
+            let workload = &mut assembled.setup.workload;
+            // Where requests go has been told to be missing: there is no use in looking for it.
+            let is_lost = workload.url.is_empty() || !places::names(&workload.url).is_empty();
+            if is_lost {
+                workload.url = "http://127.0.0.1/".to_owned();
+            }
+            assembled.is_whole &= !is_lost;
+            if let Some(search) = search
+                && !suits(reader, search, setting, &assembled)
+            {
+                let workload = &mut assembled.setup.workload;
+                match search.search.unit {
+                    LoadUnit::Users => workload.users = None,
+                    LoadUnit::Rate => workload.rate = None,
+                    LoadUnit::Connections => workload.connections = None,
+                    LoadUnit::Factor(_) => {}
+                }
+            }
+            if self.planned.insert(format!("{load:?} {:?}", assembled.setup.workload)) {
+                self.plan(reader, &assembled, search.zip(load));
+            }
+        }
+    }
+
+    fn plan(&self, reader: &mut Reader<'_>, assembled: &Assembled, searched: Option<(&SearchRead<'_>, f64)>) {
+        let Assembled { setup, spans, workload, .. } = assembled;
+        let load_key = searched.map(|(search, _)| match search.search.unit {
+            LoadUnit::Users => "users",
+            LoadUnit::Rate => "rate",
+            LoadUnit::Connections => "connections",
+            LoadUnit::Factor(_) => "",
+        });
+        let load_span =
+            searched.map(
+                |(search, load)| {
+                    if load == search.search.min { search.min.clone() } else { search.max.clone() }
+                },
+            );
+        let place = |field: &str| {
+            let of_search = load_span.clone().filter(|_| load_key == Some(field));
+            let of_path = || spans.get("path").filter(|_| field == "url").cloned();
+            of_search
+                .or_else(|| spans.get(field).cloned())
+                .or_else(of_path)
+                .unwrap_or_else(|| workload.clone())
+        };
+        match setup.workload.plan(&self.document.host) {
+            Ok(plan) => {
+                let load = ["users", "connections"].into_iter().find(|key| spans.contains_key(key));
+                let at = load_span.clone().unwrap_or_else(|| place(load.unwrap_or_default()));
+                self.fit(reader, assembled, plan, at);
+            }
+            Err(mistakes) => {
+                for mistake in mistakes {
+                    reader.mistake(place(mistake.field), format!("{}: {}", mistake.field, mistake.message));
+                }
+            }
+        }
+    }
+
+    /// Whether a plan fits this machine and the goals.
+    fn fit(
+        &self,
+        reader: &mut Reader<'_>,
+        assembled: &Assembled,
+        mut plan: HttpPlan,
+        at: std::ops::Range<usize>,
+    ) {
+        for goal in &self.outline.goals {
+            if goal.bound_ns().is_some_and(|bound_ns| bound_ns > plan.timeout_ns) {
+                let message = format!(
+                    "nothing can be this slow: what takes longer than the timeout of {} has failed; give a longer \
+                     timeout or a lower bound",
+                    plain_time(plan.timeout_ns)
+                );
+                reader.mistake(goal.span.clone(), message);
+            }
+        }
+        if !assembled.is_whole {
+            return;
+        }
+        let mut host = self.document.host;
+        match (&assembled.setup.lab, &assembled.setup.from[..]) {
+            (None, _) => {}
+            (Some(_), [_]) => host.ports = ANY_PORTS,
+            // Each of them is a host of its own, with a part of the connections.
+            (Some(_), _) => return,
+        }
+        if let Err(refusals) = preflight::fit(&mut plan, &host, assembled.setup.workload.asked()) {
+            refusals.into_iter().for_each(|refusal| reader.mistake(at.clone(), refusal));
+        }
+    }
+}
+
+/// Whether a workload is of the kind whose load the search varies.
+fn suits(reader: &mut Reader<'_>, search: &SearchRead<'_>, setting: &Setting, assembled: &Assembled) -> bool {
+    let Assembled { setup, spans, .. } = assembled;
+    let unit = match search.search.unit {
+        LoadUnit::Users => "users",
+        LoadUnit::Rate => "rate",
+        LoadUnit::Connections => "connections",
+        LoadUnit::Factor(_) => return true,
+    };
+    let mistakes = reader.mistakes();
+    if setting.levels.contains_key(unit)
+        && let Some(span) = spans.get(unit)
+    {
+        let message =
+            format!("the search varies '{unit}' where this factor has levels: limit one of them by 'when'");
+        reader.mistake(span.clone(), message);
+    }
+    if let Some(span) = spans.get("stages") {
+        reader.mistake(
+            span.clone(),
+            format!("stages say the load, and the search varies '{unit}': leave out one of both"),
+        );
+    } else if unit == "users"
+        && let Some(span) = spans.get("rate")
+    {
+        reader
+            .mistake(span.clone(), "a rate makes an open load, which has no users that a search could vary");
+    } else if unit == "connections" && setup.workload.rate.is_none() {
+        let message =
+            "without a rate every connection is a user: give the workload a rate, or vary = \"users\"";
+        reader.mistake(search.vary.clone(), message);
+    }
+    reader.mistakes() == mistakes
+}
+
+/// The settings whose targets can be run here.
+fn without_lacking(
+    reader: &mut Reader<'_>,
+    ground: &Ground<'_>,
+    settings: Vec<Setting>,
+    targets: &[Option<&str>],
+) -> (Vec<Setting>, Vec<Warning>) {
+    let mut warnings = Vec::new();
+    let before = settings.len();
+    let mut kept: Vec<(Setting, Option<&str>)> = settings.into_iter().zip(targets.iter().copied()).collect();
+    for target in ground.targets.list.iter().filter(|target| !target.lacks.is_empty()) {
+        let count = kept.len();
+        kept.retain(|(_, chosen)| *chosen != Some(target.name));
+        let lacks = target.lacks.join(", ");
+        let left_out = count - kept.len();
+        let message = format!(
+            "{left_out} of {before} settings are left out: the target '{}' needs {lacks}, which this machine does not \
+             have; install it to have them measured",
+            target.name
+        );
+        warnings.push(Warning::new("target_left_out", message));
+        if kept.is_empty() && before > 0 {
+            let message = format!("nothing is left to run: '{}' needs {lacks}; install it", target.name);
+            reader.mistake(target.span.clone(), message);
+        }
+    }
+    (kept.into_iter().map(|(setting, _)| setting).collect(), warnings)
+}
+
+/// The duration that the workload itself gives, if it is the same everywhere.
+fn workload_duration(tree: &DeTable<'_>) -> Option<std::time::Duration> {
+    let http = tree.get("workload")?.get_ref().as_table()?.get("http")?;
+    let duration = http.get_ref().as_table()?.get("duration").map(Spanned::get_ref)?;
+    parse_time(duration.as_str()?).ok()
+}

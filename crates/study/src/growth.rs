@@ -1,0 +1,125 @@
+//! Whether a trial's response time was still growing when it ended.
+//!
+//! A target that is given a little more than it carries falls behind slowly: after a trial of a few seconds its
+//! answers may still be within a goal's bound, and would not be after a minute. Such a load is not carried.
+
+use record::{GoalQuantity, Trial};
+
+/// Fewer whole seconds than this show no trend.
+const FEWEST_SECONDS: usize = 4;
+/// The share of all pairs of seconds in which the later one must be the slower one, less those in which it is
+/// the faster one (Kendall's S over the number of pairs).
+const CONCORDANCE: f64 = 0.8;
+/// A load must be carried for so many times the trial's length.
+const HORIZON: f64 = 10.0;
+
+/// By how much the median response time grew in each second of an open load, in seconds per second, if it grew so
+/// steadily that a goal's bound would be passed within ten times the trial's length. None if it did not, or if
+/// the trial is too short to tell.
+///
+/// The trend is that of Theil and Sen (the median of the slopes between all pairs of seconds), its steadiness
+/// Kendall's S: neither is moved by a single stall.
+pub fn growth_per_s(trial: &Trial, goal: GoalQuantity) -> Option<f64> {
+    if !trial.plan.load.is_open() {
+        return None;
+    }
+    let bound_s = match goal {
+        GoalQuantity::ResponseTime { bound_ns } => bound_ns,
+        // Without a bound of its own: what is not answered while answers are waited for is lost.
+        GoalQuantity::Errors => trial.plan.timeout_ns.min(trial.plan.drain_ns),
+        GoalQuantity::ConnectTime { .. } => return None,
+    } as f64
+        / 1e9;
+    let sending_s = trial.plan.duration_ns? as f64 / 1e9;
+    // Beyond the last planned send the backlog only drains.
+    let seconds: Vec<(f64, f64)> = trial
+        .series
+        .iter()
+        .filter(|second| second.end_s <= sending_s + 0.01 && second.completed > 0)
+        .map(|second| (second.end_s, second.p50_us / 1e6))
+        .collect();
+    if seconds.len() < FEWEST_SECONDS {
+        return None;
+    }
+    let mut slopes = Vec::with_capacity(seconds.len() * (seconds.len() - 1) / 2);
+    let mut concordant = 0i64;
+    for (index, &(earlier_s, earlier)) in seconds.iter().enumerate() {
+        for &(later_s, later) in &seconds[index + 1..] {
+            slopes.push((later - earlier) / (later_s - earlier_s));
+            concordant += i64::from(later > earlier) - i64::from(later < earlier);
+        }
+    }
+    let steadiness = concordant as f64 / slopes.len() as f64;
+    slopes.sort_by(f64::total_cmp);
+    let slope = slopes[slopes.len() / 2];
+    let last = seconds.last().map_or(0.0, |&(_, last)| last);
+    let reached_s = last + slope * HORIZON * sending_s;
+    (steadiness >= CONCORDANCE && reached_s > bound_s).then_some(slope)
+}
+
+#[cfg(test)]
+mod tests {
+    use load::{Circumstances, Host, HttpWorkload, Part, conclude};
+    use record::Interval;
+
+    use super::*;
+
+    const HOST: Host =
+        Host { hard_descriptors: 20_000, ports: 28_232, available_memory_bytes: 1 << 34, cpus: 2 };
+    const GOAL: GoalQuantity = GoalQuantity::ResponseTime { bound_ns: 50_000_000 };
+
+    /// A trial of 1,000 requests a second whose seconds had these medians, in milliseconds.
+    fn trial(medians_ms: &[f64]) -> Trial {
+        let workload = HttpWorkload {
+            url: "127.0.0.1:1".to_owned(),
+            rate: Some("1000".to_owned()),
+            duration: Some(format!("{}s", medians_ms.len())),
+            ..HttpWorkload::default()
+        };
+        let second = |(index, median_ms): (usize, &f64)| Interval {
+            end_s: index as f64 + 1.0,
+            completed: 1_000,
+            p50_us: median_ms * 1e3,
+            ..Interval::default()
+        };
+        let circumstances = Circumstances {
+            started_unix_s: 0.0,
+            command: Vec::new(),
+            version: String::new(),
+            series: medians_ms.iter().enumerate().map(second).collect(),
+        };
+        conclude(workload.plan(&HOST).unwrap(), Part::default(), circumstances)
+    }
+
+    #[test]
+    fn an_overload_of_one_per_cent_is_seen_long_before_the_bound_is_reached() {
+        let slope = growth_per_s(&trial(&[5.5, 15.0, 24.8, 35.1, 44.9]), GOAL).unwrap();
+        assert!((slope - 0.01).abs() < 0.001, "{slope}");
+    }
+
+    #[test]
+    fn a_queue_that_finds_its_length_does_not_grow() {
+        assert_eq!(growth_per_s(&trial(&[1.0, 3.1, 2.2, 3.4, 2.9]), GOAL), None);
+        assert_eq!(growth_per_s(&trial(&[0.5, 0.52, 0.53, 0.55, 0.57]), GOAL), None);
+    }
+
+    #[test]
+    fn a_single_stall_is_no_growth() {
+        assert_eq!(growth_per_s(&trial(&[0.5, 0.5, 30.0, 12.0, 0.5]), GOAL), None);
+        assert_eq!(growth_per_s(&trial(&[0.5, 0.5, 0.5, 0.5, 80.0]), GOAL), None);
+    }
+
+    #[test]
+    fn too_few_seconds_show_no_trend() {
+        assert_eq!(growth_per_s(&trial(&[5.0, 15.0, 25.0]), GOAL), None);
+    }
+
+    #[test]
+    fn goals_without_a_bound_take_the_time_that_answers_are_waited_for() {
+        let slow = trial(&[10.0, 20.0, 30.0, 40.0, 50.0]);
+        assert_eq!(growth_per_s(&slow, GoalQuantity::Errors), None, "0.55 s is within the drain of 2 s");
+        let fast = trial(&[100.0, 200.0, 300.0, 400.0, 500.0]);
+        assert!(growth_per_s(&fast, GoalQuantity::Errors).is_some());
+        assert_eq!(growth_per_s(&fast, GoalQuantity::ConnectTime { bound_ns: 1 }), None);
+    }
+}

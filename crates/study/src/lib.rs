@@ -1,0 +1,21 @@
+//! From a study file to a plan, to trials, to a result folder.
+//!
+//! * [`file`]: reads a study file into a [`Study`].
+//! * [`plan`]: everything that decides what is run, as the result folder keeps it.
+//! * [`run`]: runs it, trial by trial, and takes up what was killed.
+//! * [`outcome`]: what the trials mean; the plan and the journal decide.
+
+pub mod compare;
+pub mod environment;
+pub mod file;
+mod growth;
+pub mod outcome;
+mod plan;
+mod run;
+mod searching;
+mod stand;
+mod study;
+
+pub use plan::plan;
+pub use run::{Event, Options, RunError, run};
+pub use study::{Fresh, Search, Setup, Source, Study, Target, TrialShape, set_load};

@@ -1,0 +1,69 @@
+//! From a study to the plan that its result folder keeps.
+
+use rand::{SeedableRng, seq::SliceRandom};
+use rand_pcg::Pcg64Mcg;
+use record::{
+    StudyPlan,
+    study::PLAN_SCHEMA,
+    units::{parse_time, show_time_ns},
+};
+
+use crate::{Setup, searching, study::Study};
+
+/// The plan.
+///
+/// # Errors
+/// What the search cannot work with.
+pub fn plan(study: &Study, command: Vec<String>, proofload_version: &str) -> Result<StudyPlan, String> {
+    let search = study.search.as_ref().map(|asked| searching::plan(study, asked)).transpose()?;
+    let first = study.setup(0, study.search.as_ref().map(|search| search.min));
+    let first =
+        first.map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+    let duration = first.workload.duration.as_deref().and_then(|text| parse_time(text).ok());
+    Ok(StudyPlan {
+        schema: PLAN_SCHEMA.to_owned(),
+        proofload_version: proofload_version.to_owned(),
+        title: study.title.clone(),
+        command,
+        seed: study.seed,
+        factors: study.factors.clone(),
+        settings: study.settings.clone(),
+        blocks: blocks(study),
+        goals: study.goals.clone(),
+        trial_duration_s: duration.map(|duration| duration.as_secs_f64()),
+        search,
+        budget_s: study.budget.map(|budget| budget.as_secs_f64()),
+        workload: in_words(&first),
+    })
+}
+
+/// Every block is one pass over all settings, in an order of its own: what drifts on this machine meets all
+/// settings alike.
+fn blocks(study: &Study) -> Vec<Vec<usize>> {
+    let mut rng = Pcg64Mcg::seed_from_u64(study.seed);
+    let block = |_| {
+        let mut order: Vec<usize> = (0..study.settings.len()).collect();
+        order.shuffle(&mut rng);
+        order
+    };
+    (0..study.trial.repeats).map(block).collect()
+}
+
+fn in_words(setup: &Setup) -> String {
+    let workload = &setup.workload;
+    let method = match (&workload.method, &workload.body) {
+        (Some(method), _) => method.as_str(),
+        (None, Some(_)) => "POST",
+        (None, None) => "GET",
+    };
+    let mut parts = vec![format!("{method} {}", workload.url)];
+    parts.extend(setup.target.as_ref().map(|target| format!("target {} ({})", target.name, target.what)));
+    parts
+        .push(if workload.no_keepalive { "a connection per request" } else { "kept connections" }.to_owned());
+    parts.extend(workload.arrivals.as_ref().map(|arrivals| format!("{arrivals} arrivals")));
+    parts.extend(workload.loops.as_ref().map(|loops| format!("{loops} loops")));
+    parts.extend(workload.think_time.as_ref().map(|time| format!("think time {time}")));
+    let timeout = workload.timeout.as_deref().and_then(|text| parse_time(text).ok());
+    parts.extend(timeout.map(|time| format!("timeout {}", show_time_ns(time.as_nanos() as u64))));
+    parts.join(", ")
+}

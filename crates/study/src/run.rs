@@ -1,0 +1,472 @@
+//! Runs a study: every block, every setting, every trial, and writes down each before the next.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use load::{Host, Tick};
+use record::{
+    Ending, Goal, GoalQuantity, HttpPlan, Purpose, ResultFolder, StudyPlan, StudyResult, TrialEntry, Warning,
+    folder::{FolderError, TrialJournal},
+    study::{ENTRY_SCHEMA, RESULT_SCHEMA},
+};
+
+use crate::{
+    environment, growth, outcome,
+    searching::Searching,
+    stand::{Stand, StandError},
+    study::{Fresh, Setup, Study},
+};
+
+/// How often the wish to stop is looked for during a pause.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// How a study is run.
+#[derive(Debug)]
+pub struct Options {
+    /// How labs are brought up.
+    pub lab: lab::Options,
+    /// Arguments that make this program a worker process.
+    pub worker: Vec<String>,
+    /// The command line that repeats the study.
+    pub command: Vec<String>,
+    /// The study file's text, if there is one: it is kept in the folder.
+    pub study_file: Option<String>,
+    /// Ends the study when set.
+    pub stop: Arc<AtomicBool>,
+    /// Goes on where a killed run was.
+    pub resume: bool,
+}
+
+/// What happens while a study runs.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// The plan is made.
+    Planned {
+        /// The plan.
+        plan: &'a StudyPlan,
+        /// Trials of an earlier run that need not be run again.
+        done: usize,
+    },
+    /// Hosts and targets of a setting are being brought up.
+    SettingUp {
+        /// The setting's name.
+        name: &'a str,
+    },
+    /// A trial begins.
+    Begins {
+        /// The setting's name.
+        name: &'a str,
+        /// What it is for.
+        purpose: Purpose,
+        /// The load of a search, in words.
+        load: Option<String>,
+        /// Its plan.
+        plan: &'a HttpPlan,
+    },
+    /// A second of a trial.
+    Second(&'a Tick),
+    /// A trial has ended.
+    Ended(&'a TrialEntry),
+    /// A search knows more: for each goal its bounds so far, and the seconds of trials that are to come.
+    Closing {
+        /// Goal, lower, upper.
+        bounds: Vec<(String, Option<f64>, Option<f64>)>,
+        /// Seconds of trials.
+        remaining_s: f64,
+    },
+    /// Something a careful reader should know.
+    Warning(&'a str),
+}
+
+/// Why a study could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The result folder cannot be used.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The folder holds the result of another plan.
+    #[error("{0}")]
+    OtherPlan(String),
+    /// The search cannot work so.
+    #[error("the search: {0}")]
+    Search(String),
+    /// This machine's limits cannot be read.
+    #[error("cannot read this machine's limits: {0}")]
+    Host(std::io::Error),
+}
+
+/// Runs a study and leaves its result in the folder.
+///
+/// # Errors
+/// When nothing could be begun. What goes wrong later ends the study, and its result says so.
+pub fn run(
+    study: &Study,
+    folder: &ResultFolder,
+    options: &Options,
+    on_event: &mut dyn FnMut(Event<'_>),
+) -> Result<StudyResult, RunError> {
+    let made = crate::plan::plan(study, options.command.clone(), env!("CARGO_PKG_VERSION"));
+    let made = made.map_err(RunError::Search)?;
+    let (plan, done, earlier) = begin(made, folder, options)?;
+    on_event(Event::Planned { plan: &plan, done: done.len() });
+    let before_s = done.last().map_or(0.0, |entry| entry.study_time_s + entry.trial.elapsed_s);
+    let started_unix_s = match &earlier {
+        Some(earlier) => earlier.started_unix_s,
+        None => done.first().map_or_else(unix_s, |entry| entry.trial.started_unix_s - entry.study_time_s),
+    };
+    let resumed = earlier.map_or(u32::from(options.resume), |earlier| earlier.resumed + 1);
+    let mut course = Course {
+        study,
+        plan: &plan,
+        options,
+        on_event,
+        folder,
+        journal: folder.journal()?,
+        begun: Instant::now(),
+        before_s,
+        next_index: done.len() as u64,
+        replayed: done.len(),
+        entries: done,
+        used: 0,
+        stand: None,
+        notes: Vec::new(),
+        warnings: study.warnings.clone(),
+    };
+    let ending = course.through_all_blocks();
+    course.take_down();
+    let Course { entries, mut warnings, begun, .. } = course;
+    let (ending, failure) = match ending {
+        Ok(()) => (Ending::Finished, None),
+        Err(Cut::Stopped) => (Ending::Interrupted, None),
+        Err(Cut::OutOfBudget) => (Ending::OutOfBudget, None),
+        Err(Cut::Failed(why)) => (Ending::Failed, Some(why)),
+    };
+    warnings.extend(failure.map(|why| Warning::new("study_failed", why)));
+    let outcomes = outcome::of(&plan, &entries).map_err(RunError::OtherPlan)?;
+    let result = StudyResult {
+        schema: RESULT_SCHEMA.to_owned(),
+        ending,
+        started_unix_s,
+        elapsed_s: before_s + begun.elapsed().as_secs_f64(),
+        resumed,
+        trials: entries.len() as u64,
+        void_trials: entries.iter().filter(|entry| entry.trial.validity.is_void()).count() as u64,
+        outcomes,
+        warnings,
+    };
+    folder.write_result(&result)?;
+    Ok(result)
+}
+
+/// Writes down what is to be run, or takes up what is written.
+fn begin(
+    made: StudyPlan,
+    folder: &ResultFolder,
+    options: &Options,
+) -> Result<(StudyPlan, Vec<TrialEntry>, Option<StudyResult>), RunError> {
+    if !options.resume {
+        let host = Host::read().map_err(RunError::Host)?;
+        folder.write_environment(&environment::read(&host, env!("CARGO_PKG_VERSION")))?;
+        if let Some(text) = &options.study_file {
+            folder.write_study_file(text)?;
+        }
+        // The last of the three: a folder with a plan is a result.
+        folder.write_plan(&made)?;
+        return Ok((made, Vec::new(), None));
+    }
+    let written = folder.plan()?;
+    // The command line says --resume now; everything else must be as it was.
+    let same = StudyPlan { command: made.command.clone(), ..written.clone() } == made;
+    if !same {
+        return Err(RunError::OtherPlan(format!(
+            "{} holds the result of another plan: the study file, its --set or this program's version has changed since; \
+             run it anew in another folder (--out)",
+            folder.path().display()
+        )));
+    }
+    Ok((written, folder.trials()?, folder.result()?))
+}
+
+/// Why a study ends before its plan does.
+enum Cut {
+    Stopped,
+    OutOfBudget,
+    Failed(String),
+}
+
+/// A study on its way.
+struct Course<'a> {
+    study: &'a Study,
+    plan: &'a StudyPlan,
+    options: &'a Options,
+    on_event: &'a mut dyn FnMut(Event<'_>),
+    folder: &'a ResultFolder,
+    journal: TrialJournal,
+    begun: Instant,
+    /// What earlier runs took, in seconds.
+    before_s: f64,
+    next_index: u64,
+    /// The first so many of `entries` are of earlier runs, and of these `used` have been gone through.
+    replayed: usize,
+    used: usize,
+    entries: Vec<TrialEntry>,
+    stand: Option<Stand>,
+    notes: Vec<String>,
+    warnings: Vec<Warning>,
+}
+
+/// A place of the plan.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Place {
+    block: usize,
+    setting: usize,
+    purpose: Purpose,
+    load: Option<f64>,
+    attempt: u32,
+}
+
+impl Course<'_> {
+    fn through_all_blocks(&mut self) -> Result<(), Cut> {
+        for (block, settings) in self.plan.blocks.iter().enumerate() {
+            for &setting in settings {
+                if self.plan.settings[setting].searched {
+                    self.search(block, setting)?;
+                } else {
+                    self.repeat(block, setting)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One search, to its end.
+    fn search(&mut self, block: usize, setting: usize) -> Result<(), Cut> {
+        let plan = self.plan.search.as_ref().expect("only settings of a study with a search are searched");
+        let mut searching = Searching::new(plan, &self.plan.goals).map_err(Cut::Failed)?;
+        let mut attempt = 0;
+        while let Some(next) = searching.next() {
+            let purpose = if next.is_warm_up { Purpose::WarmUp } else { Purpose::Search };
+            let place = Place { block, setting, purpose, load: Some(next.load), attempt };
+            let entry = match self.earlier(place)? {
+                Some(entry) => entry,
+                None => self.trial(place, Some(Duration::from_secs_f64(next.duration_s)))?,
+            };
+            attempt = if entry.trial.validity.is_void() { attempt + 1 } else { 0 };
+            searching.tell(&entry).map_err(Cut::Failed)?;
+            if self.used >= self.replayed {
+                let (bounds, remaining_s) = (searching.progress(), searching.remaining_s());
+                (self.on_event)(Event::Closing { bounds, remaining_s });
+            }
+        }
+        Ok(())
+    }
+
+    /// The workload's own load, once, and again while it is void.
+    fn repeat(&mut self, block: usize, setting: usize) -> Result<(), Cut> {
+        for attempt in 0..=self.study.trial.void_attempts {
+            let place = Place { block, setting, purpose: Purpose::Repeat, load: None, attempt };
+            let entry = match self.earlier(place)? {
+                Some(entry) => entry,
+                None => self.trial(place, None)?,
+            };
+            if !entry.trial.validity.is_void() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The trial of an earlier run at this place of the plan, if it was run.
+    fn earlier(&mut self, place: Place) -> Result<Option<TrialEntry>, Cut> {
+        if self.used >= self.replayed {
+            return Ok(None);
+        }
+        let entry = self.entries[self.used].clone();
+        self.used += 1;
+        let written = Place {
+            block: entry.block,
+            setting: entry.setting,
+            purpose: entry.purpose,
+            load: entry.load,
+            attempt: entry.attempt,
+        };
+        if written != place {
+            return Err(Cut::Failed(format!(
+                "trial {} of the journal is not the one that the plan asks for there ({written:?}, not {place:?}); run the \
+                 study anew in another folder",
+                entry.index
+            )));
+        }
+        Ok(Some(entry))
+    }
+
+    /// Runs a trial and writes it down.
+    fn trial(&mut self, place: Place, duration: Option<Duration>) -> Result<TrialEntry, Cut> {
+        self.may_go_on()?;
+        let setup = self.study.setup(place.setting, place.load).map_err(|mistakes| {
+            Cut::Failed(mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+        })?;
+        let setup = with_duration(setup, duration);
+        self.bring_up(&setup, place)?;
+        self.let_settle()?;
+        let trial = self.run_one(&setup, place)?;
+        if trial.interrupted {
+            let text = serde_json::to_string_pretty(&trial).expect("a trial can be written as JSON");
+            let written = self.folder.write("interrupted-trial.json", &text);
+            written.map_err(|error| Cut::Failed(error.to_string()))?;
+            return Err(Cut::Stopped);
+        }
+        let goals = &self.plan.goals;
+        let growing = goals.iter().filter_map(|goal| growth::growth_per_s(&trial, goal.quantity));
+        let entry = TrialEntry {
+            schema: ENTRY_SCHEMA.to_owned(),
+            index: self.next_index,
+            block: place.block,
+            setting: place.setting,
+            purpose: place.purpose,
+            load: place.load,
+            attempt: place.attempt,
+            loss_ratios: goals.iter().map(|goal| goal.loss_ratio_of(&trial)).collect(),
+            growth_per_s: growing.reduce(f64::max),
+            study_time_s: self.study_time_s() - trial.elapsed_s,
+            trial,
+        };
+        self.journal.append(&entry).map_err(|error| Cut::Failed(error.to_string()))?;
+        self.next_index += 1;
+        (self.on_event)(Event::Ended(&entry));
+        self.entries.push(entry.clone());
+        Ok(entry)
+    }
+
+    fn run_one(&mut self, setup: &Setup, place: Place) -> Result<record::Trial, Cut> {
+        let stand = self.stand.as_ref().expect("it was brought up just before");
+        let seed = self.study.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(self.next_index);
+        let (mut plan, notes) = stand.plan(setup, seed).map_err(cut)?;
+        plan.decides_ns = decides_ns(&self.plan.goals, &plan);
+        for note in notes {
+            if !self.notes.contains(&note) {
+                (self.on_event)(Event::Warning(&format!("using {note}")));
+                self.notes.push(note);
+            }
+        }
+        let unit = self.plan.search.as_ref().map(|search| &search.unit);
+        (self.on_event)(Event::Begins {
+            name: &self.plan.settings[place.setting].name,
+            purpose: place.purpose,
+            load: place.load.zip(unit).map(|(load, unit)| unit.show(load)),
+            plan: &plan,
+        });
+        let on_event = &mut *self.on_event;
+        let trial = stand.run(plan, &self.options.stop, &self.options.command, |tick| {
+            on_event(Event::Second(tick));
+        });
+        // A target that died explains more than the errors of the trial it died in.
+        stand.failure().map_err(cut)?;
+        trial.map_err(|error| match error {
+            StandError::Fleet(_) if self.options.stop.load(Ordering::Relaxed) => Cut::Stopped,
+            error => cut(error),
+        })
+    }
+
+    /// Hosts and targets as the setting wants them, warmed up if they are new.
+    fn bring_up(&mut self, setup: &Setup, place: Place) -> Result<(), Cut> {
+        let fresh = self.study.trial.fresh == Fresh::Trial && setup.lab.is_some();
+        if !fresh && self.stand.as_ref().is_some_and(|stand| stand.carries(setup)) {
+            return Ok(());
+        }
+        self.take_down();
+        if setup.lab.is_some() {
+            (self.on_event)(Event::SettingUp { name: &self.plan.settings[place.setting].name });
+        }
+        let stand = Stand::up(setup.clone(), &self.options.lab, &self.options.worker);
+        self.stand = Some(stand.map_err(|error| match error {
+            StandError::Lab(lab::Error::CalledOff) => Cut::Stopped,
+            error => cut(error),
+        })?);
+        if let Some(duration) = self.study.trial.warm_up {
+            let warm = with_duration(setup.clone(), Some(duration));
+            let place = Place { purpose: Purpose::WarmUp, ..place };
+            let trial = self.run_one(&warm, place)?;
+            if trial.interrupted {
+                return Err(Cut::Stopped);
+            }
+        }
+        Ok(())
+    }
+
+    fn let_settle(&mut self) -> Result<(), Cut> {
+        let until = Instant::now() + self.study.trial.pause;
+        while Instant::now() < until && !self.options.stop.load(Ordering::Relaxed) {
+            thread::sleep(GLANCE.min(until.saturating_duration_since(Instant::now())));
+        }
+        let patience = self.study.trial.settle;
+        if let (false, Some(stand)) = (patience.is_zero(), &self.stand) {
+            let left = stand.settle(patience, &self.options.stop);
+            if left > 0 && !self.options.stop.load(Ordering::Relaxed) {
+                let message = format!(
+                    "before trial {}, {left} connections of the trial before were still there after {:.1} s; the target \
+                     keeps them, or settle is too short",
+                    self.next_index,
+                    patience.as_secs_f64()
+                );
+                (self.on_event)(Event::Warning(&message));
+                self.warnings.push(Warning::new("not_settled", message));
+            }
+        }
+        if self.options.stop.load(Ordering::Relaxed) { Err(Cut::Stopped) } else { Ok(()) }
+    }
+
+    fn may_go_on(&self) -> Result<(), Cut> {
+        if self.options.stop.load(Ordering::Relaxed) {
+            return Err(Cut::Stopped);
+        }
+        match self.study.budget {
+            Some(budget) if self.study_time_s() >= budget.as_secs_f64() => Err(Cut::OutOfBudget),
+            _ => Ok(()),
+        }
+    }
+
+    fn study_time_s(&self) -> f64 {
+        self.before_s + self.begun.elapsed().as_secs_f64()
+    }
+
+    fn take_down(&mut self) {
+        for message in self.stand.take().map(Stand::down).unwrap_or_default() {
+            (self.on_event)(Event::Warning(&message));
+            self.warnings.push(Warning::new("not_taken_down", message));
+        }
+    }
+}
+
+/// A trial's length in the place of the workload's own; a workload that ends by loops or requests keeps its end.
+fn with_duration(mut setup: Setup, duration: Option<Duration>) -> Setup {
+    let bounded = setup.workload.loops.is_some() || setup.workload.requests.is_some();
+    if let (Some(duration), false) = (duration, bounded) {
+        setup.workload.duration = Some(format!("{}s", duration.as_secs_f64()));
+    }
+    setup
+}
+
+/// The least response time that a goal asks about; without such a goal, what an open load may be late by.
+fn decides_ns(goals: &[Goal], plan: &HttpPlan) -> Option<u64> {
+    let bound = |goal: &Goal| match goal.quantity {
+        GoalQuantity::ResponseTime { bound_ns } => Some(bound_ns),
+        GoalQuantity::Errors | GoalQuantity::ConnectTime { .. } => None,
+    };
+    let unbounded = || (!goals.is_empty()).then(|| plan.timeout_ns.min(plan.drain_ns));
+    goals.iter().filter_map(bound).min().or_else(unbounded)
+}
+
+fn cut(error: StandError) -> Cut {
+    Cut::Failed(error.to_string())
+}
+
+fn unix_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}

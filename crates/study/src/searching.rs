@@ -1,0 +1,207 @@
+//! A study's search in the terms of the room `search`, and its outcome back.
+
+use record::{Bound, BoundKind, Goal, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, TrialEntry};
+use search::{Measured, Preset, Unit};
+use serde::{Deserialize, Serialize};
+
+use crate::study::{Search, Study};
+
+/// Share of the trials at a load that must be bad before the load surely does not meet a goal.
+const SURELY_NOT: f64 = 0.9;
+
+/// What [`SearchPlan::method_settings`] holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Method {
+    pub plan: search::SearchPlan,
+    /// For each goal of the search, the place of the study's goal in its list.
+    pub goals: Vec<usize>,
+}
+
+/// The plan of a study's search.
+///
+/// Under the preset `mlrsearch`, the default, every goal of the study is two of the search. *Meets it*: all trials
+/// at the load did. *Does not meet it*: at least nine in ten did not. Between the two lie loads at which trials
+/// disagree; they are part of the answer's interval and decide nothing. The other presets have one each, with the
+/// exceed ratio that their standard gives.
+pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> {
+    let preset: Preset = asked.preset.parse().map_err(|error: search::UnknownPreset| error.to_string())?;
+    let shape = |goal: &Goal, name: String, exceed_ratio: Option<f64>| {
+        let mut shaped = preset.goal(name, goal.loss_ratio);
+        if let Some(duration) = asked.trial_duration {
+            let repeats = shaped.duration_sum_s / shaped.final_trial_duration_s;
+            shaped.final_trial_duration_s = duration.as_secs_f64();
+            shaped.duration_sum_s = repeats * shaped.final_trial_duration_s;
+        }
+        if let Some(repeats) = asked.repeats {
+            shaped.duration_sum_s = shaped.final_trial_duration_s * f64::from(repeats);
+        }
+        shaped.initial_trial_duration_s = shaped.initial_trial_duration_s.min(shaped.final_trial_duration_s);
+        shaped.width = asked.width;
+        shaped.exceed_ratio = exceed_ratio.unwrap_or(shaped.exceed_ratio);
+        shaped
+    };
+    let mut goals = Vec::new();
+    let mut places = Vec::new();
+    for (place, goal) in study.goals.iter().enumerate() {
+        if preset == Preset::Mlrsearch {
+            goals.push(shape(goal, goal.name.clone(), Some(0.0)));
+            goals.push(shape(goal, format!("{} (surely not)", goal.name), Some(SURELY_NOT)));
+            places.extend([place, place]);
+        } else {
+            goals.push(shape(goal, goal.name.clone(), None));
+            places.push(place);
+        }
+    }
+    let unit = if asked.unit.is_whole() { Unit::Whole } else { Unit::Continuous };
+    let mut plan = search::SearchPlan::new(unit, asked.min, asked.max, goals);
+    plan.method = preset.method();
+    plan.void.attempts = study.trial.void_attempts.max(1);
+    plan.seed = study.seed;
+    let mistakes = plan.mistakes();
+    if !mistakes.is_empty() {
+        return Err(search::Mistakes(mistakes).to_string());
+    }
+    let decisive = &plan.goals[0];
+    Ok(SearchPlan {
+        unit: asked.unit.clone(),
+        min: asked.min,
+        max: asked.max,
+        width: asked.width,
+        method: asked.preset.clone(),
+        trial_duration_s: decisive.final_trial_duration_s,
+        duration_sum_s: decisive.duration_sum_s,
+        exceed_ratio: decisive.exceed_ratio,
+        method_settings: serde_json::to_value(Method { plan: plan.clone(), goals: places })
+            .expect("a search's plan has no maps with keys that are no text"),
+    })
+}
+
+/// A search at work, told in the study's terms.
+#[derive(Debug, Clone)]
+pub(crate) struct Searching {
+    search: search::Search,
+    method: Method,
+    unit: LoadUnit,
+    goals: Vec<String>,
+}
+
+impl Searching {
+    /// A search that has not begun.
+    ///
+    /// # Errors
+    /// When the plan is not one of this version's.
+    pub(crate) fn new(plan: &SearchPlan, goals: &[Goal]) -> Result<Self, String> {
+        let method: Method = serde_json::from_value(plan.method_settings.clone())
+            .map_err(|error| format!("the search of plan.json is not one of this version: {error}"))?;
+        let search = search::Search::new(method.plan.clone()).map_err(|mistakes| mistakes.to_string())?;
+        let goals = goals.iter().map(|goal| goal.name.clone()).collect();
+        Ok(Self { search, method, unit: plan.unit.clone(), goals })
+    }
+
+    /// The next trial; none when there is nothing left to measure.
+    pub(crate) fn next(&mut self) -> Option<search::NextTrial> {
+        match self.search.next() {
+            search::Step::Measure(trial) => Some(trial),
+            search::Step::Done(_) => None,
+        }
+    }
+
+    /// Takes in a trial that [`Searching::next`] asked for.
+    ///
+    /// # Errors
+    /// When it is not the one: the journal belongs to another plan.
+    pub(crate) fn tell(&mut self, entry: &TrialEntry) -> Result<(), String> {
+        let asked = self.next().ok_or("the journal holds more trials than the search asks for")?;
+        if entry.load != Some(asked.load) {
+            return Err(format!(
+                "trial {} was at {}, and the search asks for {}: the journal belongs to another plan or version",
+                entry.index,
+                entry.load.map_or("no load".to_owned(), |load| self.unit.show(load)),
+                self.unit.show(asked.load)
+            ));
+        }
+        let measured = if entry.trial.validity.is_void() {
+            Measured::Void
+        } else {
+            let loss = |&place: &usize| match entry.growth_per_s {
+                // What piles up is not carried, however little was late by then.
+                Some(_) => 1.0,
+                None => entry.loss_ratios.get(place).copied().unwrap_or(1.0),
+            };
+            Measured::Valid {
+                loss_ratios: self.method.goals.iter().map(loss).collect(),
+                effective_duration_s: asked.duration_s,
+            }
+        };
+        self.search.tell(measured).map_err(|error| error.to_string())
+    }
+
+    /// How far it is: for each goal of the study, the bounds so far, or what hints at them.
+    pub(crate) fn progress(&self) -> Vec<(String, Option<f64>, Option<f64>)> {
+        let progress = self.search.progress();
+        let of_goal = |(place, name): (usize, &String)| {
+            let own = || progress.goals.iter().zip(&self.method.goals).filter(move |(_, at)| **at == place);
+            let lower = own().filter_map(|(goal, _)| goal.lower.or(goal.probed_lower)).next();
+            let upper = own().filter_map(|(goal, _)| goal.upper.or(goal.probed_upper)).last();
+            (name.clone(), lower, upper)
+        };
+        self.goals.iter().enumerate().map(of_goal).collect()
+    }
+
+    /// Seconds of trials that are still to come, by what is known.
+    pub(crate) fn remaining_s(&self) -> f64 {
+        self.search.progress().remaining_s
+    }
+
+    /// Why it ended without an answer, if the instrument is to blame.
+    pub(crate) fn distrust(&self) -> Option<String> {
+        let search::Ended::Void { at } = self.search.outcome().ended else { return None };
+        Some(format!(
+            "trials were void again and again, the last at {}, a load that the generator has shown it can make: this \
+             machine was too busy to measure; nothing may be concluded. Give the generator a processor of its own (--cpus), \
+             or a quieter machine",
+            self.unit.show(at)
+        ))
+    }
+
+    /// What was found, or is known so far.
+    pub(crate) fn outcome(&self, block: usize) -> SearchOutcome {
+        let outcome = self.search.outcome();
+        let of_goal = |(place, name): (usize, &String)| {
+            let mut own = outcome.goals.iter().zip(&self.method.goals).filter(|(_, at)| **at == place);
+            let meets = own.next().expect("every goal of the study has one in the search").0;
+            let misses = own.next().map_or(meets, |(goal, _)| goal);
+            GoalOutcome {
+                goal: name.clone(),
+                lower: meets.lower.as_ref().map(bound),
+                upper: misses.upper.as_ref().map(bound),
+                kind: kind(meets.kind, misses.kind),
+            }
+        };
+        SearchOutcome {
+            block,
+            goals: self.goals.iter().enumerate().map(of_goal).collect(),
+            finished: outcome.ended == search::Ended::Complete,
+            trials: outcome.trials,
+            trial_seconds: outcome.trial_seconds,
+        }
+    }
+}
+
+fn bound(bound: &search::Bound) -> Bound {
+    Bound { load: bound.load, conditional_throughput: bound.conditional_throughput, trials: bound.trials }
+}
+
+/// The lower bound is of the first goal, the upper one of the second.
+fn kind(meets: search::BoundKind, misses: search::BoundKind) -> BoundKind {
+    use search::BoundKind as Kind;
+    match (meets, misses) {
+        (Kind::Unfinished, _) | (_, Kind::Unfinished) => BoundKind::Unfinished,
+        (_, Kind::GeneratorBound { at }) | (Kind::GeneratorBound { at }, _) => {
+            BoundKind::GeneratorBound { at }
+        }
+        (_, Kind::AtLeast) => BoundKind::AtLeast,
+        (Kind::Below, _) => BoundKind::Below,
+        (Kind::Regular | Kind::AtLeast, Kind::Regular | Kind::Below) => BoundKind::Regular,
+    }
+}

@@ -1,0 +1,160 @@
+//! What stands while trials run: hosts, links, targets, and the place that the load comes from.
+
+use std::{
+    fs, io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use fleet::{FleetError, Workers};
+use lab::Lab;
+use load::{Circumstances, Host, Tick, conclude, preflight};
+use record::{HttpPlan, Trial};
+
+use crate::study::Setup;
+
+/// How often sockets are looked at while they settle, and the wish to stop during a pause.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// Hosts and targets that are up, or nothing where the target runs already.
+#[derive(Debug)]
+pub(crate) struct Stand {
+    setup: Setup,
+    lab: Option<Lab>,
+    /// Sockets in use on the load's hosts before the first trial.
+    quiet_sockets: u64,
+    /// Arguments of a worker process.
+    worker: Vec<String>,
+}
+
+/// Why a trial could not be run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StandError {
+    #[error(transparent)]
+    Lab(#[from] lab::Error),
+    #[error("{0}")]
+    Target(lab::ProcessFailure),
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
+    #[error("the plan does not fit this machine: {0}")]
+    Unfit(String),
+    #[error("cannot read this machine's limits: {0}")]
+    Host(io::Error),
+}
+
+impl Stand {
+    /// Brings up what a setup needs. `worker` are the arguments that make this program a worker process.
+    pub(crate) fn up(setup: Setup, options: &lab::Options, worker: &[String]) -> Result<Self, StandError> {
+        let lab = setup.lab.as_ref().map(|plan| Lab::up(plan, options)).transpose()?;
+        let mut stand = Self { setup, lab, quiet_sockets: 0, worker: worker.to_vec() };
+        stand.quiet_sockets = stand.sockets();
+        Ok(stand)
+    }
+
+    /// Whether another setup can be run on what stands.
+    pub(crate) fn carries(&self, setup: &Setup) -> bool {
+        self.setup.lab == setup.lab && self.setup.from == setup.from && self.setup.target == setup.target
+    }
+
+    /// The plan of a trial, fitted to the place that the load comes from.
+    pub(crate) fn plan(&self, setup: &Setup, seed: u64) -> Result<(HttpPlan, Vec<String>), StandError> {
+        let host = self.host().map_err(StandError::Host)?;
+        let unfit = |reasons: Vec<String>| StandError::Unfit(reasons.join("; "));
+        let told = |mistake: load::FieldMistake| format!("{}: {}", mistake.field, mistake.message);
+        let plan = setup.workload.plan(&host);
+        let mut plan = plan.map_err(|mistakes| unfit(mistakes.into_iter().map(told).collect()))?;
+        plan.seed = seed;
+        // Every host that the load comes from has its part of it.
+        plan.processes = plan.processes.max(self.setup.from.len() as u32);
+        let notes = preflight::fit(&mut plan, &host, setup.workload.asked()).map_err(unfit)?;
+        Ok((plan, notes))
+    }
+
+    /// Runs one trial.
+    pub(crate) fn run(
+        &self,
+        plan: HttpPlan,
+        stop: &Arc<AtomicBool>,
+        command: &[String],
+        mut on_tick: impl FnMut(&Tick),
+    ) -> Result<Trial, StandError> {
+        let plan = Arc::new(plan);
+        let mut series = Vec::new();
+        let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
+        let hosts = self.workers();
+        let workers = if hosts.is_empty() { Workers::Here(&self.worker) } else { Workers::On(&hosts) };
+        let part = fleet::run(&plan, workers, stop, |tick| {
+            on_tick(&tick);
+            series.push(tick.interval());
+        })?;
+        let circumstances = Circumstances {
+            started_unix_s,
+            command: command.to_vec(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            series,
+        };
+        Ok(conclude(Arc::unwrap_or_clone(plan), part, circumstances))
+    }
+
+    /// Something that ended or wrote too much, although it should not have.
+    pub(crate) fn failure(&self) -> Result<(), StandError> {
+        match self.lab.as_ref().and_then(|lab| lab.watch(Duration::ZERO)) {
+            Some(failure) => Err(StandError::Target(failure)),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the connections of the last trial are gone. Returns how many are left after `patience`.
+    pub(crate) fn settle(&self, patience: Duration, stop: &AtomicBool) -> u64 {
+        let begun = Instant::now();
+        loop {
+            let left = self.sockets().saturating_sub(self.quiet_sockets);
+            if left == 0 || begun.elapsed() >= patience || stop.load(Ordering::Relaxed) {
+                return left;
+            }
+            thread::sleep(GLANCE);
+        }
+    }
+
+    /// Takes everything down. What could not be taken down is in the journal, and is told.
+    pub(crate) fn down(self) -> Vec<String> {
+        let outcome = self.lab.map_or(Ok(()), Lab::down);
+        outcome.err().unwrap_or_default().iter().map(ToString::to_string).collect()
+    }
+
+    /// The limits of the place that the load comes from.
+    fn host(&self) -> io::Result<Host> {
+        match (&self.lab, self.setup.from.first()) {
+            (Some(lab), Some(&first)) => {
+                let host = lab.hosts().nth(first).expect("the plan's numbers are those of its hosts");
+                host.inside(Host::read)
+            }
+            _ => Host::read(),
+        }
+    }
+
+    fn workers(&self) -> Vec<Vec<String>> {
+        let (Some(lab), Ok(program)) = (&self.lab, std::env::current_exe()) else { return Vec::new() };
+        let mut command = vec![program.display().to_string()];
+        command.extend(self.worker.iter().cloned());
+        let hosts: Vec<_> = lab.hosts().collect();
+        self.setup.from.iter().map(|&host| hosts[host].arguments_to_run(&command)).collect()
+    }
+
+    /// TCP sockets in use where the load comes from, TIME_WAIT not counted; 0 where that is the machine's own
+    /// network, in which others have theirs.
+    fn sockets(&self) -> u64 {
+        let Some(lab) = &self.lab else { return 0 };
+        let hosts: Vec<_> = lab.hosts().collect();
+        let in_use = |&host: &usize| {
+            let text = hosts[host].inside(|| fs::read_to_string("/proc/thread-self/net/sockstat")).ok()?;
+            let line = text.lines().find(|line| line.starts_with("TCP:"))?;
+            line.split(' ').skip_while(|word| *word != "inuse").nth(1)?.parse::<u64>().ok()
+        };
+        self.setup.from.iter().filter_map(in_use).sum()
+    }
+}

@@ -1,0 +1,142 @@
+//! A study as it was read: what varies, and what is to be set up for every setting and load.
+
+use std::time::Duration;
+
+use load::HttpWorkload;
+use record::{Factor, Goal, LoadUnit, Setting};
+use settings::Mistake;
+
+use crate::file::Document;
+
+/// A study. Made from a file by [`crate::file::read`], or by a command that needs no file.
+#[derive(Debug, Clone)]
+pub struct Study {
+    /// What it is called.
+    pub title: String,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Wall-clock time after which no further trial begins; none for no limit.
+    pub budget: Option<Duration>,
+    /// What varies, in the order of the file.
+    pub factors: Vec<Factor>,
+    /// All combinations of levels that are run, in the order of the file's levels.
+    pub settings: Vec<Setting>,
+    /// What a load must satisfy.
+    pub goals: Vec<Goal>,
+    /// How trials are run.
+    pub trial: TrialShape,
+    /// The search, if there is one; the settings say where.
+    pub search: Option<Search>,
+    /// What the reader of the result should know from the beginning, such as settings that were left out.
+    pub warnings: Vec<record::Warning>,
+    /// Where setups come from.
+    pub source: Source,
+}
+
+/// Where the setup of a setting comes from.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// A study file, in which the levels are put in the places of their factors.
+    File(Document),
+    /// Always the same; the search's load is put into it.
+    Fixed(Box<Setup>),
+}
+
+/// How the trials of a study are run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrialShape {
+    /// Repeats of every setting, each in a block of its own.
+    pub repeats: u32,
+    /// A trial of so long before those that count, each time the target is new; its figures decide nothing.
+    pub warm_up: Option<Duration>,
+    /// Pause before every trial.
+    pub pause: Duration,
+    /// Longest time that is waited before a trial for the connections of the one before to be gone (sockets in
+    /// TIME_WAIT do not count); zero does not look.
+    pub settle: Duration,
+    /// What is new for every trial.
+    pub fresh: Fresh,
+    /// How often a void trial is tried again.
+    pub void_attempts: u32,
+}
+
+/// What is made anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fresh {
+    /// Hosts and targets, whenever the setting changes.
+    Setting,
+    /// Hosts and targets, for every trial.
+    Trial,
+}
+
+/// A search for the largest load that meets the goals.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Search {
+    /// What is varied.
+    pub unit: LoadUnit,
+    /// Least load.
+    pub min: f64,
+    /// Largest load.
+    pub max: f64,
+    /// Width of the interval between the bounds, relative.
+    pub width: f64,
+    /// The name of a preset of the room `search`, such as `mlrsearch`, `jmeter`, `rfc2544`.
+    pub preset: String,
+    /// Duration of a trial that counts in full; the preset's if none.
+    pub trial_duration: Option<Duration>,
+    /// Seconds of trials that decide about a load, as a number of such trials; the preset's if none.
+    pub repeats: Option<u32>,
+}
+
+/// What is to be set up for one setting at one load.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Setup {
+    /// Hosts, links, and all processes on them, targets included; none if the load leaves from this machine's own
+    /// network, towards a target that runs already.
+    pub lab: Option<lab::Plan>,
+    /// The target of this setting, for reports.
+    pub target: Option<Target>,
+    /// Hosts that the load comes from, by their numbers in the lab's plan; none without a lab.
+    pub from: Vec<usize>,
+    /// The workload, with the load in its place.
+    pub workload: HttpWorkload,
+}
+
+/// A target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Its name in the file.
+    pub name: String,
+    /// What it is: `nginx`, a command line, or the URL.
+    pub what: String,
+}
+
+impl Study {
+    /// What is to be set up.
+    ///
+    /// # Errors
+    /// Every mistake. A study that was read whole has tried all its settings at the ends of its search, so that
+    /// later ones are not to be expected.
+    pub fn setup(&self, setting: usize, load: Option<f64>) -> Result<Setup, Vec<Mistake>> {
+        match &self.source {
+            Source::File(document) => document.setup(self, &self.settings[setting], load),
+            Source::Fixed(setup) => {
+                let mut setup = (**setup).clone();
+                if let (Some(search), Some(load)) = (&self.search, load) {
+                    set_load(&mut setup.workload, &search.unit, load);
+                }
+                Ok(setup)
+            }
+        }
+    }
+}
+
+/// Puts a search's load into the workload. A factor's place is in the file, not here.
+pub fn set_load(workload: &mut HttpWorkload, unit: &LoadUnit, load: f64) {
+    match unit {
+        LoadUnit::Users => workload.users = Some(format!("{}", load.round())),
+        LoadUnit::Connections => workload.connections = Some(format!("{}", load.round())),
+        LoadUnit::Rate => workload.rate = Some(format!("{load}")),
+        LoadUnit::Factor(_) => {}
+    }
+}

@@ -1,0 +1,70 @@
+//! Levels and values of the command line, in the places of the file's.
+
+use crate::{HOST, told};
+
+const TEXT: &str = "[targets.web]\nrun = \"serve\"\n[workload.http]\n[factors]\nusers = [1, 2]\n\
+                    threads = { values = [1], when = { users = 2 } }\n";
+
+fn names(overrides: &[(&str, &str)]) -> Vec<String> {
+    let overrides: Vec<(String, String)> =
+        overrides.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let study = study::file::read("f", TEXT, &overrides, &HOST).unwrap();
+    assert!(study.setup(0, None).is_ok());
+    study.settings.into_iter().map(|setting| setting.name).collect()
+}
+
+#[test]
+fn levels_take_the_place_of_those_in_the_file() {
+    assert_eq!(names(&[("users", "5, 2")]), ["users=5", "users=2 threads=1"]);
+    assert_eq!(names(&[("threads", "3,4"), ("users", "2")]), ["users=2 threads=3", "users=2 threads=4"]);
+    assert_eq!(names(&[("users", "5k")]), ["users=5k"]);
+}
+
+#[test]
+fn a_part_of_a_study_can_be_chosen() {
+    let text = include_str!("../../../../studies/max-rps.toml");
+    let read = |mode: &str| {
+        let overrides = [("mode".to_owned(), mode.to_owned()), ("target".to_owned(), "serve".to_owned())];
+        study::file::read("max-rps.toml", text, &overrides, &HOST).unwrap()
+    };
+    let (limit, sweep) = (read("limit"), read("sweep"));
+    assert_eq!((limit.settings.len(), limit.settings[0].searched, limit.factors.len()), (1, true, 2));
+    assert_eq!((sweep.settings.len(), sweep.search), (12, None));
+}
+
+#[test]
+fn keys_are_set_by_their_paths() {
+    let set = |key: &str, value: &str| {
+        let study = study::file::read("f", TEXT, &[(key.to_owned(), value.to_owned())], &HOST).unwrap();
+        let setup = study.setup(0, None).unwrap();
+        (study, setup.workload)
+    };
+    assert_eq!(set("trial.repeats", "3").0.trial.repeats, 3);
+    assert_eq!(set("seed", "9").1.seed, 9);
+    assert_eq!(set("title", "a new name, with a comma").0.title, "a new name, with a comma");
+    assert_eq!(set("workload.http.expect", "200,404").1.expect.as_deref(), Some("200,404"));
+    assert_eq!(set("workload.http.headers", "[\"A: b\", \"C: d\"]").1.headers, ["A: b", "C: d"]);
+    assert_eq!(set("targets.web.port", "81").1.url, "http://127.0.0.1:81/");
+}
+
+#[test]
+fn mistakes_in_them_are_told_as_such() {
+    for (overrides, expected) in [
+        (&[("user", "1")][..], "--set:1:1: there is no factor 'user'; did you mean 'users'?"),
+        (&[("users", "1,x")], "--set:1:9: users: 'x' is not a whole number"),
+        (&[("trial.repeat", "3")], "--set:1:1: unknown key 'repeat'; did you mean 'repeats'?"),
+        (&[("trial.repeats", "0")], "--set:1:15: 0 is not a whole number from 1"),
+        (&[("trail.repeats", "3")], "--set:1:1: a study has no table 'trail'; did you mean 'trial'?"),
+        (&[("targets.web.run.x", "3")], "--set:1:1: 'run' is no table"),
+        (&[("", "1")], "--set:1:1: expected a factor or a key"),
+        (&[("seed", "1"), ("seed", "-1")], "--set:1:6: -1 is not a whole number"),
+    ] {
+        let told = told(TEXT, overrides);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with(expected), "{told:?}");
+    }
+    assert!(
+        told("[workload.http]\nurl = \"http://127.0.0.1/\"\n", &[("users", "1")])[0]
+            .contains("has no factors")
+    );
+}

@@ -1,0 +1,208 @@
+//! What the settings of a study are put together to.
+
+use std::time::Duration;
+
+use lab::plan::{Program, Ready};
+use load::HttpWorkload;
+use record::{GoalQuantity, Level, LoadUnit};
+use study::{Fresh, Setup, Study};
+
+use crate::{HOST, mistakes, read};
+
+const ONE: &str = "[targets.web]\nrun = \"serve\"\n[workload.http]\n";
+
+fn setups(study: &Study) -> Vec<Setup> {
+    let load = study.search.as_ref().map(|search| search.max);
+    let setup = |number| study.setup(number, load.filter(|_| study.settings[number].searched)).unwrap();
+    (0..study.settings.len()).map(setup).collect()
+}
+
+fn workload(text: &str) -> HttpWorkload {
+    setups(&read(text)).remove(0).workload
+}
+
+fn names(study: &Study) -> Vec<&str> {
+    study.settings.iter().map(|setting| setting.name.as_str()).collect()
+}
+
+#[test]
+fn without_hosts_there_is_one_with_the_target_and_the_load() {
+    let study = read(ONE);
+    let setup = &setups(&study)[0];
+    let plan = setup.lab.as_ref().unwrap();
+    assert_eq!((plan.hosts[0].name.as_str(), plan.hosts.len(), &setup.from[..]), ("local", 1, &[0][..]));
+    assert_eq!(plan.processes[0].name, "local-web");
+    assert_eq!(setup.workload.url, "http://127.0.0.1:8080/");
+    assert_eq!((study.settings.len(), study.settings[0].name.as_str()), (1, ""));
+    assert_eq!((study.trial.fresh, study.trial.repeats, study.seed), (Fresh::Setting, 1, 1));
+}
+
+#[test]
+fn what_runs_already_is_reached_from_this_machine() {
+    let url = "[workload.http]\nurl = \"http://127.0.0.1:8080/x\"\n";
+    let target = "[targets.old]\nurl = \"http://127.0.0.1:8080/app/\"\n[workload.http]\npath = \"/x\"\n";
+    for text in [url, target] {
+        let setup = setups(&read(text)).remove(0);
+        assert_eq!((setup.lab, setup.workload.url.as_str()), (None, "http://127.0.0.1:8080/x"));
+        assert_eq!(setup.from, [0_usize; 0]);
+    }
+    assert_eq!(workload(&target.replace("path = \"/x\"\n", "")).url, "http://127.0.0.1:8080/app/");
+}
+
+#[test]
+fn combinations_are_in_the_order_of_the_file_and_limited_by_when() {
+    let study = read(&format!(
+        "{ONE}[factors]\nusers = {{ values = [1, 2], when = {{ mode = \"sweep\" }} }}\n\
+         mode = [\"sweep\", \"one\"]\nthreads = {{ values = [1], when = {{ users = [2] }} }}\n",
+    ));
+    let mistakes = mistakes(&format!("{ONE}[factors]\na = [1]\n"));
+    assert!(mistakes[0].contains("changes nothing"), "{mistakes:?}");
+    assert_eq!(names(&study), ["users=1 mode=sweep", "users=2 mode=sweep threads=1", "mode=one"]);
+    let setups = setups(&study);
+    let users: Vec<Option<&str>> = setups.iter().map(|setup| setup.workload.users.as_deref()).collect();
+    assert_eq!(users, [Some("1"), Some("2"), None]);
+    assert_eq!(study.settings[1].levels["threads"], Level::Number(1.0));
+}
+
+#[test]
+fn levels_keep_their_kind_where_a_text_is_nothing_but_their_place() {
+    let study = read(
+        "[targets.web]\nrun = \"serve\"\nport = \"{at}\"\nargs = [\"--body\", \"{size}\", \"--seed\", \"{at}\"]\n\
+         env = { AT = \"{at}\" }\n[workload.http]\nkeepalive = \"{keep}\"\nduration = \"{seconds}s\"\n\
+         [factors]\nat = [8081]\nsize = [\"1KiB\"]\nkeep = [false]\nseconds = [1.5]\n",
+    );
+    let setup = &setups(&study)[0];
+    let process = &setup.lab.as_ref().unwrap().processes[0];
+    let Program::Known(known) = &process.program else { panic!("{process:?}") };
+    assert_eq!((known.port, known.args.join(" ").as_str()), (8081, "--body 1KiB --seed 8081"));
+    assert_eq!(process.environment["AT"], "8081");
+    assert_eq!((setup.workload.no_keepalive, setup.workload.duration.as_deref()), (true, Some("1.5s")));
+    assert_eq!(setup.workload.url, "http://127.0.0.1:8081/");
+}
+
+#[test]
+fn a_factor_chooses_the_target_and_only_that_is_started() {
+    let study = read(
+        "[targets.a]\nrun = \"serve\"\n[targets.b]\nrun = \"nginx\"\nfile = { path = \"/x\", size = \"1KiB\" }\n\
+         [targets.c]\ncommand = [\"./c\", \"--listen\", \":{port}\", \"{{a}}\"]\nport = 9000\n\
+         ready = \"http://self:{port}/\"\n\
+         [[processes]]\ncommand = [\"helper\"]\n[workload.http]\npath = \"/x\"\n[factors]\ntarget = [\"a\", \"b\", \"c\"]\n",
+    );
+    let setups = setups(&study);
+    let started: Vec<Vec<&str>> = setups
+        .iter()
+        .map(|setup| setup.lab.as_ref().unwrap().processes.iter().map(|p| p.name.as_str()).collect())
+        .collect();
+    assert_eq!(
+        started,
+        [["local-helper", "local-a"], ["local-helper", "local-b"], ["local-helper", "local-c"]]
+    );
+    let urls: Vec<&str> = setups.iter().map(|setup| setup.workload.url.as_str()).collect();
+    assert_eq!(urls, ["http://127.0.0.1:8080/x", "http://127.0.0.1:80/x", "http://127.0.0.1:9000/x"]);
+    let c = &setups[2].lab.as_ref().unwrap().processes[1];
+    assert_eq!(c.program, Program::Command(["./c", "--listen", ":9000", "{a}"].map(str::to_owned).to_vec()));
+    assert_eq!(c.ready, Some(Ready::Http { address: None, port: 9000, path: "/".to_owned() }));
+    assert_eq!((c.stage, setups[2].target.as_ref().unwrap().what.as_str()), (1, "./c --listen :9000 {a}"));
+}
+
+#[test]
+fn a_target_on_several_hosts_gets_connections_on_all() {
+    let hosts = "[hosts]\nclient = { count = 2 }\nweb = { count = 3 }\n[[links]]\nbetween = [\"client\", \"web\"]\n\
+                 [targets.site]\non = \"web\"\nrun = \"nginx\"\n[workload.http]\n";
+    let setup = setups(&read(hosts)).remove(0);
+    assert_eq!(setup.from, [0, 1]);
+    assert_eq!(setup.workload.url, "http://10.1.0.3:80/");
+    assert_eq!(setup.workload.connect_to.as_deref(), Some("10.1.0.3:80,10.1.0.4:80,10.1.0.5:80"));
+    let other = setups(&read(&format!("{hosts}url = \"http://{{web2}}/\"\nfrom = \"client2\"\n"))).remove(0);
+    assert_eq!((other.workload.url.as_str(), other.workload.connect_to), ("http://10.1.0.4/", None));
+    assert_eq!(other.from, [1]);
+}
+
+#[test]
+fn a_search_puts_its_load_in_its_place() {
+    let search = "[search]\nvary = \"VARY\"\nmin = 10\nmax = \"1k\"\n[[goals]]\nerrors = 0\n";
+    let setup = |vary: &str, rest: &str| {
+        let study = read(&format!("{}{}{rest}", ONE, search.replace("VARY", vary)));
+        let setup = study.setup(0, Some(640.0)).unwrap();
+        (study.search.unwrap().unit, setup)
+    };
+    let (unit, of_users) = setup("users", "");
+    assert_eq!((unit, of_users.workload.users.as_deref()), (LoadUnit::Users, Some("640")));
+    assert_eq!(setup("rate", "").1.workload.rate.as_deref(), Some("640"));
+    let (unit, of_factor) = setup("pipeline", "[factors]\npipeline = { search = true }\n");
+    assert_eq!(
+        (unit, of_factor.workload.pipeline.as_deref()),
+        (LoadUnit::Factor("pipeline".into()), Some("640"))
+    );
+    let text = format!("{}{search}[factors]\nqueue = {{ search = true }}\n", ONE.replace("8080", ""));
+    let text = text
+        .replace("VARY", "queue")
+        .replace("\"serve\"\n", "\"serve\"\nargs = [\"--queue\", \"{queue}\"]\n");
+    let study = read(&text);
+    let setup = study.setup(0, Some(20.0)).unwrap();
+    let Program::Known(known) = &setup.lab.unwrap().processes[0].program else { panic!() };
+    assert_eq!(known.args, ["--queue", "20"]);
+    // Between whole ends only whole loads are tried.
+    assert!(study.search.as_ref().unwrap().takes_whole_loads());
+    let between = study.setup(0, Some(20.4)).unwrap();
+    assert_eq!(between.target.unwrap().what, "serve --queue 20");
+    let fine = read(&text.replace("min = 10", "min = 0.5"));
+    assert_eq!(fine.setup(0, Some(20.4)).unwrap().target.unwrap().what, "serve --queue 20.4");
+    assert!(study.factors.is_empty());
+}
+
+#[test]
+fn only_the_settings_of_when_are_searched() {
+    let study = read(&format!(
+        "{ONE}[factors]\nmode = [\"sweep\", \"limit\"]\nrate = {{ values = [100], when = {{ mode = \"sweep\" }} }}\n\
+         [trial]\nduration = \"3s\"\n[search]\nvary = \"rate\"\nmin = 10\nmax = \"1k\"\nwhen = {{ mode = \"limit\" }}\n\
+         trial = \"2s\"\n[[goals]]\nname = \"fast\"\np99_9 = \"10ms\"\n",
+    ));
+    let searched: Vec<bool> = study.settings.iter().map(|setting| setting.searched).collect();
+    assert_eq!(searched, [false, true]);
+    let setups = setups(&study);
+    let lengths: Vec<Option<&str>> = setups.iter().map(|setup| setup.workload.duration.as_deref()).collect();
+    assert_eq!(lengths, [Some("3s"), Some("2s")]);
+    assert_eq!(study.search.as_ref().unwrap().trial_duration, Some(Duration::from_secs(2)));
+    let goal = &study.goals[0];
+    assert_eq!((goal.name.as_str(), goal.loss_ratio), ("fast: p99.9 ≤ 10 ms", 0.001));
+    assert_eq!(goal.quantity, GoalQuantity::ResponseTime { bound_ns: 10_000_000 });
+}
+
+#[test]
+fn what_is_not_installed_is_left_out_with_a_warning() {
+    let text = "[targets.a]\nrun = \"serve\"\n[targets.b]\nrun = \"nginx\"\nneeds = \"no-such-program\"\n\
+                [workload.http]\n[factors]\ntarget = [\"a\", \"b\"]\nusers = [1, 2]\n";
+    let study = read(text);
+    assert_eq!(names(&study), ["target=a users=1", "target=a users=2"]);
+    assert_eq!(study.factors[0].levels, [Level::Text("a".into())]);
+    assert!(
+        study.warnings[0].message.contains("2 of 4 settings")
+            && study.warnings[0].message.contains("no-such-program")
+    );
+    let mistakes =
+        mistakes(&text.replace("[\"a\", \"b\"]", "[\"b\"]").replace("[targets.a]\nrun = \"serve\"\n", ""));
+    assert!(mistakes[0].contains("nothing is left to run"), "{mistakes:?}");
+}
+
+#[test]
+fn ten_thousand_settings_are_read() {
+    let levels: Vec<String> = (1..=100).map(|level| level.to_string()).collect();
+    let levels = levels.join(",");
+    let study = read(&format!("{ONE}[factors]\nusers = [{levels}]\nspin = [{levels}]\n"));
+    assert_eq!(study.settings.len(), 10_000);
+    assert!(study.describe().lines().count() <= 60);
+    assert!(study.describe().contains("… and 9,994 more"));
+}
+
+#[test]
+fn bodies_in_files_lie_beside_the_study() {
+    let name = concat!(env!("CARGO_MANIFEST_DIR"), "/study.toml");
+    let body = |body: &str| {
+        let study = study::file::read(name, &format!("{ONE}body = \"{body}\"\n"), &[], &HOST);
+        study.map(|study| study.setup(0, None).unwrap().workload.body.unwrap())
+    };
+    assert_eq!(body("@Cargo.toml").unwrap(), concat!("@", env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+    assert!(body("@no-such-file").unwrap_err()[0].message.contains("no-such-file"));
+    assert_eq!(body("{{x}}").unwrap(), "{x}");
+}

@@ -1,0 +1,124 @@
+//! `proofload limit` against targets whose capacity is known.
+
+use anyhow::{Context, Result};
+use record::{BoundKind, GoalOutcome, ResultFolder, StudyResult};
+
+use super::{Bar, Outcome, Runs, Scale, seconds};
+use crate::{Proofload, Serve, machine::Cores, temporary::TemporaryFolder};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "limit-capacity",
+    what: "known capacities of 500 to 20,000/s are bracketed in 19 of 20 runs of 90 s; 128 connections are 128 users",
+    full_seconds: 3_700,
+    run,
+};
+
+/// A goal of the 99th percentile at this bound.
+const BOUND_S: f64 = 0.05;
+/// Longest time of a run.
+const RUN_S: f64 = 90.0;
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    users(&mut outcome)?;
+    let (runs, most_misses) = scale.pick((1, 0), (20, 1));
+    for (kind, service, arrivals) in [("constant", "fixed", "constant"), ("exponential", "exp", "poisson")] {
+        let (mut misses, mut widths, mut times) = (0, Runs::default(), Runs::default());
+        for index in 0..runs {
+            let capacity_per_s = capacity(index, runs);
+            // The time in an M/M/1 system is exponential with the rate (capacity - load): its 99th percentile is
+            // the bound where that rate is ln(100) / bound.
+            let truth_per_s = match kind {
+                "exponential" => capacity_per_s - 100.0f64.ln() / BOUND_S,
+                _ => capacity_per_s,
+            };
+            let (goal, wall_s) = limit(capacity_per_s, service, arrivals, index)?;
+            let (lower, upper) = (goal.lower.as_ref().map(|b| b.load), goal.upper.as_ref().map(|b| b.load));
+            let bracketed = lower.is_some_and(|load| load <= truth_per_s)
+                && upper.is_some_and(|load| load >= truth_per_s)
+                && wall_s <= RUN_S;
+            misses += u64::from(!bracketed);
+            if let (Some(lower), Some(upper)) = (lower, upper) {
+                widths.push((1.0 - lower / upper) * 100.0);
+            }
+            times.push(wall_s);
+            outcome.note(format!(
+                "{kind} {truth_per_s:.1}/s: {lower:.1?} to {upper:.1?} ({:?}) in {wall_s:.0} s{}",
+                goal.kind,
+                if bracketed { "" } else { "  MISSED" }
+            ));
+        }
+        outcome.figure(
+            &format!("{kind}_missed"),
+            format!("{misses} of {runs}"),
+            format!("<= {most_misses}, bracketed within {RUN_S} s"),
+            misses <= most_misses,
+        );
+        outcome.note(format!(
+            "{kind}: width {:.2} % (median), {:.0} s (median)",
+            widths.median(),
+            times.median()
+        ));
+    }
+    Ok(outcome)
+}
+
+/// Log-uniform between 500 and 20,000: every size alike, none twice.
+fn capacity(index: u64, runs: u64) -> f64 {
+    let jitter = (index.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as f64 / (1u64 << 24) as f64;
+    let place = (index as f64 + jitter) / runs as f64;
+    (500.0 * 40.0f64.powf(place)).round()
+}
+
+fn limit(capacity_per_s: f64, service: &str, arrivals: &str, seed: u64) -> Result<(GoalOutcome, f64)> {
+    let cores = Cores::of_this_process()?;
+    let service_ns = (1e9 / capacity_per_s).round();
+    let words = format!("--capacity 1 --service-time {service}:{service_ns}ns --seed {}", seed + 1);
+    let serve = Serve::start_on(&words, cores.server)?;
+    let folder = TemporaryFolder::new()?;
+    let words = format!(
+        "--p99 50ms --width 2% --budget 80s --arrivals {arrivals} --seed {} --cpus {} --out {}",
+        seed + 1,
+        cores.generator,
+        folder.file("result")
+    );
+    let output = Proofload::new("limit rate")?
+        .arg(&serve.url())
+        .with(|launch| launch.words(&words))
+        .timeout(seconds(150))
+        .run()?;
+    serve.stop()?;
+    let result = result(&folder).with_context(|| output.described())?;
+    let goal = result.outcomes[0].searches[0].goals[0].clone();
+    Ok((goal, output.wall.as_secs_f64()))
+}
+
+/// 128 connections are served, the 129th is reset: 128 users, exactly.
+fn users(outcome: &mut Outcome) -> Result<()> {
+    let cores = Cores::of_this_process()?;
+    let serve = Serve::start_on("--max-connections 128 --delay 50ms", cores.server)?;
+    let folder = TemporaryFolder::new()?;
+    let words = format!("--errors 0 --trial 1s --cpus {} --out {}", cores.generator, folder.file("result"));
+    let output = Proofload::new("limit users")?
+        .arg(&serve.url())
+        .with(|launch| launch.words(&words))
+        .timeout(seconds(150))
+        .run()?;
+    serve.stop()?;
+    let result = result(&folder).with_context(|| output.described())?;
+    let goal = &result.outcomes[0].searches[0].goals[0];
+    let loads = (goal.lower.as_ref().map(|b| b.load), goal.upper.as_ref().map(|b| b.load));
+    outcome.figure(
+        "users",
+        format!("{loads:?} {:?}", goal.kind),
+        "lower 128, upper 129",
+        loads == (Some(128.0), Some(129.0)) && goal.kind == BoundKind::Regular && output.code == Some(0),
+    );
+    outcome.note(format!("{} trials in {:.0} s", result.trials, output.wall.as_secs_f64()));
+    Ok(())
+}
+
+fn result(folder: &TemporaryFolder) -> Result<StudyResult> {
+    ResultFolder::open(&folder.path().join("result"))?.result()?.context("no result was written")
+}

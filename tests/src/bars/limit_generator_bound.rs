@@ -1,0 +1,48 @@
+//! A target that outlives the generator: the answer is a bound, and says whose limit it is.
+
+use anyhow::{Context, Result};
+use record::{BoundKind, ResultFolder};
+
+use super::{Bar, Outcome, Scale, seconds};
+use crate::{Nginx, Proofload, machine::Cores, nginx, temporary::TemporaryFolder};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "limit-generator-bound",
+    what: "a target that carries more than the generator makes is `at least, generator-bound`, never a limit",
+    full_seconds: 130,
+    run,
+};
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let cores = Cores::of_this_process()?;
+    // Both on one processor: the generator gets half of it, and is late long before nginx is.
+    for (name, words, budget) in [
+        ("rate", "limit rate --p99 50ms --trial 4s --repeats 2", scale.pick("40s", "90s")),
+        ("burnt", "limit rate --errors 0 --trial 1s --repeats 1 --spin 0", scale.pick("20s", "30s")),
+    ] {
+        let nginx = Nginx::start(&nginx::Options { core: Some(cores.server), ..Default::default() })?;
+        let folder = TemporaryFolder::new()?;
+        let more =
+            format!("--cpus {} --max 3M --budget {budget} --out {}", cores.server, folder.file("result"));
+        let output = Proofload::new(words)?
+            .arg(&nginx.url("/"))
+            .with(|launch| launch.words(&more))
+            .timeout(seconds(200))
+            .run()?;
+        let result = ResultFolder::open(&folder.path().join("result"))?.result()?;
+        let result = result.with_context(|| output.described())?;
+        let goal = &result.outcomes[0].searches[0].goals[0];
+        outcome.figure(
+            &format!("{name}_kind"),
+            format!("{:?}", goal.kind),
+            "generator-bound",
+            matches!(goal.kind, BoundKind::GeneratorBound { .. }),
+        );
+        outcome.holds(&format!("{name}_no_upper_bound"), goal.upper.is_none(), "none: no limit was seen");
+        let said = output.stdout.contains('≥') && output.stdout.contains("generator-bound");
+        outcome.holds(&format!("{name}_said_so"), said, "`≥ …, generator-bound` on the terminal");
+    }
+    Ok(outcome)
+}

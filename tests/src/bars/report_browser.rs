@@ -1,0 +1,129 @@
+//! The report's page in a real browser, without a network: nothing is complained of, nothing is asked for, and
+//! something is seen.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Outcome, seconds};
+use crate::{process::Launch, temporary::TemporaryFolder};
+
+/// Largest page, in bytes.
+const MOST_BYTES: u64 = 1_000_000;
+/// A screenshot of a page is at least so many times as long as that of an empty one of the same size.
+const NOT_BLANK: u64 = 4;
+
+/// A page that complains and asks, so that silence means something.
+const LOUD: &str = "<!DOCTYPE html><title>loud</title><img src=\"http://192.0.2.1/x.png\" alt=\"\">\
+                    <script>console.log('heard')</script>";
+const EMPTY: &str = "<!DOCTYPE html><title>empty</title>";
+
+/// Opens a page in headless Chromium, light and dark, in a network namespace with nothing in it.
+///
+/// # Errors
+/// When Chromium cannot be run, or does not notice what it should.
+pub fn check_page(page: &Path) -> Result<Outcome> {
+    let folder = TemporaryFolder::new()?;
+    let (empty, loud) = (folder.path().join("empty.html"), folder.path().join("loud.html"));
+    fs::write(&empty, EMPTY)?;
+    fs::write(&loud, LOUD)?;
+    // What the browser asks for by itself, whatever it shows.
+    let own = open(&folder, &empty, Light::Light)?;
+    let loud = open(&folder, &loud, Light::Light)?;
+    let asked_by_loud: Vec<&String> = loud.hosts.difference(&own.hosts).collect();
+    ensure!(
+        loud.console.iter().any(|line| line.contains("heard")) && asked_by_loud == ["192.0.2.1"],
+        "chromium did not tell what a page said and asked for: {:?}, {asked_by_loud:?}",
+        loud.console
+    );
+
+    let mut outcome = Outcome::default();
+    let bytes = fs::metadata(page).with_context(|| format!("cannot read {}", page.display()))?.len();
+    outcome.figure("bytes", bytes, format!("<= {MOST_BYTES}"), bytes <= MOST_BYTES);
+    for light in [Light::Light, Light::Dark] {
+        let seen = open(&folder, page, light)?;
+        let name = |figure: &str| format!("{}_{figure}", light.name());
+        let asked: Vec<&String> = seen.hosts.difference(&own.hosts).collect();
+        outcome.equal(&name("console_messages"), seen.console.len() as u64, 0, "a page without a script");
+        outcome.equal(&name("hosts_asked"), asked.len() as u64, 0, "a page that is whole");
+        let times = seen.screenshot_bytes / own.screenshot_bytes.max(1);
+        outcome.figure(
+            &name("screenshot_over_empty"),
+            format!("{times} times"),
+            format!(">= {NOT_BLANK}"),
+            times >= NOT_BLANK,
+        );
+        seen.console.iter().for_each(|line| outcome.note(line));
+        asked.iter().for_each(|host| outcome.note(format!("asked {host}")));
+    }
+    Ok(outcome)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Light {
+    Light,
+    Dark,
+}
+
+impl Light {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Light => "light",
+            Self::Dark => "dark",
+        }
+    }
+}
+
+/// What was noticed of a page.
+struct Seen {
+    console: Vec<String>,
+    hosts: BTreeSet<String>,
+    screenshot_bytes: u64,
+}
+
+fn open(folder: &TemporaryFolder, page: &Path, light: Light) -> Result<Seen> {
+    let page = page.canonicalize().with_context(|| format!("there is no {}", page.display()))?;
+    let (screenshot, network_log) = (folder.file("page.png"), folder.file("network.json"));
+    let mut chromium = Launch::new("chromium")
+        .words("--headless=new --no-sandbox --disable-gpu --no-first-run --hide-scrollbars --window-size=1000,1400")
+        .words("--disable-background-networking --disable-component-update --disable-sync")
+        .words("--enable-logging=stderr --v=0")
+        .arg(format!("--user-data-dir={}", folder.file("profile")))
+        .arg(format!("--log-net-log={network_log}"))
+        .arg(format!("--screenshot={screenshot}"));
+    if light == Light::Dark {
+        chromium = chromium.arg("--blink-settings=preferredColorScheme=0");
+    }
+    let chromium = chromium
+        .arg(format!("file://{}", page.display()))
+        .under(["unshare", "--map-root-user", "--net"]);
+    let finished = chromium.run(seconds(60)).context("chromium is needed to look at the report")?;
+    ensure!(finished.code == Some(0), "chromium ended with {:?}:\n{}", finished.code, finished.stderr);
+    let length = |file: &str| fs::metadata(file).map(|file| file.len());
+    let screenshot_bytes = length(&screenshot).context("chromium left no screenshot")?;
+    let log = fs::read_to_string(&network_log).context("chromium left no log of its network")?;
+    for file in [screenshot, network_log] {
+        fs::remove_file(file)?;
+    }
+    let console = finished.stderr.lines().filter(|line| line.contains(":CONSOLE:"));
+    Ok(Seen { console: console.map(str::to_owned).collect(), hosts: hosts(&log), screenshot_bytes })
+}
+
+/// The hosts of all addresses in Chromium's network log that are no files.
+fn hosts(log: &str) -> BTreeSet<String> {
+    let addresses = log.split("\"url\":\"").skip(1).filter_map(|rest| rest.split('"').next());
+    let remote = addresses.filter_map(|address| address.split_once("://"));
+    let remote = remote.filter(|(scheme, _)| ["http", "https", "ws", "wss"].contains(scheme));
+    remote.filter_map(|(_, rest)| rest.split(['/', '?', '#']).next()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_read_out_of_the_log() {
+        let log = r#"{"params":{"url":"http://192.0.2.1/x.png"}},{"url":"file:///x"},{"url":"https://a.example?b"}"#;
+        assert_eq!(hosts(log), BTreeSet::from(["192.0.2.1".to_owned(), "a.example".to_owned()]));
+    }
+}

@@ -1,0 +1,327 @@
+//! Labs from outside: what runs in them, who may have them, and how they are left to themselves.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    sync::{PoisonError, RwLockWriteGuard},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use proofload_tests::lab::Labs;
+use rustix::process::Signal;
+
+/// An inventory of what a lab leaves sees the labs of other tests, too.
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    super::QUIET.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_left(labs: &Labs, before: &proofload_tests::lab::Inventory) -> Result<()> {
+    let left = labs.difference(before)?;
+    ensure!(left.is_empty(), "left or changed: {}", left.join("\n"));
+    Ok(())
+}
+
+/// The folder that a lab's announcement names.
+fn run_folder(announced: &str) -> Result<String> {
+    let line = announced.lines().find_map(|line| line.strip_prefix("files and logs in "));
+    Ok(line.with_context(|| format!("no folder is named: {announced}"))?.to_owned())
+}
+
+const PROGRAMS: &str = r#"
+title = "programs"
+[hosts]
+client = {}
+balancer = {}
+web = { count = 2 }
+[[links]]
+between = ["client", "balancer", "web"]
+[[processes]]
+on = "web1"
+run = "nginx"
+files = { "/who" = 100 }
+[[processes]]
+on = "web2"
+run = "nginx"
+files = { "/who" = 200 }
+[[processes]]
+on = "balancer"
+run = "haproxy"
+backends = ["web"]
+[[processes]]
+on = "web1"
+run = "sshd"
+[[processes]]
+on = "web2"
+run = "iperf3"
+[[processes]]
+on = "balancer"
+run = "serve"
+"#;
+
+/// The folder that Debian's sshd wants, and that its service would make.
+struct SshdFolder {
+    is_ours: bool,
+}
+
+impl SshdFolder {
+    const PATH: &str = "/run/sshd";
+
+    fn made() -> Result<Self> {
+        let is_ours = !Path::new(Self::PATH).is_dir();
+        if is_ours {
+            fs::create_dir(Self::PATH)?;
+        }
+        Ok(Self { is_ours })
+    }
+}
+
+impl Drop for SshdFolder {
+    fn drop(&mut self) {
+        if self.is_ours {
+            let _ = fs::remove_dir(Self::PATH);
+        }
+    }
+}
+
+#[test]
+fn known_programs_answer_other_hosts_and_are_gone_after() -> Result<()> {
+    let _alone = alone();
+    let _sshd = SshdFolder::made()?;
+    let labs = Labs::new()?;
+    labs.run("clean")?;
+    let before = labs.inventory()?;
+    let (lab, _) = labs.up(&labs.file("programs.toml", PROGRAMS)?)?;
+    let folder = run_folder(&lab.stdout())?;
+    let at_client = |command: &str| labs.done(&format!("lab shell client -- {command}"));
+
+    let bytes = |url: &str| at_client(&format!("curl -sf -o /dev/null -w %{{size_download}} {url}"));
+    ensure!(bytes("http://10.1.0.3/who")? == "100" && bytes("http://10.1.0.4/who")? == "200");
+    // One after the other, whichever was asked when it was found ready.
+    let mut balanced = [bytes("http://10.1.0.2/who")?, bytes("http://10.1.0.2/who")?];
+    balanced.sort();
+    ensure!(balanced == ["100", "200"], "haproxy does not use both servers: {balanced:?}");
+    ensure!(at_client("curl -sf -o /dev/null -w %{http_code} http://10.1.0.2:8080/")? == "200");
+
+    let key = format!("{folder}/web1-sshd/client_key");
+    let ssh = format!(
+        "ssh -F /dev/null -i {key} -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \
+         root@10.1.0.3 cat /proc/net/fib_trie"
+    );
+    let addresses = at_client(&ssh)?;
+    ensure!(addresses.contains("10.1.0.3") && !addresses.contains("10.1.0.1\n"), "elsewhere: {addresses}");
+
+    let flow: serde_json::Value = serde_json::from_str(&at_client("iperf3 -c 10.1.0.4 -t 1 -J")?)?;
+    let carried = flow.pointer("/end/sum_received/bytes").and_then(serde_json::Value::as_u64);
+    ensure!(carried > Some(1_000_000), "{flow}");
+    labs.down(lab)?;
+    is_left(&labs, &before)
+}
+
+const PAIR: &str = r#"
+title = "pair"
+[hosts]
+a = {}
+b = {}
+[[links]]
+between = ["a", "b"]
+[[processes]]
+on = "a"
+run = "nginx"
+files = { "/5k" = "5KiB" }
+[[processes]]
+on = "a"
+run = "serve"
+"#;
+
+#[test]
+fn a_user_without_root_has_a_lab() -> Result<()> {
+    let _alone = alone();
+    if let Some(refusal) = Labs::refusal_for_nobody()? {
+        println!("skipped: this kernel refuses user namespaces to ordinary users ({refusal})");
+        return Ok(());
+    }
+    let labs = Labs::of_nobody()?;
+    labs.run("clean")?;
+    let before = labs.inventory()?;
+    let (lab, _) = labs.up(&labs.file("pair.toml", PAIR)?)?;
+    let owner = fs::read_to_string(format!("/proc/{}/status", lab.pid()))?;
+    ensure!(owner.contains("\nUid:\t65534\t65534\t65534\t65534\n"), "not that user's: {owner}");
+    let size = labs.done("lab shell b -- curl -sf -o /dev/null -w %{size_download} http://10.1.0.1/5k")?;
+    let status = labs.done("lab shell b -- curl -sf -o /dev/null -w %{http_code} http://10.1.0.1:8080/")?;
+    ensure!(size == "5120" && status == "200", "{size} {status}");
+    labs.down(lab)?;
+
+    // Emulated links need a device that the machine may keep to root.
+    let text = "[hosts]\na = {}\nb = {}\n[[links]]\nbetween = [\"a\", \"b\"]\ndelay = \"1ms\"\n";
+    let wan = labs.run(&format!("lab up --detach {}", labs.file("wan.toml", text)?))?;
+    if fs::metadata("/dev/net/tun")?.permissions().mode() & 0o006 == 0o006 {
+        ensure!(wan.code == Some(0), "{wan:?}");
+        labs.done("lab down")?;
+    } else {
+        ensure!(wan.code == Some(2) && wan.stderr.contains("/dev/net/tun must be open"), "{wan:?}");
+    }
+    is_left(&labs, &before)
+}
+
+#[test]
+fn a_kernel_that_forbids_user_namespaces_is_named() -> Result<()> {
+    let _shared = super::beside_others();
+    let labs = Labs::of_nobody()?;
+    let file = labs.file("pair.toml", PAIR)?;
+    // A namespace of users in which there may be no further one: the setting is its own. The shell gets its
+    // rights by becoming another one when its users are known.
+    let forbidding = "while ! grep -q . /proc/self/gid_map; do sleep 0.01; done; \
+                      exec sh -c 'echo 0 >/proc/sys/user/max_user_namespaces && exec \"$@\"' sh \"$@\"";
+    let launch =
+        labs.command(&format!("lab up {file}"))?.under(["unshare", "--user", "sh", "-c", forbidding, "sh"]);
+    let process = launch.start()?;
+    let proc = format!("/proc/{}", process.pid());
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while fs::read_link(format!("{proc}/ns/user"))? == fs::read_link("/proc/self/ns/user")? {
+        ensure!(Instant::now() < deadline, "no namespace of users: {}", process.stderr());
+        thread::sleep(Duration::from_millis(5));
+    }
+    for map in ["uid_map", "gid_map"] {
+        fs::write(format!("{proc}/{map}"), "0 0 65536")?;
+    }
+    let finished = process.finish(Duration::from_secs(30))?;
+    ensure!(finished.code == Some(2), "{finished:?}");
+    for part in ["need root or user namespaces", "user.max_user_namespaces"] {
+        ensure!(finished.stderr.contains(part), "'{part}' is not said: {}", finished.stderr);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_detached_lab_stays_until_it_is_taken_down() -> Result<()> {
+    let _alone = alone();
+    let labs = Labs::new()?;
+    labs.run("clean")?;
+    let before = labs.inventory()?;
+    let file = labs.file("pair.toml", PAIR)?;
+    let announced = labs.done(&format!("lab up --detach {file}"))?;
+    ensure!(announced.contains("\nready in "), "{announced}");
+    let owner = announced.split("process ").nth(1).and_then(|rest| rest.split(' ').next());
+    let owner = owner.with_context(|| format!("no process is named: {announced}"))?;
+    let stat = fs::read_to_string(format!("/proc/{owner}/stat"))?;
+    // Session and controlling terminal are the fourth and fifth field after the name.
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+    ensure!(fields[3] == owner && fields[4] == "0", "no session of its own: {stat}");
+    ensure!(labs.done("lab shell b -- curl -sf -o /dev/null -w %{http_code} http://10.1.0.1/5k")? == "200");
+
+    let drawn = labs.done(&format!("lab graph {file}"))?;
+    ensure!(labs.done("lab graph")? == drawn && drawn.contains("nginx"), "{drawn}");
+    let other = labs.file("other.toml", "title = \"other\"\n[hosts]\nc = {}\n")?;
+    labs.done(&format!("lab up --detach {other}"))?;
+    let several = labs.run("lab graph")?;
+    ensure!(several.code == Some(2) && several.stderr.contains("several labs are up"), "{several:?}");
+    ensure!(labs.done("lab graph --lab pair")? == drawn);
+    ensure!(labs.done("lab graph --lab other --dot")?.contains("label=\"c\""));
+
+    labs.done("lab down --all")?;
+    is_left(&labs, &before)
+}
+
+#[test]
+fn what_fails_in_the_background_is_told_in_the_foreground() -> Result<()> {
+    let _alone = alone();
+    let labs = Labs::new()?;
+    labs.run("clean")?;
+    let before = labs.inventory()?;
+    let mistaken = labs.file("mistaken.toml", "[hosts]\na = { cuont = 1 }\n")?;
+    let refused = labs.run(&format!("lab up --detach {mistaken}"))?;
+    ensure!(refused.code == Some(2) && refused.stderr.contains("did you mean 'count'?"), "{refused:?}");
+    let broken = "[hosts]\na = {}\n[[processes]]\non = \"a\"\nready = \"exit\"\n\
+                  command = [\"sh\", \"-c\", \"echo out of luck; exit 7\"]\n";
+    let failed = labs.run(&format!("lab up --detach {}", labs.file("broken.toml", broken)?))?;
+    ensure!(failed.code == Some(2) && failed.stdout.is_empty(), "{failed:?}");
+    ensure!(
+        failed.stderr.contains("ended with status 7") && failed.stderr.contains("| out of luck"),
+        "{failed:?}"
+    );
+    is_left(&labs, &before)?;
+
+    // Called off, and killed, before the lab is ready: in both cases nothing of it stays.
+    let endless = "[hosts]\na = {}\n[[processes]]\non = \"a\"\nready = \"log:never\"\nready_timeout = \"50s\"\n\
+                   command = [\"sh\", \"-c\", \"echo started; sleep 60\"]\n";
+    let endless = labs.file("endless.toml", endless)?;
+    for (signal, code) in [(Signal::INT, Some(130)), (Signal::KILL, None)] {
+        let mut foreground = labs.command(&format!("lab up --detach {endless}"))?.start()?;
+        await_line(&labs.state(), "a-sh.log", "started")?;
+        foreground.signal(signal);
+        let finished = foreground.finish(Duration::from_secs(10))?;
+        ensure!(finished.code == code, "{signal:?}: {finished:?}");
+        is_left(&labs, &before)?;
+    }
+    Ok(())
+}
+
+/// Waits until a log of the one lab that is coming up holds a text.
+fn await_line(state: &Path, log: &str, text: &str) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let folders = fs::read_dir(state)?.flatten().map(|entry| entry.path().join(log));
+        if folders.filter_map(|log| fs::read_to_string(log).ok()).any(|said| said.contains(text)) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "no {log} in {} holds '{text}'", state.display());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_lab_whose_link_dies_says_so_and_goes_down() -> Result<()> {
+    let _alone = alone();
+    let labs = Labs::new()?;
+    labs.run("clean")?;
+    let before = labs.inventory()?;
+    let text =
+        "[hosts]\na = {}\nb = {}\n[[links]]\nname = \"wan\"\nbetween = [\"a\", \"b\"]\ndelay = \"1ms\"\n";
+    let (lab, _) = labs.up(&labs.file("link.toml", text)?)?;
+    let mut threads = fs::read_dir(format!("/proc/{}/task", lab.pid()))?.flatten();
+    let worker = threads.find_map(|thread| {
+        let children = fs::read_to_string(thread.path().join("children")).ok()?;
+        let is_worker = |pid: &&str| {
+            fs::read_to_string(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|words| words.contains("link-worker"))
+        };
+        children.split_whitespace().find(is_worker).and_then(|pid| pid.parse().ok())
+    });
+    super::kill(worker.context("the lab has no process for its link")?)?;
+    let finished = lab.finish(Duration::from_secs(10))?;
+    ensure!(
+        finished.code == Some(2) && finished.stderr.contains("link wan has lost its process"),
+        "{finished:?}"
+    );
+    is_left(&labs, &before)
+}
+
+#[test]
+fn what_outlives_its_parent_may_go_on_writing() -> Result<()> {
+    let _shared = super::beside_others();
+    let labs = Labs::new()?;
+    let text = "[hosts]\na = {}\n[[processes]]\non = \"a\"\nready = \"exit\"\n\
+                command = [\"sh\", \"-c\", \"(sleep 0.2; echo one; sleep 0.2; echo two; sleep 60) &\"]\n";
+    let (lab, _) = labs.up(&labs.file("daemon.toml", text)?)?;
+    await_line(&labs.state(), "a-sh.log", "one\ntwo\n")?;
+    labs.down(lab)?;
+    Ok(())
+}
+
+#[test]
+fn the_process_that_ended_is_blamed_not_the_one_that_waits_for_it() -> Result<()> {
+    let _shared = super::beside_others();
+    let labs = Labs::new()?;
+    let text = "[hosts]\na = {}\nb = {}\n[[links]]\nbetween = [\"a\", \"b\"]\n\
+                [[processes]]\non = \"a\"\nname = \"server\"\nready = \"log:well\"\n\
+                command = [\"sh\", \"-c\", \"echo all is well; sleep 0.3; echo no more; exit 3\"]\n\
+                [[processes]]\non = \"b\"\nname = \"client\"\nready = \"tcp:a:80\"\ncommand = [\"sleep\", \"60\"]\n";
+    let failed = labs.run(&format!("lab up {}", labs.file("blame.toml", text)?))?;
+    ensure!(failed.code == Some(2), "{failed:?}");
+    ensure!(failed.stderr.contains("a-server ended with status 3") && failed.stderr.contains("| no more"));
+    ensure!(!failed.stderr.contains("b-client"), "{}", failed.stderr);
+    Ok(())
+}
