@@ -3,6 +3,7 @@
 //! Measurements have the machine to themselves: they take `QUIET` alone, the other tests share it.
 
 mod lab;
+mod study;
 
 use std::{
     fs,
@@ -87,6 +88,7 @@ samples! {
     sample_of_link_rate "link-rate",
     sample_of_misbehaviour "misbehaviour",
     sample_of_pacing "pacing",
+    sample_of_study_files "study-files",
     sample_of_study_resume "study-resume",
     sample_of_vm_netem "vm-netem",
     sample_of_void_rules "void-rules",

@@ -110,8 +110,11 @@ fn knee(plan: &StudyPlan, setting: usize, valid: &[&TrialEntry]) -> Option<Knee>
     }
 }
 
-/// The quantities of a summary: name, and how it is read off a trial.
-const QUANTITIES: [(&str, fn(&Trial) -> f64); 8] = [
+/// A quantity: its name, and how it is read off a trial.
+type Quantity = (&'static str, fn(&Trial) -> f64);
+
+/// The quantities of a summary.
+const QUANTITIES: [Quantity; 8] = [
     ("throughput_per_s", |trial| trial.throughput_per_s),
     ("response_p50_us", |trial| percentile_us(trial, 0.5)),
     ("response_p90_us", |trial| percentile_us(trial, 0.9)),
@@ -124,7 +127,7 @@ const QUANTITIES: [(&str, fn(&Trial) -> f64); 8] = [
 
 fn summaries(valid: &[&TrialEntry]) -> Vec<QuantitySummary> {
     let confidence = Confidence::new(0.95).expect("it lies between 0 and 1");
-    let of = |(quantity, read): &(&str, fn(&Trial) -> f64)| {
+    let of = |(quantity, read): &Quantity| {
         let values: Vec<f64> = valid.iter().map(|entry| read(&entry.trial)).collect();
         let summary = summarize(&values, confidence).ok()?;
         Some(QuantitySummary {

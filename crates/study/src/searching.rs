@@ -52,7 +52,7 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
             places.push(place);
         }
     }
-    let unit = if asked.unit.is_whole() { Unit::Whole } else { Unit::Continuous };
+    let unit = if asked.takes_whole_loads() { Unit::Whole } else { Unit::Continuous };
     let mut plan = search::SearchPlan::new(unit, asked.min, asked.max, goals);
     plan.method = preset.method();
     plan.void.attempts = study.trial.void_attempts.max(1);
@@ -142,7 +142,7 @@ impl Searching {
         let of_goal = |(place, name): (usize, &String)| {
             let own = || progress.goals.iter().zip(&self.method.goals).filter(move |(_, at)| **at == place);
             let lower = own().filter_map(|(goal, _)| goal.lower.or(goal.probed_lower)).next();
-            let upper = own().filter_map(|(goal, _)| goal.upper.or(goal.probed_upper)).last();
+            let upper = own().filter_map(|(goal, _)| goal.upper.or(goal.probed_upper)).next_back();
             (name.clone(), lower, upper)
         };
         self.goals.iter().enumerate().map(of_goal).collect()

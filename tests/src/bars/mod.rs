@@ -34,6 +34,7 @@ mod link_rate;
 mod many_connections;
 mod misbehaviour;
 mod pacing;
+mod study_files;
 mod study_resume;
 mod unanswered_connects;
 mod vm_netem;
@@ -63,6 +64,7 @@ pub const ALL: &[Bar] = &[
     limit_capacity::BAR,
     limit_generator_bound::BAR,
     study_resume::BAR,
+    study_files::BAR,
 ];
 
 /// One bar.

@@ -105,8 +105,13 @@ fn open(folder: &TemporaryFolder, page: &Path, light: Light) -> Result<Seen> {
     for file in [screenshot, network_log] {
         fs::remove_file(file)?;
     }
-    let console = finished.stderr.lines().filter(|line| line.contains(":CONSOLE:"));
+    let console = finished.stderr.lines().filter(|line| line.contains(":CONSOLE:") && !is_own(line));
     Ok(Seen { console: console.map(str::to_owned).collect(), hosts: hosts(&log), screenshot_bytes })
+}
+
+/// Whether a message comes from the browser's own start page, which is open beside ours and misses the network.
+fn is_own(line: &str) -> bool {
+    line.rsplit_once("source: ").is_some_and(|(_, source)| source.starts_with("chrome://"))
 }
 
 /// The hosts of all addresses in Chromium's network log that are no files.
@@ -120,6 +125,13 @@ fn hosts(log: &str) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_browsers_own_messages_are_left_out() {
+        assert!(is_own(r#"[1:INFO:CONSOLE:574] "Slow network", source: chrome://resources/x.js (574)"#));
+        assert!(!is_own(r#"[1:INFO:CONSOLE:1] "source: chrome://x", source: file:///page.html (1)"#));
+        assert!(!is_own(r#"[1:INFO:CONSOLE:1] "first line of two"#));
+    }
 
     #[test]
     fn hosts_are_read_out_of_the_log() {

@@ -25,7 +25,7 @@ pub struct CompareArgs {
     /// Compare two levels of a factor within A, such as target=nginx,serve
     #[arg(long, value_name = "FACTOR=LEVEL,LEVEL")]
     factor: Option<String>,
-    /// Exit with status 1 if B is shown to be worse by more than this, such as 5%
+    /// Exit with status 1 if B is shown to be worse by more than this, such as 5%, and with 3 if that cannot be told
     #[arg(long, value_name = "SHARE")]
     fail_if_worse: Option<String>,
     /// Confidence of all verdicts together
@@ -130,7 +130,7 @@ fn levels<'a>(text: &'a str, plan: &StudyPlan) -> Result<(&'a str, [Level; 2]), 
 fn judge(comparison: &Comparison) -> Exit {
     match (comparison.gate, comparison.verdict) {
         (Some(Gate::Failed), _) => Exit::GoalsNotMet,
-        (_, Overall::CannotTell) => Exit::Void,
+        (Some(Gate::Undecided), _) | (_, Overall::CannotTell) => Exit::Void,
         _ => Exit::GoalsMet,
     }
 }

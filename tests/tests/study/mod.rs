@@ -1,0 +1,200 @@
+//! Studies from outside: run, interrupted, taken up again, reported, compared.
+
+use std::{fs, path::Path, thread, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use proofload_tests::{Output, Proofload, temporary::TemporaryFolder};
+use record::{BoundKind, Ending, ResultFolder, StudyResult};
+use rustix::process::Signal;
+
+use super::{QUIET, beside_others};
+
+/// Two hosts, nginx on one, the load from the other; two levels, two repeats, no search.
+const SWEEP: &str = r#"
+title = "two levels"
+seed = 3
+[hosts]
+client = {}
+web = {}
+[[links]]
+between = ["client", "web"]
+[targets.nginx]
+on = "web"
+run = "nginx"
+file = { path = "/file", size = "5KiB" }
+[workload.http]
+from = "client"
+path = "/file"
+duration = "500ms"
+think_time = "5ms"
+[factors]
+users = [4, 8]
+[trial]
+repeats = 2
+settle = "2s"
+void_attempts = 5
+[[goals]]
+errors = 0.0
+"#;
+
+fn run_study(text: &str, words: &str) -> Result<(TemporaryFolder, Output)> {
+    let folder = TemporaryFolder::new()?;
+    let file = folder.file("study.toml");
+    fs::write(&file, text)?;
+    let words = format!("run {file} --out {} -q {words}", folder.file("result"));
+    let output = Proofload::new(&words)?.run()?;
+    Ok((folder, output))
+}
+
+fn result(folder: &TemporaryFolder) -> Result<StudyResult> {
+    ResultFolder::open(&folder.path().join("result"))?.result()?.context("no result was written")
+}
+
+fn report(folder: &TemporaryFolder, words: &str) -> Result<String> {
+    let output = Proofload::new(&format!("report {} {words}", folder.file("result")))?.run()?;
+    ensure!(output.code == Some(0), "{}", output.described());
+    Ok(output.stdout)
+}
+
+#[test]
+fn a_study_on_hosts_is_run_reported_and_compared_with_itself() -> Result<()> {
+    let _shared = beside_others();
+    let (folder, output) = run_study(SWEEP, "")?;
+    let result = result(&folder).with_context(|| output.described())?;
+    ensure!(result.ending == Ending::Finished, "{:?}", result.warnings);
+    let trials = ResultFolder::open(&folder.path().join("result"))?.trials()?;
+    let valid: Vec<_> = trials.iter().filter(|entry| !entry.trial.validity.is_void()).collect();
+    for entry in &valid {
+        ensure!(
+            entry.trial.counts.failed == 0 && entry.trial.counts.completed > 0,
+            "{:?}",
+            entry.trial.counts
+        );
+        ensure!(entry.trial.counts.received_body_bytes == entry.trial.counts.completed * 5 * 1024);
+    }
+    if valid.len() == 4 {
+        ensure!(output.code == Some(0), "{}", output.described());
+        ensure!(result.outcomes.iter().all(|outcome| outcome.goals_met == Some(true)));
+    }
+
+    let page = fs::read_to_string(folder.path().join("result/report.html"))?;
+    ensure!(page.contains("two levels") && page.len() < 1 << 20);
+    ensure!(report(&folder, "")?.contains("users=8"));
+    ensure!(report(&folder, "--junit -")?.contains("<testsuite"));
+    ensure!(report(&folder, "--openmetrics -")?.trim_end().ends_with("# EOF"));
+    let json: serde_json::Value = serde_json::from_str(&report(&folder, "--json -")?)?;
+    ensure!(json["plan"]["title"] == "two levels", "{json}");
+    ensure!(report(&folder, "--github -")?.contains('|'));
+
+    let same = folder.file("result");
+    let compared = Proofload::new(&format!("compare {same} {same} --json -"))?.run()?;
+    let comparison: serde_json::Value =
+        serde_json::from_str(&compared.stdout).with_context(|| compared.described())?;
+    ensure!(comparison["verdict"] != "a_better" && comparison["verdict"] != "b_better", "{comparison}");
+    let levels = Proofload::new(&format!("compare {same} --factor users=4,8"))?.run()?;
+    ensure!(levels.stdout.contains("throughput_per_s"), "{}", levels.described());
+    let unknown = Proofload::new(&format!("compare {same} --factor users=4,9"))?.run()?;
+    ensure!(unknown.code == Some(2) && unknown.stderr.contains("'9'"), "{}", unknown.described());
+    Ok(())
+}
+
+#[test]
+fn a_dry_run_shows_the_plan_and_starts_nothing() -> Result<()> {
+    let _shared = beside_others();
+    let (folder, output) = run_study(SWEEP, "--dry-run --set users=1,2,3 --set trial.repeats=6")?;
+    ensure!(output.code == Some(0) && output.stdout.contains("users"), "{}", output.described());
+    ensure!(!folder.path().join("result").exists(), "a dry run wrote a result");
+    let (_folder, wrong) = run_study(SWEEP, "--dry-run --set user=1")?;
+    ensure!(wrong.code == Some(2) && wrong.stderr.contains("--set"), "{}", wrong.described());
+    Ok(())
+}
+
+#[test]
+fn an_interrupted_study_says_what_it_knows_and_goes_on() -> Result<()> {
+    let _shared = beside_others();
+    let folder = TemporaryFolder::new()?;
+    let file = folder.file("study.toml");
+    fs::write(&file, SWEEP.replace("repeats = 2", "repeats = 4"))?;
+    let words = format!("run {file} --out {} -q", folder.file("result"));
+    let mut running = Proofload::new(&words)?.start()?;
+    let journal = folder.path().join("result/trials.jsonl");
+    for _ in 0..400 {
+        if fs::read_to_string(&journal).is_ok_and(|text| text.lines().count() >= 2) {
+            break;
+        }
+        thread::sleep(Duration::from_millis(25));
+    }
+    running.process.signal(Signal::INT);
+    let output = running.finish()?;
+    ensure!(output.code == Some(130), "{}", output.described());
+    let cut = result(&folder)?;
+    ensure!(cut.ending == Ending::Interrupted && cut.trials >= 2, "{:?} after {}", cut.ending, cut.trials);
+    ensure!(report(&folder, "")?.to_lowercase().contains("interrupted"), "the report does not say so");
+
+    let again = Proofload::new(&words)?.run()?;
+    ensure!(again.code == Some(2) && again.stderr.contains("--resume"), "{}", again.described());
+    let resumed = Proofload::new(&format!("{words} --resume"))?.run()?;
+    let whole = result(&folder).with_context(|| resumed.described())?;
+    ensure!(whole.ending == Ending::Finished && whole.resumed == 1, "{:?}", whole.ending);
+    ensure!(whole.trials - whole.void_trials == 8, "{} trials, {} void", whole.trials, whole.void_trials);
+    fs::write(&file, SWEEP)?;
+    let changed = Proofload::new(&format!("{words} --resume"))?.run()?;
+    ensure!(changed.code == Some(2) && changed.stderr.contains("another plan"), "{}", changed.described());
+    Ok(())
+}
+
+#[test]
+fn a_target_that_dies_is_told_with_the_end_of_its_output() -> Result<()> {
+    let _shared = beside_others();
+    let study = r#"
+title = "dies"
+[targets.broken]
+command = ["sh", "-c", "echo out of luck; exit 7"]
+port = 8080
+ready = "tcp:8080"
+[workload.http]
+path = "/"
+users = 1
+"#;
+    let (folder, output) = run_study(study, "")?;
+    ensure!(output.code == Some(2), "{}", output.described());
+    let result = result(&folder)?;
+    ensure!(result.ending == Ending::Failed);
+    let told = result.warnings.iter().any(|warning| warning.message.contains("out of luck"));
+    ensure!(told, "{:?}", result.warnings);
+    Ok(())
+}
+
+#[test]
+fn the_reference_s_bisection_finds_the_connections_of_serve() -> Result<()> {
+    let _alone = QUIET.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let serve = proofload_tests::Serve::start("--max-connections 12 --delay 20ms")?;
+    let folder = TemporaryFolder::new()?;
+    let words =
+        "limit users --preset jmeter --loops 5 --errors 0 --connect-p99 900ms --no-keepalive --max 40 -q";
+    let output = Proofload::new(words)?
+        .arg(&serve.url())
+        .with(|launch| launch.args(["--out", &folder.file("result")]))
+        .run()?;
+    serve.stop()?;
+    let result = result(&folder).with_context(|| output.described())?;
+    let goal = &result.outcomes[0].searches[0].goals[0];
+    let loads = (goal.lower.as_ref().map(|b| b.load), goal.upper.as_ref().map(|b| b.load));
+    ensure!(
+        loads == (Some(12.0), Some(13.0)) && goal.kind == BoundKind::Regular,
+        "{loads:?} {:?}",
+        goal.kind
+    );
+    ensure!(output.stdout.contains("12 users"), "{}", output.described());
+    Ok(())
+}
+
+#[test]
+fn a_report_of_no_result_says_so() -> Result<()> {
+    let _shared = beside_others();
+    let folder = TemporaryFolder::new()?;
+    let output = Proofload::new(&format!("report {}", folder.path().display()))?.run()?;
+    ensure!(output.code == Some(2) && output.stderr.contains("no result folder"), "{}", output.described());
+    ensure!(!Path::new(&folder.file("report.html")).exists());
+    Ok(())
+}
