@@ -88,6 +88,7 @@ samples! {
     sample_of_link_rate "link-rate",
     sample_of_misbehaviour "misbehaviour",
     sample_of_pacing "pacing",
+    sample_of_report_browser "report-browser",
     sample_of_study_files "study-files",
     sample_of_study_resume "study-resume",
     sample_of_vm_netem "vm-netem",

@@ -67,7 +67,19 @@ fn searched(results: &Results, readings: &[Reading]) -> Vec<Curve> {
                 loads.entry(load.to_bits()).or_default().push(reading);
             }
         }
-        let points = loads.into_iter().map(|(bits, trials)| point(f64::from_bits(bits), &trials)).collect();
+        // Short trials explore: a queue has had no time to grow in them.
+        let full = loads.iter().map(|(bits, trials)| {
+            (f64::from_bits(*bits), trials.iter().copied().filter(|trial| !trial.short).collect::<Vec<_>>())
+        });
+        let of_full: Vec<LoadPoint> = full
+            .filter(|(_, trials)| !trials.is_empty())
+            .map(|(load, trials)| point(load, &trials))
+            .collect();
+        let points = if of_full.len() > 1 {
+            of_full
+        } else {
+            loads.into_iter().map(|(bits, trials)| point(f64::from_bits(bits), &trials)).collect()
+        };
         let name = if several { results.setting_name(number) } else { String::new() };
         Curve { name, settings: vec![number], points }
     };

@@ -21,6 +21,8 @@ pub struct Reading {
     pub load: Option<f64>,
     /// Nothing may be concluded from it.
     pub void: bool,
+    /// It lasted less than a trial of its search that counts in full.
+    pub short: bool,
     /// The load as it was offered.
     pub offered: Offered,
     /// Completed requests per second.
@@ -69,6 +71,7 @@ impl Reading {
             purpose: entry.purpose,
             load: entry.load.filter(|load| load.is_finite()),
             void: trial.validity.is_void(),
+            short: is_short(entry, plan),
             offered: match &trial.plan.load {
                 LoadModel::Closed { users, .. } => Offered::Users(*users as f64),
                 LoadModel::Open { stages, .. } => {
@@ -94,6 +97,17 @@ impl Reading {
     pub fn is_valid_repeat(&self) -> bool {
         !self.void && self.purpose == Purpose::Repeat
     }
+}
+
+/// How long a trial was to send, in seconds; how long it took, if requests ended it.
+pub fn planned_s(entry: &TrialEntry) -> f64 {
+    entry.trial.plan.duration_ns.map_or(entry.trial.elapsed_s, |ns| ns as f64 / 1e9)
+}
+
+/// Whether a trial lasted less than one of its search that counts in full.
+pub fn is_short(entry: &TrialEntry, plan: &StudyPlan) -> bool {
+    let full_s = plan.search.as_ref().map_or(0.0, |search| search.trial_duration_s);
+    entry.purpose == Purpose::Search && planned_s(entry) < full_s * 0.999
 }
 
 /// Whether a trial says anything of its target: it is valid, and no warm-up.

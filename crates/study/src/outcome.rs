@@ -25,7 +25,7 @@ fn of_setting(plan: &StudyPlan, entries: &[TrialEntry], setting: usize) -> Resul
         goals_met: None,
         searches: Vec::new(),
         summaries: Vec::new(),
-        knee: knee(plan, setting, &valid),
+        knee: None,
         warnings: Vec::new(),
     };
     if plan.settings[setting].searched {
@@ -35,6 +35,7 @@ fn of_setting(plan: &StudyPlan, entries: &[TrialEntry], setting: usize) -> Resul
             outcome.warnings.extend(distrust.map(|why| Warning::new("search_void", why)));
         }
         outcome.warnings.extend(far_apart(plan, &outcome));
+        outcome.knee = knee(plan, &outcome, &valid);
     } else {
         outcome.goals_met = goals_met(plan, &valid);
         outcome.summaries = summaries(&valid);
@@ -93,13 +94,19 @@ fn far_apart(plan: &StudyPlan, outcome: &SettingOutcome) -> Vec<Warning> {
     warnings
 }
 
-/// Where the 99th percentile of response time begins to rise faster than the load.
-fn knee(plan: &StudyPlan, setting: usize, valid: &[&TrialEntry]) -> Option<Knee> {
-    if !plan.settings[setting].searched {
-        return None;
-    }
+/// Where the 99th percentile of response time begins to rise faster than the load. A short trial above the limit
+/// ends before its backlog shows: it is left out.
+fn knee(plan: &StudyPlan, outcome: &SettingOutcome, valid: &[&TrialEntry]) -> Option<Knee> {
+    let full_s = plan.search.as_ref()?.trial_duration_s;
+    let goals = outcome.searches.iter().flat_map(|search| &search.goals);
+    let limit = goals.filter_map(|goal| Some(goal.upper.as_ref()?.load)).fold(f64::INFINITY, f64::min);
+    let shows = |entry: &&&TrialEntry| {
+        let planned_s = entry.trial.plan.duration_ns.map_or(full_s, |ns| ns as f64 / 1e9);
+        entry.load.is_some_and(|load| load < limit) || planned_s >= full_s * 0.999
+    };
     let points: Vec<(f64, f64)> = valid
         .iter()
+        .filter(shows)
         .filter(|entry| entry.trial.counts.completed > 0)
         .filter_map(|entry| Some((entry.load?, p99_us(&entry.trial))))
         .filter(|(load, p99_us)| *load > 0.0 && *p99_us > 0.0)

@@ -11,7 +11,7 @@ use std::{
 
 use load::{Host, Tick};
 use record::{
-    Ending, Goal, GoalQuantity, HttpPlan, Purpose, ResultFolder, StudyPlan, StudyResult, TrialEntry, Warning,
+    Ending, ErrorClass, Goal, GoalQuantity, HttpPlan, Purpose, ResultFolder, StudyPlan, StudyResult, TrialEntry, Warning,
     folder::{FolderError, TrialJournal},
     study::{ENTRY_SCHEMA, RESULT_SCHEMA},
 };
@@ -25,6 +25,8 @@ use crate::{
 
 /// How often the wish to stop is looked for during a pause.
 const GLANCE: Duration = Duration::from_millis(20);
+/// No target is waited for longer than this because of what the last trial left it to do.
+const LONGEST_LEFTOVER: Duration = Duration::from_secs(30);
 
 /// How a study is run.
 #[derive(Debug)]
@@ -135,6 +137,7 @@ pub fn run(
         entries: done,
         used: 0,
         stand: None,
+        leftover: Duration::ZERO,
         notes: Vec::new(),
         warnings: study.warnings.clone(),
     };
@@ -217,6 +220,8 @@ struct Course<'a> {
     used: usize,
     entries: Vec<TrialEntry>,
     stand: Option<Stand>,
+    /// How long the target needs for what the last trial left it to do.
+    leftover: Duration,
     notes: Vec<String>,
     warnings: Vec<Warning>,
 }
@@ -324,6 +329,7 @@ impl Course<'_> {
         }
         let goals = &self.plan.goals;
         let growing = goals.iter().filter_map(|goal| growth::growth_per_s(&trial, goal.quantity));
+        self.leftover = leftover(&trial);
         let entry = TrialEntry {
             schema: ENTRY_SCHEMA.to_owned(),
             index: self.next_index,
@@ -382,6 +388,7 @@ impl Course<'_> {
         }
         self.take_down();
         if setup.lab.is_some() {
+            self.leftover = Duration::ZERO;
             (self.on_event)(Event::SettingUp { name: &self.plan.settings[place.setting].name });
         }
         let stand = Stand::up(setup.clone(), &self.options.lab, &self.options.worker);
@@ -401,7 +408,8 @@ impl Course<'_> {
     }
 
     fn let_settle(&mut self) -> Result<(), Cut> {
-        let until = Instant::now() + self.study.trial.pause;
+        // What was given up is still being worked on, and would be taken for the next load's.
+        let until = Instant::now() + self.study.trial.pause + std::mem::take(&mut self.leftover);
         while Instant::now() < until && !self.options.stop.load(Ordering::Relaxed) {
             thread::sleep(GLANCE.min(until.saturating_duration_since(Instant::now())));
         }
@@ -442,6 +450,16 @@ impl Course<'_> {
             self.warnings.push(Warning::new("not_taken_down", message));
         }
     }
+}
+
+/// How long a target may need for the requests that a trial gave up waiting for (a timeout, the end), at the rate it
+/// answered the others.
+fn leftover(trial: &record::Trial) -> Duration {
+    let given_up = trial.counts.in_flight + trial.errors.of(ErrorClass::Timeout);
+    if given_up == 0 || trial.throughput_per_s <= 0.0 {
+        return Duration::ZERO;
+    }
+    Duration::from_secs_f64(given_up as f64 / trial.throughput_per_s).min(LONGEST_LEFTOVER)
 }
 
 /// A trial's length in the place of the workload's own; a workload that ends by loops or requests keeps its end.

@@ -34,6 +34,7 @@ mod link_rate;
 mod many_connections;
 mod misbehaviour;
 mod pacing;
+mod report_browser;
 mod study_files;
 mod study_resume;
 mod unanswered_connects;
@@ -65,6 +66,7 @@ pub const ALL: &[Bar] = &[
     limit_generator_bound::BAR,
     study_resume::BAR,
     study_files::BAR,
+    report_browser::BAR,
 ];
 
 /// One bar.
@@ -165,6 +167,13 @@ impl Outcome {
     /// Adds a yes-or-no.
     pub fn holds(&mut self, name: &str, pass: bool, bound: &str) {
         self.figure(name, if pass { "yes" } else { "no" }, bound, pass);
+    }
+
+    /// Adds all of another outcome, its figures' names after a prefix.
+    pub fn take_in(&mut self, prefix: &str, other: Self) {
+        let named = |figure: Figure| Figure { name: format!("{prefix}_{}", figure.name), ..figure };
+        self.figures.extend(other.figures.into_iter().map(named));
+        self.notes.extend(other.notes);
     }
 
     /// Adds a line that is no figure but helps to read them.

@@ -5,8 +5,46 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Outcome, seconds};
-use crate::{process::Launch, temporary::TemporaryFolder};
+use super::{Bar, Outcome, Scale, seconds};
+use crate::{Proofload, process::Launch, temporary::TemporaryFolder};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "report-browser",
+    what: "the page of every shipped study in headless Chromium: 1 MB at the most, no console message, nothing asked of a network",
+    full_seconds: 900,
+    run,
+};
+
+/// The shipped studies, and what makes a sample of each.
+const STUDIES: [(&str, &str); 3] = [
+    ("quickstart", "--set budget=10s --set search.trial=1s --set search.repeats=1"),
+    (
+        "max-rps",
+        "--set budget=25s --set target=serve --set threads=1 --set connections=50,200 --set rate=1_000,4_000 \
+         --set trial.duration=1s --set search.trial=1s --set search.repeats=1 --set search.max=8k",
+    ),
+    ("max-rps-300ms", "--set budget=15s"),
+];
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let studies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../studies");
+    for (name, sample) in STUDIES {
+        let folder = TemporaryFolder::new()?;
+        let file = studies.join(format!("{name}.toml")).display().to_string();
+        let words = format!("-q --out {} {}", folder.file("result"), scale.pick(sample, ""));
+        let output = Proofload::new("run")?
+            .arg(&file)
+            .with(|launch| launch.words(&words))
+            .timeout(seconds(scale.pick(120, 1_200)))
+            .run()?;
+        // Whether its goals are met, or the machine was too busy to tell, is another bar's.
+        ensure!(matches!(output.code, Some(0 | 1 | 3)), "{}", output.described());
+        outcome.take_in(name, check_page(&folder.path().join("result/report.html"))?);
+    }
+    Ok(outcome)
+}
 
 /// Largest page, in bytes.
 const MOST_BYTES: u64 = 1_000_000;
@@ -94,9 +132,8 @@ fn open(folder: &TemporaryFolder, page: &Path, light: Light) -> Result<Seen> {
     if light == Light::Dark {
         chromium = chromium.arg("--blink-settings=preferredColorScheme=0");
     }
-    let chromium = chromium
-        .arg(format!("file://{}", page.display()))
-        .under(["unshare", "--map-root-user", "--net"]);
+    let chromium =
+        chromium.arg(format!("file://{}", page.display())).under(["unshare", "--map-root-user", "--net"]);
     let finished = chromium.run(seconds(60)).context("chromium is needed to look at the report")?;
     ensure!(finished.code == Some(0), "chromium ended with {:?}:\n{}", finished.code, finished.stderr);
     let length = |file: &str| fs::metadata(file).map(|file| file.len());

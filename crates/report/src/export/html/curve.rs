@@ -42,25 +42,26 @@ fn alone(page: &Page, curve: &Curve) -> Markup {
         dots(page, &trials, "s1", |reading| reading.p99),
         line(curve, "p50", 0, |point| point.p50),
         line(curve, "p99", 1, |point| point.p99),
-        at_least(&[curve], &[("p50", |point| point.p50), ("p99", |point| point.p99)]),
+        at_least(
+            &[curve],
+            &[("p50", |point| point.p50), ("p99", |point| point.p99)],
+            censored_dots(page, &trials),
+        ),
         void(page, &trials),
     ];
     layers.extend(goal_lines(page));
     layers.extend(bound_lines(page, curve));
     layers.extend(knees(page, curve));
     let caption = html! {
-        "Response time, from the moment a request was due, against load. Small dots are single trials, \
-         marks their medians at each load. "
+        "Response time, from the moment a request was due, against load. Small dots are single trials, marks \
+         the medians at each load, in a search of the trials that counted in full. "
         @if has_knee(page, curve) {
             "The knee is the load from which on response time rises faster than load."
         } @else if page.results.plan.search.is_some() {
             "The trials show no knee."
         }
     };
-    figure(
-        &chart(page, "p50 and p99 of response time against load", "response time", &[curve], layers),
-        caption,
-    )
+    figure(&chart(page, "p50 and p99 of response time against load", "response time", layers), caption)
 }
 
 fn side_by_side(page: &Page, curves: &[Curve]) -> Markup {
@@ -83,7 +84,7 @@ fn together(page: &Page, curves: &[Curve]) -> Markup {
         let lines = curves.iter().enumerate();
         let mut layers: Vec<Layer> =
             lines.map(|(number, curve)| line(curve, &text::clipped(&curve.name, 60), number, of)).collect();
-        layers.push(at_least(&refs, &[(name, of)]));
+        layers.push(at_least(&refs, &[(name, of)], Vec::new()));
         if name == "p99" {
             layers.extend(goal_lines(page));
             layers.extend(curves.iter().flat_map(|curve| knees(page, curve)));
@@ -91,7 +92,7 @@ fn together(page: &Page, curves: &[Curve]) -> Markup {
         let title = format!("{name} of response time against load, a line for each group of settings");
         let caption =
             html! { (name) " of response time against load: medians over the valid trials at each load." };
-        figure(&chart(page, &title, &format!("response time, {name}"), &refs, layers), caption)
+        figure(&chart(page, &title, &format!("response time, {name}"), layers), caption)
     };
     html! {
         (of("p99", |point| point.p99))
@@ -99,7 +100,7 @@ fn together(page: &Page, curves: &[Curve]) -> Markup {
     }
 }
 
-fn chart(page: &Page, title: &str, y_label: &str, curves: &[&Curve], layers: Vec<Layer>) -> Chart {
+fn chart(page: &Page, title: &str, y_label: &str, layers: Vec<Layer>) -> Chart {
     let times = layers.iter().flat_map(|layer| -> Vec<f64> {
         match layer {
             Layer::Line(line) => line.points.iter().flatten().map(|(_, y)| *y).collect(),
@@ -109,9 +110,16 @@ fn chart(page: &Page, title: &str, y_label: &str, curves: &[&Curve], layers: Vec
         }
     });
     let y = Scale::log(times.collect::<Vec<f64>>());
-    let loads = curves.iter().flat_map(|curve| curve.points.iter().map(|point| point.load));
-    let void = page.readings.iter().filter(|r| r.void).filter_map(|reading| reading.load);
-    let x = Scale::from_zero(loads.chain(void));
+    // Nothing that was measured lies outside the picture, and neither does a bound or the knee.
+    let loads = layers.iter().flat_map(|layer| -> Vec<f64> {
+        match layer {
+            Layer::Line(line) => line.points.iter().flatten().map(|(x, _)| *x).collect(),
+            Layer::Points(points) => points.points.iter().map(|(x, ..)| *x).collect(),
+            Layer::Upright(rule) => vec![rule.at],
+            _ => Vec::new(),
+        }
+    });
+    let x = Scale::from_zero(loads.collect::<Vec<f64>>());
     Chart {
         title: title.to_owned(),
         height: 320.0,
@@ -153,24 +161,32 @@ fn dots(page: &Page, trials: &[&Reading], class: &str, of: fn(&Reading) -> Optio
 
 type Times<'a> = (&'a str, fn(&LoadPoint) -> Option<Percentile>);
 
-fn at_least(curves: &[&Curve], times: &[Times]) -> Layer {
+/// An arrow at each median, and at whatever else, that is only a lower bound.
+fn at_least(curves: &[&Curve], times: &[Times], others: Vec<(f64, f64, String)>) -> Layer {
     let points = curves.iter().flat_map(|curve| &curve.points);
     let censored = points.flat_map(|point| {
-        times.iter().filter_map(|(name, of)| {
-            let time = of(point).filter(|time| time.at_least)?;
-            Some((
-                point.load,
-                us(time),
-                format!("{name} ≥ {}", text::percentile(Percentile { at_least: false, ..time })),
-            ))
-        })
+        times.iter().filter_map(|(name, of)| Some(arrow(point.load, name, of(point).filter(|t| t.at_least)?)))
     });
     Layer::Points(Points {
         name: LOWER_BOUND_KEY.to_owned(),
         class: "ink".to_owned(),
         shape: Shape::AtLeast,
-        points: censored.collect(),
+        points: censored.chain(others).collect(),
     })
+}
+
+fn arrow(load: f64, name: &str, time: Percentile) -> (f64, f64, String) {
+    (load, us(time), format!("{name} {}", text::percentile(time)))
+}
+
+/// Single trials that no median stands for.
+fn censored_dots(page: &Page, trials: &[&Reading]) -> Vec<(f64, f64, String)> {
+    let short = trials.iter().filter(|reading| reading.short && !reading.void);
+    let times = short.flat_map(|reading| {
+        let times = [("p50", reading.p50), ("p99", reading.p99)];
+        times.map(|(name, time)| Some(arrow(load_of(page, reading)?, name, time.filter(|t| t.at_least)?)))
+    });
+    times.flatten().collect()
 }
 
 fn void(page: &Page, trials: &[&Reading]) -> Layer {

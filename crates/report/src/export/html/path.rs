@@ -138,7 +138,8 @@ fn near_the_bounds(page: &Page, answer: &Answer, steps: &[Step]) -> Option<Vec<S
         step.bounds.lower = step.bounds.lower.filter(|&load| near(load));
         step.bounds.upper = step.bounds.upper.filter(|&load| near(load));
     }
-    (end.len() >= 3 && end.len() < steps.len()).then_some(end)
+    // A picture of nearly the same trials again would tell nothing.
+    (end.len() >= 3 && end.len() * 10 < steps.len() * 7).then_some(end)
 }
 
 fn outcome<'a>(page: &'a Page, answer: &Answer) -> Option<&'a record::GoalOutcome> {

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     answer::searches_of,
     plot::{Axis, Chart, Layer, Line, Points, Scale, Shape, short_share, short_time_us},
-    reading::{decides, quantile},
+    reading::{decides, is_short, quantile},
     text,
 };
 
@@ -81,7 +81,8 @@ fn at_bounds(page: &Page, setting: usize) -> Option<(Option<String>, Vec<Distrib
         let trials: Vec<&TrialEntry> = page
             .results
             .trials_of(setting)
-            .filter(|entry| entry.block == block && entry.load == Some(load) && decides(entry))
+            .filter(|entry| entry.block == block && entry.load == Some(load))
+            .filter(|entry| decides(entry) && !is_short(entry, &page.results.plan))
             .collect();
         merged(format!("{which} bound, {shown}"), &trials)
     };
