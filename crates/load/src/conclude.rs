@@ -121,9 +121,16 @@ fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {
         ));
     }
     let own_ns = part.own_lateness.quantile_ns(0.99);
-    if plan.decides_ns.is_some()
+    if validity::is_decided_by_refusals(plan, part) {
+        warnings.push(Warning::new(
+            "decided_by_refusals",
+            "the target refused more than any goal allows, which decides; its times and its throughput are not to be used if \
+             the generator was late or busy"
+                .to_owned(),
+        ));
+    } else if plan.decides.is_some()
         && own_ns > validity::late_bound_ns(part, None)
-        && own_ns <= validity::late_bound_ns(part, plan.decides_ns)
+        && own_ns <= validity::late_bound_ns(part, plan.decides)
     {
         warnings.push(Warning::new(
             "late",

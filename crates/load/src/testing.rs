@@ -33,7 +33,7 @@ pub fn closed(users: u64) -> HttpPlan {
         spin_ns: 500_000,
         seed: 1,
         forced: false,
-        decides_ns: None,
+        decides: None,
         fault: None,
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `docs/validity.md` gives the reasons for the bounds.
 
-use record::{HttpPlan, Origin, VoidReason, VoidRule, units::show_time_ns};
+use record::{Decision, ErrorClass, HttpPlan, Origin, VoidReason, VoidRule, units::show_time_ns};
 
 use crate::book::Part;
 
@@ -51,15 +51,29 @@ pub fn littles_sides(part: &Part) -> (f64, f64) {
 }
 
 /// How late the generator may be by its own fault, at the 99th percentile, in nanoseconds.
-pub fn late_bound_ns(part: &Part, decides_ns: Option<u64>) -> u64 {
+pub fn late_bound_ns(part: &Part, decides: Option<Decision>) -> u64 {
     let response_ns = part.response_time.lower_bound().quantile_ns(0.99);
-    let measured_against_ns = response_ns.max(decides_ns.unwrap_or(0));
+    let measured_against_ns = response_ns.max(decides.map_or(0, |decision| decision.response_time_ns));
     LATE_FLOOR_NS.max((measured_against_ns as f64 * LATE_SHARE) as u64)
+}
+
+/// Whether the target itself refused more than every goal allows. That a generator without processor time left
+/// makes it do so would need another explanation than lateness.
+pub fn is_decided_by_refusals(plan: &HttpPlan, part: &Part) -> bool {
+    let own_to_the_target = |class: ErrorClass| {
+        class.origin() != Origin::Local && !matches!(class, ErrorClass::Timeout | ErrorClass::ConnectTimeout)
+    };
+    let refused: u64 =
+        part.errors.iter().filter(|(class, _)| own_to_the_target(*class)).map(|(_, n)| n).sum();
+    plan.decides.is_some_and(|decision| refused as f64 > decision.loss_ratio * part.counts.scheduled as f64)
 }
 
 fn late(plan: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
     let own_ns = part.own_lateness.quantile_ns(0.99);
-    let bound_ns = late_bound_ns(part, plan.decides_ns);
+    if is_decided_by_refusals(plan, part) {
+        return None;
+    }
+    let bound_ns = late_bound_ns(part, plan.decides);
     let late = part.own_lateness.count() - part.own_lateness.count_up_to_ns(bound_ns);
     (own_ns > bound_ns && late >= LATE_FEWEST && part.elapsed_ns >= SHORTEST_NS).then(|| {
         let evidence = format!(
@@ -84,6 +98,9 @@ fn rate_not_reached(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
 }
 
 fn cpu_exhausted(plan: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
+    if is_decided_by_refusals(plan, part) {
+        return None;
+    }
     let (busy, at_work) = (part.cpu.busiest_thread_ratio, part.cpu.busiest_loop_ratio);
     (busy.max(at_work) > BUSY_SHARE && part.elapsed_ns >= SHORTEST_NS).then(|| {
         let evidence = format!(

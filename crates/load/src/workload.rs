@@ -150,7 +150,7 @@ impl HttpWorkload {
             spin_ns: mistakes.optional("spin", self.spin.as_deref(), time_ns).unwrap_or(SPIN_NS),
             seed: self.seed,
             forced: self.force,
-            decides_ns: None,
+            decides: None,
             fault: mistakes.optional("fault", self.fault.as_deref(), str::parse),
         };
         mistakes.none_or(plan)

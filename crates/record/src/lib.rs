@@ -20,7 +20,7 @@ pub use environment::Environment;
 pub use errors::{ErrorClass, ErrorCounts, Origin};
 pub use folder::ResultFolder;
 pub use histogram::{Censored, Histogram, Percentile, Summary};
-pub use plan::{Arrivals, Connections, Fault, HttpPlan, LoadModel, Request, Stage, StatusSet};
+pub use plan::{Arrivals, Connections, Decision, Fault, HttpPlan, LoadModel, Request, Stage, StatusSet};
 pub use study::{
     Bound, BoundKind, Ending, Factor, Goal, GoalOutcome, GoalQuantity, Knee, Level, LoadUnit, Purpose,
     QuantitySummary, SearchOutcome, SearchPlan, Setting, SettingOutcome, StudyPlan, StudyResult, TrialEntry,

@@ -57,10 +57,9 @@ pub struct HttpPlan {
     pub seed: u64,
     /// Run although the pre-flight check refused.
     pub forced: bool,
-    /// The response time that the trial is to decide about, in nanoseconds, if it is to decide about one: the
-    /// generator may be late by a tenth of it.
+    /// What the trial is to decide about, if it is run for a goal: it is judged by what could change that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decides_ns: Option<u64>,
+    pub decides: Option<Decision>,
     /// A deliberate fault in the instrument, to prove that the validity rules catch it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
@@ -74,6 +73,16 @@ impl HttpPlan {
             LoadModel::Open { connections, .. } => connections.most,
         }
     }
+}
+
+/// What a trial is to decide about.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Decision {
+    /// The least response time that a goal asks about, in nanoseconds: the generator may be late by a tenth of it.
+    pub response_time_ns: u64,
+    /// The largest share of requests that a goal allows to be lost: once the target itself has refused more, no
+    /// want of processor time at the generator can change the answer.
+    pub loss_ratio: f64,
 }
 
 /// One request, sent as it is.

@@ -11,7 +11,8 @@ use std::{
 
 use load::{Host, Tick};
 use record::{
-    Ending, ErrorClass, Goal, GoalQuantity, HttpPlan, Purpose, ResultFolder, StudyPlan, StudyResult, TrialEntry, Warning,
+    Decision, Ending, ErrorClass, Goal, GoalQuantity, HttpPlan, Purpose, ResultFolder, StudyPlan,
+    StudyResult, TrialEntry, Warning,
     folder::{FolderError, TrialJournal},
     study::{ENTRY_SCHEMA, RESULT_SCHEMA},
 };
@@ -354,7 +355,7 @@ impl Course<'_> {
         let stand = self.stand.as_ref().expect("it was brought up just before");
         let seed = self.study.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(self.next_index);
         let (mut plan, notes) = stand.plan(setup, seed).map_err(cut)?;
-        plan.decides_ns = decides_ns(&self.plan.goals, &plan);
+        plan.decides = decision(&self.plan.goals, &plan);
         for note in notes {
             if !self.notes.contains(&note) {
                 (self.on_event)(Event::Warning(&format!("using {note}")));
@@ -471,14 +472,19 @@ fn with_duration(mut setup: Setup, duration: Option<Duration>) -> Setup {
     setup
 }
 
-/// The least response time that a goal asks about; without such a goal, what an open load may be late by.
-fn decides_ns(goals: &[Goal], plan: &HttpPlan) -> Option<u64> {
+/// What a trial for these goals is to decide about; without a bound on a time, an open load may be late by a tenth
+/// of the time that its answers are waited for.
+fn decision(goals: &[Goal], plan: &HttpPlan) -> Option<Decision> {
     let bound = |goal: &Goal| match goal.quantity {
         GoalQuantity::ResponseTime { bound_ns } => Some(bound_ns),
         GoalQuantity::Errors | GoalQuantity::ConnectTime { .. } => None,
     };
-    let unbounded = || (!goals.is_empty()).then(|| plan.timeout_ns.min(plan.drain_ns));
-    goals.iter().filter_map(bound).min().or_else(unbounded)
+    let response_time_ns = goals.iter().filter_map(bound).min();
+    let loss_ratio = goals.iter().map(|goal| goal.loss_ratio).reduce(f64::max)?;
+    Some(Decision {
+        response_time_ns: response_time_ns.unwrap_or(plan.timeout_ns.min(plan.drain_ns)),
+        loss_ratio,
+    })
 }
 
 fn cut(error: StandError) -> Cut {
