@@ -1,9 +1,22 @@
 //! Histograms of times: fixed bounds and precision, so that any two merge without loss.
 
+#[cfg(test)]
+mod agreement;
+mod censored;
+mod packed;
+mod written;
+
+use std::borrow::Cow;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use hdrhistogram::serialization::{Deserializer as HdrDeserializer, Serializer as _, V2DeflateSerializer};
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::Error as _};
+use serde::{Deserialize, Serialize};
+
+pub use censored::{Censored, Percentile};
+use packed::Packed;
+
+type Hdr = hdrhistogram::Histogram<u64>;
 
 /// Resolution at the bottom, in nanoseconds: times are told apart in steps of 64 ns there.
 const LOWEST_NS: u64 = 100;
@@ -13,15 +26,22 @@ const HIGHEST_NS: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
 
 /// A histogram of times in nanoseconds, 64 ns to 1 h, 3 significant digits.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Histogram(hdrhistogram::Histogram<u64>);
+///
+/// One that is recorded into holds all its bins, in 0.2 MB. One that was read, or [packed](Self::pack), holds its
+/// non-empty bins only; all methods work on both and agree.
+#[derive(Debug, Clone)]
+pub struct Histogram(Form);
+
+#[derive(Debug, Clone)]
+enum Form {
+    Live(Hdr),
+    Packed(Packed),
+}
 
 impl Default for Histogram {
+    /// An empty one with all bins, so that recording allocates nothing.
     fn default() -> Self {
-        Self(
-            hdrhistogram::Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, DIGITS)
-                .expect("the bounds are constants that the library takes"),
-        )
+        Self(Form::Live(empty_hdr()))
     }
 }
 
@@ -29,67 +49,121 @@ impl Histogram {
     /// Counts one time. More than 1 h counts as 1 h.
     #[inline]
     pub fn record_ns(&mut self, ns: u64) {
-        self.0.saturating_record(ns);
+        match &mut self.0 {
+            Form::Live(hdr) => hdr.saturating_record(ns),
+            Form::Packed(_) => self.unpack_and_record(ns, 1),
+        }
     }
 
     /// Counts the same time `n` times.
     pub fn record_n_ns(&mut self, ns: u64, n: u64) {
-        self.0.saturating_record_n(ns, n);
+        if n == 0 {
+            // The library would take it for the least or largest one.
+            return;
+        }
+        match &mut self.0 {
+            Form::Live(hdr) => hdr.saturating_record_n(ns, n),
+            Form::Packed(_) => self.unpack_and_record(ns, n),
+        }
     }
 
     /// Adds every count of another histogram.
     pub fn merge(&mut self, other: &Self) {
-        self.0.add(&other.0).expect("all histograms have the same bounds");
+        match (&mut self.0, &other.0) {
+            (Form::Live(own), Form::Live(other)) => {
+                own.add(other).expect("all histograms have the same bounds");
+            }
+            (Form::Live(own), Form::Packed(other)) => other.add_to(own),
+            (Form::Packed(own), Form::Live(other)) => own.merge(&Packed::of(other)),
+            (Form::Packed(own), Form::Packed(other)) => own.merge(other),
+        }
     }
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        self.0.reset();
+        match &mut self.0 {
+            Form::Live(hdr) => hdr.reset(),
+            Form::Packed(packed) => *packed = Packed::default(),
+        }
+    }
+
+    /// Gives back the memory of empty bins, for a histogram that is kept but no longer recorded into. Recording into
+    /// it takes that memory again.
+    pub fn pack(&mut self) {
+        if let Form::Live(hdr) = &self.0 {
+            self.0 = Form::Packed(Packed::of(hdr));
+        }
     }
 
     /// How many times were counted.
     pub fn count(&self) -> u64 {
-        self.0.len()
+        match &self.0 {
+            Form::Live(hdr) => hdr.len(),
+            Form::Packed(packed) => packed.count(),
+        }
     }
 
     /// Whether nothing was counted.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.count() == 0
     }
 
     /// The time that a share `quantile` (0 to 1) of all counted ones do not exceed. 0 if empty.
     pub fn quantile_ns(&self, quantile: f64) -> u64 {
-        if self.is_empty() { 0 } else { self.0.value_at_quantile(quantile) }
+        match &self.0 {
+            Form::Live(hdr) if hdr.is_empty() => 0,
+            Form::Live(hdr) => hdr.value_at_quantile(quantile),
+            Form::Packed(packed) => packed.quantile_ns(quantile),
+        }
     }
 
     /// Least time counted; 0 if empty.
     pub fn min_ns(&self) -> u64 {
-        if self.is_empty() { 0 } else { self.0.min() }
+        match &self.0 {
+            Form::Live(hdr) => hdr.min(),
+            Form::Packed(packed) => packed.min_ns(),
+        }
     }
 
     /// Largest time counted; 0 if empty.
     pub fn max_ns(&self) -> u64 {
-        self.0.max()
+        match &self.0 {
+            Form::Live(hdr) => hdr.max(),
+            Form::Packed(packed) => packed.max_ns(),
+        }
     }
 
     /// Arithmetic mean in nanoseconds; 0 if empty.
     pub fn mean_ns(&self) -> f64 {
-        self.0.mean()
+        match &self.0 {
+            Form::Live(hdr) => hdr.mean(),
+            Form::Packed(packed) => packed.mean_ns(),
+        }
     }
 
     /// Standard deviation in nanoseconds; 0 if empty.
     pub fn stdev_ns(&self) -> f64 {
-        self.0.stdev()
+        match &self.0 {
+            Form::Live(hdr) => hdr.stdev(),
+            Form::Packed(packed) => packed.stdev_ns(),
+        }
     }
 
     /// How many counted times are at most `ns`, to the histogram's precision.
     pub fn count_up_to_ns(&self, ns: u64) -> u64 {
-        if self.is_empty() { 0 } else { self.0.count_between(0, ns) }
+        match &self.0 {
+            Form::Live(hdr) if hdr.is_empty() => 0,
+            Form::Live(hdr) => hdr.count_between(0, ns),
+            Form::Packed(packed) => packed.count_up_to_ns(ns),
+        }
     }
 
-    /// The library's own histogram, for its log writers.
-    pub fn as_hdr(&self) -> &hdrhistogram::Histogram<u64> {
-        &self.0
+    /// The library's own histogram, for its log writers; made for the purpose if this one is packed.
+    pub fn to_hdr(&self) -> Cow<'_, hdrhistogram::Histogram<u64>> {
+        match &self.0 {
+            Form::Live(hdr) => Cow::Borrowed(hdr),
+            Form::Packed(packed) => Cow::Owned(packed.to_hdr()),
+        }
     }
 
     /// The figures people read.
@@ -118,25 +192,48 @@ impl Histogram {
     /// When the library cannot compress it.
     pub fn to_base64(&self) -> Result<String, String> {
         let mut bytes = Vec::new();
-        V2DeflateSerializer::new().serialize(&self.0, &mut bytes).map_err(|e| e.to_string())?;
+        V2DeflateSerializer::new().serialize(&*self.to_hdr(), &mut bytes).map_err(|e| e.to_string())?;
         Ok(BASE64.encode(bytes))
     }
 
-    /// Reads [`Self::to_base64`] back.
+    /// Reads [`Self::to_base64`] back, packed.
     ///
     /// # Errors
     /// When it is not such a histogram, or has other bounds than ours.
     pub fn from_base64(text: &str) -> Result<Self, String> {
         let bytes = BASE64.decode(text).map_err(|e| e.to_string())?;
-        let hdr: hdrhistogram::Histogram<u64> =
+        let hdr: Hdr =
             HdrDeserializer::new().deserialize(&mut bytes.as_slice()).map_err(|e| format!("{e:?}"))?;
-        let mut own = Self::default();
-        if hdr.sigfig() != DIGITS || hdr.high() > HIGHEST_NS || hdr.low() != own.0.low() {
+        if hdr.sigfig() != DIGITS || hdr.high() > HIGHEST_NS || hdr.low() != LOWEST_NS {
             return Err("a histogram with other bounds or another precision".to_owned());
         }
-        own.0.add(&hdr).map_err(|e| e.to_string())?;
-        Ok(own)
+        Ok(Self(Form::Packed(Packed::of(&hdr))))
     }
+
+    #[cold]
+    fn unpack_and_record(&mut self, ns: u64, n: u64) {
+        let mut hdr = self.to_hdr().into_owned();
+        hdr.saturating_record_n(ns, n);
+        self.0 = Form::Live(hdr);
+    }
+}
+
+impl PartialEq for Histogram {
+    /// Whether the same was counted, in whichever form.
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Form::Live(own), Form::Live(other)) => own == other,
+            (Form::Packed(own), Form::Packed(other)) => own == other,
+            (Form::Live(live), Form::Packed(packed)) | (Form::Packed(packed), Form::Live(live)) => {
+                live.len() == packed.count() && Packed::of(live) == *packed
+            }
+        }
+    }
+}
+
+fn empty_hdr() -> Hdr {
+    Hdr::new_with_bounds(LOWEST_NS, HIGHEST_NS, DIGITS)
+        .expect("the bounds are constants that the library takes")
 }
 
 /// What people read of a histogram, in microseconds.
@@ -157,102 +254,10 @@ pub struct Summary {
     pub max_us: f64,
 }
 
-/// In results a histogram is its summary and, for machines, the whole of it.
-#[derive(Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Histogram")]
-struct Written {
-    #[serde(flatten)]
-    summary: Summary,
-    /// Compressed HdrHistogram V2, base64, in nanoseconds.
-    hdr_v2_deflate_base64: String,
-}
-
-impl Serialize for Histogram {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let hdr_v2_deflate_base64 = self.to_base64().map_err(S::Error::custom)?;
-        Written { summary: self.summary(), hdr_v2_deflate_base64 }.serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Histogram {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let written = Written::deserialize(deserializer)?;
-        Self::from_base64(&written.hdr_v2_deflate_base64).map_err(D::Error::custom)
-    }
-}
-
-impl JsonSchema for Histogram {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Histogram".into()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        Written::json_schema(generator)
-    }
-}
-
-/// Times of which some are only known to be *at least* so long: timeouts, and what was still in
-/// flight or waiting when the trial ended (right-censored). Dropping those would flatter the target.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Censored {
-    /// Times that ended.
-    pub observed: Histogram,
-    /// How long the others had lasted when nobody watched any more.
-    pub censored: Histogram,
-}
-
-/// A percentile of partly censored times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Percentile {
-    /// The time in nanoseconds.
-    pub ns: u64,
-    /// The true percentile may be larger, because a censored time lies at or below this one.
-    pub at_least: bool,
-}
-
-impl Censored {
-    /// Adds every count of another.
-    pub fn merge(&mut self, other: &Self) {
-        self.observed.merge(&other.observed);
-        self.censored.merge(&other.censored);
-    }
-
-    /// All times, censored ones taken as if they had ended when last seen: its quantiles are lower
-    /// bounds of the true ones, and exact below the least censored time.
-    pub fn lower_bound(&self) -> Histogram {
-        let mut all = self.observed.clone();
-        all.merge(&self.censored);
-        all
-    }
-
-    /// The percentile at `quantile` (0 to 1).
-    pub fn percentile(&self, quantile: f64) -> Percentile {
-        if self.censored.is_empty() {
-            return Percentile { ns: self.observed.quantile_ns(quantile), at_least: false };
-        }
-        let ns = self.lower_bound().quantile_ns(quantile);
-        Percentile { ns, at_least: self.censored.min_ns() <= ns }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{agreement::of, *};
     use proptest::prelude::*;
-
-    fn of(times_ns: &[u64]) -> Histogram {
-        let mut histogram = Histogram::default();
-        times_ns.iter().for_each(|&ns| histogram.record_ns(ns));
-        histogram
-    }
-
-    #[test]
-    fn percentiles_below_the_first_censored_time_are_exact() {
-        let times = Censored { observed: of(&[1_000_000; 90]), censored: of(&[2_000_000; 10]) };
-        assert!(!times.percentile(0.5).at_least);
-        let p99 = times.percentile(0.99);
-        assert!(p99.at_least && p99.ns.abs_diff(2_000_000) < 2_000, "{p99:?}");
-    }
 
     #[test]
     fn a_foreign_histogram_is_refused() {
@@ -263,16 +268,14 @@ mod tests {
         assert!(Histogram::from_base64("no base64!").is_err());
     }
 
-    proptest! {
-        #[test]
-        fn merging_is_recording_all(a in prop::collection::vec(0u64..10_000_000_000_000, 0..50),
-                                    b in prop::collection::vec(0u64..10_000_000_000_000, 0..50)) {
-            let mut merged = of(&a);
-            merged.merge(&of(&b));
-            let all: Vec<u64> = a.iter().chain(&b).copied().collect();
-            prop_assert_eq!(merged, of(&all));
-        }
+    #[test]
+    fn counting_a_time_no_times_changes_nothing() {
+        let mut histogram = of(&[1_000_000]);
+        histogram.record_n_ns(5_000_000, 0);
+        assert_eq!(histogram, of(&[1_000_000]));
+    }
 
+    proptest! {
         #[test]
         fn what_is_written_is_read_back(times in prop::collection::vec(0u64..4_000_000_000_000, 0..50)) {
             let histogram = of(&times);

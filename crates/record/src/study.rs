@@ -270,6 +270,11 @@ impl TrialEntry {
         let within = self.loss_ratios.get(goal).zip(plan.goals.get(goal)).is_some_and(within);
         within && self.growth_per_s.is_none() && !self.trial.validity.is_void()
     }
+
+    /// Gives back the memory of the trial's histograms that holds nothing, see [`Trial::pack`].
+    pub fn pack(&mut self) {
+        self.trial.pack();
+    }
 }
 
 /// What a trial was run for.

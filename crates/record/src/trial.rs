@@ -72,6 +72,19 @@ pub struct Trial {
     pub warnings: Vec<Warning>,
 }
 
+impl Trial {
+    /// Gives back the memory of the histograms' empty bins, see [`Histogram::pack`]: for a trial that is kept.
+    pub fn pack(&mut self) {
+        self.response_time.pack();
+        self.service_time.pack();
+        self.connect_time.pack();
+        self.first_byte_time.pack();
+        self.lateness.pack();
+        self.own_lateness.pack();
+        self.failure_time.pack();
+    }
+}
+
 /// Requests and connections, counted. `scheduled = completed + failed + in_flight + never_sent`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {

@@ -9,6 +9,7 @@ pub mod compare;
 pub mod environment;
 pub mod file;
 mod growth;
+mod lateness;
 pub mod outcome;
 mod plan;
 mod run;

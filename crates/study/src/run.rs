@@ -18,7 +18,7 @@ use record::{
 };
 
 use crate::{
-    environment, growth, outcome,
+    environment, growth, lateness, outcome,
     searching::Searching,
     stand::{Stand, StandError},
     study::{Fresh, Setup, Study},
@@ -321,7 +321,7 @@ impl Course<'_> {
         let setup = with_duration(setup, duration);
         self.bring_up(&setup, place)?;
         self.let_settle()?;
-        let trial = self.run_one(&setup, place)?;
+        let mut trial = self.run_one(&setup, place)?;
         if trial.interrupted {
             let text = serde_json::to_string_pretty(&trial).expect("a trial can be written as JSON");
             let written = self.folder.write("interrupted-trial.json", &text);
@@ -329,9 +329,10 @@ impl Course<'_> {
             return Err(Cut::Stopped);
         }
         let goals = &self.plan.goals;
+        lateness::forgive(&mut trial, goals);
         let growing = goals.iter().filter_map(|goal| growth::growth_per_s(&trial, goal.quantity));
         self.leftover = leftover(&trial);
-        let entry = TrialEntry {
+        let mut entry = TrialEntry {
             schema: ENTRY_SCHEMA.to_owned(),
             index: self.next_index,
             block: place.block,
@@ -347,6 +348,8 @@ impl Course<'_> {
         self.journal.append(&entry).map_err(|error| Cut::Failed(error.to_string()))?;
         self.next_index += 1;
         (self.on_event)(Event::Ended(&entry));
+        // It is kept to the end of the study, with hundreds like it.
+        entry.pack();
         self.entries.push(entry.clone());
         Ok(entry)
     }

@@ -64,9 +64,9 @@ pub struct LimitArgs {
     /// Largest load [default: 10,000 users or connections, 1,000,000 requests per second]
     #[arg(long, value_name = "LOAD", help_heading = SEARCH)]
     max: Option<String>,
-    /// How near the bounds are brought to each other
-    #[arg(long, value_name = "SHARE", default_value = "5%", help_heading = SEARCH)]
-    width: String,
+    /// How near the bounds are brought to each other [default: 5% of a rate, 0.5% of users or connections: one, up to 200]
+    #[arg(long, value_name = "SHARE", help_heading = SEARCH)]
+    width: Option<String>,
     /// Length of a trial that counts in full [default: the preset's; mlrsearch: 5s]
     #[arg(long, value_name = "TIME", help_heading = SEARCH)]
     trial: Option<String>,
@@ -80,7 +80,7 @@ pub struct LimitArgs {
     #[arg(long, value_name = "NAME", default_value = "mlrsearch", help_heading = SEARCH)]
     preset: String,
     /// Void trials in a row after which a load is more than this machine can make
-    #[arg(long, value_name = "N", default_value = "3", help_heading = SEARCH)]
+    #[arg(long, value_name = "N", default_value = "5", help_heading = SEARCH)]
     void_attempts: String,
     /// A trial of this length before the search; its figures decide nothing
     #[arg(long, value_name = "TIME", help_heading = SEARCH)]
@@ -147,7 +147,8 @@ impl LimitArgs {
             Ok(_) => Err("it must be 1 to 1,000".to_owned()),
             Err(error) => Err(error.to_string()),
         };
-        let width = m.optional("--width", Some(&self.width), parse_ratio).unwrap_or(0.05);
+        let nearest = if unit.is_whole() { 0.005 } else { 0.05 };
+        let width = m.optional("--width", self.width.as_deref(), parse_ratio).unwrap_or(nearest);
         let search = Search {
             unit: unit.clone(),
             min,
@@ -174,7 +175,7 @@ impl LimitArgs {
                 pause: m.optional("--pause", self.pause.as_deref(), time).unwrap_or_default(),
                 settle: Duration::ZERO,
                 fresh: Fresh::Setting,
-                void_attempts: m.optional("--void-attempts", Some(&self.void_attempts), count).unwrap_or(3),
+                void_attempts: m.optional("--void-attempts", Some(&self.void_attempts), count).unwrap_or(5),
             },
             search: Some(search),
             warnings: Vec::new(),

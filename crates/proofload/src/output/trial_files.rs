@@ -110,7 +110,7 @@ fn write_hlog(output: File, trial: &Trial) -> io::Result<()> {
         ("own-lateness", &trial.own_lateness),
     ] {
         let length = Duration::from_secs_f64(trial.elapsed_s);
-        log.write_histogram(histogram.as_hdr(), Duration::ZERO, length, Tag::new(tag))
+        log.write_histogram(&*histogram.to_hdr(), Duration::ZERO, length, Tag::new(tag))
             .map_err(|e| io::Error::other(format!("{e:?}")))?;
     }
     drop(log);

@@ -1,0 +1,130 @@
+//! Tests: a packed histogram and one with all bins give the same of everything.
+
+use proptest::prelude::*;
+
+use super::*;
+
+pub fn of(times_ns: &[u64]) -> Histogram {
+    let mut histogram = Histogram::default();
+    times_ns.iter().for_each(|&ns| histogram.record_ns(ns));
+    histogram
+}
+
+fn packed(mut histogram: Histogram) -> Histogram {
+    histogram.pack();
+    assert!(matches!(histogram.0, Form::Packed(_)));
+    histogram
+}
+
+/// Every method gives the same of both, and both are equal.
+fn assert_alike(live: &Histogram, packed: &Histogram, probes_ns: &[u64]) {
+    assert!(matches!((&live.0, &packed.0), (Form::Live(_), Form::Packed(_))));
+    assert_eq!(live, packed);
+    assert_eq!(packed, live);
+    assert_eq!(live.is_empty(), packed.is_empty());
+    assert_eq!(live.summary(), packed.summary());
+    assert_eq!(live.mean_ns().to_bits(), packed.mean_ns().to_bits());
+    assert_eq!(live.stdev_ns().to_bits(), packed.stdev_ns().to_bits());
+    assert_eq!((live.min_ns(), live.max_ns()), (packed.min_ns(), packed.max_ns()));
+    let ninths = (0..=9).map(|i| f64::from(i) / 9.0);
+    for quantile in ninths.chain([-1.0, 1e-9, 0.999_999, 2.0, f64::NAN]) {
+        assert_eq!(live.quantile_ns(quantile), packed.quantile_ns(quantile), "{quantile}");
+    }
+    for &ns in probes_ns.iter().chain(&[0, 63, 64, 131_071, 131_072, HIGHEST_NS, u64::MAX]) {
+        assert_eq!(live.count_up_to_ns(ns), packed.count_up_to_ns(ns), "{ns} ns");
+    }
+    assert_eq!(*live.to_hdr(), *packed.to_hdr());
+    assert_eq!(live.to_base64(), packed.to_base64());
+    let json = serde_json::to_string(live).unwrap();
+    assert_eq!(json, serde_json::to_string(packed).unwrap());
+    let read: Histogram = serde_json::from_str(&json).unwrap();
+    assert!(matches!(read.0, Form::Packed(_)));
+    assert_eq!(read.count(), live.count());
+    assert_eq!(read.to_base64(), live.to_base64());
+}
+
+/// Times of all sizes: each power of two as likely as the next, more than 1 h and 0 among them.
+pub fn times() -> impl Strategy<Value = Vec<u64>> {
+    let time = (0_u32..=46, any::<u64>()).prop_map(|(bits, any)| any & ((1 << bits) - 1));
+    prop::collection::vec(time, 0..200)
+}
+
+#[test]
+fn both_forms_agree_on_edges() {
+    let most = HIGHEST_NS + 1;
+    let edges: [&[u64]; 9] = [
+        &[],
+        &[0],
+        &[1],
+        &[0, 63],
+        &[64],
+        &[5_000_000; 3],
+        &[HIGHEST_NS],
+        &[most, u64::MAX],
+        &[0, 0, u64::MAX],
+    ];
+    for times_ns in edges {
+        let live = of(times_ns);
+        assert_alike(&live, &packed(live.clone()), times_ns);
+    }
+}
+
+#[test]
+fn more_counts_than_a_number_holds_are_as_many_as_it_holds() {
+    let mut live = of(&[1_000]);
+    live.record_n_ns(1_000_000, u64::MAX - 10);
+    let other = of(&[1_000_000; 20]);
+    let mut merged = packed(live.clone());
+    merged.merge(&packed(other.clone()));
+    live.merge(&other);
+    assert_eq!(live, merged);
+    assert_eq!(merged.count(), u64::MAX);
+}
+
+#[test]
+fn a_packed_histogram_can_be_recorded_into_and_cleared() {
+    let mut histogram = packed(of(&[1_000, 2_000_000]));
+    histogram.record_ns(3_000);
+    assert_eq!(histogram, of(&[1_000, 3_000, 2_000_000]));
+    histogram.pack();
+    histogram.record_n_ns(0, 2);
+    assert_eq!(histogram, of(&[0, 0, 1_000, 3_000, 2_000_000]));
+    histogram.pack();
+    histogram.clear();
+    assert_eq!(histogram, Histogram::default());
+    histogram.record_ns(7_000_000);
+    assert_eq!(histogram, of(&[7_000_000]));
+}
+
+proptest! {
+    #[test]
+    fn both_forms_agree(times_ns in times()) {
+        let live = of(&times_ns);
+        assert_alike(&live, &packed(live.clone()), &times_ns);
+    }
+
+    #[test]
+    fn merging_any_two_forms_is_recording_all(a in times(), b in times()) {
+        let all: Vec<u64> = a.iter().chain(&b).copied().collect();
+        let (a, b, all) = (of(&a), of(&b), of(&all));
+        for own in [a.clone(), packed(a)] {
+            for other in [b.clone(), packed(b.clone())] {
+                let mut merged = own.clone();
+                merged.merge(&other);
+                prop_assert_eq!(&merged, &all);
+                prop_assert_eq!(merged.summary(), all.summary());
+                prop_assert_eq!(merged.to_base64(), all.to_base64());
+            }
+        }
+    }
+
+    #[test]
+    fn different_counts_are_unequal_in_any_form(times_ns in times(), more_ns in 0_u64..HIGHEST_NS) {
+        let less = of(&times_ns);
+        let mut more = less.clone();
+        more.record_ns(more_ns);
+        prop_assert_ne!(&less, &packed(more.clone()));
+        prop_assert_ne!(&packed(less.clone()), &more);
+        prop_assert_ne!(packed(less), packed(more));
+    }
+}

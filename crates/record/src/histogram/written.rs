@@ -1,0 +1,42 @@
+//! How histograms stand in results.
+
+use std::borrow::Cow;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::Error as _};
+
+use super::{Histogram, Summary};
+
+/// In results a histogram is its summary and, for machines, the whole of it.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Histogram")]
+struct Written {
+    #[serde(flatten)]
+    summary: Summary,
+    /// Compressed HdrHistogram V2, base64, in nanoseconds.
+    hdr_v2_deflate_base64: String,
+}
+
+impl Serialize for Histogram {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let hdr_v2_deflate_base64 = self.to_base64().map_err(S::Error::custom)?;
+        Written { summary: self.summary(), hdr_v2_deflate_base64 }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Histogram {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let written = Written::deserialize(deserializer)?;
+        Self::from_base64(&written.hdr_v2_deflate_base64).map_err(D::Error::custom)
+    }
+}
+
+impl JsonSchema for Histogram {
+    fn schema_name() -> Cow<'static, str> {
+        "Histogram".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        Written::json_schema(generator)
+    }
+}
