@@ -16,7 +16,7 @@ fn all_mistakes_are_told_at_once_with_their_fields() {
         ..HttpWorkload::default()
     };
     let fields: Vec<_> = workload.plan(&HOST).unwrap_err().into_iter().map(|m| m.field).collect();
-    assert_eq!(fields, ["url", "headers", "duration", "users", "timeout", "expect", "cpus"]);
+    assert_eq!(fields, ["url", "headers", "duration", "users", "expect", "timeout", "cpus"]);
 }
 
 #[test]
