@@ -214,6 +214,10 @@ impl ResultFolder {
         let path = self.file(TRIALS);
         let failed = |cause| FolderError::File { what: "write", path: path.clone(), cause };
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
+        file.try_lock().map_err(|error| match error {
+            fs::TryLockError::WouldBlock => failed(io::Error::other("another run is writing to it")),
+            fs::TryLockError::Error(cause) => failed(cause),
+        })?;
         let text = fs::read(&path).map_err(failed)?;
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         file.set_len(whole as u64).map_err(failed)?;

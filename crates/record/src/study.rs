@@ -6,6 +6,7 @@
 //! | `plan.json` | [`StudyPlan`]: everything that decides what is run, written before the first trial |
 //! | `environment.json` | [`Environment`](crate::Environment) |
 //! | `trials.jsonl` | one [`TrialEntry`] a line, in the order they ran; each is on disk before the next begins |
+//! | `interrupted-trial.json` | the trial that an interrupt ended; it decides nothing |
 //! | `result.json` | [`StudyResult`]: what it means; written at the end, also after an interrupt |
 //! | `report.html`, `junit.xml`, `metrics.txt` | written from the others |
 
@@ -14,7 +15,10 @@ use std::{collections::BTreeMap, fmt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::trial::{Trial, Warning};
+use crate::{
+    plan::LoadModel,
+    trial::{Trial, Warning},
+};
 
 /// The form of plans written by this version.
 pub const PLAN_SCHEMA: &str = "proofload/plan/1";
@@ -53,6 +57,9 @@ pub struct StudyPlan {
     pub budget_s: Option<f64>,
     /// The workload in words, for people: `GET http://127.0.0.1:8080/, keep-alive, constant arrivals`.
     pub workload: String,
+    /// A digest of everything else that was given: a study is taken up again only if it is the same.
+    #[serde(default)]
+    pub inputs: String,
 }
 
 /// What a study varies.
@@ -164,17 +171,30 @@ impl Goal {
                     // A user's last answer may be on its way when the clock stops. An arrival that has no answer
                     // after the whole time that answers are waited for is lost.
                     let unanswered = if trial.plan.load.is_open() { counts.in_flight } else { 0 };
-                    (counts.failed + counts.never_sent + unanswered) as f64 / scheduled as f64
+                    let lost = (counts.failed + counts.never_sent + unanswered) as f64 / scheduled as f64;
+                    lost.max(refused_before_the_start(trial)).min(1.0)
                 }
             },
             GoalQuantity::ResponseTime { bound_ns } => {
                 ratio(trial.response_time.observed.count_up_to_ns(bound_ns), counts.scheduled)
             }
             GoalQuantity::ConnectTime { bound_ns } => {
-                let refused = trial.errors.connect_failures() + counts.connections_unopened;
+                let refused = trial.errors.connect_failures()
+                    + trial.connection_errors.connect_failures()
+                    + counts.connections_unopened;
                 ratio(trial.connect_time.count_up_to_ns(bound_ns), trial.connect_time.count() + refused)
             }
         }
+    }
+}
+
+/// The share of the connections to be opened before the start that the target did not let come about.
+fn refused_before_the_start(trial: &Trial) -> f64 {
+    match &trial.plan.load {
+        LoadModel::Open { connections, .. } if connections.initial > 0 => {
+            trial.connection_errors.connect_failures() as f64 / connections.initial as f64
+        }
+        _ => 0.0,
     }
 }
 

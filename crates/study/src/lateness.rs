@@ -1,15 +1,17 @@
 //! Whether a generator that was late says anything against what a trial showed.
 
-use record::{Goal, Trial, Validity, VoidRule, Warning};
+use record::{Goal, GoalQuantity, Trial, Validity, VoidRule, Warning};
 
-/// A trial that is void for lateness alone, and met every goal in spite of it, is valid: response times count from when
+/// A trial that is void for lateness alone, and met every goal in spite of it, one on response times among them, is valid: response times count from when
 /// requests were due, so that the lateness is part of those that met the goals, and the bursts that follow it
 /// made the load harder, not easier. One that did not meet them stays void: lateness may have been the reason.
 pub fn forgive(trial: &mut Trial, goals: &[Goal]) {
     let reasons = trial.validity.reasons();
     let late_only = !reasons.is_empty() && reasons.iter().all(|reason| reason.rule == VoidRule::Late);
     let met = !goals.is_empty() && goals.iter().all(|goal| goal.loss_ratio_of(trial) <= goal.loss_ratio);
-    if late_only && met {
+    // Without a bound on response times, lateness is part of nothing that was asked.
+    let timed = goals.iter().any(|goal| matches!(goal.quantity, GoalQuantity::ResponseTime { .. }));
+    if late_only && timed && met {
         let evidence = reasons[0].evidence.clone();
         trial.validity = Validity::Valid;
         trial.warnings.push(Warning::new(
@@ -56,6 +58,7 @@ mod tests {
         assert!(valid_after(trial(9, &[VoidRule::Late]), &goals), "met in spite of it");
         assert!(!valid_after(trial(11, &[VoidRule::Late]), &goals), "not met, perhaps because of it");
         assert!(!valid_after(trial(9, &[VoidRule::Late]), &[]), "nothing was asked");
+        assert!(!valid_after(trial(9, &[VoidRule::Late]), &[Goal::errors(0.0)]), "no time was asked about");
         assert!(!valid_after(trial(9, &[VoidRule::Late, VoidRule::CpuExhausted]), &goals), "not it alone");
         assert!(!valid_after(trial(9, &[VoidRule::Accounting]), &goals), "something else");
     }

@@ -83,7 +83,7 @@ fn far_apart(plan: &StudyPlan, outcome: &SettingOutcome) -> Vec<Warning> {
                 "bounds_far_apart",
                 format!(
                     "{}: the bounds are {:.1} % apart, {:.1} % were asked for: between them, trials at the same load \
-                     disagree, or time ran out; longer trials (--trial) or more of them (--repeats) bring them nearer",
+                     disagree, or time ran out; longer trials (--trial; in a study search.trial) or more of them (--repeats) bring them nearer",
                     goal.goal,
                     apart * 100.0,
                     search.width * 100.0

@@ -8,7 +8,10 @@ use record::{
     units::{parse_time, show_time_ns},
 };
 
-use crate::{Setup, searching, study::Study};
+use crate::{
+    Setup, searching,
+    study::{Source, Study},
+};
 
 /// The plan.
 ///
@@ -34,7 +37,21 @@ pub fn plan(study: &Study, command: Vec<String>, proofload_version: &str) -> Res
         search,
         budget_s: study.budget.map(|budget| budget.as_secs_f64()),
         workload: in_words(&first),
+        inputs: digest(study),
     })
+}
+
+/// Of what decides about trials and is not in the plan itself: FNV-1a, 64 bits, of all of it.
+fn digest(study: &Study) -> String {
+    let given = match &study.source {
+        Source::File(document) => format!("{:?}\n{}", document.overrides(), document.text()),
+        Source::Fixed(setup) => format!("{:?}", setup.workload),
+    };
+    let all = format!("{given}\n{:?}", study.trial);
+    let hash = all.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    format!("{hash:016x}")
 }
 
 /// Every block is one pass over all settings, in an order of its own: what drifts on this machine meets all

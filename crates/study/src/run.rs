@@ -116,6 +116,8 @@ pub fn run(
 ) -> Result<StudyResult, RunError> {
     let made = crate::plan::plan(study, options.command.clone(), env!("CARGO_PKG_VERSION"));
     let made = made.map_err(RunError::Search)?;
+    // First of all: nobody else may be writing to this folder.
+    let journal = folder.journal()?;
     let (plan, done, earlier) = begin(made, folder, options)?;
     on_event(Event::Planned { plan: &plan, done: done.len() });
     let before_s = done.last().map_or(0.0, |entry| entry.study_time_s + entry.trial.elapsed_s);
@@ -130,15 +132,15 @@ pub fn run(
         options,
         on_event,
         folder,
-        journal: folder.journal()?,
+        journal,
         begun: Instant::now(),
         before_s,
         next_index: done.len() as u64,
         replayed: done.len(),
+        leftover: done.last().map_or(Duration::ZERO, |entry| leftover(&entry.trial)),
         entries: done,
         used: 0,
         stand: None,
-        leftover: Duration::ZERO,
         notes: Vec::new(),
         warnings: study.warnings.clone(),
     };
@@ -189,8 +191,8 @@ fn begin(
     let same = StudyPlan { command: made.command.clone(), ..written.clone() } == made;
     if !same {
         return Err(RunError::OtherPlan(format!(
-            "{} holds the result of another plan: the study file, its --set or this program's version has changed since; \
-             run it anew in another folder (--out)",
+            "{} holds the result of another plan: the study file, its --set, the options or this program's version have changed \
+             since; run it anew in another folder (--out)",
             folder.path().display()
         )));
     }
@@ -255,15 +257,13 @@ impl Course<'_> {
     fn search(&mut self, block: usize, setting: usize) -> Result<(), Cut> {
         let plan = self.plan.search.as_ref().expect("only settings of a study with a search are searched");
         let mut searching = Searching::new(plan, &self.plan.goals).map_err(Cut::Failed)?;
-        let mut attempt = 0;
         while let Some(next) = searching.next() {
             let purpose = if next.is_warm_up { Purpose::WarmUp } else { Purpose::Search };
-            let place = Place { block, setting, purpose, load: Some(next.load), attempt };
+            let place = Place { block, setting, purpose, load: Some(next.load), attempt: next.attempt };
             let entry = match self.earlier(place)? {
                 Some(entry) => entry,
                 None => self.trial(place, Some(Duration::from_secs_f64(next.duration_s)))?,
             };
-            attempt = if entry.trial.validity.is_void() { attempt + 1 } else { 0 };
             searching.tell(&entry).map_err(Cut::Failed)?;
             if self.used >= self.replayed {
                 let (bounds, remaining_s) = (searching.progress(), searching.remaining_s());
@@ -321,6 +321,7 @@ impl Course<'_> {
         let setup = with_duration(setup, duration);
         self.bring_up(&setup, place)?;
         self.let_settle()?;
+        self.may_go_on()?;
         let mut trial = self.run_one(&setup, place)?;
         if trial.interrupted {
             let text = serde_json::to_string_pretty(&trial).expect("a trial can be written as JSON");
@@ -329,8 +330,12 @@ impl Course<'_> {
             return Err(Cut::Stopped);
         }
         let goals = &self.plan.goals;
-        lateness::forgive(&mut trial, goals);
         let growing = goals.iter().filter_map(|goal| growth::growth_per_s(&trial, goal.quantity));
+        let growth_per_s = growing.reduce(f64::max);
+        // What grows may be the lateness itself: then nothing is known.
+        if growth_per_s.is_none() {
+            lateness::forgive(&mut trial, goals);
+        }
         self.leftover = leftover(&trial);
         let mut entry = TrialEntry {
             schema: ENTRY_SCHEMA.to_owned(),
@@ -341,7 +346,7 @@ impl Course<'_> {
             load: place.load,
             attempt: place.attempt,
             loss_ratios: goals.iter().map(|goal| goal.loss_ratio_of(&trial)).collect(),
-            growth_per_s: growing.reduce(f64::max),
+            growth_per_s,
             study_time_s: self.study_time_s() - trial.elapsed_s,
             trial,
         };
@@ -407,6 +412,7 @@ impl Course<'_> {
             if trial.interrupted {
                 return Err(Cut::Stopped);
             }
+            self.leftover = leftover(&trial);
         }
         Ok(())
     }
@@ -460,8 +466,11 @@ impl Course<'_> {
 /// answered the others.
 fn leftover(trial: &record::Trial) -> Duration {
     let given_up = trial.counts.in_flight + trial.errors.of(ErrorClass::Timeout);
-    if given_up == 0 || trial.throughput_per_s <= 0.0 {
+    if given_up == 0 {
         return Duration::ZERO;
+    }
+    if trial.throughput_per_s <= 0.0 {
+        return LONGEST_LEFTOVER;
     }
     Duration::from_secs_f64(given_up as f64 / trial.throughput_per_s).min(LONGEST_LEFTOVER)
 }
@@ -479,8 +488,8 @@ fn with_duration(mut setup: Setup, duration: Option<Duration>) -> Setup {
 /// of the time that its answers are waited for.
 fn decision(goals: &[Goal], plan: &HttpPlan) -> Option<Decision> {
     let bound = |goal: &Goal| match goal.quantity {
-        GoalQuantity::ResponseTime { bound_ns } => Some(bound_ns),
-        GoalQuantity::Errors | GoalQuantity::ConnectTime { .. } => None,
+        GoalQuantity::ResponseTime { bound_ns } | GoalQuantity::ConnectTime { bound_ns } => Some(bound_ns),
+        GoalQuantity::Errors => None,
     };
     let response_time_ns = goals.iter().filter_map(bound).min();
     let loss_ratio = goals.iter().map(|goal| goal.loss_ratio).reduce(f64::max)?;

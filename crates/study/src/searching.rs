@@ -8,6 +8,8 @@ use crate::study::{Search, Study};
 
 /// Share of the trials at a load that must be bad before the load surely does not meet a goal.
 const SURELY_NOT: f64 = 0.9;
+/// So many trials, all bad, are enough for that, however many must be good for the lower bound.
+const SURELY_NOT_TRIALS: u32 = 3;
 
 /// What [`SearchPlan::method_settings`] holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,6 +40,10 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
         shaped.initial_trial_duration_s = shaped.initial_trial_duration_s.min(shaped.final_trial_duration_s);
         shaped.width = asked.width;
         shaped.exceed_ratio = exceed_ratio.unwrap_or(shaped.exceed_ratio);
+        if exceed_ratio == Some(SURELY_NOT) {
+            let enough_s = shaped.final_trial_duration_s * f64::from(SURELY_NOT_TRIALS);
+            shaped.duration_sum_s = shaped.duration_sum_s.min(enough_s);
+        }
         shaped
     };
     let mut goals = Vec::new();
@@ -158,8 +164,8 @@ impl Searching {
         let search::Ended::Void { at } = self.search.outcome().ended else { return None };
         Some(format!(
             "trials were void again and again, the last at {}, a load that the generator has shown it can make: this \
-             machine was too busy to measure; nothing may be concluded. Give the generator a processor of its own (--cpus), \
-             or a quieter machine",
+             machine was too busy to measure; nothing may be concluded. Give the generator a processor of its own (cpus), or a \
+             quieter machine",
             self.unit.show(at)
         ))
     }
@@ -201,7 +207,9 @@ fn kind(meets: search::BoundKind, misses: search::BoundKind) -> BoundKind {
             BoundKind::GeneratorBound { at }
         }
         (_, Kind::AtLeast) => BoundKind::AtLeast,
-        (Kind::Below, _) => BoundKind::Below,
+        (Kind::Below, Kind::Below) => BoundKind::Below,
+        // Trials at the least load disagree.
+        (Kind::Below, _) => BoundKind::Unfinished,
         (Kind::Regular | Kind::AtLeast, Kind::Regular | Kind::Below) => BoundKind::Regular,
     }
 }

@@ -70,7 +70,13 @@ impl Stand {
         plan.seed = seed;
         // Every host that the load comes from has its part of it.
         plan.processes = plan.processes.max(self.setup.from.len() as u32);
-        let notes = preflight::fit(&mut plan, &host, setup.workload.asked()).map_err(unfit)?;
+        let notes = match preflight::fit(&mut plan, &host, setup.workload.asked()) {
+            Ok(notes) => notes,
+            Err(refusals) if plan.forced => {
+                refusals.into_iter().map(|r| format!("force although: {r}")).collect()
+            }
+            Err(refusals) => return Err(unfit(refusals)),
+        };
         Ok((plan, notes))
     }
 

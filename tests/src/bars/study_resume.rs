@@ -50,20 +50,28 @@ fn run(scale: Scale) -> Result<Outcome> {
         let out = folder.file("result");
         studies += 1;
         let mut begun = false;
+        let mut first_plan = None;
         // Each study is killed a few times, then left to end.
         for _ in 0..3.min(kills_wanted - kills) {
             let mut running = call(&file, &out, begun)?.start()?;
             thread::sleep(moment.next());
             running.process.signal(Signal::KILL);
             running.process.wait(seconds(10))?;
-            kills += 1;
+            // One that came after the end killed nothing.
+            kills += u64::from(!fs::exists(format!("{out}/result.json"))?);
             begun = fs::exists(format!("{out}/plan.json"))?;
+            if begun && first_plan.is_none() {
+                first_plan = Some(fs::read(format!("{out}/plan.json"))?);
+            }
             let journal = fs::read(format!("{out}/trials.jsonl")).unwrap_or_default();
             torn += u64::from(journal.last().is_some_and(|&byte| byte != b'\n'));
         }
         let output = call(&file, &out, begun)?.run()?;
         ensure!(output.code == Some(0), "a resumed study did not end well: {}", output.described());
         let result = ResultFolder::open(out.as_ref())?;
+        if let Some(first) = &first_plan {
+            ensure!(fs::read(format!("{out}/plan.json"))? == *first, "the plan has changed");
+        }
         let (plan, entries) = (result.plan()?, result.trials()?);
         let written = result.result()?.context("no result was written")?;
         ensure!(written.ending == Ending::Finished, "it ended {:?}", written.ending);

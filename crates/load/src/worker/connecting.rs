@@ -82,6 +82,10 @@ impl<W: Wire> Worker<W> {
             self.book.failed(request, if same { class } else { ErrorClass::ClosedEarly }, now_ns);
         }
         self.drop_connection(id, now_ns);
+        if was_connecting && requests.is_empty() && class.origin() != Origin::Local {
+            // Of a pool that is opened before the start: no request tells of it.
+            self.book.connection_error(class);
+        }
         if class.origin() == Origin::Local && was_connecting {
             self.retire(id, class, ended);
             return;

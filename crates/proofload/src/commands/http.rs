@@ -53,7 +53,7 @@ pub fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     };
     let circumstances = Circumstances {
         started_unix_s,
-        command: std::env::args().collect(),
+        command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         series,
     };

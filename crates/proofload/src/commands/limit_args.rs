@@ -36,7 +36,7 @@ pub struct LimitArgs {
     #[arg(short = 'R', long, value_name = "RATE", help_heading = LOAD)]
     rate: Option<String>,
 
-    /// Largest share of requests that may fail or never be sent: 0, 0.001 or 0.1% [default: 0, if no other goal is given]
+    /// Largest share of requests that may fail or never be sent: 0, 0.001 or 0.1% [default: what the preset allows, mostly 0, if no other goal is given]
     #[arg(long, visible_alias = "error-ratio", value_name = "SHARE", help_heading = GOALS)]
     errors: Option<String>,
     /// Largest median of response time
@@ -64,7 +64,7 @@ pub struct LimitArgs {
     /// Largest load [default: 10,000 users or connections, 1,000,000 requests per second]
     #[arg(long, value_name = "LOAD", help_heading = SEARCH)]
     max: Option<String>,
-    /// How near the bounds are brought to each other [default: 5% of a rate, 0.5% of users or connections: one, up to 200]
+    /// How near the bounds are brought to each other [default: 0.5%, one user or connection up to 200; of a rate under mlrsearch 5%]
     #[arg(long, value_name = "SHARE", help_heading = SEARCH)]
     width: Option<String>,
     /// Length of a trial that counts in full [default: the preset's; mlrsearch: 5s]
@@ -147,7 +147,10 @@ impl LimitArgs {
             Ok(_) => Err("it must be 1 to 1,000".to_owned()),
             Err(error) => Err(error.to_string()),
         };
-        let nearest = if unit.is_whole() { 0.005 } else { 0.05 };
+        let nearest = match self.preset.parse::<search::Preset>() {
+            Ok(search::Preset::Mlrsearch) | Err(_) if !unit.is_whole() => 0.05,
+            _ => 0.005,
+        };
         let width = m.optional("--width", self.width.as_deref(), parse_ratio).unwrap_or(nearest);
         let search = Search {
             unit: unit.clone(),
@@ -220,7 +223,8 @@ impl LimitArgs {
         let connect = m.optional("--connect-p99", self.connect_p99.as_deref(), bound);
         goals.extend(connect.map(|bound_ns| Goal::connect_time(0.99, bound_ns)));
         if goals.is_empty() {
-            goals.push(Goal::errors(0.0));
+            let preset = self.preset.parse::<search::Preset>();
+            goals.push(Goal::errors(preset.map_or(0.0, search::Preset::loss_ratio)));
         }
         goals
     }
@@ -228,6 +232,11 @@ impl LimitArgs {
     fn setup(&self, m: &mut Mistakes) -> Setup {
         let mut workload = self.common.workload();
         workload.rate = self.rate.clone();
+        if workload.body.as_deref() == Some("@-") {
+            m.add(
+                "--body: standard input can be read once, and every trial needs the body; write it to a file and give @FILE",
+            );
+        }
         match (self.unit, &self.rate) {
             (UnitArg::Connections, None) => {
                 m.add(
@@ -262,7 +271,9 @@ fn try_ends(study: &Study, host: &Host) -> Vec<String> {
                 mistakes.extend(wrong.into_iter().map(|m| format!("{}: {}", option_of(m.field), m.message)));
             }
             Ok(mut plan) => {
-                if let Err(refusals) = load::preflight::fit(&mut plan, host, setup.workload.asked()) {
+                if let Err(refusals) = load::preflight::fit(&mut plan, host, setup.workload.asked())
+                    && !plan.forced
+                {
                     let told = |refusal| format!("at {}: {refusal}; or lower --max", search.unit.show(load));
                     mistakes.extend(refusals.into_iter().map(told));
                 }
@@ -272,7 +283,8 @@ fn try_ends(study: &Study, host: &Host) -> Vec<String> {
     if let Err(why) = study::plan(study, Vec::new(), "") {
         mistakes.push(why);
     }
-    mistakes.dedup();
+    let mut told = std::collections::BTreeSet::new();
+    mistakes.retain(|mistake| told.insert(mistake.clone()));
     mistakes
 }
 

@@ -8,11 +8,11 @@ use std::{
 };
 
 use load::host::raise_descriptors;
-use record::{BoundKind, Ending, ResultFolder, StudyResult};
+use record::{BoundKind, Ending, ResultFolder, SettingOutcome, StudyResult};
 use report::{Format, Results};
 use study::Study;
 
-use super::stop;
+use super::{clean, stop};
 use crate::{
     exit::{Exit, Refusal},
     output::study_progress::StudyProgress,
@@ -36,16 +36,24 @@ pub struct Order<'a> {
     pub quiet: bool,
 }
 
+/// The command line, without what takes up an earlier run.
+fn command_line() -> Vec<String> {
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    words.filter(|word| word != "--resume").collect()
+}
+
 /// Files that every result folder gets.
 const KEPT: [Format; 3] = [Format::Html, Format::Junit, Format::OpenMetrics];
 
 /// Conducts the study, and leaves its result.
 pub fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
     let mut lab = lab::Options::new().map_err(Refusal::one)?;
-    let needs_lab = order.study.setup(0, order.study.search.as_ref().map(|search| search.min));
-    if needs_lab.is_ok_and(|setup| setup.lab.is_some()) {
+    let least = order.study.search.as_ref().map(|search| search.min);
+    let mut settings = 0..order.study.settings.len();
+    if settings.any(|setting| order.study.setup(setting, least).is_ok_and(|setup| setup.lab.is_some())) {
         // Before any thread is started, and after the folder is known: users have other numbers inside.
         lab.rootless = lab::enter_user_namespace().map_err(Refusal::one)?;
+        clean::before(&lab.folder)?;
     }
     raise_descriptors();
     let stop = stop::on_signal()?;
@@ -59,7 +67,7 @@ pub fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
     let options = study::Options {
         lab,
         worker: vec!["worker".to_owned()],
-        command: std::env::args().filter(|word| word != "--resume").collect(),
+        command: command_line(),
         study_file: order.study_file,
         stop,
         resume: order.resume,
@@ -121,7 +129,9 @@ pub fn judge(result: &StudyResult) -> Exit {
     let fixed = || result.outcomes.iter().filter_map(|outcome| outcome.goals_met);
     let nothing = goals().any(|goal| goal.lower.is_none() && goal.kind != BoundKind::Below)
         || (result.trials > 0 && result.trials == result.void_trials)
-        || (!searched && result.trials == 0);
+        || (!searched && result.trials == 0)
+        || warned(result, &["all_void", "search_void"])
+        || (result.ending == Ending::OutOfBudget && result.outcomes.iter().any(is_empty));
     match () {
         () if goals().any(|goal| goal.kind == BoundKind::Below) || fixed().any(|met| !met) => {
             Exit::GoalsNotMet
@@ -129,6 +139,17 @@ pub fn judge(result: &StudyResult) -> Exit {
         () if nothing => Exit::Void,
         () => Exit::GoalsMet,
     }
+}
+
+/// Whether an outcome carries one of these warnings.
+fn warned(result: &StudyResult, codes: &[&str]) -> bool {
+    let mut warnings = result.outcomes.iter().flat_map(|outcome| &outcome.warnings);
+    warnings.any(|warning| codes.contains(&warning.code.as_str()))
+}
+
+/// Whether a setting was not even begun.
+fn is_empty(outcome: &SettingOutcome) -> bool {
+    outcome.searches.is_empty() && outcome.goals_met.is_none() && outcome.summaries.is_empty()
 }
 
 /// `results/NAME-2026-01-31-120000`, in UTC; with a number where that is taken.

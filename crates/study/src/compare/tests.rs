@@ -33,6 +33,7 @@ fn plan(levels: &[&str]) -> StudyPlan {
         search: None,
         budget_s: None,
         workload: "GET http://127.0.0.1/".to_owned(),
+        inputs: String::new(),
     }
 }
 
