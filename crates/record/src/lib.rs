@@ -8,6 +8,7 @@ pub mod distribution;
 pub mod environment;
 pub mod errors;
 pub mod folder;
+pub mod goal;
 pub mod histogram;
 pub mod plan;
 pub mod study;
@@ -19,11 +20,12 @@ pub use distribution::Distribution;
 pub use environment::Environment;
 pub use errors::{ErrorClass, ErrorCounts, Origin};
 pub use folder::ResultFolder;
+pub use goal::{Goal, GoalQuantity};
 pub use histogram::{Censored, Histogram, Percentile, Summary};
 pub use plan::{Arrivals, Connections, Decision, Fault, HttpPlan, LoadModel, Request, Stage, StatusSet};
 pub use study::{
-    Bound, BoundKind, Ending, Factor, Goal, GoalOutcome, GoalQuantity, Knee, Level, LoadUnit, Purpose,
-    QuantitySummary, SearchOutcome, SearchPlan, Setting, SettingOutcome, StudyPlan, StudyResult, TrialEntry,
+    Bound, BoundKind, Ending, Factor, GoalOutcome, Knee, Level, LoadUnit, Purpose, QuantitySummary,
+    SearchOutcome, SearchPlan, Setting, SettingOutcome, StudyPlan, StudyResult, TrialEntry,
 };
 pub use trial::{Counts, CpuUse, Interval, LittlesLaw, Trial, Warning};
 pub use validity::{Validity, VoidReason, VoidRule};

@@ -6,6 +6,7 @@
 //! * [`outcome`]: what the trials mean; the plan and the journal decide.
 
 pub mod compare;
+mod course;
 pub mod environment;
 pub mod file;
 mod growth;

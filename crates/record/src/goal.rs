@@ -1,0 +1,124 @@
+//! What a load must satisfy, and how much of a trial is lost to it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{plan::LoadModel, trial::Trial, units::show_time_ns};
+
+/// What a load must satisfy: at most `loss_ratio` of what was planned fails, is never sent, or (with a bound on
+/// a time) takes longer than the bound.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Goal {
+    /// What it is called: `p99 ≤ 10 ms`.
+    pub name: String,
+    /// What is looked at.
+    pub quantity: GoalQuantity,
+    /// Largest share of it that may be lost (0 to 1): 0.01 for a 99th percentile.
+    pub loss_ratio: f64,
+}
+
+/// What a goal looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "of", rename_all = "snake_case")]
+pub enum GoalQuantity {
+    /// Requests: lost are the failed and the never sent.
+    Errors,
+    /// Requests: lost are also those whose response time is above the bound.
+    ResponseTime {
+        /// The bound, in nanoseconds.
+        bound_ns: u64,
+    },
+    /// Connections: lost are those that could not be opened, and those that took longer.
+    ConnectTime {
+        /// The bound, in nanoseconds.
+        bound_ns: u64,
+    },
+}
+
+impl Goal {
+    /// At most this share of the requests may be lost (0 to 1).
+    pub fn errors(loss_ratio: f64) -> Self {
+        let name = match loss_ratio {
+            0.0 => "no errors".to_owned(),
+            ratio => format!("errors ≤ {} %", ratio * 100.0),
+        };
+        Self { name, quantity: GoalQuantity::Errors, loss_ratio }
+    }
+
+    /// A percentile of response time, given as a share (0.99 is the 99th), is at most the bound.
+    pub fn response_time(quantile: f64, bound_ns: u64) -> Self {
+        let name = format!("p{} ≤ {}", percent(quantile), show_time_ns(bound_ns));
+        Self { name, quantity: GoalQuantity::ResponseTime { bound_ns }, loss_ratio: tail(quantile) }
+    }
+
+    /// A percentile of connect time is at most the bound.
+    pub fn connect_time(quantile: f64, bound_ns: u64) -> Self {
+        let name = format!("connect p{} ≤ {}", percent(quantile), show_time_ns(bound_ns));
+        Self { name, quantity: GoalQuantity::ConnectTime { bound_ns }, loss_ratio: tail(quantile) }
+    }
+
+    /// The share of a trial that is lost to this goal (0 to 1). What was censored counts as late: nobody saw it
+    /// in time. A trial that planned nothing has lost everything.
+    pub fn loss_ratio_of(&self, trial: &Trial) -> f64 {
+        let counts = &trial.counts;
+        let ratio = |good: u64, planned: u64| match planned {
+            0 => 1.0,
+            planned => 1.0 - (good.min(planned) as f64 / planned as f64),
+        };
+        match self.quantity {
+            GoalQuantity::Errors => match counts.scheduled {
+                0 => 1.0,
+                scheduled => {
+                    // A user's last answer may be on its way when the clock stops. An arrival that has no answer
+                    // after the whole time that answers are waited for is lost.
+                    let unanswered = if trial.plan.load.is_open() { counts.in_flight } else { 0 };
+                    let lost = (counts.failed + counts.never_sent + unanswered) as f64 / scheduled as f64;
+                    lost.max(refused_before_the_start(trial)).min(1.0)
+                }
+            },
+            GoalQuantity::ResponseTime { bound_ns } => {
+                ratio(trial.response_time.observed.count_up_to_ns(bound_ns), counts.scheduled)
+            }
+            GoalQuantity::ConnectTime { bound_ns } => {
+                let refused = trial.errors.connect_failures()
+                    + trial.connection_errors.connect_failures()
+                    + counts.connections_unopened;
+                ratio(trial.connect_time.count_up_to_ns(bound_ns), trial.connect_time.count() + refused)
+            }
+        }
+    }
+}
+
+/// The share of the connections to be opened before the start that the target did not let come about.
+fn refused_before_the_start(trial: &Trial) -> f64 {
+    match &trial.plan.load {
+        LoadModel::Open { connections, .. } if connections.initial > 0 => {
+            trial.connection_errors.connect_failures() as f64 / connections.initial as f64
+        }
+        _ => 0.0,
+    }
+}
+
+/// 0.99 is `99`, 0.999 is `99.9`.
+fn percent(quantile: f64) -> f64 {
+    (quantile * 1e6).round() / 1e4
+}
+
+/// What lies beyond a quantile, without the dust of binary fractions.
+fn tail(quantile: f64) -> f64 {
+    ((1.0 - quantile) * 1e9).round() / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_are_named_by_what_they_ask() {
+        let goal = Goal::response_time(0.99, 10_000_000);
+        assert_eq!((goal.name.as_str(), goal.loss_ratio), ("p99 ≤ 10.0 ms", 0.01));
+        assert_eq!(Goal::connect_time(0.999, 900_000_000).name, "connect p99.9 ≤ 900 ms");
+        assert_eq!(Goal::errors(0.0).name, "no errors");
+        assert_eq!(Goal::errors(0.001).name, "errors ≤ 0.1 %");
+    }
+}
