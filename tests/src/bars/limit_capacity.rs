@@ -24,7 +24,12 @@ fn run(scale: Scale) -> Result<Outcome> {
     users(&mut outcome)?;
     let (runs, most_misses) = scale.pick((1, 0), (20, 1));
     let kinds = [
-        ("constant", "fixed", "constant", "--width 2%"),
+        (
+            "constant",
+            "fixed",
+            "constant",
+            scale.pick("--width 5% --trial 4s --repeats 2 --min 100", "--width 2%"),
+        ),
         // Trials of a noisy service disagree more: more of them decide.
         ("exponential", "exp", "poisson", "--width 2% --trial 4s --repeats 5"),
     ];

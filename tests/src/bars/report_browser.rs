@@ -18,13 +18,13 @@ pub const BAR: Bar = Bar {
 
 /// The shipped studies, and what makes a sample of each.
 const STUDIES: [(&str, &str); 3] = [
-    ("quickstart", "--set budget=10s --set search.trial=1s --set search.repeats=1"),
+    ("quickstart", "--set budget=6s --set search.trial=1s --set search.repeats=1"),
     (
         "max-rps",
-        "--set budget=25s --set target=serve --set threads=1 --set connections=50,200 --set rate=1_000,4_000 \
+        "--set budget=12s --set target=serve --set threads=1 --set connections=50,200 --set rate=1_000,4_000 \
          --set trial.duration=1s --set search.trial=1s --set search.repeats=1 --set search.max=8k",
     ),
-    ("max-rps-300ms", "--set budget=15s"),
+    ("max-rps-300ms", "--set budget=6s --set target=serve"),
 ];
 
 fn run(scale: Scale) -> Result<Outcome> {
