@@ -117,13 +117,10 @@ impl<'a> Course<'a> {
         while let Some(next) = searching.next() {
             let purpose = if next.is_warm_up { Purpose::WarmUp } else { Purpose::Search };
             let place = Place { block, setting, purpose, load: Some(next.load), attempt: next.attempt };
-            let entry = match self.earlier(place)? {
-                Some(entry) => entry,
-                None => self.trial(place, Some(Duration::from_secs_f64(next.duration_s)))?,
-            };
-            searching.tell(&entry).map_err(Cut::Failed)?;
+            let entry = self.at(place, Some(Duration::from_secs_f64(next.duration_s)))?;
+            searching.tell(entry).map_err(Cut::Failed)?;
             if self.used >= self.replayed {
-                let (bounds, remaining_s) = (searching.progress(), searching.remaining_s());
+                let (bounds, remaining_s) = searching.progress();
                 (self.on_event)(Event::Closing { bounds, remaining_s });
             }
         }
@@ -134,23 +131,21 @@ impl<'a> Course<'a> {
     fn repeat(&mut self, block: usize, setting: usize) -> Result<(), Cut> {
         for attempt in 0..=self.study.trial.void_attempts {
             let place = Place { block, setting, purpose: Purpose::Repeat, load: None, attempt };
-            let entry = match self.earlier(place)? {
-                Some(entry) => entry,
-                None => self.trial(place, None)?,
-            };
-            if !entry.trial.validity.is_void() {
+            if !self.at(place, None)?.trial.validity.is_void() {
                 break;
             }
         }
         Ok(())
     }
 
-    /// The trial of an earlier run at this place of the plan, if it was run.
-    fn earlier(&mut self, place: Place) -> Result<Option<TrialEntry>, Cut> {
-        if self.used >= self.replayed {
-            return Ok(None);
-        }
-        let entry = self.entries[self.used].clone();
+    /// The trial at a place of the plan: that of an earlier run if there is one, otherwise run now.
+    fn at(&mut self, place: Place, duration: Option<Duration>) -> Result<&TrialEntry, Cut> {
+        if self.used < self.replayed { self.earlier(place) } else { self.trial(place, duration) }
+    }
+
+    /// The next trial of an earlier run, which must be the one at this place of the plan.
+    fn earlier(&mut self, place: Place) -> Result<&TrialEntry, Cut> {
+        let entry = &self.entries[self.used];
         self.used += 1;
         let written = Place {
             block: entry.block,
@@ -166,11 +161,11 @@ impl<'a> Course<'a> {
                 entry.index
             )));
         }
-        Ok(Some(entry))
+        Ok(entry)
     }
 
     /// Runs a trial and writes it down.
-    fn trial(&mut self, place: Place, duration: Option<Duration>) -> Result<TrialEntry, Cut> {
+    fn trial(&mut self, place: Place, duration: Option<Duration>) -> Result<&TrialEntry, Cut> {
         self.may_go_on()?;
         let setup = self.study.setup(place.setting, place.load).map_err(|mistakes| {
             Cut::Failed(mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
@@ -212,8 +207,8 @@ impl<'a> Course<'a> {
         (self.on_event)(Event::Ended(&entry));
         // It is kept to the end of the study, with hundreds like it.
         entry.pack();
-        self.entries.push(entry.clone());
-        Ok(entry)
+        self.entries.push(entry);
+        Ok(&self.entries[self.entries.len() - 1])
     }
 
     fn run_one(&mut self, setup: &Setup, place: Place) -> Result<record::Trial, Cut> {

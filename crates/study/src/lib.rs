@@ -19,5 +19,5 @@ mod stand;
 mod study;
 
 pub use plan::plan;
-pub use run::{Event, Options, RunError, run};
+pub use run::{Closing, Event, Options, RunError, run};
 pub use study::{Fresh, Search, Setup, Source, Study, Target, TrialShape, set_load};

@@ -64,15 +64,26 @@ pub enum Event<'a> {
     Second(&'a Tick),
     /// A trial has ended.
     Ended(&'a TrialEntry),
-    /// A search knows more: for each goal its bounds so far, and the seconds of trials that are to come.
+    /// A search knows more.
     Closing {
-        /// Goal, lower, upper.
-        bounds: Vec<(String, Option<f64>, Option<f64>)>,
+        /// What it knows of each goal.
+        bounds: Vec<Closing>,
         /// Seconds of trials.
         remaining_s: f64,
     },
     /// Something a careful reader should know.
     Warning(&'a str),
+}
+
+/// How far the bounds of a goal have closed in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Closing {
+    /// The goal's name.
+    pub goal: String,
+    /// The lower bound so far, or what hints at it.
+    pub lower: Option<f64>,
+    /// The upper bound so far, or what hints at it.
+    pub upper: Option<f64>,
 }
 
 /// Why a study could not be run.

@@ -4,7 +4,10 @@ use record::{Bound, BoundKind, Goal, GoalOutcome, LoadUnit, SearchOutcome, Searc
 use search::{Measured, Preset, Unit};
 use serde::{Deserialize, Serialize};
 
-use crate::study::{Search, Study};
+use crate::{
+    run::Closing,
+    study::{Search, Study},
+};
 
 /// Share of the trials at a load that must be bad before the load surely does not meet a goal.
 const SURELY_NOT: f64 = 0.9;
@@ -142,21 +145,17 @@ impl Searching {
         self.search.tell(measured).map_err(|error| error.to_string())
     }
 
-    /// How far it is: for each goal of the study, the bounds so far, or what hints at them.
-    pub(crate) fn progress(&self) -> Vec<(String, Option<f64>, Option<f64>)> {
+    /// How far it is: for each goal of the study, the bounds so far, or what hints at them; and the seconds of trials
+    /// that are still to come, by what is known.
+    pub(crate) fn progress(&self) -> (Vec<Closing>, f64) {
         let progress = self.search.progress();
         let of_goal = |(place, name): (usize, &String)| {
             let own = || progress.goals.iter().zip(&self.method.goals).filter(move |(_, at)| **at == place);
             let lower = own().filter_map(|(goal, _)| goal.lower.or(goal.probed_lower)).next();
             let upper = own().filter_map(|(goal, _)| goal.upper.or(goal.probed_upper)).next_back();
-            (name.clone(), lower, upper)
+            Closing { goal: name.clone(), lower, upper }
         };
-        self.goals.iter().enumerate().map(of_goal).collect()
-    }
-
-    /// Seconds of trials that are still to come, by what is known.
-    pub(crate) fn remaining_s(&self) -> f64 {
-        self.search.progress().remaining_s
+        (self.goals.iter().enumerate().map(of_goal).collect(), progress.remaining_s)
     }
 
     /// Why it ended without an answer, if the instrument is to blame.

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use record::{BoundKind, GoalOutcome, ResultFolder, StudyResult};
 
 use super::{Bar, Outcome, Runs, Scale, seconds};
-use crate::{Proofload, Serve, machine::Cores, temporary::TemporaryFolder};
+use crate::{Output, Proofload, Serve, machine::Cores, temporary::TemporaryFolder};
 
 /// The bar.
 pub const BAR: Bar = Bar {
@@ -88,41 +88,19 @@ fn limit(
     words: &str,
     seed: u64,
 ) -> Result<(GoalOutcome, f64)> {
-    let cores = Cores::of_this_process()?;
     let service_ns = (1e9 / capacity_per_s).round();
     let serve = format!("--capacity 1 --service-time {service}:{service_ns}ns --seed {}", seed + 1);
-    let serve = Serve::start_on(&serve, cores.server)?;
-    let folder = TemporaryFolder::new()?;
-    let words = format!(
-        "--p99 50ms {words} --budget 80s --arrivals {arrivals} --seed {} --cpus {} --out {}",
-        seed + 1,
-        cores.generator,
-        folder.file("result")
-    );
-    let output = Proofload::new("limit rate")?
-        .arg(&serve.url())
-        .with(|launch| launch.words(&words))
-        .timeout(seconds(150))
-        .run()?;
-    serve.stop()?;
-    let result = result(&folder).with_context(|| output.described())?;
+    let words =
+        format!("limit rate --p99 50ms {words} --budget 80s --arrivals {arrivals} --seed {}", seed + 1);
+    let (result, output) = searched(&serve, &words)?;
     let goal = result.outcomes[0].searches[0].goals[0].clone();
     Ok((goal, output.wall.as_secs_f64()))
 }
 
 /// 128 connections are served, the 129th is reset: 128 users, exactly.
 fn users(outcome: &mut Outcome) -> Result<()> {
-    let cores = Cores::of_this_process()?;
-    let serve = Serve::start_on("--max-connections 128 --delay 50ms", cores.server)?;
-    let folder = TemporaryFolder::new()?;
-    let words = format!("--errors 0 --trial 1s --cpus {} --out {}", cores.generator, folder.file("result"));
-    let output = Proofload::new("limit users")?
-        .arg(&serve.url())
-        .with(|launch| launch.words(&words))
-        .timeout(seconds(150))
-        .run()?;
-    serve.stop()?;
-    let result = result(&folder).with_context(|| output.described())?;
+    let (result, output) =
+        searched("--max-connections 128 --delay 50ms", "limit users --errors 0 --trial 1s")?;
     let goal = &result.outcomes[0].searches[0].goals[0];
     let loads = (goal.lower.as_ref().map(|b| b.load), goal.upper.as_ref().map(|b| b.load));
     outcome.figure(
@@ -135,6 +113,19 @@ fn users(outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-fn result(folder: &TemporaryFolder) -> Result<StudyResult> {
-    ResultFolder::open(&folder.path().join("result"))?.result()?.context("no result was written")
+/// What a search of a `serve` found, each on a processor of its own.
+fn searched(serve: &str, words: &str) -> Result<(StudyResult, Output)> {
+    let cores = Cores::of_this_process()?;
+    let serve = Serve::start_on(serve, cores.server)?;
+    let folder = TemporaryFolder::new()?;
+    let place = format!("--cpus {} --out {}", cores.generator, folder.file("result"));
+    let output = Proofload::new(words)?
+        .arg(&serve.url())
+        .with(|launch| launch.words(&place))
+        .timeout(seconds(150))
+        .run()?;
+    serve.stop()?;
+    let result = ResultFolder::open(&folder.path().join("result")).and_then(|folder| folder.result());
+    let result = result.with_context(|| output.described())?;
+    Ok((result.with_context(|| format!("no result was written by {}", output.described()))?, output))
 }

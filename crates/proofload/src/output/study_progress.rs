@@ -10,7 +10,7 @@ use record::{
     Goal, LoadUnit, Purpose, TrialEntry,
     units::{show_count, show_rate, show_time_ns},
 };
-use study::{Event, Study};
+use study::{Closing, Event, Study};
 
 /// Shows how a study goes.
 pub struct StudyProgress {
@@ -132,14 +132,13 @@ impl StudyProgress {
         )
     }
 
-    fn of_bounds(&self, bounds: &[(String, Option<f64>, Option<f64>)], remaining_s: f64) -> String {
+    fn of_bounds(&self, bounds: &[Closing], remaining_s: f64) -> String {
         let show = |load: &Option<f64>| match (load, &self.unit) {
             (Some(load), Some(unit)) => unit.show(*load),
             _ => "?".to_owned(),
         };
-        let of = |(goal, lower, upper): &(String, Option<f64>, Option<f64>)| {
-            format!("{goal}: {} … {}", show(lower), show(upper))
-        };
+        let of =
+            |Closing { goal, lower, upper }: &Closing| format!("{goal}: {} … {}", show(lower), show(upper));
         let bounds: Vec<String> = bounds.iter().map(of).collect();
         format!("         {}  (about {remaining_s:.0} s of trials to go)", bounds.join("; "))
     }
