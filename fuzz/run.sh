@@ -3,7 +3,7 @@
 #
 # Works on stable Rust: the coverage instrumentation which cargo-fuzz sets up by the flags of a nightly compiler
 # is asked of LLVM directly. No sanitizer is used: those need nightly, and the code fuzzed here has no unsafe of
-# its own (httparse beneath it has, which is then checked by its outcome only). A C++ compiler is
+# its own (httparse and Zstandard beneath it have, which are then checked by their outcome only). A C++ compiler is
 # needed for libFuzzer itself. Starts from seeds/TARGET, keeps what it learns in corpus/TARGET, and leaves an
 # input that fails in artifacts/TARGET; replay that with run.sh TARGET 1 FILE, its path being relative to this
 # folder.

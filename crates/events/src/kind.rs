@@ -1,0 +1,174 @@
+//! How a body is written, by its content type.
+
+/// How a body is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// One object, an array of objects, or several objects line by line.
+    Json,
+    /// One object a line.
+    Ndjson,
+    /// Fields of a form, `json=` or `ndjson=` among them, percent-encoded. A query string is read so too.
+    Form,
+    /// Fields of a form, `json` or `ndjson` among them, between lines of this boundary.
+    Multipart(Boundary),
+    /// Lines of text which are records as they are.
+    Raw,
+    /// MessagePack, which is refused by name.
+    Msgpack,
+    /// Anything else: refused.
+    Other,
+}
+
+/// What to do with bodies that are not as they should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// A mistake anywhere refuses the whole body.
+    #[default]
+    Strict,
+    /// Malformed JSON is skipped and counted, and what is stored is written anew, as Fluentd's `in_http` and
+    /// `out_file` do.
+    Fluentd,
+}
+
+/// The boundary of a multipart body: 1 to 70 bytes (RFC 2046, 5.1.1).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Boundary {
+    bytes: [u8; Boundary::MOST_BYTES],
+    len: u8,
+}
+
+impl Kind {
+    /// The kind of a body with this `Content-Type`. Without one, a strict reader expects JSON, and Fluentd nothing
+    /// it knows. Fluentd compares case-sensitively, and by the beginning only.
+    pub fn of_content_type(content_type: Option<&[u8]>, mode: Mode) -> Kind {
+        match (mode, content_type) {
+            (Mode::Strict, None) => Kind::Json,
+            (Mode::Strict, Some(value)) => strict(value),
+            (Mode::Fluentd, None) => Kind::Other,
+            (Mode::Fluentd, Some(value)) => as_fluentd(value),
+        }
+    }
+
+    /// Whether [`crate::read`] takes such bodies at all: where not, the body need not be read.
+    pub fn is_supported(self) -> bool {
+        !matches!(self, Kind::Msgpack | Kind::Other)
+    }
+}
+
+impl Boundary {
+    const MOST_BYTES: usize = 70;
+
+    /// None if `bytes` are none or too many.
+    pub fn new(bytes: &[u8]) -> Option<Boundary> {
+        let mut boundary =
+            Boundary { bytes: [0; Boundary::MOST_BYTES], len: u8::try_from(bytes.len()).ok()? };
+        if bytes.is_empty() {
+            return None;
+        }
+        boundary.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(boundary)
+    }
+
+    /// Without the hyphens that come before it in a body.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl std::fmt::Debug for Boundary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Boundary({})", self.as_bytes().escape_ascii())
+    }
+}
+
+fn strict(value: &[u8]) -> Kind {
+    let mut parts = value.split(|&byte| byte == b';');
+    let media_type = parts.next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
+    match media_type.as_slice() {
+        b"" | b"application/json" | b"application/csp-report" | b"text/json" => Kind::Json,
+        b"application/x-ndjson"
+        | b"application/ndjson"
+        | b"application/jsonl"
+        | b"application/x-jsonlines"
+        | b"application/json-lines" => Kind::Ndjson,
+        b"application/x-www-form-urlencoded" => Kind::Form,
+        b"multipart/form-data" => {
+            let boundary = parts.find_map(|parameter| {
+                let parameter = parameter.trim_ascii();
+                let (name, value) = parameter.split_at_checked(b"boundary=".len())?;
+                name.eq_ignore_ascii_case(b"boundary=").then(|| unquoted(value))
+            });
+            boundary.and_then(Boundary::new).map_or(Kind::Other, Kind::Multipart)
+        }
+        b"text/plain" => Kind::Raw,
+        b"application/msgpack" | b"application/x-msgpack" | b"application/vnd.msgpack" => Kind::Msgpack,
+        other if other.starts_with(b"application/") && other.ends_with(b"+json") => Kind::Json,
+        _ => Kind::Other,
+    }
+}
+
+fn as_fluentd(value: &[u8]) -> Kind {
+    const MULTIPART: &[u8] = b"multipart/form-data; boundary=";
+    if let Some(boundary) = value.strip_prefix(MULTIPART) {
+        return Boundary::new(unquoted(boundary)).map_or(Kind::Other, Kind::Multipart);
+    }
+    let known: [(&[u8], Kind); 5] = [
+        (b"application/x-www-form-urlencoded", Kind::Form),
+        (b"application/json", Kind::Json),
+        (b"application/csp-report", Kind::Json),
+        (b"application/msgpack", Kind::Msgpack),
+        (b"application/x-ndjson", Kind::Ndjson),
+    ];
+    known.into_iter().find(|(prefix, _)| value.starts_with(prefix)).map_or(Kind::Other, |(_, kind)| kind)
+}
+
+fn unquoted(value: &[u8]) -> &[u8] {
+    let value = value.trim_ascii();
+    value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(value: &str, mode: Mode) -> Kind {
+        Kind::of_content_type(Some(value.as_bytes()), mode)
+    }
+
+    #[test]
+    fn content_types_are_read_with_parameters_and_in_any_case() {
+        for (value, kind) in [
+            ("application/json", Kind::Json),
+            ("Application/JSON; charset=utf-8", Kind::Json),
+            ("application/cloudevents+json", Kind::Json),
+            ("application/x-ndjson ;charset=utf-8", Kind::Ndjson),
+            ("application/x-www-form-urlencoded", Kind::Form),
+            ("text/plain", Kind::Raw),
+            ("application/msgpack", Kind::Msgpack),
+            ("image/png", Kind::Other),
+            ("multipart/form-data", Kind::Other),
+        ] {
+            assert_eq!(of(value, Mode::Strict), kind, "{value}");
+        }
+        let quoted = of("multipart/form-data; charset=x; Boundary=\"a b\"", Mode::Strict);
+        assert_eq!(quoted, Kind::Multipart(Boundary::new(b"a b").expect("three bytes")));
+        assert_eq!(Kind::of_content_type(None, Mode::Strict), Kind::Json);
+    }
+
+    #[test]
+    fn fluentd_compares_the_beginning() {
+        assert_eq!(of("application/json-patch", Mode::Fluentd), Kind::Json);
+        assert_eq!(of("application/JSON", Mode::Fluentd), Kind::Other);
+        assert_eq!(of("text/plain", Mode::Fluentd), Kind::Other);
+        assert_eq!(Kind::of_content_type(None, Mode::Fluentd), Kind::Other);
+        let boundary = Boundary::new(b"xyz").expect("three bytes");
+        assert_eq!(of("multipart/form-data; boundary=xyz", Mode::Fluentd), Kind::Multipart(boundary));
+    }
+
+    #[test]
+    fn a_boundary_has_1_to_70_bytes() {
+        assert_eq!(Boundary::new(b""), None);
+        assert_eq!(Boundary::new(&[b'x'; 71]), None);
+        assert_eq!(Boundary::new(&[b'x'; 70]).expect("70").as_bytes(), [b'x'; 70]);
+    }
+}

@@ -1,0 +1,30 @@
+//! What the body of a request to a listener holds: records, each rendered as one line. Pure: no sockets, no files.
+//!
+//! The way of a body: [`Inflater`] undoes its coding, [`Kind`] says how it is written, [`read`] checks it and hands
+//! out its records, and a [`Liner`] writes each as a line.
+//!
+//! JSON is validated, never rebuilt: the bytes a client sent are the bytes that are stored, unless they would break
+//! the line (`docs/decisions/0010-validate-do-not-build.md` has the measurements). [`Mode::Fluentd`] is the exception:
+//! it answers, skips and writes as Fluentd's `in_http` and `out_file` do.
+
+mod fluentd;
+mod form;
+mod inflate;
+mod kind;
+mod line;
+mod members;
+mod mistake;
+mod multipart;
+mod read;
+mod ruby;
+mod rules;
+mod time;
+
+pub use inflate::{Encoding, InflateError, Inflater, UnsupportedEncoding};
+pub use kind::{Boundary, Kind, Mode};
+pub use line::{LineFormat, Liner};
+pub use members::field;
+pub use mistake::{Mistake, MistakeKind};
+pub use read::{Count, Record, Scratch, read};
+pub use rules::{Rules, TimeFormat, Zone};
+pub use time::{EventTime, TimeError};

@@ -1,0 +1,192 @@
+//! A record to a line of a file.
+
+use std::{borrow::Cow, io::Write as _};
+
+use jiff::tz::TimeZone;
+
+use crate::{EventTime, Record, Zone, members};
+
+/// How a record is written as a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LineFormat {
+    /// The time, the tag, and the record, with tabs between them: Fluentd's `out_file`.
+    OutFile {
+        /// Whether the time is written.
+        time: bool,
+        /// Whether the tag is written.
+        tag: bool,
+    },
+    /// The record as JSON.
+    Json,
+    /// Members of the record between commas (RFC 4180).
+    Csv {
+        /// The members, in order. One that is missing or null is empty.
+        fields: Vec<String>,
+    },
+    /// The record as it came: JSON, or the text of a line.
+    Raw,
+}
+
+/// Writes records as lines. Keep one a thread: it remembers what it wrote for the last second and tag.
+#[derive(Debug)]
+pub struct Liner {
+    format: LineFormat,
+    time_zone: TimeZone,
+    /// The tag and second whose `prefix` is kept, of [`LineFormat::OutFile`].
+    prefixed: Option<(String, i64)>,
+    prefix: Vec<u8>,
+}
+
+/// The member a line of text becomes in formats of JSON, as with Fluentd.
+const MESSAGE: &str = "message";
+
+impl Liner {
+    /// Writes times in this zone: as `2020-01-13T17:52:09+09:00` in that of the machine, and as
+    /// `2020-01-13T08:52:09Z` in UTC.
+    pub fn new(format: LineFormat, zone: Zone) -> Liner {
+        let time_zone = zone.time_zone();
+        Liner { format, time_zone, prefixed: None, prefix: Vec::new() }
+    }
+
+    /// Writes the record to `out` as one line, with the newline that ends it and no other.
+    ///
+    /// Control characters in the tag become `_`. In CSV, line breaks inside of values become `\n` and `\r`.
+    pub fn write(&mut self, out: &mut Vec<u8>, time: EventTime, tag: &str, record: &Record<'_>) {
+        match &self.format {
+            LineFormat::OutFile { time: with_time, tag: with_tag } => {
+                let (with_time, with_tag) = (*with_time, *with_tag);
+                self.refresh(time, tag, with_time, with_tag);
+                out.extend_from_slice(&self.prefix);
+                json(out, record);
+            }
+            LineFormat::Json => json(out, record),
+            LineFormat::Csv { fields } => {
+                for (number, field) in fields.iter().enumerate() {
+                    if number > 0 {
+                        out.push(b',');
+                    }
+                    csv(out, &value(record, field));
+                }
+            }
+            LineFormat::Raw => out.extend_from_slice(record.text.as_bytes()),
+        }
+        out.push(b'\n');
+    }
+
+    /// Makes `prefix` that of this second and tag.
+    fn refresh(&mut self, time: EventTime, tag: &str, with_time: bool, with_tag: bool) {
+        if self.prefixed.as_ref().is_some_and(|(last, second)| *second == time.seconds && last == tag) {
+            return;
+        }
+        self.prefix.clear();
+        if with_time {
+            match time.timestamp() {
+                Some(timestamp) => {
+                    let zoned = timestamp.to_zoned(self.time_zone.clone());
+                    let offset = if self.time_zone == TimeZone::UTC { "Z" } else { "%:z" };
+                    let format = format!("%Y-%m-%dT%H:%M:%S{offset}");
+                    write!(self.prefix, "{}", zoned.strftime(&format)).expect("a format without names");
+                }
+                // No calendar has it, so the number of seconds must do.
+                None => write!(self.prefix, "{}", time.seconds).expect("memory takes any number"),
+            }
+            self.prefix.push(b'\t');
+        }
+        if with_tag {
+            self.prefix.extend(tag.bytes().map(|byte| if byte.is_ascii_control() { b'_' } else { byte }));
+            self.prefix.push(b'\t');
+        }
+        self.prefixed = Some((tag.to_owned(), time.seconds));
+    }
+}
+
+fn json(out: &mut Vec<u8>, record: &Record<'_>) {
+    if record.is_json {
+        out.extend_from_slice(record.text.as_bytes());
+        return;
+    }
+    let message = serde_json::to_string(record.text).expect("any text can be a string of JSON");
+    write!(out, "{{\"{MESSAGE}\":{message}}}").expect("memory takes any text");
+}
+
+fn value<'a>(record: &Record<'a>, field: &str) -> Cow<'a, str> {
+    let value = if record.is_json {
+        members::field(record.text, field)
+    } else {
+        (field == MESSAGE).then_some(Cow::Borrowed(record.text))
+    };
+    value.unwrap_or_default()
+}
+
+/// A value between commas: in quotes where it has to be, and those inside doubled (RFC 4180, 2.5 to 2.7). That allows
+/// line breaks in quotes; ours are escaped, since a line is an event.
+fn csv(out: &mut Vec<u8>, value: &str) {
+    if !value.contains([',', '"', '\r', '\n']) {
+        out.extend_from_slice(value.as_bytes());
+        return;
+    }
+    out.push(b'"');
+    for byte in value.bytes() {
+        match byte {
+            b'"' => out.extend_from_slice(b"\"\""),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            byte => out.push(byte),
+        }
+    }
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JSON: Record<'_> =
+        Record { text: r#"{"a":"x","b":[1,"y"],"c":"p\"q\r\ns"}"#, is_json: true, time: None };
+    const RAW: Record<'_> = Record { text: "a \"line\"", is_json: false, time: None };
+    const TIME: EventTime = EventTime { seconds: 1_578_905_529, nanos: 5 };
+
+    fn line(liner: &mut Liner, time: EventTime, tag: &str, record: &Record<'_>) -> String {
+        let mut out = b"before".to_vec();
+        liner.write(&mut out, time, tag, record);
+        String::from_utf8(out[6..].to_vec()).expect("records and tags are text")
+    }
+
+    #[test]
+    fn out_file_has_time_and_tag_before_the_record() {
+        let mut liner = Liner::new(LineFormat::OutFile { time: true, tag: true }, Zone::Utc);
+        let mut all = |seconds, tag| line(&mut liner, EventTime { seconds, nanos: 0 }, tag, &RAW);
+        let record = r#"{"message":"a \"line\""}"#;
+        assert_eq!(all(TIME.seconds, "a.b"), format!("2020-01-13T08:52:09Z\ta.b\t{record}\n"));
+        assert_eq!(all(TIME.seconds, "a.b"), format!("2020-01-13T08:52:09Z\ta.b\t{record}\n"));
+        assert_eq!(all(TIME.seconds + 1, "a.b"), format!("2020-01-13T08:52:10Z\ta.b\t{record}\n"));
+        assert_eq!(all(TIME.seconds + 1, "a\tb\n"), format!("2020-01-13T08:52:10Z\ta_b_\t{record}\n"));
+        assert_eq!(all(i64::MAX, "a"), format!("{}\ta\t{record}\n", i64::MAX));
+        let mut bare = Liner::new(LineFormat::OutFile { time: false, tag: false }, Zone::Utc);
+        assert_eq!(line(&mut bare, TIME, "a", &JSON), format!("{}\n", JSON.text));
+    }
+
+    #[test]
+    fn a_zone_that_is_not_utc_has_its_offset_in_figures() {
+        let mut liner = Liner::new(LineFormat::OutFile { time: true, tag: false }, Zone::Utc);
+        liner.time_zone = TimeZone::fixed(jiff::tz::offset(9));
+        assert_eq!(line(&mut liner, TIME, "", &JSON), format!("2020-01-13T17:52:09+09:00\t{}\n", JSON.text));
+    }
+
+    #[test]
+    fn csv_has_members_in_quotes_where_they_need_them() {
+        let fields = ["a", "none", "b", "c", "message"].map(str::to_owned).to_vec();
+        let mut liner = Liner::new(LineFormat::Csv { fields }, Zone::Utc);
+        assert_eq!(line(&mut liner, TIME, "", &JSON), "x,,\"[1,\"\"y\"\"]\",\"p\"\"q\\r\\ns\",\n");
+        assert_eq!(line(&mut liner, TIME, "", &RAW), ",,,,\"a \"\"line\"\"\"\n");
+    }
+
+    #[test]
+    fn json_and_raw_are_the_record_alone() {
+        let mut liner = Liner::new(LineFormat::Json, Zone::Utc);
+        assert_eq!(line(&mut liner, TIME, "a", &JSON), format!("{}\n", JSON.text));
+        assert_eq!(line(&mut liner, TIME, "a", &RAW), "{\"message\":\"a \\\"line\\\"\"}\n");
+        let mut liner = Liner::new(LineFormat::Raw, Zone::Utc);
+        assert_eq!(line(&mut liner, TIME, "a", &RAW), "a \"line\"\n");
+    }
+}

@@ -1,0 +1,116 @@
+//! The record in a multipart form (RFC 7578).
+
+use memchr::memmem;
+
+use crate::{
+    Boundary,
+    form::{FIELDS, Found},
+};
+
+/// The field with the records. Of fields of one name the first counts; parts without a name are passed over, and so
+/// is a part whose end is missing.
+pub(crate) fn find(body: &[u8], boundary: &Boundary, value: &mut Vec<u8>) -> Option<Found> {
+    let mut found: [Option<&[u8]>; FIELDS.len()] = [None; FIELDS.len()];
+    let mut time = None;
+    for part in Parts::new(body, boundary) {
+        let Some((name, content)) = named(part) else { continue };
+        if name == b"time" {
+            time = time.or_else(|| Some(String::from_utf8_lossy(content).into_owned()));
+        }
+        if let Some(place) = FIELDS.iter().position(|(field, _)| field.as_bytes() == name) {
+            found[place].get_or_insert(content);
+        }
+    }
+    let (content, (_, kind)) =
+        found.into_iter().zip(FIELDS).find_map(|(content, field)| Some((content?, field)))?;
+    value.clear();
+    value.extend_from_slice(content);
+    Some(Found { kind, time })
+}
+
+/// What stands between the lines of the boundary.
+struct Parts<'a> {
+    rest: &'a [u8],
+    /// The boundary as it stands between two parts: behind a line break and two hyphens.
+    delimiter: memmem::Finder<'static>,
+}
+
+impl<'a> Parts<'a> {
+    fn new(body: &'a [u8], boundary: &Boundary) -> Parts<'a> {
+        let delimiter = [b"\r\n--", boundary.as_bytes()].concat();
+        // The first has no line break of its own when it is the first thing in the body.
+        let rest = match body.strip_prefix(&delimiter[2..]) {
+            Some(rest) => rest,
+            None => memmem::find(body, &delimiter).map_or(&[][..], |at| &body[at + delimiter.len()..]),
+        };
+        Parts { rest, delimiter: memmem::Finder::new(&delimiter).into_owned() }
+    }
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        // Behind the boundary stands a line break, or two hyphens after the last part.
+        let line_end = memmem::find(self.rest, b"\r\n")?;
+        if self.rest.starts_with(b"--") {
+            return None;
+        }
+        // The line break stays with what follows: a part without headers begins with an empty line.
+        let part = &self.rest[line_end..];
+        let end = self.delimiter.find(part)?;
+        self.rest = &part[end + self.delimiter.needle().len()..];
+        Some(&part[..end])
+    }
+}
+
+/// The name of a part and what it holds.
+fn named(part: &[u8]) -> Option<(&[u8], &[u8])> {
+    let head_end = memmem::find(part, b"\r\n\r\n")?;
+    let (head, content) = (&part[..head_end], &part[head_end + 4..]);
+    let name = head.split(|&byte| byte == b'\n').find_map(|line| {
+        let colon = memchr::memchr(b':', line)?;
+        let is_disposition = line[..colon].trim_ascii().eq_ignore_ascii_case(b"content-disposition");
+        is_disposition.then(|| parameter_name(&line[colon + 1..])).flatten()
+    })?;
+    Some((name, content))
+}
+
+/// The parameter `name` of a disposition.
+fn parameter_name(disposition: &[u8]) -> Option<&[u8]> {
+    disposition.split(|&byte| byte == b';').find_map(|parameter| {
+        let value = parameter.trim_ascii().strip_prefix(b"name=")?;
+        Some(value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kind;
+
+    fn found(body: &str) -> Option<(Kind, String, Option<String>)> {
+        let mut value = b"old".to_vec();
+        let found = find(body.as_bytes(), &Boundary::new(b"xx").expect("two bytes"), &mut value)?;
+        Some((found.kind, String::from_utf8(value).expect("the tests are UTF-8"), found.time))
+    }
+
+    #[test]
+    fn the_record_is_found_among_other_parts() {
+        let body = "a preamble\r\n--xx\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\nv\r\n--xx \r\n\
+                    content-disposition: form-data; filename=\"a\"; name=\"json\"\r\nContent-Type: text/x\r\n\r\n\
+                    {\"a\":\r\n1}\r\n--xx\r\n\r\nno name\r\n--xx\r\nContent-Disposition: form-data; name=time\r\n\r\n\
+                    12\r\n--xx--\r\n";
+        assert_eq!(found(body), Some((Kind::Json, "{\"a\":\r\n1}".to_owned(), Some("12".to_owned()))));
+        let body = "--xx\r\nContent-Disposition: form-data; name=\"ndjson\"\r\n\r\n{}\r\n--xx--";
+        assert_eq!(found(body), Some((Kind::Ndjson, "{}".to_owned(), None)));
+    }
+
+    #[test]
+    fn a_part_that_is_cut_off_is_none() {
+        assert_eq!(found("--xx\r\nContent-Disposition: form-data; name=\"json\"\r\n\r\n{}"), None);
+        assert_eq!(found("--xx\r\nContent-Disposition: form-data; name=\"json\"\r\n--xx--"), None);
+        assert_eq!(found("--xx--\r\n"), None);
+        assert_eq!(found(""), None);
+    }
+}

@@ -1,0 +1,234 @@
+//! JSON as Ruby writes what it has read: no whitespace, the last of members with one name in the place of the first,
+//! escapes only where JSON needs them, numbers as `Integer#to_s` and `Float#to_s` print them.
+//!
+//! Two things no text can be made of are left as they were sent: numbers beyond the range of a double, which make
+//! Ruby's generator raise, and lone surrogates.
+
+use std::{collections::HashMap, ops::Range};
+
+use crate::members::string_end;
+
+/// Writes the valid object `json`, nested not too deep, to `out`, without its top-level members `dropped`.
+pub(crate) fn generate(json: &str, dropped: Option<&str>, out: &mut String) {
+    out.clear();
+    Generator { json, at: 0, out }.object(dropped);
+}
+
+struct Generator<'a> {
+    json: &'a str,
+    at: usize,
+    out: &'a mut String,
+}
+
+impl Generator<'_> {
+    fn value(&mut self) {
+        match self.next_token() {
+            b'{' => self.object(None),
+            b'[' => self.array(),
+            b'"' => self.string(),
+            _ => self.scalar(),
+        }
+    }
+
+    fn object(&mut self, dropped: Option<&str>) {
+        let start = self.out.len();
+        let mut members: Vec<[Range<usize>; 2]> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
+        let mut is_to_arrange = false;
+        self.at += 1;
+        self.out.push('{');
+        while self.next_token() != b'}' {
+            if self.json.as_bytes()[self.at] == b',' {
+                self.at += 1;
+                self.out.push(',');
+                continue;
+            }
+            let name_start = self.out.len();
+            self.string();
+            let name = name_start..self.out.len();
+            self.next_token();
+            // The colon.
+            self.at += 1;
+            self.out.push(':');
+            let value_start = self.out.len();
+            self.value();
+            let value = value_start..self.out.len();
+            let is_dropped = dropped.is_some_and(|key| self.out[name.clone()] == quoted(key));
+            is_to_arrange |= is_dropped;
+            if is_dropped {
+                continue;
+            }
+            match places.get(&self.out[name.clone()]) {
+                Some(&place) => {
+                    is_to_arrange = true;
+                    members[place][1] = value;
+                }
+                None => {
+                    places.insert(self.out[name.clone()].to_owned(), members.len());
+                    members.push([name, value]);
+                }
+            }
+        }
+        self.at += 1;
+        self.out.push('}');
+        if is_to_arrange {
+            self.arrange(start, &members);
+        }
+    }
+
+    /// Writes the object that was written from `start` again, with these members alone.
+    fn arrange(&mut self, start: usize, members: &[[Range<usize>; 2]]) {
+        let written = self.out.split_off(start);
+        let of = |range: &Range<usize>| &written[range.start - start..range.end - start];
+        for [name, value] in members {
+            self.out.push(if self.out.len() == start { '{' } else { ',' });
+            self.out.push_str(of(name));
+            self.out.push(':');
+            self.out.push_str(of(value));
+        }
+        if members.is_empty() {
+            self.out.push('{');
+        }
+        self.out.push('}');
+    }
+
+    fn array(&mut self) {
+        self.at += 1;
+        self.out.push('[');
+        while self.next_token() != b']' {
+            if self.json.as_bytes()[self.at] == b',' {
+                self.at += 1;
+                self.out.push(',');
+                continue;
+            }
+            self.value();
+        }
+        self.at += 1;
+        self.out.push(']');
+    }
+
+    fn string(&mut self) {
+        let end = string_end(self.json.as_bytes(), self.at);
+        let string = &self.json[self.at..end];
+        self.at = end;
+        match string.contains('\\').then(|| serde_json::from_str::<String>(string)) {
+            Some(Ok(text)) => self.out.push_str(&quoted(&text)),
+            _ => self.out.push_str(string),
+        }
+    }
+
+    fn scalar(&mut self) {
+        let rest = &self.json[self.at..];
+        let end = rest.find([',', '}', ']', ' ', '\t', '\r', '\n']).unwrap_or(rest.len());
+        let scalar = &rest[..end];
+        self.at += end;
+        match scalar.as_bytes() {
+            b"-0" => self.out.push('0'),
+            [b'-' | b'0'..=b'9', ..] if scalar.contains(['.', 'e', 'E']) => match scalar.parse() {
+                Ok(number) if f64::is_finite(number) => float(number, self.out),
+                _ => self.out.push_str(scalar),
+            },
+            _ => self.out.push_str(scalar),
+        }
+    }
+
+    /// Past whitespace; the byte that is next.
+    fn next_token(&mut self) -> u8 {
+        let rest = &self.json.as_bytes()[self.at..];
+        let blank = rest.iter().position(|byte| !matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
+        self.at += blank.expect("valid JSON goes on until its outermost bracket is closed");
+        self.json.as_bytes()[self.at]
+    }
+}
+
+/// Text as a string of JSON, which both Ruby's generator and `serde_json` write alike.
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("any text can be a string of JSON")
+}
+
+/// As `Float#to_s` does: the fewest digits that give the number again, as a decimal from 0.0001 to below 10^16, else
+/// with an exponent of two digits or more.
+fn float(number: f64, out: &mut String) {
+    let scientific = format!("{number:e}");
+    let (mantissa, exponent) = scientific.split_once('e').expect("{:e} writes an exponent");
+    let exponent: i32 = exponent.parse().expect("{:e} writes the exponent as an integer");
+    let digits = mantissa.trim_start_matches('-').replace('.', "");
+    if mantissa.starts_with('-') {
+        out.push('-');
+    }
+    match usize::try_from(exponent) {
+        Ok(places @ 0..=15) => {
+            let whole = places + 1;
+            let padded = format!("{digits:0<whole$}");
+            let (whole, fraction) = padded.split_at(whole);
+            *out += &format!("{whole}.{}", if fraction.is_empty() { "0" } else { fraction });
+        }
+        Err(_) if exponent >= -4 => {
+            *out += "0.";
+            (1..-exponent).for_each(|_| out.push('0'));
+            *out += &digits;
+        }
+        _ => {
+            let (first, rest) = digits.split_at(1);
+            *out += &format!("{first}.{}e{exponent:+03}", if rest.is_empty() { "0" } else { rest });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generated(json: &str) -> String {
+        let mut out = "old".to_owned();
+        generate(json, None, &mut out);
+        out
+    }
+
+    #[test]
+    fn numbers_are_printed_as_ruby_prints_them() {
+        for (sent, printed) in [
+            ("1", "1"),
+            ("-0", "0"),
+            ("123456789012345678901234567890", "123456789012345678901234567890"),
+            ("1.0", "1.0"),
+            ("-0.0", "-0.0"),
+            ("1.50", "1.5"),
+            ("1e2", "100.0"),
+            ("123.456", "123.456"),
+            ("1e15", "1000000000000000.0"),
+            ("1e16", "1.0e+16"),
+            ("1.25e+100", "1.25e+100"),
+            ("0.0001", "0.0001"),
+            ("0.00001", "1.0e-05"),
+            ("1.5E-7", "1.5e-07"),
+            ("0.1", "0.1"),
+            ("123456789.123456789", "123456789.12345679"),
+            ("1e400", "1e400"),
+        ] {
+            assert_eq!(generated(&format!("{{\"a\":{sent}}}")), format!("{{\"a\":{printed}}}"));
+        }
+    }
+
+    #[test]
+    fn escapes_become_text_where_json_allows() {
+        let sent = r#"{"\u0061":"\u00e9\/\u0000\u001F\n\"\\\ud83d\ude00\u007f","b":"\ud800"}"#;
+        let written = "{\"a\":\"é/\\u0000\\u001f\\n\\\"\\\\😀\u{7f}\",\"b\":\"\\ud800\"}";
+        assert_eq!(generated(sent), written);
+    }
+
+    #[test]
+    fn of_members_with_one_name_the_last_stands_in_the_place_of_the_first() {
+        let sent = "{ \"a\" : [ 1 , { } , [ ] ] , \"b\" : {\"x\":1,\"y\":2,\"x\":[3]} , \"\\u0061\":\nnull }";
+        assert_eq!(generated(sent), r#"{"a":null,"b":{"x":[3],"y":2}}"#);
+    }
+
+    #[test]
+    fn a_member_is_dropped_at_the_top_only() {
+        let mut out = String::new();
+        generate(r#"{"time":1,"a":{"time":2},"t\u0069me":3}"#, Some("time"), &mut out);
+        assert_eq!(out, r#"{"a":{"time":2}}"#);
+        generate(r#"{"time":1}"#, Some("time"), &mut out);
+        assert_eq!(out, "{}");
+    }
+}

@@ -1,0 +1,125 @@
+//! What holds for every body, whatever is in it. The fuzz target uses it too.
+
+#![allow(dead_code, reason = "each test takes what it needs")]
+
+use events::{Count, EventTime, Kind, LineFormat, Liner, Mistake, Mode, Record, Rules, Scratch, Zone, read};
+use serde_json::value::RawValue;
+
+/// A record that was handed out, kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Its line.
+    pub text: String,
+    /// Whether that is JSON.
+    pub is_json: bool,
+    /// Its time.
+    pub time: Option<EventTime>,
+}
+
+/// All that `read` finds, in a scratch that has seen other bodies.
+pub fn records(body: &[u8], kind: Kind, rules: &Rules) -> Result<(Vec<Kept>, Count), Mistake> {
+    let mut kept = Vec::new();
+    let mut scratch = Scratch::default();
+    let other = b"{\"other\":\n[1]}";
+    read(other, Kind::Json, &Rules::default(), &mut scratch, &mut |_| {}).expect("it is JSON");
+    let mut keep = |record: Record<'_>| {
+        kept.push(Kept { text: record.text.to_owned(), is_json: record.is_json, time: record.time });
+    };
+    let count = read(body, kind, rules, &mut scratch, &mut keep)?;
+    Ok((kept, count))
+}
+
+/// The texts of the records alone.
+pub fn texts(body: &[u8], kind: Kind, rules: &Rules) -> Result<Vec<String>, Mistake> {
+    records(body, kind, rules).map(|(kept, _)| kept.into_iter().map(|record| record.text).collect())
+}
+
+/// Reads a body and checks what holds for any.
+pub fn check(body: &[u8], kind: Kind, rules: &Rules) -> Result<(Vec<Kept>, Count), Mistake> {
+    let is_a_field = matches!(kind, Kind::Form | Kind::Multipart(_));
+    let outcome = records(body, kind, rules);
+    match &outcome {
+        Ok((kept, count)) => {
+            assert_eq!(kept.len(), count.records);
+            assert!(kept.len() <= rules.most_records);
+            assert!(count.skipped == 0 || rules.mode == Mode::Fluentd);
+            for record in kept {
+                check_record(record, rules);
+                // The time of a form leaves its records alone.
+                let key = rules.time_key.as_deref().filter(|_| !is_a_field && !rules.keep_time_key);
+                let key = key.filter(|_| record.is_json);
+                assert_eq!(key.and_then(|key| events::field(&record.text, key)), None);
+            }
+            check_lines(kept);
+        }
+        Err(mistake) => {
+            assert!(is_a_field || mistake.byte <= body.len(), "{mistake}");
+            assert!(
+                mistake.line > 0 && mistake.column > 0 && mistake.column <= mistake.byte + 1,
+                "{mistake}"
+            );
+            let text = mistake.to_string();
+            assert!(!text.is_empty() && !text.contains(['\n', '\r']), "{text:?}");
+        }
+    }
+    if kind == Kind::Ndjson && rules.mode == Mode::Strict {
+        as_line_by_line(body, rules, &outcome);
+    }
+    outcome
+}
+
+/// An NDJSON body is read as its lines are one by one.
+fn as_line_by_line(body: &[u8], rules: &Rules, outcome: &Result<(Vec<Kept>, Count), Mistake>) {
+    let lines: Result<Vec<_>, Mistake> =
+        body.split(|&byte| byte == b'\n').map(|line| records(line, Kind::Ndjson, rules)).collect();
+    match (outcome, lines) {
+        (Ok((kept, _)), Ok(lines)) => {
+            assert_eq!(*kept, lines.into_iter().flat_map(|(kept, _)| kept).collect::<Vec<_>>());
+        }
+        // The limit on records counts those of the body.
+        (Err(_), Err(_)) => {}
+        (Err(mistake), Ok(lines)) => {
+            let records: usize = lines.iter().map(|(kept, _)| kept.len()).sum();
+            assert!(records > rules.most_records, "{mistake}");
+        }
+        (Ok(_), Err(mistake)) => panic!("a line alone is refused: {mistake}"),
+    }
+}
+
+/// A record is one line, JSON if it says so, and read again it is the same.
+fn check_record(record: &Kept, rules: &Rules) {
+    let Kept { text, is_json, .. } = record;
+    assert!(!text.contains('\n'), "{text:?}");
+    if !is_json {
+        assert!(!text.is_empty());
+        return;
+    }
+    assert!(!text.contains('\r'), "{text:?}");
+    let raw: &RawValue = serde_json::from_str(text).expect("a record is JSON");
+    assert!(raw.get() == text && text.starts_with('{'), "{text}");
+    let again = Rules { time_key: None, most_records: 1, ..rules.clone() };
+    assert_eq!(texts(text.as_bytes(), Kind::Json, &again).as_ref(), Ok(&vec![text.clone()]));
+    assert_eq!(texts(text.as_bytes(), Kind::Ndjson, &again).as_ref(), Ok(&vec![text.clone()]));
+}
+
+/// In every format, each record is one line.
+fn check_lines(kept: &[Kept]) {
+    let fields = ["a", "b", "message"].map(str::to_owned).to_vec();
+    for format in [
+        LineFormat::OutFile { time: true, tag: true },
+        LineFormat::Json,
+        LineFormat::Csv { fields },
+        LineFormat::Raw,
+    ] {
+        let mut liner = Liner::new(format, Zone::Utc);
+        let mut out = Vec::new();
+        for Kept { text, is_json, time } in kept {
+            let before = out.len();
+            let time_or_now = time.unwrap_or(EventTime { seconds: 1_578_905_529, nanos: 0 });
+            let record = Record { text, is_json: *is_json, time: *time };
+            liner.write(&mut out, time_or_now, "a.\nb", &record);
+            let line = &out[before..];
+            assert_eq!(line.iter().position(|&byte| byte == b'\n'), Some(line.len() - 1));
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Bodies by example: what is taken, what is refused, and where.
+
+mod common;
+
+use common::{Kept, check, texts};
+use events::{Boundary, Count, EventTime, Kind, Mistake, MistakeKind, Mode, Rules, TimeFormat, Zone};
+
+fn strict(body: &str, kind: Kind) -> Result<Vec<String>, Mistake> {
+    check(body.as_bytes(), kind, &Rules::default())
+        .map(|(kept, _)| kept.into_iter().map(|kept| kept.text).collect())
+}
+
+#[track_caller]
+fn taken(body: &str, kind: Kind, lines: &[&str]) {
+    assert_eq!(strict(body, kind).expect(body), lines);
+}
+
+#[track_caller]
+fn refused(body: &[u8], kind: Kind, place: (usize, usize, usize), message: &str) {
+    let mistake = check(body, kind, &Rules::default()).expect_err("it is no good");
+    assert!(mistake.message.contains(message), "{mistake}");
+    assert_eq!((mistake.line, mistake.column, mistake.byte), place, "{mistake}");
+}
+
+#[test]
+fn json_is_an_object_an_array_or_objects_line_by_line() {
+    taken("{\"a\":1}", Kind::Json, &["{\"a\":1}"]);
+    taken(" \r\n{ \"a\" : 1 } \n\n", Kind::Json, &["{ \"a\" : 1 }"]);
+    taken("[{\"a\":1}, {\"b\":[{}]}\n]\n", Kind::Json, &["{\"a\":1}", "{\"b\":[{}]}"]);
+    taken("[]", Kind::Json, &[]);
+    taken("{\"a\":1}\n{\"b\":2}\r\n\r\n{}", Kind::Json, &["{\"a\":1}", "{\"b\":2}", "{}"]);
+    // The first may be spread over lines, and so may elements of an array.
+    taken("{\n \"a\": 1\n}\n{\"b\":2}", Kind::Json, &["{\"a\":1}", "{\"b\":2}"]);
+    taken("[{\n\"a\" :\r\n\"x y\"}]", Kind::Json, &["{\"a\":\"x y\"}"]);
+}
+
+#[test]
+fn ndjson_is_an_object_a_line() {
+    taken("", Kind::Ndjson, &[]);
+    taken("\n \n{\"a\":1}\r\n\t{\"b\":2} \n\r\n{}", Kind::Ndjson, &["{\"a\":1}", "{\"b\":2}", "{}"]);
+    taken("{\"a\":\r1}\n", Kind::Ndjson, &["{\"a\":1}"]);
+}
+
+#[test]
+fn what_was_sent_is_what_is_stored() {
+    for sent in [
+        r#"{"a":1,"a":2}"#,
+        r#"{ "a" :	1.50, "b": -0, "c": 1e999, "d": "\ud800\/\u0041", "é": "\u0000" }"#,
+        r#"{"long":123456789012345678901234567890}"#,
+    ] {
+        taken(sent, Kind::Json, &[sent]);
+        taken(sent, Kind::Ndjson, &[sent]);
+        taken(&format!("[{sent}]"), Kind::Json, &[sent]);
+    }
+}
+
+#[test]
+fn mistakes_have_their_place() {
+    refused(b"", Kind::Json, (1, 1, 0), "expected an object, an array");
+    refused(b"  x", Kind::Json, (1, 3, 2), "expected an object, an array");
+    refused(b"{\"a\":1}\n{\"b\":}\n{}", Kind::Ndjson, (2, 6, 13), "expected a JSON value");
+    refused(b"{\"a\":1}\n{\"b\":}\n{}", Kind::Json, (2, 6, 13), "expected a JSON value");
+    refused(b"{\"a\":1}\n{\"b\":\n{}", Kind::Ndjson, (2, 6, 13), "expected more: a value has no end");
+    refused(b"{\"a\":1}\n{b:1}", Kind::Ndjson, (2, 2, 9), "expected the name of a member");
+    refused(b"{}\n{} {}\n", Kind::Ndjson, (2, 4, 6), "expected nothing more");
+    refused(b"{}\n{}\n[{}]", Kind::Ndjson, (3, 1, 6), "expected an object");
+    refused(b"{}\n{\"a\":\"\xff\"}", Kind::Ndjson, (2, 7, 9), "expected UTF-8");
+    refused(b"{} {}", Kind::Json, (1, 4, 3), "or a new line");
+    refused(b"[{}, 1]", Kind::Json, (1, 6, 5), "expected an object");
+    refused(b"[{},\n {\"a\" 1}]", Kind::Json, (2, 7, 11), "expected `:`");
+    refused(b"[{}] {}", Kind::Json, (1, 6, 5), "expected nothing more");
+    refused(b"[{}", Kind::Json, (1, 4, 3), "a list has no end");
+    refused(b"[{},]", Kind::Json, (1, 5, 4), "after the comma");
+    refused(b"{\"a\":\"\x01\"}", Kind::Json, (1, 7, 6), "expected an escape");
+    refused(b"one\n\xc3\n", Kind::Raw, (2, 1, 4), "expected UTF-8");
+}
+
+#[test]
+fn depth_has_a_bound() {
+    let nested = |depth: usize| format!("{}{{}}{}", "{\"a\":".repeat(depth - 1), "}".repeat(depth - 1));
+    taken(&nested(127), Kind::Json, &[&nested(127)]);
+    serde_json::from_str::<serde_json::Value>(&nested(127)).expect("readers of the file have the same bound");
+    refused(nested(128).as_bytes(), Kind::Ndjson, (1, 1, 0), "127 levels");
+    // As deep as the body is long, and no stack overflows.
+    let brackets = "[".repeat(1 << 20);
+    refused(brackets.as_bytes(), Kind::Json, (1, (1 << 20) + 1, 1 << 20), "has no end");
+}
+
+#[test]
+fn records_of_a_body_have_a_bound() {
+    let rules = Rules { most_records: 2, ..Rules::default() };
+    for (body, kind) in [("{}\n{}\n\n{}", Kind::Ndjson), ("[{},{},{}]", Kind::Json), ("a\nb\nc", Kind::Raw)] {
+        let mistake = check(body.as_bytes(), kind, &rules).expect_err("three");
+        assert_eq!(mistake.kind, MistakeKind::TooManyRecords, "{mistake}");
+    }
+    check(b"{}\n{}\n\n", Kind::Ndjson, &rules).expect("two");
+}
+
+#[test]
+fn raw_lines_are_records_as_they_are() {
+    taken("a b\r\n\r\n{\"x\n\tc\rd", Kind::Raw, &["a b", "{\"x", "\tc\rd"]);
+}
+
+#[test]
+fn forms_hold_their_record_in_a_field() {
+    taken("json=%7B%22a%22%3A+1%7D&x=y", Kind::Form, &["{\"a\": 1}"]);
+    taken("json={\"a\":1}", Kind::Form, &["{\"a\":1}"]);
+    taken("ndjson={}%0A{}", Kind::Form, &["{}", "{}"]);
+    let boundary = Kind::Multipart(Boundary::new(b"b").expect("a byte"));
+    let body = "--b\r\nContent-Disposition: form-data; name=\"json\"\r\n\r\n[{\"a\":1},{}]\r\n--b--\r\n";
+    taken(body, boundary, &["{\"a\":1}", "{}"]);
+
+    refused(b"json={%22a%22:%ff}", Kind::Form, (1, 6, 5), "expected UTF-8");
+    refused(b"json=", Kind::Form, (1, 1, 0), "expected an object");
+    for (body, kind) in [(&b"{\"a\":1}"[..], Kind::Form), (b"x=1", Kind::Form), (b"--b--", boundary)] {
+        let mistake = check(body, kind, &Rules::default()).expect_err("no record");
+        assert_eq!(mistake.kind, MistakeKind::MissingParameter);
+        assert_eq!(mistake.to_string(), "'json', 'ndjson' or 'msgpack' parameter is required");
+    }
+}
+
+#[test]
+fn what_is_not_read_is_refused_by_name() {
+    for rules in [Rules::default(), Rules::fluentd()] {
+        for (body, kind) in [(&b"\x81"[..], Kind::Msgpack), (b"msgpack=%81&json={}", Kind::Form)] {
+            let mistake = check(body, kind, &rules).expect_err("MessagePack");
+            assert_eq!(mistake.kind, MistakeKind::Unsupported);
+            assert!(mistake.to_string().contains("MessagePack"), "{mistake}");
+        }
+    }
+    let kind = |rules: &Rules| check(b"{}", Kind::Other, rules).expect_err("no known kind").kind;
+    assert_eq!(kind(&Rules::default()), MistakeKind::Unsupported);
+    assert_eq!(kind(&Rules::fluentd()), MistakeKind::MissingParameter);
+}
+
+#[test]
+fn the_time_key_gives_the_time_and_goes_unless_it_is_kept() {
+    let rules = |keep_time_key| Rules {
+        time_key: Some("at".to_owned()),
+        time_format: TimeFormat::Auto,
+        keep_time_key,
+        zone: Zone::Utc,
+        ..Rules::default()
+    };
+    let body = b"{\"at\":1.5, \"a\": 1}\n{\"a\":\"at\",\"at\":null}\n{\"b\":{\"at\":3}}\n\
+                 {\"\\u0061t\":\"1970-01-01T00:00:02Z\"}";
+    let (kept, _) = check(body, Kind::Ndjson, &rules(false)).expect("all have times that are");
+    let found = kept.iter().map(|kept| (kept.text.as_str(), kept.time.map(|time| time.seconds)));
+    let expected =
+        [("{\"a\":1}", Some(1)), ("{\"a\":\"at\"}", None), ("{\"b\":{\"at\":3}}", None), ("{}", Some(2))];
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+    let (kept, _) = check(body, Kind::Ndjson, &rules(true)).expect("all have times that are");
+    let first = Kept {
+        text: "{\"at\":1.5, \"a\": 1}".to_owned(),
+        is_json: true,
+        time: Some(EventTime { seconds: 1, nanos: 500_000_000 }),
+    };
+    assert_eq!(kept[0], first);
+
+    let mistake = check(b"{}\n{\"at\":\"soon\"}", Kind::Ndjson, &rules(false)).expect_err("no time");
+    assert_eq!((mistake.line, mistake.column), (2, 7), "{mistake}");
+    assert!(mistake.message.contains("\"at\"") && mistake.message.contains("soon"), "{mistake}");
+}
+
+#[test]
+fn the_time_of_a_form_is_that_of_its_records() {
+    let form = |body: &str, rules: &Rules| {
+        let (kept, _) = check(body.as_bytes(), Kind::Form, rules).expect(body);
+        kept.into_iter().map(|kept| (kept.text, kept.time.map(|time| time.seconds))).collect::<Vec<_>>()
+    };
+    let record = || "{\"time\":3}".to_owned();
+    assert_eq!(form("json={\"time\":3}&time=7", &Rules::fluentd()), [(record(), Some(7))]);
+    assert_eq!(form("json={\"time\":3}&time=0", &Rules::fluentd()), [(record(), None)]);
+    assert_eq!(form("json={\"time\":3}&time=x", &Rules::fluentd()), [(record(), None)]);
+    assert_eq!(form("json={\"time\":3}", &Rules::fluentd()), [("{}".to_owned(), Some(3))]);
+    assert_eq!(form("json={\"time\":3}&time=7", &Rules::default()), [(record(), Some(7))]);
+    check(b"json={}&time=x", Kind::Form, &Rules::default()).expect_err("no time");
+}
+
+#[test]
+fn fluentd_skips_what_is_malformed() {
+    let fluentd = |body: &str, kind| {
+        let (kept, count) = check(body.as_bytes(), kind, &Rules::fluentd()).expect(body);
+        (kept.into_iter().map(|kept| kept.text).collect::<Vec<_>>(), count)
+    };
+    let count = |records, skipped| Count { records, skipped };
+    assert_eq!(fluentd("{\"a\":", Kind::Json), (vec![], count(0, 1)));
+    assert_eq!(fluentd("", Kind::Json), (vec![], count(0, 1)));
+    assert_eq!(fluentd("7", Kind::Json), (vec![], count(0, 1)));
+    assert_eq!(fluentd("{}\n{}", Kind::Json), (vec![], count(0, 1)));
+    assert_eq!(fluentd("[{\"a\":1},2,{\"b\":[1 ]}]", Kind::Json).1, count(2, 1));
+    // Nothing of an array that is malformed further on.
+    assert_eq!(fluentd("[{\"a\":1},{]", Kind::Json), (vec![], count(0, 1)));
+    let lines = fluentd("{\"a\": 1}\r\nx\n\n[{},{}]\n{\"b\":2", Kind::Ndjson);
+    assert_eq!(lines, (vec!["{\"a\":1}".to_owned(), "{}".to_owned(), "{}".to_owned()], count(3, 2)));
+    assert_eq!(fluentd("json=nonsense", Kind::Form), (vec![], count(0, 1)));
+    let written = texts(b"{ \"x\" : \"\\u00e9\\/\", \"y\":1e3, \"x\":2 }", Kind::Json, &Rules::fluentd());
+    assert_eq!(written, Ok(vec!["{\"x\":2,\"y\":1000.0}".to_owned()]));
+}
+
+#[test]
+fn fluentd_refuses_a_time_that_is_none() {
+    let mistake =
+        check(b"{\"time\":\"2019-11-12T10:00:01Z\"}", Kind::Json, &Rules::fluentd()).expect_err("a string");
+    assert_eq!(mistake.kind, MistakeKind::Malformed);
+    let rules =
+        Rules { mode: Mode::Fluentd, time_format: TimeFormat::Strftime("%Y".to_owned()), ..Rules::fluentd() };
+    check(b"{\"time\":\"soon\"}", Kind::Json, &rules).expect_err("no year");
+}

@@ -1,0 +1,92 @@
+//! Reads any bytes as the body of a request, of every kind and in both modes: each record is one line that says what
+//! was sent, mistakes have places, and codings are undone alike in any pieces and within their bound. `common`, which
+//! checks records and mistakes, is that of the crate's tests.
+//!
+//! Input: a byte with the kind (low three bits), 8: Fluentd's mode, 16: with a time key, 32: which is kept; a byte with
+//! the coding (low two bits) and the bound on what is inside, in units of 64 bytes; a byte with the size of the pieces
+//! less one; and the body.
+
+#![no_main]
+
+#[path = "../../crates/events/tests/common/mod.rs"]
+mod common;
+
+use std::io::Write as _;
+
+use common::check;
+use events::{Boundary, Encoding, Inflater, Kind, Mode, Rules, Zone};
+use flate2::{Compression, write::DeflateEncoder, write::GzEncoder};
+use libfuzzer_sys::{Corpus, fuzz_target};
+
+fuzz_target!(|data: &[u8]| -> Corpus {
+    let Some(([flags, coding, piece], body)) = data.split_first_chunk::<3>() else { return Corpus::Reject };
+    let kind = match flags & 7 {
+        0 => Kind::Json,
+        1 => Kind::Ndjson,
+        2 => Kind::Form,
+        3 => Kind::Multipart(Boundary::new(b"b").expect("a byte")),
+        4 => Kind::Raw,
+        5 => Kind::Msgpack,
+        6 => Kind::Other,
+        _ => return Corpus::Reject,
+    };
+    let rules = Rules {
+        mode: if flags & 8 != 0 { Mode::Fluentd } else { Mode::Strict },
+        time_key: (flags & 16 != 0).then(|| "time".to_owned()),
+        keep_time_key: flags & 32 != 0,
+        zone: Zone::Utc,
+        most_records: 20,
+        ..Rules::default()
+    };
+    let encoding =
+        [Encoding::Identity, Encoding::Gzip, Encoding::Deflate, Encoding::Zstd][usize::from(coding & 3)];
+    let most_bytes = usize::from(coding >> 2) * 64;
+    let piece = usize::from(*piece) + 1;
+
+    assert_eq!(inflated(encoding, &coded(encoding, body), piece, body.len()).as_deref(), Some(body));
+    let whole = inflated(encoding, body, usize::MAX, most_bytes);
+    assert_eq!(whole, inflated(encoding, body, piece, most_bytes));
+    if let Some(inside) = whole {
+        assert!(inside.len() <= most_bytes);
+        let _ = check(&inside, kind, &rules);
+    }
+    let outcome = check(body, kind, &rules);
+    if let (Ok((_, count)), Mode::Strict) = (outcome, rules.mode) {
+        // Fluentd's mode passes over what is malformed, and nothing of this is; but a time may be none for it.
+        let fluentd = Rules { mode: Mode::Fluentd, time_key: None, ..rules };
+        let again = check(body, kind, &fluentd).expect("a strict reader has taken it").1;
+        assert!(again.skipped > 0 || again.records == count.records);
+    }
+    Corpus::Keep
+});
+
+/// What a coded body holds, taken in pieces; none if it is refused.
+fn inflated(encoding: Encoding, coded: &[u8], piece: usize, most_bytes: usize) -> Option<Vec<u8>> {
+    let mut inflater = Inflater::new(encoding, most_bytes);
+    let mut out = Vec::new();
+    for piece in coded.chunks(piece) {
+        inflater.feed(piece, &mut out).ok()?;
+        assert!(out.len() <= most_bytes);
+    }
+    inflater.finish().ok().map(|()| out)
+}
+
+/// A body coded by the libraries.
+fn coded(encoding: Encoding, body: &[u8]) -> Vec<u8> {
+    const MEMORY: &str = "writing to memory does not fail";
+    match encoding {
+        Encoding::Identity => body.to_vec(),
+        Encoding::Gzip => {
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+            encoder.write_all(body).expect(MEMORY);
+            encoder.finish().expect(MEMORY)
+        }
+        // What browsers once made of it; what HTTP means has a header by which it is known, and the tests see to it.
+        Encoding::Deflate => {
+            let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+            encoder.write_all(body).expect(MEMORY);
+            encoder.finish().expect(MEMORY)
+        }
+        Encoding::Zstd => zstd::encode_all(body, 1).expect(MEMORY),
+    }
+}
