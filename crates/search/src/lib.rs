@@ -39,6 +39,7 @@ mod preset;
 mod progress;
 mod search;
 mod strategy;
+mod threshold;
 mod trials;
 
 pub use goal::SearchGoal;

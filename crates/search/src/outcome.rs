@@ -58,7 +58,7 @@ pub struct Bound {
     /// The load.
     pub load: f64,
     /// What got through at this load (RFC 9971, conditional throughput), in units of load; of a lower bound
-    /// only.
+    /// only, and only where its own trials suffice to say so.
     pub conditional_throughput: Option<f64>,
     /// Valid trials at this load.
     pub trials: u64,

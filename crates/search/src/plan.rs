@@ -50,6 +50,13 @@ pub enum Method {
         /// Where to begin.
         start: Start,
     },
+    /// For targets that may be noisy: MLRsearch from the smallest load up. Where loads are continuous and a goal
+    /// wants more than three trials at one, full-length trials are draws, and the bounds follow from the share
+    /// of bad ones that each load is likely to have.
+    NoiseAware {
+        /// First loads are multiplied by this until a trial is high-loss; above 1, 2 doubles.
+        factor: f64,
+    },
     /// The largest load, the smallest, then midpoints; a load is measured in full before the next.
     Bisection {
         /// Which middle.
@@ -208,14 +215,10 @@ impl SearchPlan {
                     );
                 }
                 if let Start::Min { factor } = start {
-                    let fine = (1.01..=1e9).contains(factor);
-                    check(
-                        fine,
-                        "start.factor",
-                        format!("{factor} does not climb usefully: use 1.01 or more, such as 2"),
-                    );
+                    check(climbs(*factor), "start.factor", too_flat(*factor));
                 }
             }
+            Method::NoiseAware { factor } => check(climbs(*factor), "factor", too_flat(*factor)),
             Method::Bisection { .. } => {}
             Method::Sweep { loads, repeats } => {
                 check(!loads.is_empty(), "loads", "there are none: name at least one".to_owned());
@@ -259,6 +262,14 @@ impl SearchPlan {
         }
         mistakes
     }
+}
+
+fn climbs(factor: f64) -> bool {
+    (1.01..=1e9).contains(&factor)
+}
+
+fn too_flat(factor: f64) -> String {
+    format!("{factor} does not climb usefully: use 1.01 or more, such as 2")
 }
 
 /// A value that a search cannot work with.

@@ -7,6 +7,9 @@ use crate::{
     plan::{Method, Midpoint, Start, WarmUp},
 };
 
+/// Another name of [`Preset::Mlrsearch`], for studies that compare it with methods that are not.
+const NOISE_AWARE: &str = "noise-aware";
+
 /// A way of searching that has a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preset {
@@ -71,7 +74,7 @@ impl Preset {
     /// How it chooses loads.
     pub fn method(self) -> Method {
         match self {
-            Self::Mlrsearch => Method::Mlrsearch { warm_up: WarmUp::None, start: Start::Min { factor: 2.0 } },
+            Self::Mlrsearch => Method::NoiseAware { factor: 2.0 },
             Self::Rfc2544 | Self::Tst009 | Self::CsitNdr | Self::CsitPdr => {
                 Method::Mlrsearch { warm_up: WarmUp::Max { duration_s: 1.0 }, start: Start::Max }
             }
@@ -90,7 +93,8 @@ impl FromStr for Preset {
     type Err = UnknownPreset;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let found = Self::ALL.into_iter().find(|preset| preset.name() == name);
+        let name_of = if name == NOISE_AWARE { Self::Mlrsearch.name() } else { name };
+        let found = Self::ALL.into_iter().find(|preset| preset.name() == name_of);
         found.ok_or_else(|| UnknownPreset(name.to_owned()))
     }
 }

@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    goal::SearchGoal,
     grid::Grid,
     outcome::{Ended, Outcome},
-    plan::{Method, Mistakes, SearchPlan},
+    plan::{Method, Mistakes, SearchPlan, Unit},
     strategy::{Candidate, Strategy},
     trials::{Trial, Trials},
 };
@@ -102,6 +103,13 @@ pub enum TellError {
 /// A valid trial counts for at least this share of its planned length.
 const LEAST_SHARE_OF_DURATION: f64 = 0.9;
 
+/// Where trials are taken for draws, loads nearer to each other than the width are told apart.
+const LOADS_PER_WIDTH: f64 = 4.0;
+
+/// Who asks for more trials at a rate than this expects noise. Users and connections seldom have it, and their
+/// answers are exact.
+const REPEATS_OF_THE_QUIET: f64 = 3.0;
+
 impl Search {
     /// A search that has not begun.
     ///
@@ -112,13 +120,21 @@ impl Search {
         if !mistakes.is_empty() {
             return Err(Mistakes(mistakes));
         }
+        let repeats = |goal: &SearchGoal| goal.duration_sum_s / goal.final_trial_duration_s;
+        let is_cautious = matches!(plan.method, Method::NoiseAware { .. })
+            && plan.unit == Unit::Continuous
+            && plan.goals.iter().any(|goal| repeats(goal) > REPEATS_OF_THE_QUIET + 1e-9);
         let grid = match &plan.method {
             Method::Sweep { loads, .. } => Grid::of_list(loads),
+            Method::NoiseAware { .. } if is_cautious => {
+                let widths = plan.goals.iter().map(|goal| goal.width / LOADS_PER_WIDTH);
+                Grid::new(plan.unit, plan.min_load, plan.max_load, widths)
+            }
             _ => Grid::new(plan.unit, plan.min_load, plan.max_load, plan.goals.iter().map(|goal| goal.width)),
         };
         Ok(Self {
             strategy: Strategy::new(&plan, &grid),
-            trials: Trials::new(grid),
+            trials: Trials::new(grid, is_cautious),
             plan,
             pending: None,
             ended: Ended::Unfinished,
@@ -213,7 +229,12 @@ impl Search {
         let complete = self.ended == Ended::Complete;
         let goals = self.plan.goals.iter().enumerate();
         Outcome {
-            goals: goals.map(|(index, goal)| self.trials.outcome(index, goal, complete)).collect(),
+            goals: goals
+                .map(|(index, goal)| match self.plan.method {
+                    Method::NoiseAware { .. } => self.trials.noisy_outcome(index, goal, complete),
+                    _ => self.trials.outcome(index, goal, complete),
+                })
+                .collect(),
             ended: self.ended,
             trials: self.told,
             void_trials: self.void,

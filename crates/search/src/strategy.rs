@@ -9,7 +9,7 @@ mod target;
 
 use crate::{
     grid::Grid,
-    plan::{Method, SearchPlan},
+    plan::{Method, SearchPlan, Start, WarmUp},
     trials::Trials,
 };
 
@@ -41,6 +41,12 @@ impl Strategy {
         match &plan.method {
             Method::Mlrsearch { warm_up, start } => {
                 Self::Mlrsearch(mlrsearch::Mlrsearch::new(&plan.goals, *warm_up, *start, grid))
+            }
+            Method::NoiseAware { factor } => {
+                let start = Start::Min { factor: *factor };
+                Self::Mlrsearch(
+                    mlrsearch::Mlrsearch::new(&plan.goals, WarmUp::None, start, grid).noise_aware(),
+                )
             }
             Method::Bisection { midpoint } => {
                 Self::Bisection(bisection::Bisection::new(&plan.goals, *midpoint, grid))

@@ -7,6 +7,7 @@ use crate::{
     goal::SearchGoal,
     grid::Grid,
     outcome::{Bound, BoundKind, GoalOutcome},
+    threshold::Threshold,
 };
 
 /// The trials, and the grid their loads are on.
@@ -16,6 +17,8 @@ pub(crate) struct Trials {
     by_load: BTreeMap<i64, Vec<Trial>>,
     /// The least position that the generator cannot make.
     unavailable_from: Option<i64>,
+    /// Full-length trials are taken for draws.
+    is_cautious: bool,
 }
 
 /// A valid trial.
@@ -35,8 +38,8 @@ pub(crate) struct Bounds {
 }
 
 impl Trials {
-    pub(crate) fn new(grid: Grid) -> Self {
-        Self { grid, by_load: BTreeMap::new(), unavailable_from: None }
+    pub(crate) fn new(grid: Grid, is_cautious: bool) -> Self {
+        Self { grid, by_load: BTreeMap::new(), unavailable_from: None, is_cautious }
     }
 
     pub(crate) fn add(&mut self, position: i64, trial: Trial) {
@@ -68,6 +71,36 @@ impl Trials {
         self.by_load.get(&position).and_then(|trials| trials.last())
     }
 
+    /// The full-length trials, smallest load first, and whether they are high-loss.
+    pub(crate) fn full_length(&self, goal: usize, wanted: &SearchGoal) -> impl Iterator<Item = (i64, bool)> {
+        let (least_s, allowed) = (full_length_s(wanted), wanted.loss_ratio);
+        self.by_load.iter().flat_map(move |(position, trials)| {
+            let full = trials.iter().filter(move |trial| trial.duration_s >= least_s);
+            full.map(move |trial| (*position, trial.loss_ratios[goal] > allowed))
+        })
+    }
+
+    /// Seconds of all full-length trials.
+    pub(crate) fn full_length_s(&self, wanted: &SearchGoal) -> f64 {
+        let trials = self.by_load.values().flatten();
+        let full = trials.filter(|trial| trial.duration_s >= full_length_s(wanted));
+        full.map(|trial| trial.effective_duration_s).sum()
+    }
+
+    /// Whether trials are taken for draws: caution is asked for, and there are full-length ones.
+    pub(crate) fn are_draws(&self, goal: usize, wanted: &SearchGoal) -> bool {
+        self.is_cautious && self.full_length(goal, wanted).next().is_some()
+    }
+
+    /// The loads at which trials of any length agree, smallest first, and whether they are high-loss.
+    pub(crate) fn unanimous(&self, goal: usize, allowed: f64) -> impl Iterator<Item = (i64, bool)> {
+        self.by_load.iter().filter_map(move |(position, trials)| {
+            let is_bad = |trial: &Trial| trial.loss_ratios[goal] > allowed;
+            let first = is_bad(trials.first()?);
+            trials.iter().all(|trial| is_bad(trial) == first).then_some((*position, first))
+        })
+    }
+
     /// The smallest upper bound, and the largest lower bound below it: when a larger load does better than a
     /// smaller one, the smaller one is believed.
     pub(crate) fn relevant_bounds(&self, goal: usize, requirement: &Requirement) -> Bounds {
@@ -94,8 +127,36 @@ impl Trials {
 
     /// What the trials say about a goal. `complete` if nothing was left to measure.
     pub(crate) fn outcome(&self, goal: usize, wanted: &SearchGoal, complete: bool) -> GoalOutcome {
+        self.outcome_with(self.relevant_bounds(goal, &wanted.into()), goal, wanted, complete)
+    }
+
+    /// The same where trials may be draws: then the bounds are those of their [`Threshold`]; where they are not,
+    /// those that are missing when a search ends early.
+    pub(crate) fn noisy_outcome(&self, goal: usize, wanted: &SearchGoal, complete: bool) -> GoalOutcome {
+        let mut bounds = self.relevant_bounds(goal, &wanted.into());
+        if let Some(threshold) = Threshold::of(self, goal, wanted) {
+            if self.are_draws(goal, wanted) {
+                bounds = threshold.bounds();
+            } else if !complete && (bounds.lower.is_none() || bounds.upper.is_none()) {
+                let estimated = threshold.bounds();
+                let Bounds { lower, upper } = bounds;
+                let below = |position: &i64| upper.is_none_or(|upper| *position < upper);
+                let above = |position: &i64| lower.is_none_or(|lower| lower < *position);
+                bounds.lower = lower.or(estimated.lower.filter(below));
+                bounds.upper = upper.or(estimated.upper.filter(above));
+            }
+        }
+        self.outcome_with(bounds, goal, wanted, complete)
+    }
+
+    fn outcome_with(
+        &self,
+        Bounds { lower, upper }: Bounds,
+        goal: usize,
+        wanted: &SearchGoal,
+        complete: bool,
+    ) -> GoalOutcome {
         let requirement = Requirement::from(wanted);
-        let Bounds { lower, upper } = self.relevant_bounds(goal, &requirement);
         let width = self.grid.width(wanted.width);
         let kind = match (lower, upper) {
             (Some(lower), Some(upper)) if complete || self.grid.is_narrow(lower, upper, width) => {
@@ -131,15 +192,22 @@ impl Trials {
         let trials = self.by_load.get(&position).map_or(&[][..], Vec::as_slice);
         let load = self.grid.load(position);
         let sums = sums(trials, goal, requirement);
+        // A bound that trials at other loads made has too few of its own to say what gets through.
+        let says = lower && sums.classify(requirement) == Classification::LowerBound;
         Bound {
             load,
-            conditional_throughput: lower
+            conditional_throughput: says
                 .then(|| conditional_throughput(load, seen_by(trials, goal), requirement)),
             trials: trials.len() as u64,
             good_s: sums.full_low_s,
             bad_s: sums.full_high_s,
         }
     }
+}
+
+/// Trials at least this long are full-length, in seconds.
+fn full_length_s(wanted: &SearchGoal) -> f64 {
+    wanted.final_trial_duration_s * (1.0 - 1e-9)
 }
 
 fn sums(trials: &[Trial], goal: usize, requirement: &Requirement) -> DurationSums {

@@ -323,3 +323,52 @@ fn what_the_rfc_recommends_is_said() {
     assert_eq!(SearchPlan::new(Unit::Continuous, 1.0, 10.0, vec![long]).advice(), []);
     assert_eq!(plan.mistakes(), []);
 }
+
+/// The two goals that a study makes of one.
+fn sure_both_ways(repeats: f64) -> Vec<SearchGoal> {
+    [("met", 0.0), ("surely not", 0.9)]
+        .map(|(name, exceed_ratio)| SearchGoal {
+            exceed_ratio,
+            duration_sum_s: 5.0 * repeats,
+            ..Preset::Mlrsearch.goal(name, 0.0)
+        })
+        .to_vec()
+}
+
+#[test]
+fn where_trials_disagree_the_bounds_are_measured_loads_beyond_the_disagreement() {
+    let mut toss = false;
+    let mut full = Vec::new();
+    let plan = SearchPlan {
+        method: Preset::Mlrsearch.method(),
+        ..SearchPlan::new(Unit::Continuous, 10.0, 1e5, sure_both_ways(5.0))
+    };
+    let (outcome, _) = run(plan, |trial| {
+        toss = !toss;
+        let is_bad = trial.load > 1_100.0 || (trial.load > 900.0 && toss);
+        full.push((trial.load, is_bad));
+        lost(f64::from(u8::from(is_bad)), 2, trial)
+    });
+    let (lower, upper) = (outcome.goals[0].lower.as_ref(), outcome.goals[1].upper.as_ref());
+    let (lower, upper) = (lower.expect("there is one").load, upper.expect("there is one").load);
+    assert!(lower <= 950.0 && upper >= 1_050.0, "{lower} to {upper}");
+    assert!(full.iter().all(|(load, is_bad)| *load != lower || !is_bad), "good trials only");
+    assert!(full.iter().all(|(load, is_bad)| *load != upper || *is_bad), "bad trials only");
+    assert!(outcome.trial_seconds < 110.0, "{} s", outcome.trial_seconds);
+}
+
+#[test]
+fn a_budget_that_ends_early_leaves_the_bounds_that_are_known() {
+    for (budget_s, repeats) in [(25.0, 3.0), (30.0, 3.0), (40.0, 3.0), (40.0, 5.0)] {
+        let plan = SearchPlan {
+            method: Preset::Mlrsearch.method(),
+            search_duration_max_s: Some(budget_s),
+            ..SearchPlan::new(Unit::Continuous, 10.0, 1e5, sure_both_ways(repeats))
+        };
+        let (outcome, _) = run(plan, |trial| lost(above(640.0, trial.load), 2, trial));
+        assert_eq!(outcome.ended, Ended::OutOfBudget);
+        let (lower, upper) = (outcome.goals[0].lower.as_ref(), outcome.goals[1].upper.as_ref());
+        assert!(lower.is_some_and(|bound| bound.load <= 640.0), "{budget_s} s: {outcome:?}");
+        assert!(upper.is_some_and(|bound| bound.load >= 640.0), "{budget_s} s: {outcome:?}");
+    }
+}

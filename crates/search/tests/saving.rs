@@ -18,7 +18,9 @@
 mod common;
 
 use common::{above, lost, run, splitmix, uniform};
-use search::{BoundKind, Method, Midpoint, NextTrial, Outcome, Preset, SearchGoal, SearchPlan, Unit};
+use search::{
+    BoundKind, Method, Midpoint, NextTrial, Outcome, Preset, SearchGoal, SearchPlan, Start, Unit, WarmUp,
+};
 
 const TARGETS: u64 = 1_000;
 const LEAST: f64 = 10.0;
@@ -100,11 +102,12 @@ fn mlrsearch_takes_fewer_trial_seconds_than_bisection_and_is_wrong_no_more_often
         ..ours.clone()
     });
     let [ours, theirs] = [[ours], [theirs]];
+    let proper = Method::Mlrsearch { warm_up: WarmUp::None, start: Start::Min { factor: 2.0 } };
     let geometric = Method::Bisection { midpoint: Midpoint::Geometric };
     let arithmetic = Method::Bisection { midpoint: Midpoint::Arithmetic };
     let noises = NOISES.iter().map(|noise| (Unit::Continuous, *noise));
     for (unit, noise) in noises.chain([(Unit::Whole, NOISES[0])]) {
-        let mlrsearch = score(&preset.method(), &ours, unit, noise);
+        let mlrsearch = score(&proper, &ours, unit, noise);
         let mlrsearch_sure = score(&preset.method(), &sure, unit, noise);
         let bisections = [
             ("3 repeats, geometric", score(&geometric, &theirs, unit, noise)),

@@ -30,7 +30,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             "constant",
             scale.pick("--width 5% --trial 4s --repeats 2 --min 100", "--width 2%"),
         ),
-        // Trials of a noisy service disagree more: more of them decide.
+        // Trials of a noisy service are draws: with more than three repeats they are weighed, not counted.
         ("exponential", "exp", "poisson", "--width 2% --trial 4s --repeats 5"),
     ];
     for (kind, service, arrivals, words) in &kinds[..scale.pick(1, 2)] {

@@ -12,6 +12,7 @@ use crate::{
         selector::{Nomination, Selector},
         target::targets,
     },
+    threshold::Threshold,
     trials::{Bounds, Trials},
 };
 
@@ -27,6 +28,8 @@ pub(crate) struct Mlrsearch {
     common_width: i64,
     selectors: Vec<Selector>,
     winner: Option<(usize, Nomination)>,
+    /// Goals whose trials are draws are left to their [`Threshold`].
+    is_noise_aware: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -73,7 +76,13 @@ impl Mlrsearch {
             common_width: 0,
             selectors: Vec::new(),
             winner: None,
+            is_noise_aware: false,
         }
+    }
+
+    /// The same, for targets that may be noisy.
+    pub(crate) fn noise_aware(self) -> Self {
+        Self { is_noise_aware: true, ..self }
     }
 
     pub(crate) fn nominate(&mut self, trials: &Trials) -> Option<Candidate> {
@@ -85,7 +94,7 @@ impl Mlrsearch {
             | Phase::Climb { position, .. } => Some(Candidate::new(position, self.initial_duration_s)),
             Phase::Main => {
                 self.winner = self.winner(trials);
-                let (_, winner) = self.winner?;
+                let Some((_, winner)) = self.winner else { return self.between_bounds(trials) };
                 Some(Candidate::new(winner.position, winner.duration_s))
             }
         }
@@ -172,6 +181,9 @@ impl Mlrsearch {
         let common_width = self.common_width;
         let mut winner: Option<(usize, Nomination)> = None;
         for (index, selector) in self.selectors.iter_mut().enumerate() {
+            if self.is_noise_aware && trials.are_draws(index, &self.goals[index]) {
+                continue;
+            }
             let Some(nomination) = selector.nominate(trials, common_width) else { continue };
             let before = |other: &Nomination| {
                 let by_load = nomination.position.cmp(&other.position);
@@ -183,6 +195,16 @@ impl Mlrsearch {
             }
         }
         winner
+    }
+
+    /// What the first goal whose trials are draws, and that can still be told more of, wants measured.
+    fn between_bounds(&self, trials: &Trials) -> Option<Candidate> {
+        let goals = self.goals.iter().enumerate().filter(|_| self.is_noise_aware);
+        let mut noisy = goals.filter(|(index, goal)| trials.are_draws(*index, goal));
+        noisy.find_map(|(index, goal)| {
+            let position = Threshold::of(trials, index, goal)?.next()?;
+            Some(Candidate::new(position, goal.final_trial_duration_s))
+        })
     }
 
     /// The load at which, by the last trial at `position`, every goal would just be met, if all load above
