@@ -1,0 +1,20 @@
+//! A number that several threads raise and lower.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(AtomicUsize);
+
+impl Gauge {
+    pub fn add(&self, amount: usize) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    pub fn remove(&self, amount: usize) {
+        self.0.fetch_sub(amount, Ordering::Relaxed);
+    }
+
+    pub fn value(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,324 @@
+//! Which segments a process has open, for the one that comes after it.
+//!
+//! One line a record: a CRC-32 in hexadecimal, a space, JSON. A record that did not reach the disk whole is
+//! recognised by its checksum and skipped.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, place::absolute};
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub(crate) enum Entry {
+    /// A segment is open. Written, and on disk, before its first line.
+    Opened { id: u64, segment: Segment },
+    /// So many bytes of it have been synced: recovery need not look at them.
+    Good { id: u64, good_bytes: u64 },
+    /// It holds NUL bytes that are lines', not a power cut's.
+    Binary { id: u64 },
+    /// It is synced and closed, and may be opened again.
+    Closed { id: u64, good_bytes: u64 },
+    /// It is synced and closed, and to be packed.
+    Ended { id: u64 },
+    /// It is being packed into this file, which was not there before.
+    Packing { id: u64, packed: String },
+    /// Nothing is left to do about it.
+    Gone { id: u64 },
+}
+
+/// What recovery must know of a segment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Segment {
+    /// Relative to the folder in which that of the journal lies, if it lies below it.
+    pub path: String,
+    pub inode: u64,
+    pub good_bytes: u64,
+    pub binary: bool,
+    /// Path of its key, and index of its name, so that it can be gone on with.
+    pub key: String,
+    pub index: Option<u32>,
+    /// The first second behind its slice of time.
+    pub end: Option<i64>,
+}
+
+/// How far a segment has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Open,
+    Closed,
+    Ended,
+    Packing(String),
+}
+
+/// A segment that something is left to do about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Live {
+    pub segment: Segment,
+    pub phase: Phase,
+}
+
+/// The journal of the one process that holds the lock.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    path: PathBuf,
+    /// Names are relative to it.
+    root: PathBuf,
+    next: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    file: File,
+    tail: u64,
+    live: BTreeMap<u64, Live>,
+    /// Length after it was last written anew.
+    begun: u64,
+    /// A record could not be made durable, or not be taken back.
+    doubtful: bool,
+}
+
+const REWRITE_BYTES: u64 = 1 << 20;
+
+impl Journal {
+    /// Reads what the last process has left in `folder`, and goes on in a new file.
+    /// Also says how many lines were damaged.
+    pub fn open(folder: &Path) -> Result<(Self, u64), Error> {
+        let path = folder.join("journal");
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(cause) => return Err(Error::file("read", path, cause)),
+        };
+        let mut live = BTreeMap::new();
+        let mut damaged = 0;
+        let mut next = 0;
+        for line in text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+            match parsed(line) {
+                Some(entry) => {
+                    next = next.max(entry.id() + 1);
+                    apply(&mut live, entry);
+                }
+                None => damaged += 1,
+            }
+        }
+        let (file, tail) =
+            rewritten(&path, &live).map_err(|cause| Error::file("write", path.clone(), cause))?;
+        let root = absolute(folder).parent().unwrap_or(Path::new("/")).to_owned();
+        let state = State { file, tail, live, begun: tail, doubtful: false };
+        Ok((Self { path, root, next: AtomicU64::new(next), state: Mutex::new(state) }, damaged))
+    }
+
+    /// A number for a segment that is about to be opened.
+    pub fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What something is left to do about.
+    pub fn live(&self) -> Vec<(u64, Live)> {
+        self.lock().live.iter().map(|(&id, live)| (id, live.clone())).collect()
+    }
+
+    /// Appends records; `durable`: they are on disk afterwards.
+    ///
+    /// # Errors
+    /// When that cannot be; then none of them counts.
+    pub fn append(&self, entries: &[Entry], durable: bool) -> io::Result<()> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let mut text = Vec::new();
+        entries.iter().for_each(|entry| push(&mut text, entry));
+        let mut state = self.lock();
+        if state.doubtful || state.tail > REWRITE_BYTES.max(4 * state.begun) {
+            let (file, tail) = rewritten(&self.path, &state.live)?;
+            (state.file, state.tail, state.begun, state.doubtful) = (file, tail, tail, false);
+        }
+        let appended = state.file.write_all_at(&text, state.tail);
+        let appended = appended.and_then(|()| if durable { state.file.sync_data() } else { Ok(()) });
+        if let Err(cause) = appended {
+            // Whatever of it is in the file must not be read one day: the file is replaced before it is used.
+            state.doubtful = true;
+            let _ = state.file.set_len(state.tail);
+            return Err(cause);
+        }
+        state.tail += text.len() as u64;
+        entries.iter().for_each(|entry| apply(&mut state.live, entry.clone()));
+        Ok(())
+    }
+
+    /// How the journal calls a file.
+    pub fn name(&self, path: &Path) -> io::Result<String> {
+        let name = match path.strip_prefix(&self.root) {
+            Ok(below) => below.to_owned(),
+            Err(_) => absolute(path),
+        };
+        let not_text = || io::Error::new(io::ErrorKind::InvalidInput, "the folder's name is not UTF-8");
+        name.into_os_string().into_string().map_err(|_| not_text())
+    }
+
+    /// The file that the journal calls so.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    fn id(&self) -> u64 {
+        match *self {
+            Self::Opened { id, .. }
+            | Self::Good { id, .. }
+            | Self::Binary { id }
+            | Self::Closed { id, .. }
+            | Self::Ended { id }
+            | Self::Packing { id, .. }
+            | Self::Gone { id } => id,
+        }
+    }
+}
+
+fn apply(live: &mut BTreeMap<u64, Live>, entry: Entry) {
+    let id = entry.id();
+    match entry {
+        Entry::Opened { segment, .. } => {
+            live.insert(id, Live { segment, phase: Phase::Open });
+            return;
+        }
+        Entry::Gone { .. } => {
+            live.remove(&id);
+            return;
+        }
+        _ => {}
+    }
+    // A segment whose opening was damaged cannot be helped.
+    let Some(found) = live.get_mut(&id) else { return };
+    match entry {
+        Entry::Good { good_bytes, .. } => found.segment.good_bytes = good_bytes,
+        Entry::Binary { .. } => found.segment.binary = true,
+        Entry::Closed { good_bytes, .. } => {
+            found.segment.good_bytes = good_bytes;
+            found.phase = Phase::Closed;
+        }
+        Entry::Ended { .. } => found.phase = Phase::Ended,
+        Entry::Packing { packed, .. } => found.phase = Phase::Packing(packed),
+        Entry::Opened { .. } | Entry::Gone { .. } => {}
+    }
+}
+
+fn push(text: &mut Vec<u8>, entry: &Entry) {
+    let json = serde_json::to_string(entry).expect("records are plain strings and numbers");
+    text.extend_from_slice(format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes())).as_bytes());
+}
+
+fn parsed(line: &[u8]) -> Option<Entry> {
+    let (checksum, json) = line.split_at_checked(9)?;
+    let checksum = u32::from_str_radix(std::str::from_utf8(checksum).ok()?.strip_suffix(' ')?, 16).ok()?;
+    (crc32fast::hash(json) == checksum).then(|| serde_json::from_slice(json).ok())?
+}
+
+/// A journal of nothing but what is left to do, in the place of the one at `path`.
+fn rewritten(path: &Path, live: &BTreeMap<u64, Live>) -> io::Result<(File, u64)> {
+    let mut text = Vec::new();
+    for (&id, Live { segment, phase }) in live {
+        push(&mut text, &Entry::Opened { id, segment: segment.clone() });
+        match phase {
+            Phase::Open => {}
+            Phase::Closed => push(&mut text, &Entry::Closed { id, good_bytes: segment.good_bytes }),
+            Phase::Ended => push(&mut text, &Entry::Ended { id }),
+            Phase::Packing(packed) => push(&mut text, &Entry::Packing { id, packed: packed.clone() }),
+        }
+    }
+    let fresh = path.with_extension("new");
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh).and_then(
+        |file| {
+            file.write_all_at(&text, 0)?;
+            file.sync_all()?;
+            fs::rename(&fresh, path)?;
+            sync_folder(path.parent().unwrap_or(Path::new("/")))?;
+            Ok(file)
+        },
+    );
+    Ok((file?, text.len() as u64))
+}
+
+/// Makes new, renamed and removed names of a folder durable.
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(id: u64, path: &str) -> Entry {
+        let segment = Segment {
+            path: path.into(),
+            inode: 7,
+            good_bytes: 10,
+            binary: false,
+            key: "x".into(),
+            index: None,
+            end: Some(5),
+        };
+        Entry::Opened { id, segment }
+    }
+
+    #[test]
+    fn what_was_left_open_is_known_afterwards() {
+        let folder = tempfile::tempdir().unwrap();
+        let (journal, damaged) = Journal::open(folder.path()).unwrap();
+        assert_eq!((damaged, journal.live()), (0, vec![]));
+        let (one, two) = (journal.number(), journal.number());
+        journal.append(&[opened(one, "a.log"), opened(two, "b.log")], true).unwrap();
+        journal.append(&[Entry::Good { id: one, good_bytes: 99 }, Entry::Gone { id: two }], false).unwrap();
+        drop(journal);
+        let (journal, _) = Journal::open(folder.path()).unwrap();
+        let live = journal.live();
+        assert_eq!(live.len(), 1);
+        assert_eq!((live[0].0, live[0].1.segment.good_bytes), (one, 99));
+        assert!(journal.number() > two || journal.number() > one);
+    }
+
+    #[test]
+    fn a_torn_record_is_skipped_and_the_others_stand() {
+        let folder = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(folder.path()).unwrap();
+        journal.append(&[opened(1, "a.log"), Entry::Good { id: 1, good_bytes: 50 }], true).unwrap();
+        let path = folder.path().join("journal");
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, &whole[..whole.len() - 4]).unwrap();
+        let (journal, damaged) = Journal::open(folder.path()).unwrap();
+        assert_eq!(damaged, 1);
+        assert_eq!(journal.live()[0].1.segment.good_bytes, 10);
+    }
+
+    #[test]
+    fn a_long_journal_is_written_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(folder.path()).unwrap();
+        journal.append(&[opened(1, "a.log")], true).unwrap();
+        for good_bytes in 0..20_000 {
+            journal.append(&[Entry::Good { id: 1, good_bytes }], false).unwrap();
+        }
+        assert!(fs::metadata(folder.path().join("journal")).unwrap().len() < REWRITE_BYTES + 200);
+        drop(journal);
+        assert_eq!(Journal::open(folder.path()).unwrap().0.live()[0].1.segment.good_bytes, 19_999);
+    }
+}

@@ -1,0 +1,39 @@
+//! One process a journal.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read, Write},
+    path::Path,
+};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::Error;
+
+/// Held as long as any thread may still write.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    pub fn take(folder: &Path) -> Result<Self, Error> {
+        let path = folder.join("lock");
+        let fails = |cause: io::Error| Error::file("lock", path.clone(), cause);
+        let mut options = OpenOptions::new();
+        let mut file =
+            options.read(true).write(true).create(true).truncate(false).open(&path).map_err(fails)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut pid = String::new();
+                file.read_to_string(&mut pid).map_err(fails)?;
+                return Err(Error::Locked { folder: folder.into(), pid: pid.trim().into() });
+            }
+            Err(cause) => return Err(fails(cause.into())),
+        }
+        // Only told to whoever comes second; a full disk is no reason not to start.
+        let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+        Ok(Self { _file: file })
+    }
+}

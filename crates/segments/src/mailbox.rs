@@ -1,0 +1,84 @@
+//! A queue from many threads to one, which takes all of it at once.
+
+use std::{
+    mem,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Never held while anything is read or written, so that to put something in is a matter of nanoseconds
+/// whatever the disk does.
+#[derive(Debug)]
+pub(crate) struct Mailbox<T> {
+    inner: Mutex<Inner<T>>,
+    came: Condvar,
+}
+
+#[derive(Debug)]
+struct Inner<T> {
+    items: Vec<T>,
+    rung: bool,
+    closed: bool,
+}
+
+impl<T> Default for Mailbox<T> {
+    fn default() -> Self {
+        let inner = Inner { items: Vec::new(), rung: false, closed: false };
+        Self { inner: Mutex::new(inner), came: Condvar::new() }
+    }
+}
+
+impl<T> Mailbox<T> {
+    /// # Errors
+    /// Gives the item back when the mailbox is closed.
+    pub fn put(&self, item: T) -> Result<(), T> {
+        let mut inner = self.lock();
+        if inner.closed {
+            return Err(item);
+        }
+        let first = inner.items.is_empty();
+        inner.items.push(item);
+        drop(inner);
+        if first {
+            self.came.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Wakes the reader although nothing came.
+    pub fn ring(&self) {
+        self.lock().rung = true;
+        self.came.notify_one();
+    }
+
+    /// Nothing more comes in. What is in can still be taken.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.came.notify_one();
+    }
+
+    /// Waits for something, a ring, the end of `wait` or the mailbox's; moves all there is to `items`.
+    /// Says whether more may come.
+    pub fn take(&self, items: &mut Vec<T>, wait: Duration) -> bool {
+        let until = Instant::now() + wait;
+        let mut inner = self.lock();
+        while inner.items.is_empty() && !inner.rung && !inner.closed {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            inner = self.came.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        inner.rung = false;
+        if items.is_empty() {
+            mem::swap(&mut inner.items, items);
+        } else {
+            items.append(&mut inner.items);
+        }
+        !inner.closed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<T>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,86 @@
+//! What strangers send, made fit for the name of a file.
+
+/// Longest text of one placeholder.
+const PLACEHOLDER_MOST_BYTES: usize = 100;
+/// Longest component of a path. The kernel's bound is 255; an index, the two suffixes and what a temporary
+/// file is called by must fit, too.
+const COMPONENT_MOST_BYTES: usize = 180;
+
+/// Appends the text of a placeholder; `first`: at the beginning of a component.
+pub(crate) fn push(path: &mut String, first: bool, text: Option<&str>) {
+    let begin = path.len();
+    match text {
+        None => path.push_str("_missing"),
+        Some("") => path.push_str("_empty"),
+        Some(text) if first && text.starts_with('.') => {
+            path.push('_');
+            clean(path, &text[1..]);
+        }
+        Some(text) => clean(path, text),
+    }
+    shorten(path, begin, PLACEHOLDER_MOST_BYTES, text.unwrap_or_default());
+}
+
+/// Bounds the component that begins at `begin`, and keeps it from being `.` or `..`.
+pub(crate) fn bound_component(path: &mut String, begin: usize) {
+    if path[begin..].bytes().all(|byte| byte == b'.') {
+        let dots = path.len() - begin;
+        path.truncate(begin);
+        path.extend(std::iter::repeat_n('_', dots.max(1)));
+    }
+    let whole = path[begin..].to_owned();
+    shorten(path, begin, COMPONENT_MOST_BYTES, &whole);
+}
+
+fn clean(path: &mut String, text: &str) {
+    path.extend(text.chars().map(|c| if c == '/' || c.is_control() { '_' } else { c }));
+}
+
+/// Two long names that begin alike stay two names.
+fn shorten(path: &mut String, begin: usize, most: usize, whole: &str) {
+    if path.len() - begin <= most {
+        return;
+    }
+    let checksum = format!("~{:08x}", crc32fast::hash(whole.as_bytes()));
+    let mut end = begin + most - checksum.len();
+    while !path.is_char_boundary(end) {
+        end -= 1;
+    }
+    path.truncate(end);
+    path.push_str(&checksum);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pushed(text: &str) -> String {
+        let mut path = String::new();
+        push(&mut path, true, Some(text));
+        path
+    }
+
+    #[test]
+    fn a_placeholder_stays_in_its_component() {
+        assert_eq!(pushed("../../etc/passwd"), "_._.._etc_passwd");
+        assert_eq!(pushed("a\0b\nc"), "a_b_c");
+        assert_eq!(pushed(""), "_empty");
+        assert_eq!(pushed("web.access"), "web.access");
+    }
+
+    #[test]
+    fn long_names_that_begin_alike_stay_two() {
+        let (one, other) = (pushed(&("é".repeat(80) + "1")), pushed(&("é".repeat(80) + "2")));
+        assert!(one.len() <= PLACEHOLDER_MOST_BYTES && other.len() <= PLACEHOLDER_MOST_BYTES);
+        assert_ne!(one, other);
+    }
+
+    #[test]
+    fn a_component_of_dots_is_none() {
+        for (component, expected) in [(".", "_"), ("..", "__"), ("", "_"), ("a..", "a..")] {
+            let mut path = format!("folder/{component}");
+            bound_component(&mut path, "folder/".len());
+            assert_eq!(path, format!("folder/{expected}"));
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Finds the file that a segment is to be, and opens it.
+
+use std::{
+    fs,
+    io::{self, ErrorKind},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use rustix::{fs::OFlags, io::Errno};
+
+use crate::{Compression, Config};
+
+/// Number behind a name: none, or `_N`.
+pub(crate) type Index = Option<u32>;
+
+/// Which file a key's lines go to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// As the settings say for a key seen for the first time.
+    Find,
+    /// The one with this index, which has not ended.
+    Continue(Index),
+    /// A new one, with this index or a later one.
+    Fresh(Index),
+}
+
+/// Where segments lie and how they are called.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub folder: PathBuf,
+    suffix: String,
+    append: bool,
+    rotate_bytes: Option<u64>,
+}
+
+/// A file that was opened for a segment.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub file: fs::File,
+    pub path: PathBuf,
+    /// Relative to the folder of the template.
+    pub name: String,
+    pub index: Index,
+    pub inode: u64,
+    pub length: u64,
+    /// Its last byte is no newline: somebody else's torn line.
+    pub torn: bool,
+    /// Folders in which names were made.
+    pub folders: Vec<PathBuf>,
+}
+
+/// Says which files are in use, or not to be used.
+pub(crate) trait Taken {
+    /// By its path.
+    fn path(&self, path: &Path) -> bool;
+    /// By its inode: a hard link to a segment is that segment.
+    fn inode(&self, inode: u64) -> bool;
+}
+
+impl Place {
+    pub fn new(config: &Config) -> Self {
+        Self {
+            folder: absolute(config.template.folder()),
+            suffix: config.suffix.clone(),
+            append: config.append,
+            rotate_bytes: config.rotate_bytes,
+        }
+    }
+
+    /// Opens a file of `key`, made if need be.
+    ///
+    /// # Errors
+    /// The kernel's; names that are taken by something else are passed over.
+    pub fn open(&self, key: &str, start: Start, taken: &dyn Taken) -> io::Result<Found> {
+        let (mut index, mut fresh) = match start {
+            Start::Continue(index) => (index, false),
+            Start::Fresh(index) => (index, true),
+            Start::Find => self.find(key, taken),
+        };
+        loop {
+            let name = self.name(key, index);
+            let path = self.folder.join(&name);
+            if !taken.path(&path)
+                && !packed_exists(&path)
+                && let Some(found) = self.try_open(name, path, index, fresh)?
+            {
+                let full = self.rotate_bytes.is_some_and(|most| found.length >= most);
+                if !full && !taken.inode(found.inode) {
+                    return Ok(found);
+                }
+            }
+            fresh |= self.rotate_bytes.is_some() || !self.append;
+            index = next(index);
+        }
+    }
+
+    /// Name of a segment, relative to the folder.
+    pub fn name(&self, key: &str, index: Index) -> String {
+        match index {
+            None => format!("{key}{}", self.suffix),
+            Some(number) => format!("{key}_{number}{}", self.suffix),
+        }
+    }
+
+    /// Where a key seen for the first time begins, and whether only with a new file.
+    fn find(&self, key: &str, taken: &dyn Taken) -> (Index, bool) {
+        if !self.append {
+            return (Some(0), true);
+        }
+        if self.rotate_bytes.is_none() {
+            return (None, false);
+        }
+        // The newest of the files there are, lest lines go into gaps of older ones.
+        let mut newest = None;
+        let exists = |index| {
+            let path = self.folder.join(self.name(key, index));
+            taken.path(&path) || path.symlink_metadata().is_ok() || packed_exists(&path)
+        };
+        while exists(next(newest)) {
+            newest = next(newest);
+        }
+        (newest, false)
+    }
+
+    /// `None`: the name belongs to something else.
+    fn try_open(&self, name: String, path: PathBuf, index: Index, fresh: bool) -> io::Result<Option<Found>> {
+        // A link could lead to another segment, a pipe would block.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mut options = fs::OpenOptions::new();
+        options.read(true).append(true).custom_flags(flags.bits().cast_signed());
+        if fresh {
+            options.create_new(true)
+        } else {
+            options.create(true)
+        };
+        let mut folders = Vec::new();
+        let opened = options.open(&path).or_else(|cause| {
+            let parent = path.parent().filter(|_| cause.kind() == ErrorKind::NotFound);
+            make_folders(parent.ok_or(cause)?, &mut folders)?;
+            options.open(&path)
+        });
+        let file = match opened {
+            Ok(file) => file,
+            Err(cause) if belongs_to_another(&cause) => return Ok(None),
+            Err(cause) => return Err(cause),
+        };
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Ok(None);
+        }
+        let length = metadata.len();
+        let mut last = *b"\n";
+        if length > 0 {
+            file.read_exact_at(&mut last, length - 1)?;
+        } else {
+            folders.extend(path.parent().map(Path::to_owned));
+        }
+        let inode = metadata.ino();
+        Ok(Some(Found { file, path, name, index, inode, length, torn: last != *b"\n", folders }))
+    }
+}
+
+/// The same file has the same path everywhere, also in the journal. Without a current folder to be relative to
+/// nothing can be opened anyway.
+pub(crate) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// The index behind `index`.
+pub(crate) fn next(index: Index) -> Index {
+    Some(index.map_or(1, |number| number + 1))
+}
+
+/// Whether the segment at `path` has been packed.
+pub(crate) fn packed_exists(path: &Path) -> bool {
+    Compression::ALL_SUFFIXES.iter().any(|suffix| packed_path(path, suffix).symlink_metadata().is_ok())
+}
+
+/// What the segment at `path` is called once it is packed.
+pub(crate) fn packed_path(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Makes a folder and those above it, and says in which folders names were made.
+fn make_folders(folder: &Path, made_in: &mut Vec<PathBuf>) -> io::Result<()> {
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let made = fs::create_dir(folder).or_else(|cause| match (cause.kind(), parent) {
+        (ErrorKind::NotFound, Some(parent)) => {
+            make_folders(parent, made_in)?;
+            fs::create_dir(folder)
+        }
+        _ => Err(cause),
+    });
+    match made {
+        Ok(()) => {
+            made_in.extend(parent.map(Path::to_owned));
+            Ok(())
+        }
+        Err(cause) if cause.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(cause) => Err(cause),
+    }
+}
+
+fn belongs_to_another(cause: &io::Error) -> bool {
+    let errno = cause.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::EXIST | Errno::LOOP | Errno::ISDIR | Errno::NXIO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    impl Taken for Nothing {
+        fn path(&self, _: &Path) -> bool {
+            false
+        }
+        fn inode(&self, _: u64) -> bool {
+            false
+        }
+    }
+
+    fn place(folder: &Path, append: bool, rotate_bytes: Option<u64>) -> Place {
+        Place { folder: folder.into(), suffix: ".log".into(), append, rotate_bytes }
+    }
+
+    #[test]
+    fn every_start_has_files_of_its_own_unless_it_appends() {
+        let folder = tempfile::tempdir().unwrap();
+        let fresh = place(folder.path(), false, None);
+        assert_eq!(fresh.open("a/x", Start::Find, &Nothing).unwrap().name, "a/x_0.log");
+        assert_eq!(fresh.open("a/x", Start::Find, &Nothing).unwrap().name, "a/x_1.log");
+        fs::write(folder.path().join("a/x_2.log.gz"), "").unwrap();
+        assert_eq!(fresh.open("a/x", Start::Find, &Nothing).unwrap().name, "a/x_3.log");
+        let append = place(folder.path(), true, None);
+        assert_eq!(append.open("a/x", Start::Find, &Nothing).unwrap().name, "a/x.log");
+        assert_eq!(append.open("a/x", Start::Find, &Nothing).unwrap().name, "a/x.log");
+    }
+
+    #[test]
+    fn the_newest_of_rotated_files_is_gone_on_with() {
+        let folder = tempfile::tempdir().unwrap();
+        let append = place(folder.path(), true, Some(10));
+        for (name, text) in [("x.log", "12345678\n"), ("x_1.log", "1234567890\n"), ("x_2.log", "1\n")] {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        assert_eq!(append.open("x", Start::Find, &Nothing).unwrap().name, "x_2.log");
+        fs::write(folder.path().join("x_2.log"), "1234567890\n").unwrap();
+        assert_eq!(append.open("x", Start::Find, &Nothing).unwrap().name, "x_3.log");
+    }
+
+    #[test]
+    fn links_and_folders_are_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let append = place(folder.path(), true, None);
+        std::os::unix::fs::symlink("elsewhere", folder.path().join("x.log")).unwrap();
+        fs::create_dir(folder.path().join("x_1.log")).unwrap();
+        assert_eq!(append.open("x", Start::Find, &Nothing).unwrap().name, "x_2.log");
+        assert!(!folder.path().join("elsewhere").exists());
+    }
+
+    #[test]
+    fn a_strangers_torn_line_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("x.log"), "whole\ntor").unwrap();
+        let found = place(folder.path(), true, None).open("x", Start::Find, &Nothing).unwrap();
+        assert_eq!((found.length, found.torn), (9, true));
+    }
+}

@@ -1,0 +1,266 @@
+//! What a killed process, or a power cut, has left.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, ErrorKind},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use memchr::{memchr, memrchr};
+use rustix::fs::OFlags;
+
+use crate::{
+    Error, compressor,
+    journal::{Entry, Journal, Live, Phase, Segment},
+    slots::Parked,
+};
+
+/// What was found and done about segments that were open when the last process ended.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Recovery {
+    /// Segments that had been left open.
+    pub segments: u64,
+    /// Of those, how many were gone, or another file by now; left as they are.
+    pub replaced: u64,
+    /// Bytes read for it.
+    pub scanned_bytes: u64,
+    /// Torn ends that were cut.
+    pub cuts: Vec<Cut>,
+    /// Compressions that were brought to their end.
+    pub compressions_finished: u64,
+    /// Compressions that begin anew.
+    pub compressions_undone: u64,
+    /// Lines of the journal that were no records of ours.
+    pub journal_damaged_lines: u64,
+}
+
+/// A torn end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// The segment.
+    pub path: PathBuf,
+    /// Its length before, in bytes.
+    pub from_bytes: u64,
+    /// Its length since.
+    pub to_bytes: u64,
+}
+
+impl Recovery {
+    /// Bytes cut.
+    pub fn cut_bytes(&self) -> u64 {
+        self.cuts.iter().map(|cut| cut.from_bytes - cut.to_bytes).sum()
+    }
+}
+
+/// A segment of the last process, whole again.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub segment: Segment,
+    pub parked: Parked,
+    /// It is to be packed, not to be gone on with.
+    pub ended: bool,
+}
+
+/// Goes through everything the journal says is left to do.
+///
+/// # Errors
+/// When a segment cannot be read or cut: nothing may be appended to it then.
+pub(crate) fn recover(journal: &Journal) -> Result<(Recovery, Vec<Recovered>), Error> {
+    let mut recovery = Recovery::default();
+    let mut recovered = Vec::new();
+    for (id, Live { segment, phase }) in journal.live() {
+        let path = journal.path(&segment.path);
+        let fails = |cause| Error::file("recover", path.clone(), cause);
+        if let Phase::Packing(packed) = &phase
+            && packing(&journal.path(packed), &path, &segment, &mut recovery).map_err(fails)?
+        {
+            journal.append(&[Entry::Gone { id }], false).map_err(fails)?;
+            continue;
+        }
+        let open = phase == Phase::Open;
+        recovery.segments += u64::from(open);
+        let Some(length) = whole(&path, &segment, open, &mut recovery).map_err(fails)? else {
+            recovery.replaced += u64::from(open);
+            journal.append(&[Entry::Gone { id }], false).map_err(fails)?;
+            continue;
+        };
+        if open {
+            journal.append(&[Entry::Closed { id, good_bytes: length }], false).map_err(fails)?;
+        }
+        let inode = segment.inode;
+        let parked = Parked { id, path, inode, good_bytes: length, poisoned: Default::default() };
+        let ended = matches!(phase, Phase::Ended | Phase::Packing(_));
+        recovered.push(Recovered { segment, parked, ended });
+    }
+    Ok((recovery, recovered))
+}
+
+/// Whether the packed file was whole, so that only the plain one was left to remove.
+fn packing(packed: &Path, plain: &Path, segment: &Segment, recovery: &mut Recovery) -> io::Result<bool> {
+    match fs::remove_file(compressor::hidden(packed)) {
+        Err(cause) if cause.kind() != ErrorKind::NotFound => return Err(cause),
+        _ => {}
+    }
+    // It gets its name when it is on disk, and before that nothing had this name.
+    if packed.symlink_metadata().is_ok() {
+        compressor::finish(plain, segment.inode, packed)?;
+        recovery.compressions_finished += 1;
+        return Ok(true);
+    }
+    recovery.compressions_undone += 1;
+    Ok(false)
+}
+
+/// Cuts what is torn off the end of a segment that was open, syncs it, and says how long it is.
+/// `None`: it is gone, or another file has its name.
+fn whole(path: &Path, segment: &Segment, open: bool, recovery: &mut Recovery) -> io::Result<Option<u64>> {
+    let found = match path.symlink_metadata() {
+        Ok(found) => found,
+        Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(cause) => return Err(cause),
+    };
+    if !found.is_file() || found.ino() != segment.inode {
+        return Ok(None);
+    }
+    let length = found.len();
+    // Shorter than it was known to be: somebody has cut it, and knows what he did.
+    if !open || length <= segment.good_bytes {
+        return Ok(Some(length));
+    }
+    let nofollow = OFlags::NOFOLLOW.bits().cast_signed();
+    let file = OpenOptions::new().read(true).write(true).custom_flags(nofollow).open(path)?;
+    let end = end_of_lines(&file, segment.good_bytes, length, segment.binary)?;
+    recovery.scanned_bytes += length - segment.good_bytes;
+    if end < length {
+        file.set_len(end)?;
+        recovery.cuts.push(Cut { path: path.to_owned(), from_bytes: length, to_bytes: end });
+    }
+    // From here on it counts as good.
+    file.sync_all()?;
+    Ok(Some(end))
+}
+
+/// Where the last whole line ends that no damage comes before. `good` bytes are not looked at.
+fn end_of_lines(file: &File, good: u64, length: u64, binary: bool) -> io::Result<u64> {
+    let mut buffer = vec![0; 256 << 10];
+    let mut end = good;
+    let mut at = good;
+    while at < length {
+        let most = buffer.len().min(usize::try_from(length - at).unwrap_or(usize::MAX));
+        let chunk = &mut buffer[..most];
+        file.read_exact_at(chunk, at)?;
+        // Filesystems that extend a file before they write its blocks leave zeros there.
+        let zero = if binary { None } else { memchr(0, chunk) };
+        let sound = &chunk[..zero.unwrap_or(most)];
+        if let Some(newline) = memrchr(b'\n', sound) {
+            end = at + newline as u64 + 1;
+        }
+        if zero.is_some() {
+            break;
+        }
+        at += most as u64;
+    }
+    Ok(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn end(text: &[u8], good: u64, binary: bool) -> u64 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.log");
+        fs::write(&path, text).unwrap();
+        end_of_lines(&File::open(path).unwrap(), good, text.len() as u64, binary).unwrap()
+    }
+
+    #[test]
+    fn a_torn_line_and_what_follows_zeros_is_cut() {
+        assert_eq!(end(b"one\ntwo\nthr", 0, false), 8);
+        assert_eq!(end(b"one\ntwo\0\0\nthree\n", 0, false), 4);
+        assert_eq!(end(b"one\ntwo\0\0\nthree\n", 0, true), 16);
+        assert_eq!(end(b"one\ntwo\n", 0, false), 8);
+        assert_eq!(end(b"torn", 0, false), 0);
+    }
+
+    #[test]
+    fn what_is_known_to_be_good_is_never_cut() {
+        assert_eq!(end(b"one\ntorn, but not ours", 22, false), 22);
+        assert_eq!(end(b"no newline|tail", 11, false), 11);
+    }
+
+    /// A journal of one segment of 4 bytes that was being packed.
+    fn being_packed(folder: &Path) -> (PathBuf, PathBuf, Journal) {
+        let state = folder.join("state");
+        fs::create_dir(&state).unwrap();
+        let (plain, packed) = (folder.join("x.log"), folder.join("x.log.gz"));
+        fs::write(&plain, "one\n").unwrap();
+        let (journal, _) = Journal::open(&state).unwrap();
+        let segment = Segment {
+            path: "x.log".into(),
+            inode: plain.metadata().unwrap().ino(),
+            good_bytes: 4,
+            binary: false,
+            key: "x".into(),
+            index: None,
+            end: None,
+        };
+        let begun = Entry::Packing { id: 0, packed: "x.log.gz".into() };
+        journal.append(&[Entry::Opened { id: 0, segment }, Entry::Ended { id: 0 }, begun], true).unwrap();
+        (plain, packed, journal)
+    }
+
+    #[test]
+    fn of_a_packed_segment_one_copy_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let (plain, packed, journal) = being_packed(folder.path());
+        fs::write(&packed, "whole").unwrap();
+        let (recovery, recovered) = recover(&journal).unwrap();
+        assert_eq!((recovery.compressions_finished, recovered.len(), journal.live().len()), (1, 0, 0));
+        assert!(packed.exists() && !plain.exists());
+    }
+
+    #[test]
+    fn packing_that_was_not_whole_begins_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let (plain, packed, journal) = being_packed(folder.path());
+        let hidden = compressor::hidden(&packed);
+        fs::write(&hidden, "hal").unwrap();
+        let (recovery, recovered) = recover(&journal).unwrap();
+        assert_eq!((recovery.compressions_undone, recovery.segments), (1, 0));
+        assert!(recovered[0].ended && plain.exists() && !hidden.exists());
+    }
+
+    #[test]
+    fn a_file_that_took_the_name_since_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (plain, packed, journal) = being_packed(folder.path());
+        fs::write(&packed, "whole").unwrap();
+        fs::rename(&plain, folder.path().join("elsewhere")).unwrap();
+        fs::write(&plain, "another").unwrap();
+        recover(&journal).unwrap();
+        assert_eq!(fs::read_to_string(&plain).unwrap(), "another");
+    }
+
+    proptest! {
+        #[test]
+        fn exactly_the_whole_lines_in_front_of_the_damage_stay(
+            lengths in prop::collection::vec(0usize..3000, 0..400),
+            torn in "[a-z]{0,50}",
+            zeros in 0usize..5000,
+            more in "[a-z\n]{0,20}",
+        ) {
+            let whole: String = lengths.iter().map(|&length| "x".repeat(length) + "\n").collect();
+            let mut text = whole.clone().into_bytes();
+            text.extend(torn.as_bytes());
+            if zeros > 0 {
+                text.extend(std::iter::repeat_n(0, zeros));
+                text.extend(more.as_bytes());
+            }
+            prop_assert_eq!(end(&text, 0, false), whole.len() as u64);
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! One open file, and how lines get to its end.
+
+use std::{
+    fs::File,
+    io::IoSlice,
+    ops::Range,
+    os::unix::fs::MetadataExt,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use rustix::{
+    fs::{SeekFrom, ftruncate, seek},
+    io::{Errno, writev},
+};
+
+use crate::place::{Found, Index};
+
+/// What the threads know together of an open segment.
+#[derive(Debug)]
+pub(crate) struct SegmentFile {
+    pub file: File,
+    /// Its number in the journal.
+    pub id: u64,
+    pub path: PathBuf,
+    pub inode: u64,
+    /// A sync has failed: nobody knows which of its pages the disk has.
+    pub poisoned: Arc<AtomicBool>,
+    /// Length at the last sync that worked.
+    pub synced_bytes: AtomicU64,
+    /// Folders whose names are not durable yet.
+    pub folders: Mutex<Vec<PathBuf>>,
+}
+
+impl SegmentFile {
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Acquire)
+    }
+
+    /// The folders to sync, for the one who is about to do it.
+    pub fn take_folders(&self) -> Vec<PathBuf> {
+        std::mem::take(&mut self.folders.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A segment as its writer has it.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub shared: Arc<SegmentFile>,
+    pub name: Arc<str>,
+    pub index: Index,
+    /// Where the next line begins.
+    pub tail: u64,
+    /// When it was last compared with the file of its name.
+    pub checked: Instant,
+    /// The journal knows of NUL bytes in it.
+    pub binary: bool,
+    /// Bytes written since the last sync that was asked for.
+    pub unsynced_bytes: u64,
+    /// Times that somebody else was seen to have changed it.
+    pub foreign_changes: u64,
+    /// The last line is not whole, and not ours to cut.
+    torn: bool,
+    /// What a failed write has left, from here to there.
+    remainder: Option<(u64, u64)>,
+}
+
+/// Lines in a buffer.
+#[derive(Debug)]
+pub(crate) struct Lines<'a> {
+    pub data: &'a [u8],
+    pub range: Range<usize>,
+}
+
+/// What became of an attempt to append.
+#[derive(Debug)]
+pub(crate) struct Appended {
+    /// Calls of writev.
+    pub writes: u64,
+    /// Why not all is there.
+    pub failure: Option<Errno>,
+}
+
+impl Segment {
+    /// `good_bytes`: so much of it needs no recovery.
+    pub fn new(found: Found, id: u64, good_bytes: u64) -> Self {
+        let shared = SegmentFile {
+            file: found.file,
+            id,
+            path: found.path,
+            inode: found.inode,
+            poisoned: Arc::default(),
+            synced_bytes: AtomicU64::new(good_bytes),
+            folders: Mutex::new(found.folders),
+        };
+        Self {
+            shared: Arc::new(shared),
+            name: found.name.into(),
+            index: found.index,
+            tail: found.length,
+            checked: Instant::now(),
+            binary: false,
+            unsynced_bytes: 0,
+            foreign_changes: 0,
+            torn: found.torn,
+            remainder: None,
+        }
+    }
+
+    /// Appends pieces, each of whole lines, and pushes where each of them begins. When it fails, those that
+    /// have got an offset are stored, and the file is cut behind the last of them.
+    ///
+    /// The file is open in append mode, and after each call the kernel is asked where the bytes went: so
+    /// nobody else's lines are overwritten and no hole appears where somebody has cut the file.
+    pub fn append(&mut self, pieces: &[Lines<'_>], offsets: &mut Vec<u64>) -> Appended {
+        if let Err(failure) = self.cut_remainder() {
+            return Appended { writes: 0, failure: Some(failure) };
+        }
+        let lead: &[u8] = if self.torn { b"\n" } else { b"" };
+        let mut slices = Vec::new();
+        slices.extend((!lead.is_empty()).then(|| IoSlice::new(lead)));
+        slices.extend(runs(pieces));
+        let written = self.write(&mut slices);
+        let mut kept = 0;
+        let mut at = lead.len() as u64;
+        for piece in pieces {
+            let end = at + piece.range.len() as u64;
+            if end > written.bytes {
+                break;
+            }
+            offsets.push(written.begin + at);
+            (at, kept) = (end, end);
+        }
+        self.torn = written.broken || (self.torn && kept == 0);
+        self.tail = written.begin + kept;
+        self.unsynced_bytes += kept;
+        if written.bytes > kept {
+            self.remainder = Some((self.tail, written.begin + written.bytes));
+            // Tried again before the next write if the disk does not even let itself be cut.
+            let _ = self.cut_remainder();
+        }
+        Appended { writes: written.calls, failure: written.failure }
+    }
+
+    /// Whether the file of its name is still this one.
+    pub fn is_in_place(&self) -> bool {
+        self.shared.path.symlink_metadata().is_ok_and(|now| now.ino() == self.shared.inode)
+    }
+
+    fn write(&mut self, slices: &mut [IoSlice<'_>]) -> Written {
+        let mut written = Written { begin: self.tail, bytes: 0, calls: 0, broken: false, failure: None };
+        let mut rest = slices;
+        while !rest.is_empty() {
+            written.calls += 1;
+            let count = match writev(&self.shared.file, rest) {
+                Ok(0) => return written.failed(Errno::IO),
+                Ok(count) => count,
+                Err(Errno::INTR) => continue,
+                Err(cause) => return written.failed(cause),
+            };
+            let end = match seek(&self.shared.file, SeekFrom::Current(0)) {
+                Ok(end) => end,
+                Err(cause) => return written.failed(cause),
+            };
+            let landed = end - count as u64;
+            if landed != written.begin + written.bytes {
+                self.foreign_changes += 1;
+                if written.bytes > 0 {
+                    written.broken = true;
+                    return written.failed(Errno::IO);
+                }
+                written.begin = landed;
+            }
+            written.bytes += count as u64;
+            IoSlice::advance_slices(&mut rest, count);
+        }
+        written
+    }
+
+    /// Takes back what a failed write has left, unless somebody else has written behind it.
+    fn cut_remainder(&mut self) -> Result<(), Errno> {
+        let Some((from, to)) = self.remainder else { return Ok(()) };
+        let length = self.shared.file.metadata().map_err(|cause| errno(&cause))?.len();
+        if length == to {
+            ftruncate(&self.shared.file, from)?;
+        } else {
+            self.torn = true;
+        }
+        self.remainder = None;
+        Ok(())
+    }
+}
+
+/// Pieces that follow each other in one buffer, as one.
+fn runs<'a>(pieces: &[Lines<'a>]) -> Vec<IoSlice<'a>> {
+    let mut runs = Vec::new();
+    let mut pieces = pieces.iter().peekable();
+    while let Some(first) = pieces.next() {
+        let mut end = first.range.end;
+        while let Some(more) =
+            pieces.next_if(|more| std::ptr::eq(more.data, first.data) && more.range.start == end)
+        {
+            end = more.range.end;
+        }
+        runs.push(IoSlice::new(&first.data[first.range.start..end]));
+    }
+    runs
+}
+
+#[derive(Debug)]
+struct Written {
+    begin: u64,
+    bytes: u64,
+    calls: u64,
+    /// A stranger's bytes stand inside ours.
+    broken: bool,
+    failure: Option<Errno>,
+}
+
+impl Written {
+    fn failed(self, cause: Errno) -> Self {
+        Self { failure: Some(cause), ..self }
+    }
+}
+
+/// The kernel's number of an error.
+pub(crate) fn errno(cause: &std::io::Error) -> Errno {
+    Errno::from_io_error(cause).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io::Write};
+
+    use super::*;
+    use crate::place::{Place, Start, Taken};
+    use crate::{Config, Template};
+
+    struct Nothing;
+
+    impl Taken for Nothing {
+        fn path(&self, _: &std::path::Path) -> bool {
+            false
+        }
+        fn inode(&self, _: u64) -> bool {
+            false
+        }
+    }
+
+    fn segment(folder: &std::path::Path) -> Segment {
+        let template: Template = folder.join("${tag}").to_str().unwrap().parse().unwrap();
+        let found = Place::new(&Config::new(template)).open("x", Start::Find, &Nothing).unwrap();
+        Segment::new(found, 0, 0)
+    }
+
+    fn append(segment: &mut Segment, pieces: &[&'static str]) -> (Vec<u64>, Option<Errno>) {
+        let mut offsets = Vec::new();
+        let lines = |piece: &&'static str| Lines { data: piece.as_bytes(), range: 0..piece.len() };
+        let pieces: Vec<_> = pieces.iter().map(lines).collect();
+        let failure = segment.append(&pieces, &mut offsets).failure;
+        (offsets, failure)
+    }
+
+    #[test]
+    fn pieces_follow_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut segment = segment(folder.path());
+        assert_eq!(append(&mut segment, &["one\n", "three\nfour\n"]), (vec![0, 4], None));
+        assert_eq!(append(&mut segment, &["five\n"]), (vec![15], None));
+        assert_eq!(fs::read_to_string(folder.path().join("x.log")).unwrap(), "one\nthree\nfour\nfive\n");
+    }
+
+    #[test]
+    fn a_strangers_lines_stay_and_offsets_are_right() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.log");
+        let mut segment = segment(folder.path());
+        append(&mut segment, &["one\n"]);
+        fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"stranger\n").unwrap();
+        assert_eq!(append(&mut segment, &["two\n"]), (vec![13], None));
+        assert_eq!(segment.foreign_changes, 1);
+        // As logrotate's copytruncate does.
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+        assert_eq!(append(&mut segment, &["three\n"]), (vec![0], None));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
+    }
+
+    #[test]
+    fn a_torn_line_that_was_there_is_ended_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.log");
+        fs::write(&path, "torn").unwrap();
+        let mut segment = segment(folder.path());
+        assert_eq!(append(&mut segment, &["one\n", "two\n"]), (vec![5, 9], None));
+        assert_eq!(append(&mut segment, &["three\n"]), (vec![13], None));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "torn\none\ntwo\nthree\n");
+    }
+}

@@ -1,0 +1,106 @@
+//! What the threads of a store have in common.
+
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use crate::{
+    Config,
+    compressor::Pack,
+    gauge::Gauge,
+    health::Health,
+    journal::Journal,
+    mailbox::Mailbox,
+    port::{Back, Done, Submitted},
+    statistics::Counters,
+    syncer::Request,
+};
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub config: Config,
+    pub journal: Journal,
+    pub health: Health,
+    pub counters: Counters,
+    pub queue: Arc<Mailbox<Submitted>>,
+    pub queued: Arc<Gauge>,
+    pub backs: Vec<Arc<Back>>,
+    pub syncs: Mailbox<Request>,
+    pub packs: Mailbox<Pack>,
+    /// All segments are to be opened anew.
+    pub reopen: AtomicBool,
+    /// What takes long is to be left for the next start.
+    pub stopping: AtomicBool,
+    /// Files that have ended, and are not to be written to again.
+    retired: Mutex<HashSet<PathBuf>>,
+}
+
+impl Shared {
+    pub fn new(config: Config, journal: Journal, backs: Vec<Arc<Back>>) -> Self {
+        Self {
+            config,
+            journal,
+            health: Health::default(),
+            counters: Counters::default(),
+            queue: Arc::default(),
+            queued: Arc::default(),
+            backs,
+            syncs: Mailbox::default(),
+            packs: Mailbox::default(),
+            reopen: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            retired: Mutex::default(),
+        }
+    }
+
+    pub fn retire(&self, path: &Path) {
+        self.retired().insert(path.to_owned());
+    }
+
+    /// The name is free again, or taken by the packed file.
+    pub fn release(&self, path: &Path) {
+        self.retired().remove(path);
+    }
+
+    pub fn is_retired(&self, path: &Path) -> bool {
+        self.retired().contains(path)
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    fn retired(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Answers on their way back, by port.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    backs: Vec<Arc<Back>>,
+    waiting: Vec<Vec<Done>>,
+}
+
+impl Answers {
+    pub fn new(shared: &Shared) -> Self {
+        let waiting = shared.backs.iter().map(|_| Vec::new()).collect();
+        Self { backs: shared.backs.clone(), waiting }
+    }
+
+    pub fn push(&mut self, port: usize, done: Done) {
+        self.waiting[port].push(done);
+    }
+
+    /// Hands them over: at most one wake for each port.
+    pub fn post(&mut self) {
+        for (back, waiting) in self.backs.iter().zip(&mut self.waiting) {
+            back.post(waiting);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The keys a writer knows, and what it has open for them.
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Key,
+    place::{Start, Taken},
+    segment::Segment,
+    shared::Shared,
+};
+
+/// A key's place in the table.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub key: Arc<Key>,
+    pub state: State,
+    /// Parts of this round, by batch and number in it.
+    pub pieces: Vec<(usize, usize)>,
+    /// Last write, or attempt at one.
+    pub used: Instant,
+}
+
+#[derive(Debug)]
+pub(crate) enum State {
+    Open(Segment),
+    Closed {
+        start: Start,
+        /// The segment that is gone on with, unless it has ended by then.
+        parked: Option<Parked>,
+    },
+}
+
+/// A segment that is closed for want of descriptors, not because it has ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Parked {
+    pub id: u64,
+    pub path: PathBuf,
+    pub inode: u64,
+    /// So much of it was synced when it was closed.
+    pub good_bytes: u64,
+    /// Set should that last sync fail.
+    pub poisoned: Arc<AtomicBool>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    numbers: HashMap<Arc<Key>, usize>,
+    slots: Vec<Option<Slot>>,
+    free: Vec<usize>,
+    open_paths: HashSet<PathBuf>,
+    open_inodes: HashSet<u64>,
+}
+
+impl Slots {
+    /// The slot of `key`, made if need be.
+    pub fn number(&mut self, key: &Arc<Key>) -> usize {
+        if let Some(&number) = self.numbers.get(key) {
+            return number;
+        }
+        self.insert(key.clone(), Start::Find, None)
+    }
+
+    /// Puts in a key that has none yet.
+    pub fn insert(&mut self, key: Arc<Key>, start: Start, parked: Option<Parked>) -> usize {
+        let state = State::Closed { start, parked };
+        let slot = Slot { key: key.clone(), state, pieces: Vec::new(), used: Instant::now() };
+        let number = self.free.pop().unwrap_or(self.slots.len());
+        if number == self.slots.len() {
+            self.slots.push(Some(slot));
+        } else {
+            self.slots[number] = Some(slot);
+        }
+        self.numbers.insert(key, number);
+        number
+    }
+
+    pub fn remove(&mut self, number: usize) {
+        if let Some(slot) = self.slots[number].take() {
+            self.numbers.remove(&slot.key);
+            self.free.push(number);
+        }
+    }
+
+    pub fn slot(&mut self, number: usize) -> &mut Slot {
+        self.slots[number].as_mut().expect("only numbers of slots that were not removed are kept")
+    }
+
+    pub fn segment(&mut self, number: usize) -> Option<&mut Segment> {
+        match &mut self.slot(number).state {
+            State::Open(segment) => Some(segment),
+            State::Closed { .. } => None,
+        }
+    }
+
+    /// The file is this store's from now on.
+    pub fn take(&mut self, path: &Path, inode: u64) {
+        self.open_paths.insert(path.to_owned());
+        self.open_inodes.insert(inode);
+    }
+
+    pub fn untake(&mut self, path: &Path, inode: u64) {
+        self.open_paths.remove(path);
+        self.open_inodes.remove(&inode);
+    }
+
+    pub fn open_count(&self) -> usize {
+        self.open_inodes.len()
+    }
+
+    /// All slots with an open segment, the one unused for longest first.
+    pub fn open_by_use(&self) -> Vec<usize> {
+        self.by_use(|slot| matches!(slot.state, State::Open(_)))
+    }
+
+    /// All others, the one unused for longest first.
+    pub fn closed_by_use(&self) -> Vec<usize> {
+        self.by_use(|slot| matches!(slot.state, State::Closed { .. }))
+    }
+
+    /// Those that have ended: idle, or of a slice of time that is over.
+    pub fn ended(&self, idle: Duration, grace: Duration, now_s: i64) -> Vec<usize> {
+        let ended = |slot: &Slot| {
+            let unused = slot.used.elapsed();
+            let grace_s = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
+            let over = slot.key.end().is_some_and(|end| now_s >= end.saturating_add(grace_s));
+            unused >= idle || (over && unused >= grace)
+        };
+        self.by_use(ended)
+    }
+
+    fn by_use(&self, chosen: impl Fn(&Slot) -> bool) -> Vec<usize> {
+        let slots = self.slots.iter().enumerate();
+        let chosen = slots.filter_map(|(number, slot)| {
+            slot.as_ref().filter(|slot| chosen(slot)).map(|slot| (slot.used, number))
+        });
+        let mut chosen: Vec<_> = chosen.collect();
+        chosen.sort_unstable();
+        chosen.into_iter().map(|(_, number)| number).collect()
+    }
+}
+
+/// Files that a new segment cannot be.
+pub(crate) struct InUse<'a> {
+    pub slots: &'a Slots,
+    pub shared: &'a Shared,
+}
+
+impl Taken for InUse<'_> {
+    fn path(&self, path: &Path) -> bool {
+        self.slots.open_paths.contains(path) || self.shared.is_retired(path)
+    }
+
+    fn inode(&self, inode: u64) -> bool {
+        self.slots.open_inodes.contains(&inode)
+    }
+}

@@ -1,0 +1,145 @@
+//! What a store has done so far.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use hdrhistogram::Histogram;
+
+/// Sums since the store was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Statistics {
+    /// Bytes of parts in files.
+    pub written_bytes: u64,
+    /// Parts in files.
+    pub written_parts: u64,
+    /// Parts that failed.
+    pub failed_parts: u64,
+    /// System calls that wrote them.
+    pub writes: u64,
+    /// Calls of fdatasync that worked.
+    pub syncs: u64,
+    /// Calls of fdatasync that failed: what was written there since the last one may be lost.
+    pub sync_failures: u64,
+    /// How long the ones that worked took.
+    pub sync_us: Quantiles,
+    /// Segments opened, again or for the first time.
+    pub opened_segments: u64,
+    /// Segments open now.
+    pub open_segments: u64,
+    /// Segments ended by their size.
+    pub rotations: u64,
+    /// Times that somebody else had written to, cut, renamed or removed an open segment.
+    pub foreign_changes: u64,
+    /// Symbolic links that could not be made.
+    pub symlink_failures: u64,
+    /// Segments packed.
+    pub compressed_segments: u64,
+    /// Attempts to pack one that failed; they are repeated.
+    pub compress_failures: u64,
+    /// Bytes submitted that are neither written nor failed yet.
+    pub queued_bytes: u64,
+}
+
+/// Of a distribution of times, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Quantiles {
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// Largest.
+    pub max: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Counters {
+    pub written_bytes: Counter,
+    pub written_parts: Counter,
+    pub failed_parts: Counter,
+    pub writes: Counter,
+    pub sync_failures: Counter,
+    pub opened_segments: Counter,
+    pub open_segments: Counter,
+    pub rotations: Counter,
+    pub foreign_changes: Counter,
+    pub symlink_failures: Counter,
+    pub compressed_segments: Counter,
+    pub compress_failures: Counter,
+    sync_us: Mutex<Histogram<u64>>,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        let hour_us = 3_600_000_000;
+        let histogram = Histogram::new_with_max(hour_us, 3).expect("3 digits up to an hour are valid bounds");
+        Self {
+            written_bytes: Counter::default(),
+            written_parts: Counter::default(),
+            failed_parts: Counter::default(),
+            writes: Counter::default(),
+            sync_failures: Counter::default(),
+            opened_segments: Counter::default(),
+            open_segments: Counter::default(),
+            rotations: Counter::default(),
+            foreign_changes: Counter::default(),
+            symlink_failures: Counter::default(),
+            compressed_segments: Counter::default(),
+            compress_failures: Counter::default(),
+            sync_us: Mutex::new(histogram),
+        }
+    }
+}
+
+impl Counters {
+    pub fn synced(&self, took: Duration) {
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.sync_us.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(us);
+    }
+
+    pub fn read(&self, queued_bytes: usize) -> Statistics {
+        let sync_us = self.sync_us.lock().unwrap_or_else(PoisonError::into_inner);
+        Statistics {
+            written_bytes: self.written_bytes.value(),
+            written_parts: self.written_parts.value(),
+            failed_parts: self.failed_parts.value(),
+            writes: self.writes.value(),
+            syncs: sync_us.len(),
+            sync_failures: self.sync_failures.value(),
+            sync_us: Quantiles {
+                p50: sync_us.value_at_quantile(0.5),
+                p99: sync_us.value_at_quantile(0.99),
+                max: sync_us.max(),
+            },
+            opened_segments: self.opened_segments.value(),
+            open_segments: self.open_segments.value(),
+            rotations: self.rotations.value(),
+            foreign_changes: self.foreign_changes.value(),
+            symlink_failures: self.symlink_failures.value(),
+            compressed_segments: self.compressed_segments.value(),
+            compress_failures: self.compress_failures.value(),
+            queued_bytes: queued_bytes as u64,
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! A folder of segments, open for lines.
+
+use std::{
+    borrow::Cow,
+    fs,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::Ordering,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
+    thread,
+    time::Duration,
+};
+
+use crate::{
+    Compression, Config, Error, Failure, Key, KeyError, Port, Recovery, Statistics, StorageState, compressor,
+    journal::{Entry, Journal},
+    key::Keys,
+    lock::Lock,
+    port::{Back, Done, Submitted},
+    recovery::{Recovered, recover},
+    shared::{Answers, Shared},
+    syncer,
+    table::Table,
+    writer::Writer,
+};
+
+/// Writes lines to segments, in threads of its own: one writes, one syncs, one packs what has ended.
+///
+/// Dropped without [`close`](Self::close), they go on with what was submitted and end in their own time.
+#[derive(Debug)]
+pub struct Store {
+    keys: Keys,
+    shared: Arc<Shared>,
+    /// Disconnected once all threads have ended.
+    ended: Mutex<Receiver<()>>,
+}
+
+impl Store {
+    /// Opens the store with a way in for each of `ports` threads: makes the folders, recovers what a killed
+    /// process has left, begins to write.
+    ///
+    /// # Errors
+    /// When settings do not go together, when another process has the journal, when the folder or the journal
+    /// cannot be written, or a segment cannot be recovered.
+    pub fn open(config: Config, ports: usize) -> Result<(Self, Vec<Port>, Recovery), Error> {
+        config.check()?;
+        for folder in [config.template.folder(), &config.state].into_iter().filter(|folder| !folder.is_dir())
+        {
+            fs::create_dir_all(folder).map_err(|cause| Error::file("make the folder", folder, cause))?;
+        }
+        let lock = Lock::take(&config.state)?;
+        let (journal, damaged) = Journal::open(&config.state)?;
+        let (mut recovery, recovered) = recover(&journal)?;
+        recovery.journal_damaged_lines = damaged;
+        let backs: Result<Vec<_>, _> = (0..ports).map(|_| Back::new().map(Arc::new)).collect();
+        let backs = backs.map_err(|cause| Error::file("make", "an eventfd", cause))?;
+        let keys = Keys::new(&config);
+        let shared = Arc::new(Shared::new(config, journal, backs));
+        let mut table = Table::new(shared.clone());
+        adopt(&mut table, &shared, recovered)?;
+        let ended = start(&shared, lock, Writer::new(shared.clone(), table))?;
+        let port = |(number, back): (usize, &Arc<Back>)| {
+            Port::new(number, shared.queue.clone(), shared.queued.clone(), back.clone())
+        };
+        let ports = shared.backs.iter().enumerate().map(port).collect();
+        Ok((Self { keys, shared, ended: Mutex::new(ended) }, ports, recovery))
+    }
+
+    /// The segment of an event of the time `seconds`, since the epoch. `fields` gives the members that the
+    /// template asks for, as text. To be kept for as long as [`Key::slice`] says.
+    ///
+    /// # Errors
+    /// When the time is none of the years 0 to 9999.
+    pub fn key<'a>(
+        &self,
+        tag: &str,
+        seconds: i64,
+        fields: &dyn Fn(&str) -> Option<Cow<'a, str>>,
+    ) -> Result<Arc<Key>, KeyError> {
+        self.keys.key(tag, seconds, fields).map(Arc::new)
+    }
+
+    /// What the last attempt to write or to sync has shown.
+    pub fn state(&self) -> StorageState {
+        self.shared.health.state()
+    }
+
+    /// What was done so far.
+    pub fn statistics(&self) -> Statistics {
+        self.shared.counters.read(self.queued_bytes())
+    }
+
+    /// Bytes submitted that are neither written nor failed yet.
+    pub fn queued_bytes(&self) -> usize {
+        self.shared.queued.value()
+    }
+
+    /// Opens all segments anew by their names: after their files were renamed (logrotate, SIGHUP). Returns at
+    /// once. A renamed or removed file is noticed without it, too, within a second.
+    pub fn reopen(&self) {
+        self.shared.reopen.store(true, Ordering::Relaxed);
+        self.shared.queue.ring();
+    }
+
+    /// Writes and syncs all that was submitted, closes all segments and ends the threads. What was submitted
+    /// is answered by then; what is submitted later gets [`Failure::Closed`]. What has ended but is not packed
+    /// yet stays plain until the next start. A second call changes nothing.
+    ///
+    /// # Errors
+    /// When the disk has not taken everything within [`Config::close_wait`]: the threads are left behind, and
+    /// the journal stays locked as long as they hang.
+    pub fn close(&self) -> Result<(), Error> {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+        self.shared.queue.close();
+        let wait = self.shared.config.close_wait;
+        match self.ended.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(wait) {
+            Err(RecvTimeoutError::Timeout) => Err(Error::Hung(wait)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+        self.shared.queue.close();
+    }
+}
+
+/// Goes on with segments of the last process, as far as the settings still want that.
+fn adopt(table: &mut Table, shared: &Shared, recovered: Vec<Recovered>) -> Result<(), Error> {
+    let mut gone = Vec::new();
+    for Recovered { segment, parked, ended } in recovered {
+        match shared.config.compress {
+            Compression::None => gone.push(Entry::Gone { id: parked.id }),
+            _ if ended => table.end(Some(parked)),
+            _ => table.adopt(&segment, parked),
+        }
+    }
+    let journal = shared.config.state.join("journal");
+    shared.journal.append(&gone, true).map_err(|cause| Error::file("write", journal, cause))
+}
+
+/// Starts the threads. Each outlives the one that gives it work.
+fn start(shared: &Arc<Shared>, lock: Lock, writer: Writer) -> Result<Receiver<()>, Error> {
+    let (alive, ended) = channel();
+    let alive = Alive { _lock: Arc::new(lock), _sender: alive };
+    spawn("segments-pack", &alive, shared, compressor::run)?;
+    spawn("segments-sync", &alive, shared, |shared| {
+        syncer::run(shared);
+        shared.packs.close();
+    })?;
+    spawn("segments-write", &alive, shared, |shared| {
+        let _fallback = Fallback { shared };
+        writer.run();
+        shared.syncs.close();
+    })?;
+    Ok(ended)
+}
+
+/// What a thread holds: the journal stays locked until the last is gone, even when nobody waits for it any
+/// more; and that is told to whoever does.
+#[derive(Clone)]
+struct Alive {
+    _lock: Arc<Lock>,
+    _sender: Sender<()>,
+}
+
+fn spawn(
+    name: &str,
+    alive: &Alive,
+    shared: &Arc<Shared>,
+    work: impl FnOnce(&Shared) + Send + 'static,
+) -> Result<(), Error> {
+    let (alive, on) = (alive.clone(), shared.clone());
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn(move || {
+        work(&on);
+        drop(alive);
+    });
+    spawned.map(drop).map_err(|cause| {
+        // Those that were started before end.
+        shared.syncs.close();
+        shared.packs.close();
+        Error::Thread(cause)
+    })
+}
+
+/// Should the writer panic, nobody waits for ever.
+struct Fallback<'a> {
+    shared: &'a Shared,
+}
+
+impl Drop for Fallback<'_> {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            return;
+        }
+        self.shared.health.fails(rustix::io::Errno::IO);
+        self.shared.queue.close();
+        self.shared.syncs.close();
+        let mut left: Vec<Submitted> = Vec::new();
+        self.shared.queue.take(&mut left, Duration::ZERO);
+        let mut answers = Answers::new(self.shared);
+        for Submitted { port, batch } in left {
+            for part in batch.parts {
+                answers.push(port, Done { token: part.token, result: Err(Failure::Closed) });
+            }
+        }
+        answers.post();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Batch, Level, Part};
+
+    #[test]
+    fn a_disk_that_does_not_answer_holds_up_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let close_wait = Duration::from_millis(20);
+        let template = folder.path().join("x").to_str().unwrap().parse().unwrap();
+        let config = Config { close_wait, ..Config::new(template) };
+        let (journal, _) = Journal::open(folder.path()).unwrap();
+        let back = Arc::new(Back::new().unwrap());
+        let keys = Keys::new(&config);
+        let shared = Arc::new(Shared::new(config, journal, vec![back.clone()]));
+        // A writer inside a system call that never returns takes nothing and keeps its end of the channel.
+        let (_writer, ended) = channel();
+        let store = Store { keys, shared: shared.clone(), ended: Mutex::new(ended) };
+        let mut port = Port::new(0, shared.queue.clone(), shared.queued.clone(), back);
+        let key = store.key("", 0, &|_| None).unwrap();
+        let mut done = Vec::new();
+        for token in 0..1000 {
+            let part = Part { token, key: key.clone(), range: 0..5, level: Level::Synced };
+            port.submit(Batch { data: b"line\n".to_vec(), parts: vec![part] });
+            port.drain(&mut done);
+        }
+        assert_eq!((done.len(), store.queued_bytes()), (0, 5000));
+        assert!(matches!(store.close(), Err(Error::Hung(_))));
+    }
+}

@@ -1,0 +1,284 @@
+//! Opens and closes segments.
+
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::Ordering},
+    time::SystemTime,
+};
+
+use rustix::io::Errno;
+
+use crate::{
+    Compression, Key,
+    compressor::Pack,
+    journal,
+    place::{Found, Place, Start, next},
+    segment::{Segment, errno},
+    shared::Shared,
+    slots::{InUse, Parked, Slots, State},
+    syncer::Request,
+};
+
+/// Why a segment is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// It will be gone on with.
+    Parked,
+    /// It is full: its key goes on in the next file.
+    Full,
+    /// Its time is over.
+    Ended,
+}
+
+/// The segments of a store, in the hands of its writer.
+#[derive(Debug)]
+pub(crate) struct Table {
+    shared: Arc<Shared>,
+    place: Place,
+    pub slots: Slots,
+    /// Where symbolic links lead to: the slice of time of their segment.
+    links: HashMap<Box<Path>, i64>,
+}
+
+/// Keys whose segments are closed are remembered up to so many times the number that may be open.
+const CLOSED_MOST: usize = 16;
+const LINKS_MOST: usize = 10_000;
+
+impl Table {
+    pub fn new(shared: Arc<Shared>) -> Self {
+        let place = Place::new(&shared.config);
+        Self { shared, place, slots: Slots::default(), links: HashMap::new() }
+    }
+
+    /// Opens what of `group` is not; all of them with one sync of the journal. Says what could not be.
+    pub fn open(&mut self, group: &[usize]) -> Vec<(usize, Errno)> {
+        let closed = |number: &usize| self.slots.segment(*number).is_none();
+        let missing: Vec<usize> = group.iter().copied().filter(closed).collect();
+        if missing.is_empty() {
+            return Vec::new();
+        }
+        self.make_room(missing.len(), group);
+        let mut refused = Vec::new();
+        let mut opened = Vec::new();
+        let mut entries = Vec::new();
+        for number in missing {
+            match self.find(number) {
+                Ok((entry, segment)) => {
+                    self.slots.take(&segment.shared.path, segment.shared.inode);
+                    entries.push(entry);
+                    opened.push((number, segment));
+                }
+                Err(cause) => refused.push((number, cause)),
+            }
+        }
+        let written = self.shared.journal.append(&entries, true);
+        for (number, segment) in opened {
+            match &written {
+                Ok(()) => self.opened(number, segment),
+                Err(cause) => {
+                    self.slots.untake(&segment.shared.path, segment.shared.inode);
+                    if let State::Closed { start, .. } = &mut self.slots.slot(number).state {
+                        // Else every attempt would leave another empty file.
+                        *start = Start::Continue(segment.index);
+                    }
+                    refused.push((number, errno(cause)));
+                }
+            }
+        }
+        self.shared.counters.open_segments.set(self.slots.open_count() as u64);
+        refused
+    }
+
+    /// Closes a segment, if it is open; the syncer does the rest.
+    pub fn close(&mut self, number: usize, why: Why) {
+        let slot = self.slots.slot(number);
+        let state = State::Closed { start: Start::Find, parked: None };
+        let segment = match std::mem::replace(&mut slot.state, state) {
+            State::Open(segment) => segment,
+            State::Closed { start, parked } => {
+                if why == Why::Ended {
+                    self.end(parked);
+                    self.slots.remove(number);
+                } else {
+                    self.slots.slot(number).state = State::Closed { start, parked };
+                }
+                return;
+            }
+        };
+        let file = &segment.shared;
+        let poisoned = file.is_poisoned();
+        let parked = Parked {
+            id: file.id,
+            path: file.path.clone(),
+            inode: file.inode,
+            good_bytes: file.synced_bytes.load(Ordering::Relaxed),
+            poisoned: file.poisoned.clone(),
+        };
+        slot.state = match why {
+            Why::Parked if !poisoned => {
+                State::Closed { start: Start::Continue(segment.index), parked: Some(parked) }
+            }
+            _ => State::Closed { start: Start::Fresh(next(segment.index)), parked: None },
+        };
+        let ended = why != Why::Parked && self.shared.config.compress != Compression::None;
+        if ended || poisoned {
+            self.shared.retire(&file.path);
+        }
+        self.slots.untake(&file.path, file.inode);
+        if !poisoned {
+            let request = Request::Close { file: file.clone(), bytes: segment.tail, ended };
+            // The syncer outlives the writer.
+            let _ = self.shared.syncs.put(request);
+        }
+        if why == Why::Ended {
+            self.slots.remove(number);
+        }
+        self.shared.counters.open_segments.set(self.slots.open_count() as u64);
+    }
+
+    /// Closes what has ended, and forgets keys that were closed long ago.
+    pub fn sweep(&mut self) {
+        let config = &self.shared.config;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now_s = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        let most = config.open_most.max(1).saturating_mul(CLOSED_MOST);
+        for number in self.slots.ended(config.idle, config.grace, now_s) {
+            self.close(number, Why::Ended);
+        }
+        let closed = self.slots.closed_by_use();
+        for &number in &closed[..closed.len().saturating_sub(most)] {
+            self.close(number, Why::Ended);
+        }
+    }
+
+    /// Closes all that is open.
+    pub fn park_all(&mut self) {
+        for number in self.slots.open_by_use() {
+            self.close(number, Why::Parked);
+        }
+    }
+
+    /// Goes on with a segment of the last process; or ends it, when its key already has one.
+    pub fn adopt(&mut self, segment: &journal::Segment, parked: Parked) {
+        let named = self.place.folder.join(self.place.name(&segment.key, segment.index));
+        let key = Arc::new(Key::of_the_past(&segment.key, segment.end));
+        let number = self.slots.number(&key);
+        let (start, index) = (&self.slots.slot(number).state, segment.index);
+        let newer = match start {
+            State::Closed { start: Start::Continue(other), .. } => *other < index,
+            _ => true,
+        };
+        if named != parked.path || !newer {
+            self.end(Some(parked));
+            return;
+        }
+        let state = State::Closed { start: Start::Continue(index), parked: Some(parked) };
+        let slot = self.slots.slot(number);
+        if let State::Closed { parked, .. } = std::mem::replace(&mut slot.state, state) {
+            self.end(parked);
+        }
+    }
+
+    /// Has a closed segment packed, if that is asked for.
+    pub fn end(&mut self, parked: Option<Parked>) {
+        let Some(Parked { id, path, inode, poisoned, .. }) = parked else { return };
+        if !poisoned.load(Ordering::Acquire) && self.shared.config.compress != Compression::None {
+            self.shared.retire(&path);
+            let _ = self.shared.syncs.put(Request::End(Pack { id, path, inode, renamed: false }));
+        }
+    }
+
+    fn make_room(&mut self, wanted: usize, group: &[usize]) {
+        let most = self.shared.config.open_most.max(1);
+        let excess = (self.slots.open_count() + wanted).saturating_sub(most);
+        if excess == 0 {
+            return;
+        }
+        let others = self.slots.open_by_use().into_iter().filter(|number| !group.contains(number));
+        for number in others.take(excess).collect::<Vec<_>>() {
+            self.close(number, Why::Parked);
+        }
+    }
+
+    fn find(&mut self, number: usize) -> Result<(journal::Entry, Segment), Errno> {
+        let slot = self.slots.slot(number);
+        let State::Closed { start, parked } = &slot.state else {
+            unreachable!("only closed slots are looked for");
+        };
+        let (mut start, parked, key) = (*start, parked.clone(), slot.key.clone());
+        if let (Some(parked), Start::Continue(index)) = (&parked, start)
+            && parked.poisoned.load(Ordering::Acquire)
+        {
+            self.shared.retire(&parked.path);
+            start = Start::Fresh(next(index));
+        }
+        let taken = InUse { slots: &self.slots, shared: &self.shared };
+        let found = self.place.open(&key.path, start, &taken).map_err(|cause| errno(&cause))?;
+        let good_bytes = good_bytes(&found, parked.as_ref());
+        let id = self.shared.journal.number();
+        let segment = journal::Segment {
+            path: self.shared.journal.name(&found.path).map_err(|cause| errno(&cause))?,
+            inode: found.inode,
+            good_bytes,
+            binary: false,
+            key: key.path.to_string(),
+            index: found.index,
+            end: key.end(),
+        };
+        Ok((journal::Entry::Opened { id, segment }, Segment::new(found, id, good_bytes)))
+    }
+
+    fn opened(&mut self, number: usize, segment: Segment) {
+        let path = segment.shared.path.clone();
+        let slot = self.slots.slot(number);
+        let key = slot.key.clone();
+        let before = std::mem::replace(&mut slot.state, State::Open(segment));
+        if let State::Closed { parked: Some(parked), .. } = before {
+            if parked.path == path {
+                // The new record stands for it.
+                let _ = self.shared.journal.append(&[journal::Entry::Gone { id: parked.id }], false);
+            } else {
+                self.end(Some(parked));
+            }
+        }
+        self.shared.counters.opened_segments.add(1);
+        if let Some(link) = &key.symlink
+            && self.links.get(link).is_none_or(|&newest| newest <= key.start())
+        {
+            match relink(link, &path) {
+                Ok(()) => {
+                    if self.links.len() >= LINKS_MOST {
+                        self.links.clear();
+                    }
+                    self.links.insert(link.clone(), key.start());
+                }
+                Err(_) => self.shared.counters.symlink_failures.add(1),
+            }
+        }
+    }
+}
+
+fn good_bytes(found: &Found, parked: Option<&Parked>) -> u64 {
+    match parked {
+        // What was written since its last sync may not be on disk yet.
+        Some(parked) if parked.inode == found.inode => parked.good_bytes.min(found.length),
+        _ => found.length,
+    }
+}
+
+/// Points a symbolic link to a segment. Anything else of that name stays.
+fn relink(link: &Path, to: &Path) -> std::io::Result<()> {
+    if link.symlink_metadata().is_ok_and(|found| !found.is_symlink()) {
+        return Err(std::io::ErrorKind::AlreadyExists.into());
+    }
+    if let Some(parent) = link.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let name = link.file_name().unwrap_or_default().to_string_lossy();
+    let hidden: PathBuf = link.with_file_name(format!(".{name}.proofload"));
+    let _ = fs::remove_file(&hidden);
+    std::os::unix::fs::symlink(to, &hidden)?;
+    fs::rename(&hidden, link)
+}

@@ -1,0 +1,227 @@
+//! Disks that are full, read-only, or take no larger files. Each test runs itself again where that can be
+//! arranged without harm: in a mount namespace of its own, or under a limit.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use segments::{Config, Failure, Level, StorageState};
+
+use crate::rig::{Rig, config, names};
+
+const INSIDE: &str = "SEGMENTS_TEST_INSIDE";
+
+/// The folder of the test, when this is the inner run.
+fn inside() -> Option<PathBuf> {
+    env::var_os(INSIDE).map(PathBuf::from)
+}
+
+/// Runs the test `name` again below `wrap`, a shell command in which `$0` is the folder and which ends in
+/// running its arguments.
+fn again(name: &str, folder: &Path, wrapped: &mut Command, wrap: &str) {
+    let status = wrapped
+        .args(["sh", "-c", &format!("{wrap} && exec \"$@\"")])
+        .arg(folder)
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(INSIDE, folder)
+        .stdin(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success(), "{name} failed inside: {status}");
+}
+
+/// `unshare` with a mount namespace of its own; `None`, with the reason printed, where that is not allowed.
+fn own_mounts() -> Option<Command> {
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "--"]);
+    let mut probe = Command::new("unshare");
+    let probed =
+        probe.args(["--map-root-user", "--mount", "--", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
+    match probed {
+        Ok(output) if output.status.success() => Some(command),
+        Ok(output) => {
+            println!("skipped: no mounts here: {}", String::from_utf8_lossy(&output.stderr).trim());
+            None
+        }
+        Err(cause) => {
+            println!("skipped: unshare: {cause}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_and_recovered_from_without_a_restart() {
+    let Some(folder) = inside() else {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(mut wrapped) = own_mounts() else { return };
+        let name = "disk::a_full_disk_is_told_and_recovered_from_without_a_restart";
+        return again(name, folder.path(), &mut wrapped, "mount -t tmpfs -o size=1m none \"$0\"");
+    };
+    let ballast = folder.join("ballast");
+    fs::write(&ballast, vec![1; 256 << 10]).unwrap();
+    let mut rig = Rig::open(config(&folder, "${tag}"), 1);
+    let key = rig.key("x");
+    let line = "l".repeat(9_999) + "\n";
+    let mut stored = Vec::new();
+    let failure = loop {
+        match rig.put(&key, Level::Written, &line) {
+            Ok(receipt) => stored.push(receipt),
+            Err(failure) => break failure,
+        }
+        assert!(stored.len() < 200, "the disk was never full");
+    };
+    assert_eq!((failure, rig.store.state()), (Failure::Full, StorageState::Full));
+    // Neither the line that did not fit, nor a piece of it.
+    assert_eq!(rig.text("x.log"), line.repeat(stored.len()));
+    assert_eq!(rig.put(&rig.key("other"), Level::Written, &line), Err(Failure::Full));
+    assert_eq!(rig.put(&key, Level::Synced, &line), Err(Failure::Full));
+    fs::remove_file(&ballast).unwrap();
+    for level in [Level::Written, Level::Synced] {
+        let receipt = rig.put(&key, level, &line).unwrap();
+        assert_eq!((&*receipt.segment, receipt.offset), ("x.log", 10_000 * stored.len() as u64));
+        stored.push(receipt);
+    }
+    assert_eq!(rig.store.state(), StorageState::Ok);
+    assert_eq!(rig.text("x.log"), line.repeat(stored.len()));
+    rig.put(&rig.key("other"), Level::Synced, &line).unwrap();
+    rig.store.close().unwrap();
+}
+
+#[test]
+fn of_a_batch_that_does_not_fit_the_parts_that_do_are_stored() {
+    let Some(folder) = inside() else {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(mut wrapped) = own_mounts() else { return };
+        let name = "disk::of_a_batch_that_does_not_fit_the_parts_that_do_are_stored";
+        return again(name, folder.path(), &mut wrapped, "mount -t tmpfs -o size=256k none \"$0\"");
+    };
+    let mut rig = Rig::open(config(&folder, "x"), 1);
+    let key = rig.key("");
+    let line = "l".repeat(999) + "\n";
+    let parts: Vec<_> = (0..500).map(|token| (token, &key, Level::Written, line.as_str())).collect();
+    crate::rig::submit(&mut rig.ports[0], &parts);
+    let mut done = crate::rig::answers(&mut rig.ports[0], 500);
+    done.sort_by_key(|done| done.token);
+    let stored = done.iter().take_while(|done| done.result.is_ok()).count();
+    assert!((100..256).contains(&stored), "{stored}");
+    assert!(done[stored..].iter().all(|done| done.result == Err(Failure::Full)));
+    assert_eq!(rig.text("x.log"), line.repeat(stored));
+    assert_eq!(rig.store.statistics().failed_parts, 500 - stored as u64);
+}
+
+#[test]
+fn a_read_only_filesystem_is_told_and_recovered_from() {
+    let Some(folder) = inside() else {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(mut wrapped) = own_mounts() else { return };
+        let name = "disk::a_read_only_filesystem_is_told_and_recovered_from";
+        return again(name, folder.path(), &mut wrapped, "mount -t tmpfs none \"$0\"");
+    };
+    let state = tempfile::tempdir().unwrap();
+    let idle = Duration::from_millis(20);
+    let mut rig = Rig::open(Config { state: state.path().into(), idle, ..config(&folder, "x") }, 1);
+    let key = rig.key("");
+    rig.put(&key, Level::Written, "one\n").unwrap();
+    let remount = |how: &str| Command::new("mount").args(["-o", how]).arg(&folder).output().unwrap();
+    // Not while a file is open for writing.
+    rig.until("read-only", |_| remount("remount,ro").status.success());
+    assert_eq!(rig.put(&key, Level::Synced, "two\n"), Err(Failure::ReadOnly));
+    assert_eq!(rig.store.state(), StorageState::ReadOnly);
+    assert!(remount("remount,rw").status.success());
+    assert_eq!(rig.put(&key, Level::Synced, "three\n").unwrap().offset, 4);
+    assert_eq!(rig.store.state(), StorageState::Ok);
+    assert_eq!(rig.text("x.log"), "one\nthree\n");
+}
+
+#[test]
+fn a_file_that_may_not_grow_is_followed_by_the_next() {
+    let Some(folder) = inside() else {
+        let folder = tempfile::tempdir().unwrap();
+        let name = "disk::a_file_that_may_not_grow_is_followed_by_the_next";
+        // 64 blocks of 512 bytes; exceeding them is an error, not a signal.
+        return again(name, folder.path(), &mut Command::new("env"), "trap '' XFSZ; ulimit -f 64");
+    };
+    let most = 64 * 512;
+    let mut rig = Rig::open(config(&folder, "x"), 1);
+    let key = rig.key("");
+    let line = "l".repeat(9_999) + "\n";
+    for number in 0..10 {
+        let receipt = rig.put(&key, Level::Synced, &line).unwrap();
+        let segment = match number / 3 {
+            0 => "x.log".to_owned(),
+            index => format!("x_{index}.log"),
+        };
+        assert_eq!((&*receipt.segment, receipt.offset), (&*segment, 10_000 * (number % 3)));
+    }
+    assert_eq!(rig.text("x.log"), line.repeat(3));
+    let too_large = "l".repeat(most) + "\n";
+    let large = Failure::Io(rustix::io::Errno::FBIG.raw_os_error());
+    assert_eq!(rig.put(&key, Level::Written, &too_large), Err(large));
+    assert_eq!(rig.store.state(), StorageState::Failing(rustix::io::Errno::FBIG.raw_os_error()));
+    rig.put(&key, Level::Written, &line).unwrap();
+    assert_eq!(rig.store.state(), StorageState::Ok);
+    rig.store.close().unwrap();
+    let files = names(&folder);
+    assert!(
+        files.iter().all(|name| rig.text(name) == line.repeat(rig.text(name).len() / 10_000)),
+        "{files:?}"
+    );
+}
+
+/// A filesystem in a file, which needs root and loop devices; `None`, with the reason printed, without.
+/// The image lies on a tmpfs of `size`.
+fn own_disk(size: &str) -> Option<(Command, String)> {
+    let wrap = format!(
+        "mount -t tmpfs -o size={size} none \"$0\" && truncate -s 64M \"$0/image\" && mkdir \"$0/disk\" && \
+         mkfs.ext4 -q \"$0/image\" && mount -o loop \"$0/image\" \"$0/disk\""
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let mut probe = Command::new("unshare");
+    probe.args(["--mount", "--", "sh", "-c", &wrap]).arg(folder.path());
+    match probe.output() {
+        Ok(output) if output.status.success() => {
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "--"]);
+            Some((command, wrap))
+        }
+        Ok(output) => {
+            println!("skipped: no loop devices here: {}", String::from_utf8_lossy(&output.stderr).trim());
+            None
+        }
+        Err(cause) => {
+            println!("skipped: unshare: {cause}");
+            None
+        }
+    }
+}
+
+#[test]
+fn what_the_disk_did_not_take_is_never_called_synced() {
+    let Some(folder) = inside() else {
+        let folder = tempfile::tempdir().unwrap();
+        let Some((mut wrapped, wrap)) = own_disk("12m") else { return };
+        let name = "disk::what_the_disk_did_not_take_is_never_called_synced";
+        return again(name, folder.path(), &mut wrapped, &wrap);
+    };
+    // The device has no room for what the filesystem on it has promised.
+    let mut rig = Rig::open(config(&folder.join("disk"), "x"), 1);
+    let key = rig.key("");
+    let line = "l".repeat(99_999) + "\n";
+    let mut synced = 0;
+    let failure = loop {
+        match rig.put(&key, Level::Synced, &line) {
+            Ok(_) => synced += 1,
+            Err(failure) => break failure,
+        }
+        assert!(synced < 500, "the device was never full");
+    };
+    let io = Failure::Io(rustix::io::Errno::IO.raw_os_error());
+    assert!([io, Failure::ReadOnly].contains(&failure), "{failure}");
+    assert!(synced > 0 && rig.store.state() != StorageState::Ok);
+    assert!(rig.store.statistics().sync_failures > 0);
+}

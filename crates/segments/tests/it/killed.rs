@@ -1,0 +1,202 @@
+//! SIGKILL at any moment: nothing that was answered is lost, nothing is there twice, no line is torn.
+
+use std::{
+    collections::HashSet,
+    env, fs,
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::Mutex,
+    time::Duration,
+};
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use segments::{Batch, Compression, Config, Level, Part};
+
+use crate::rig::{Rig, answers, config, lines, submit};
+
+const CHILD: &str = "SEGMENTS_TEST_CHILD";
+const START: &str = "SEGMENTS_TEST_START";
+
+fn child_folder() -> Option<PathBuf> {
+    env::var_os(CHILD).map(PathBuf::from)
+}
+
+fn child(name: &str, folder: &Path, start: usize) -> Child {
+    Command::new(env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(CHILD, folder)
+        .env(START, start.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Kills it and gives what it has told, line by line; the last may be torn and is left out.
+fn killed(mut child: Child) -> Vec<String> {
+    // So much is in the pipe as the child could write, and no more comes.
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut told = Vec::new();
+    let mut line = String::new();
+    while output.read_line(&mut line).unwrap() > 0 {
+        if line.ends_with('\n') {
+            told.push(line.trim_end().to_owned());
+        }
+        line.clear();
+    }
+    told
+}
+
+fn settings(folder: &Path) -> Config {
+    Config {
+        rotate_bytes: Some(20_000),
+        compress: Compression::Gzip,
+        open_most: 2,
+        idle: Duration::from_millis(30),
+        ..config(folder, "${tag}")
+    }
+}
+
+/// Three ports write numbered lines to three keys as fast as they can, and tell what was answered.
+fn write_for_ever(folder: &Path) {
+    let start = env::var(START).unwrap();
+    let rig = Rig::open(settings(folder), 3);
+    let keys: Vec<_> = ["a", "b", "c"].map(|tag| rig.key(tag)).into();
+    let told = Mutex::new(std::io::stdout());
+    std::thread::scope(|scope| {
+        for (number, mut port) in rig.ports.into_iter().enumerate() {
+            let (keys, told, start) = (&keys, &told, &start);
+            scope.spawn(move || {
+                // The parent kills it long before.
+                for round in 0..100_000u64 {
+                    let mut batch = Batch { data: port.spare(), parts: Vec::new() };
+                    for token in round * 8..round * 8 + 8 {
+                        let begin = batch.data.len();
+                        writeln!(
+                            batch.data,
+                            "{start}-{number}-{token:08}-{}",
+                            "x".repeat((token % 97) as usize)
+                        )
+                        .unwrap();
+                        let level = [Level::Synced, Level::Written][(token % 9 != 0) as usize];
+                        let key = keys[(token % 3) as usize].clone();
+                        batch.parts.push(Part { token, key, range: begin..batch.data.len(), level });
+                    }
+                    port.submit(batch);
+                    let mut text = String::new();
+                    for done in answers(&mut port, 8) {
+                        let receipt = done.result.unwrap();
+                        text += &format!(
+                            "\n{start}-{number}-{:08} {} {}\n",
+                            done.token, receipt.segment, receipt.offset
+                        );
+                    }
+                    told.lock().unwrap().write_all(text.as_bytes()).unwrap();
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn at_any_moment_what_was_answered_is_there_once() {
+    if let Some(folder) = child_folder() {
+        return write_for_ever(&folder);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut rng = Pcg64Mcg::seed_from_u64(11);
+    let mut told = Vec::new();
+    let mut begun = 0;
+    for start in 0..12 {
+        let child = child("killed::at_any_moment_what_was_answered_is_there_once", folder.path(), start);
+        std::thread::sleep(Duration::from_millis(rng.random_range(20..250)));
+        let before = told.len();
+        let answered = |line: &String| line.starts_with(&format!("{start}-"));
+        told.extend(killed(child).into_iter().filter(answered));
+        begun += usize::from(told.len() > before);
+        // Every other time the next child recovers by itself.
+        if start % 2 == 0 {
+            let rig = Rig::open(settings(folder.path()), 0);
+            rig.store.close().unwrap();
+        }
+    }
+    assert!(begun >= 6, "only {begun} children of 12 came to write");
+    let rig = Rig::open(settings(folder.path()), 0);
+    rig.store.close().unwrap();
+    let stored = lines(folder.path());
+    let mut numbers = HashSet::new();
+    for (line, places) in &stored {
+        assert_eq!(places.len(), 1, "{line} is there more than once: {places:?}");
+        let (number, filler) = line.rsplit_once('-').unwrap();
+        let token: usize = number.rsplit_once('-').unwrap().1.parse().unwrap();
+        assert_eq!(filler.len(), token % 97, "a line of another length than it was sent: {line}");
+        numbers.insert((number.to_owned(), places[0].clone()));
+    }
+    for line in &told {
+        let [number, segment, offset] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let place = (segment.to_owned(), offset.parse().unwrap());
+        assert!(numbers.contains(&(number.to_owned(), place)), "answered, but not there: {line}");
+    }
+}
+
+#[test]
+fn torn_ends_are_cut_and_what_is_whole_stays() {
+    if let Some(folder) = child_folder() {
+        let mut rig = Rig::open(config(&folder, "x"), 1);
+        let key = rig.key("");
+        submit(&mut rig.ports[0], &[(0, &key, Level::Synced, "one\ntwo\n")]);
+        answers(&mut rig.ports[0], 1);
+        println!("\nwritten");
+        std::thread::sleep(Duration::from_secs(20));
+        return;
+    }
+    let name = "killed::torn_ends_are_cut_and_what_is_whole_stays";
+    for (tail, kept, cut) in [
+        (&b""[..], "one\ntwo\n", 0),
+        (b"thr", "one\ntwo\n", 3),
+        (b"three\nfour\nfi", "one\ntwo\nthree\nfour\n", 2),
+        (b"three\nfo\0\0\0\0\nsix\n", "one\ntwo\nthree\n", 11),
+        (&[0; 5000], "one\ntwo\n", 5000),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = child(name, folder.path(), 0);
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(output.any(|line| line.unwrap() == "written"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let path = folder.path().join("x.log");
+        fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(tail).unwrap();
+        let mut rig = Rig::open(config(folder.path(), "x"), 1);
+        assert_eq!((rig.recovery.segments, rig.recovery.cut_bytes()), (1, cut));
+        assert_eq!(rig.text("x.log"), kept);
+        assert_eq!(rig.put(&rig.key(""), Level::Synced, "more\n").unwrap().offset, kept.len() as u64);
+        rig.store.close().unwrap();
+        assert_eq!(Rig::open(config(folder.path(), "x"), 0).recovery.segments, 0);
+    }
+}
+
+#[test]
+fn nul_bytes_that_were_lines_survive() {
+    if let Some(folder) = child_folder() {
+        let mut rig = Rig::open(config(&folder, "x"), 1);
+        let key = rig.key("");
+        rig.put(&key, Level::Written, "a\0\0b\n").unwrap();
+        rig.put(&key, Level::Written, "c\n").unwrap();
+        println!("\nwritten");
+        std::thread::sleep(Duration::from_secs(20));
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = child("killed::nul_bytes_that_were_lines_survive", folder.path(), 0);
+    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(output.any(|line| line.unwrap() == "written"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let rig = Rig::open(config(folder.path(), "x"), 0);
+    assert_eq!((rig.recovery.segments, rig.recovery.cut_bytes()), (1, 0));
+    assert_eq!(rig.text("x.log"), "a\0\0b\nc\n");
+}

@@ -1,0 +1,153 @@
+//! Answers: one for each part, when its level says so, with a receipt that is true.
+
+use std::fs;
+
+use rand::{RngExt, SeedableRng, seq::IndexedRandom};
+use rand_pcg::Pcg64Mcg;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use segments::{Batch, Failure, Level, Part, StorageState};
+
+use crate::rig::{Rig, answers, config, lines, submit};
+
+const LEVELS: [Level; 3] = [Level::Accepted, Level::Written, Level::Synced];
+
+#[test]
+fn every_level_is_answered_once_with_where_the_lines_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rig = Rig::open(config(folder.path(), "${tag}_%Y"), 1);
+    let key = rig.key_at("web", 1_578_905_529);
+    for (level, offset) in LEVELS.into_iter().zip([0, 4, 8]) {
+        let receipt = rig.put(&key, level, "one\n").unwrap();
+        assert_eq!((&*receipt.segment, receipt.offset, receipt.bytes), ("web_2020.log", offset, 4));
+    }
+    assert_eq!(rig.text("web_2020.log"), "one\none\none\n");
+    assert_eq!(rig.store.state(), StorageState::Ok);
+    let statistics = rig.store.statistics();
+    assert_eq!((statistics.written_bytes, statistics.written_parts, statistics.syncs), (12, 3, 1));
+    assert_eq!((statistics.open_segments, statistics.queued_bytes), (1, 0));
+}
+
+#[test]
+fn receipts_of_many_ports_keys_and_levels_are_true_and_the_order_is_kept() {
+    const PORTS: usize = 3;
+    const BATCHES: usize = 60;
+    let folder = tempfile::tempdir().unwrap();
+    let rig = Rig::open(config(folder.path(), "${tag}"), PORTS);
+    let keys: Vec<_> = ["a", "b", "c/d"].map(|tag| rig.key(tag)).into();
+    let threads: Vec<_> = rig
+        .ports
+        .into_iter()
+        .enumerate()
+        .map(|(number, mut port)| {
+            let keys = keys.clone();
+            std::thread::spawn(move || {
+                let mut rng = Pcg64Mcg::seed_from_u64(number as u64);
+                let mut sent = Vec::new();
+                for _ in 0..BATCHES {
+                    let mut batch = Batch { data: port.spare(), parts: Vec::new() };
+                    for _ in 0..rng.random_range(1..40) {
+                        let begin = batch.data.len();
+                        let line =
+                            format!("{number}-{:06}-{}", sent.len(), "x".repeat(rng.random_range(0..300)));
+                        batch.data.extend(format!("{line}\n").bytes());
+                        let key = keys.choose(&mut rng).unwrap().clone();
+                        let level = *LEVELS.choose(&mut rng).unwrap();
+                        let range = begin..batch.data.len();
+                        batch.parts.push(Part { token: sent.len() as u64, key, range, level });
+                        sent.push(line);
+                    }
+                    port.submit(batch);
+                }
+                let done = answers(&mut port, sent.len());
+                assert_eq!(done.len(), sent.len());
+                (sent, done)
+            })
+        })
+        .collect();
+    let results: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    rig.store.close().unwrap();
+    let stored = lines(folder.path());
+    assert_eq!(stored.len(), results.iter().map(|(sent, _)| sent.len()).sum::<usize>());
+    for (sent, done) in results {
+        let mut answered = vec![false; sent.len()];
+        for done in done {
+            let receipt = done.result.unwrap();
+            let number = done.token as usize;
+            assert!(!std::mem::replace(&mut answered[number], true), "answered twice");
+            assert_eq!(stored[&sent[number]], [(receipt.segment.to_string(), receipt.offset)]);
+        }
+        for tag in ["a.log", "b.log", "c_d.log"] {
+            let places = sent.iter().filter_map(|line| {
+                let (segment, offset) = &stored[line][0];
+                (segment == tag).then_some(*offset)
+            });
+            assert!(places.is_sorted(), "parts of one port and key keep their order");
+        }
+    }
+}
+
+#[test]
+fn parts_that_are_no_whole_lines_are_refused_and_the_others_stand() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rig = Rig::open(config(folder.path(), "x"), 1);
+    let key = rig.key("");
+    let part = |token, range| Part { token, key: key.clone(), range, level: Level::Written };
+    let parts = vec![part(0, 0..4), part(1, 4..6), part(2, 6..6), part(3, 3..99)];
+    rig.ports[0].submit(Batch { data: b"one\ntwo\n".to_vec(), parts });
+    let invalid = Failure::Io(rustix::io::Errno::INVAL.raw_os_error());
+    for done in answers(&mut rig.ports[0], 4) {
+        assert_eq!(done.result.err(), (done.token > 0).then_some(invalid));
+    }
+    assert_eq!(rig.text("x.log"), "one\n");
+}
+
+#[test]
+fn a_port_is_readable_exactly_while_there_are_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rig = Rig::open(config(folder.path(), "x"), 1);
+    let readable = |rig: &Rig, wait_s| {
+        let wait = Timespec { tv_sec: wait_s, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&rig.ports[0].fd(), PollFlags::IN)], Some(&wait)).unwrap() == 1
+    };
+    assert!(!readable(&rig, 0));
+    let key = rig.key("");
+    submit(&mut rig.ports[0], &[(1, &key, Level::Written, "one\n")]);
+    assert!(readable(&rig, 10));
+    let mut done = Vec::new();
+    rig.ports[0].drain(&mut done);
+    assert_eq!(done.len(), 1);
+    assert!(!readable(&rig, 0));
+}
+
+#[test]
+fn closing_writes_everything_and_later_parts_are_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rig = Rig::open(config(folder.path(), "x"), 1);
+    let key = rig.key("");
+    for number in 0..1000 {
+        submit(&mut rig.ports[0], &[(number, &key, Level::Synced, &format!("{number}\n"))]);
+    }
+    rig.store.close().unwrap();
+    assert!(answers(&mut rig.ports[0], 1000).iter().all(|done| done.result.is_ok()));
+    assert_eq!(rig.text("x.log").lines().count(), 1000);
+    assert_eq!(rig.put(&key, Level::Written, "late\n"), Err(Failure::Closed));
+    assert_eq!(rig.store.queued_bytes(), 0);
+    rig.store.close().unwrap();
+    assert!(fs::read_to_string(folder.path().join(".proofload/journal")).unwrap().lines().count() < 10);
+}
+
+#[test]
+fn a_delay_gathers_commits() {
+    let folder = tempfile::tempdir().unwrap();
+    let sync_delay = std::time::Duration::from_millis(50);
+    let mut rig = Rig::open(segments::Config { sync_delay, ..config(folder.path(), "x") }, 1);
+    let key = rig.key("");
+    rig.put(&key, Level::Synced, "first\n").unwrap();
+    let before = rig.store.statistics().syncs;
+    for number in 0..20 {
+        submit(&mut rig.ports[0], &[(number, &key, Level::Synced, "more\n")]);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    answers(&mut rig.ports[0], 20);
+    assert!(rig.store.statistics().syncs - before <= 4, "{:?}", rig.store.statistics());
+}

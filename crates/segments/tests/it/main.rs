@@ -1,0 +1,10 @@
+//! Segments on real files.
+
+mod disk;
+mod killed;
+mod levels;
+mod names;
+mod opening;
+mod packing;
+mod rig;
+mod rotation;
