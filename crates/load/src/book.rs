@@ -6,7 +6,10 @@ use http1::Response;
 use record::{Censored, Counts, CpuUse, ErrorClass, ErrorCounts, Fault, Histogram, Origin};
 use serde::{Deserialize, Serialize};
 
-use crate::tick::{TICK_NS, Tick};
+use crate::{
+    events::Waiting,
+    tick::{TICK_NS, Tick},
+};
 
 /// What one worker, or several merged, found out. Times are nanoseconds since the start.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -15,6 +18,9 @@ pub struct Part {
     pub counts: Counts,
     /// Failed requests by class.
     pub errors: ErrorCounts,
+    /// Attempts that failed and were made again, by class.
+    #[serde(default)]
+    pub retried_errors: ErrorCounts,
     /// Failures of connections.
     pub connection_errors: ErrorCounts,
     /// Answers by status.
@@ -57,6 +63,9 @@ pub struct Part {
     pub lost_workers: u64,
     /// Processor use.
     pub cpu: CpuUse,
+    /// Why receipts of events could not be written, of each worker that could not.
+    #[serde(default)]
+    pub lost_receipts: Vec<String>,
 }
 
 impl Part {
@@ -64,6 +73,7 @@ impl Part {
     pub fn merge(&mut self, other: &Self) {
         self.counts.merge(&other.counts);
         self.errors.merge(&other.errors);
+        self.retried_errors.merge(&other.retried_errors);
         self.connection_errors.merge(&other.connection_errors);
         for (&status, &n) in &other.statuses {
             *self.statuses.entry(status).or_default() += n;
@@ -90,6 +100,7 @@ impl Part {
         self.interrupted |= other.interrupted;
         self.lost_workers += other.lost_workers;
         self.cpu.merge(&other.cpu);
+        self.lost_receipts.extend_from_slice(&other.lost_receipts);
     }
 }
 
@@ -216,8 +227,14 @@ impl Book {
 
     /// The first byte of a request went to the kernel.
     #[inline]
-    pub fn sent(&mut self, request: &InFlight) {
+    pub fn sent(&mut self, request: &InFlight, again: bool) {
         self.part.counts.sent += 1;
+        if again {
+            // It left when its wait was over; that the plan wanted it sent long before shows in its response time.
+            self.flight_changed(request.sent_ns);
+            self.in_flight += 1;
+            return;
+        }
         match request.sent_ns.saturating_sub(request.intended_ns) {
             0 => self.sent_on_time += 1,
             late_ns => self.part.lateness.record_ns(late_ns),
@@ -248,14 +265,7 @@ impl Book {
         first_byte_ns: u64,
         now_ns: u64,
     ) {
-        self.part.counts.received_body_bytes += response.body_bytes;
-        // Nearly all answers have the same status: count those apart from the map.
-        if response.status == self.ok_status {
-            self.ok += 1;
-        } else {
-            self.flush_statuses();
-            (self.ok_status, self.ok) = (response.status, 1);
-        }
+        self.count_answer(response);
         if !expected {
             self.failed(request, ErrorClass::Status, now_ns);
             return;
@@ -302,6 +312,36 @@ impl Book {
                 self.part.failed_in_flight_ns += (now_ns - request.sent_ns) as f64;
             }
         }
+    }
+
+    /// A request was answered, and will be made again.
+    pub fn refused_for_now(&mut self, response: &Response) {
+        self.count_answer(response);
+    }
+
+    /// An attempt failed, and its request waits to be made again.
+    pub fn attempt_failed(&mut self, request: &InFlight, now_ns: u64) {
+        if request.sent_ns != 0 {
+            self.flight_changed(now_ns);
+            self.in_flight -= 1;
+            self.part.failed_in_flight_ns += (now_ns - request.sent_ns) as f64;
+        }
+    }
+
+    /// A request whose last attempt failed is made again, so long after it could have been.
+    pub fn retried(&mut self, waiting: &Waiting, own_lateness_ns: u64) {
+        self.part.retried_errors.add(waiting.class, 1);
+        self.part.counts.retried += 1;
+        self.part.counts.retried_unsent += u64::from(!waiting.sent);
+        self.assigned(own_lateness_ns);
+    }
+
+    /// A request whose last attempt failed is not made again after all.
+    pub fn given_up(&mut self, waiting: &Waiting, now_ns: u64) {
+        self.part.errors.add(waiting.class, 1);
+        self.part.counts.failed += 1;
+        self.part.counts.failed_unsent += u64::from(!waiting.sent);
+        self.part.failure_time.record_ns(now_ns.saturating_sub(waiting.intended_ns));
     }
 
     /// A sent request is left unanswered because the trial ends.
@@ -373,6 +413,18 @@ impl Book {
         self.part.in_flight_integral_ns +=
             self.in_flight as f64 * now_ns.saturating_sub(self.changed_ns) as f64;
         self.changed_ns = self.changed_ns.max(now_ns);
+    }
+
+    #[inline]
+    fn count_answer(&mut self, response: &Response) {
+        self.part.counts.received_body_bytes += response.body_bytes;
+        // Nearly all answers have the same status: count those apart from the map.
+        if response.status == self.ok_status {
+            self.ok += 1;
+        } else {
+            self.flush_statuses();
+            (self.ok_status, self.ok) = (response.status, 1);
+        }
     }
 
     fn flush_statuses(&mut self) {

@@ -36,6 +36,7 @@ pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Tri
         throughput_per_s: if measured_s > 0.0 { completed as f64 / measured_s } else { 0.0 },
         counts: part.counts,
         errors: part.errors,
+        retried_errors: part.retried_errors,
         connection_errors: part.connection_errors,
         statuses: part.statuses,
         response_time: part.response_time,
@@ -92,6 +93,11 @@ fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {
                 counts.never_sent_busy
             ),
         ));
+    }
+    for why in &part.lost_receipts {
+        let message =
+            format!("{why}; what became of that worker's events is lost, and an audit can conclude nothing");
+        warnings.push(Warning::new("receipts_lost", message));
     }
     let censored = part.response_time.censored.count();
     if censored > 0 {

@@ -10,6 +10,7 @@
 
 pub mod book;
 mod conclude;
+mod events;
 mod failure;
 pub mod host;
 pub mod preflight;
@@ -25,6 +26,8 @@ pub mod tick;
 pub mod validity;
 pub mod wire;
 pub mod worker;
+#[cfg(test)]
+mod worker_event_tests;
 #[cfg(test)]
 mod worker_tests;
 pub mod workload;

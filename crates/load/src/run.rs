@@ -20,10 +20,11 @@ use rustix::{
 
 use crate::{
     book::{Book, Part},
+    events::open_receipts,
     share::Share,
     tick::{Gather, Tick},
     wire::{Wire, kernel::KernelWire},
-    worker::Worker,
+    worker::{Finished, Worker},
 };
 
 /// Why a trial could not be run.
@@ -40,6 +41,9 @@ pub enum RunError {
         /// The kernel's reason.
         source: std::io::Error,
     },
+    /// Receipts of events could not be written.
+    #[error("{0}")]
+    Receipts(std::io::Error),
     /// A worker thread panicked.
     #[error("a worker thread panicked; this is a bug in proofload, please report it with its message above")]
     Panicked,
@@ -121,12 +125,20 @@ pub fn run(
         }
         (0..threads).flat_map(|_| gather.end_one()).for_each(&mut on_tick);
         let mut whole: Option<Part> = None;
+        let mut failed = None;
         for worker in workers {
-            let part = worker.join().map_err(|_| RunError::Panicked)??;
-            match &mut whole {
-                Some(whole) => whole.merge(&part),
-                None => whole = Some(part),
+            match worker.join().map_err(|_| RunError::Panicked).flatten() {
+                Ok(part) => match &mut whole {
+                    Some(whole) => whole.merge(&part),
+                    None => whole = Some(part),
+                },
+                // A thread that could not be set up calls off the start of all others: its reason is the one to tell.
+                Err(error) if matches!(failed, None | Some(RunError::CalledOff)) => failed = Some(error),
+                Err(_) => {}
             }
+        }
+        if let Some(error) = failed {
+            return Err(error);
         }
         let mut part = whole.unwrap_or_default();
         part.response_time.observed = response_time;
@@ -156,6 +168,12 @@ impl Seat {
         self.pin()?;
         let nodelay = self.plan.keepalive || self.plan.pipeline > 1 || self.plan.request.body.len() > 1_000;
         let spin_ns = self.plan.spin_ns;
+        // Before anything is sent: a folder that cannot be written to must not cost a trial.
+        let receipts = match &self.plan.events {
+            Some(events) => open_receipts(&self.plan.url, events, self.share, self.plan.connections()),
+            None => Ok(None),
+        };
+        let receipts = receipts.map_err(RunError::Receipts)?;
         let mut worker = Worker::new(Arc::clone(&self.plan), self.share, self.book, self.stop, |slots| {
             KernelWire::new(slots, nodelay, spin_ns)
         })
@@ -165,7 +183,7 @@ impl Seat {
         drop(self.ready);
         let Ok(t0_ns) = self.started.recv() else { return Err(RunError::CalledOff) };
         let before = ThreadTime::of(worker.wire());
-        let (mut part, wire) = worker.run(t0_ns);
+        let Finished { mut part, ledger, wire } = worker.run(t0_ns);
         let used = ThreadTime::of(&wire).since(&before);
         let elapsed_ns = part.elapsed_ns.max(1);
         part.cpu = CpuUse {
@@ -176,6 +194,10 @@ impl Seat {
             threads: 1,
             ..CpuUse::default()
         };
+        if let (Some(file), Some(ledger)) = (receipts, ledger) {
+            // The trial is as good as it was; the audit will say that it knows nothing of these events.
+            part.lost_receipts.extend(file.finish(&ledger).err().map(|error| error.to_string()));
+        }
         Ok(part)
     }
 

@@ -56,6 +56,8 @@ pub struct Slot {
     pub wants_room: bool,
     /// It stands in the queue of free slots.
     pub queued: bool,
+    /// Its request failed and waits to be made again: it takes no other.
+    pub awaits_retry: bool,
 }
 
 impl Slot {
@@ -79,6 +81,7 @@ impl Slot {
             deadline_armed: false,
             wants_room: false,
             queued: false,
+            awaits_retry: false,
         }
     }
 

@@ -1,6 +1,9 @@
 //! Plans for the unit tests of this crate.
 
-use record::{Arrivals, Connections, Distribution, HttpPlan, LoadModel, Request, Stage, StatusSet};
+use record::{
+    Arrivals, Connections, Distribution, EventFraming, EventPlan, HttpPlan, LoadModel, Request, Stage,
+    StatusSet, receipt::RunId,
+};
 
 /// `users` users without pauses.
 pub fn closed(users: u64) -> HttpPlan {
@@ -13,6 +16,7 @@ pub fn closed(users: u64) -> HttpPlan {
             headers: vec![("Host".to_owned(), "127.0.0.1:8080".to_owned())],
             body: Vec::new(),
         },
+        events: None,
         load: LoadModel::Closed {
             users,
             loops: None,
@@ -49,5 +53,19 @@ pub fn open(rate_per_s: f64, seconds: u64, connections: u64) -> HttpPlan {
         },
         duration_ns: Some(duration_ns),
         ..closed(1)
+    }
+}
+
+/// One event a request, without retries or receipts.
+pub fn events() -> EventPlan {
+    EventPlan {
+        run: RunId(0xabcd),
+        template: "{\"a\":1}".to_owned(),
+        per_request: 1,
+        framing: EventFraming::Json,
+        retries: 0,
+        ack: None,
+        idempotency: false,
+        receipts: None,
     }
 }

@@ -150,11 +150,12 @@ fn local_exhaustion(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
 fn accounting(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
     let c = &part.counts;
     let accounted = c.completed + c.failed + c.in_flight + c.never_sent;
-    let on_the_wire = c.completed + (c.failed - c.failed_unsent) + c.in_flight;
+    let again = c.retried.saturating_sub(c.retried_unsent);
+    let on_the_wire = c.completed + (c.failed - c.failed_unsent) + c.in_flight + again;
     let checks = [
         ("planned by the schedule", part.planned.unwrap_or(c.scheduled), "taken from it", c.scheduled),
         ("taken from the schedule", c.scheduled, "completed, failed, in flight or never sent", accounted),
-        ("sent", c.sent, "completed, failed or in flight", on_the_wire),
+        ("sent", c.sent, "completed, failed, made again or in flight", on_the_wire),
         ("completed", c.completed, "response times recorded", part.response_time.observed.count()),
         ("completed", c.completed, "service times recorded", part.service_time.observed.count()),
     ];

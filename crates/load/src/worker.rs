@@ -5,6 +5,7 @@
 
 mod connecting;
 mod reading;
+mod retrying;
 mod sending;
 
 use std::{
@@ -21,6 +22,7 @@ use record::{Fault, HttpPlan};
 
 use crate::{
     book::{Book, InFlight, Part},
+    events::{Events, Ledger},
     request::RequestBytes,
     share::Share,
     slot::{Phase, Slot},
@@ -42,6 +44,8 @@ pub struct Worker<W: Wire> {
     to_head: bool,
     source: Source,
     slots: Vec<Slot>,
+    /// Boxed: most loads have none.
+    events: Option<Box<Events>>,
     /// Index of this worker's first slot among all workers', to spread the routes.
     first_slot: u64,
     timers: BinaryHeap<Reverse<(u64, SlotId, Timer)>>,
@@ -63,12 +67,24 @@ pub struct Worker<W: Wire> {
     sends: u64,
 }
 
+/// What a worker leaves.
+pub struct Finished<W> {
+    /// What it wrote down.
+    pub part: Part,
+    /// What it knows of every event, if there were any.
+    pub ledger: Option<Ledger>,
+    /// Its wire, for what that knows of its own time.
+    pub wire: W,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     /// A user begins its next request.
     Begin,
     /// What a slot waits for may have taken too long.
     Deadline,
+    /// A slot's request is made again.
+    Retry,
 }
 
 impl<W: Wire> Worker<W> {
@@ -88,13 +104,16 @@ impl<W: Wire> Worker<W> {
             record::LoadModel::Closed { loops, .. } => loops.unwrap_or(u64::MAX),
             record::LoadModel::Open { .. } => u64::MAX,
         };
+        let first_slot = share.range_of(plan.connections()).start;
+        let events = plan.events.as_ref();
         Ok(Self {
             wire: wire(slots as usize)?,
+            events: events.map(|events| Box::new(Events::new(events, share, first_slot, slots, plan.seed))),
             request: RequestBytes::new(&plan),
             to_head: plan.request.method == "HEAD",
             source,
             slots: (0..slots).map(|_| Slot::new(loops)).collect(),
-            first_slot: share.range_of(plan.connections()).start,
+            first_slot,
             timers: BinaryHeap::new(),
             later: Vec::new(),
             book,
@@ -142,7 +161,7 @@ impl<W: Wire> Worker<W> {
     }
 
     /// Runs the share from `t0_ns` to its end and gives what was written down.
-    pub fn run(mut self, t0_ns: u64) -> (Part, W) {
+    pub fn run(mut self, t0_ns: u64) -> Finished<W> {
         self.t0_ns = t0_ns;
         self.book.start(t0_ns);
         self.start_users();
@@ -258,6 +277,10 @@ impl<W: Wire> Worker<W> {
                     now_ns = self.wire.now_ns();
                 }
                 Timer::Deadline => self.check_deadline(slot, now_ns),
+                Timer::Retry => {
+                    self.make_again(slot, now_ns);
+                    now_ns = self.wire.now_ns();
+                }
             }
         }
     }
@@ -388,7 +411,7 @@ impl<W: Wire> Worker<W> {
     fn give_back(&mut self, id: SlotId) {
         let Source::Open(pool) = &mut self.source else { return };
         let slot = &mut self.slots[id as usize];
-        if slot.queued || slot.requests.len() >= self.plan.pipeline as usize {
+        if slot.queued || slot.awaits_retry || slot.requests.len() >= self.plan.pipeline as usize {
             return;
         }
         match slot.phase {
@@ -475,11 +498,12 @@ impl<W: Wire> Worker<W> {
     }
 
     /// Accounts for everything that did not end by itself.
-    fn finish(mut self, interrupted: bool) -> (Part, W) {
+    fn finish(mut self, interrupted: bool) -> Finished<W> {
         let now_ns = self.wire.now_ns();
         if self.sending {
             self.sending_ended(now_ns);
         }
+        self.cut_events_off(now_ns);
         for (index, slot) in self.slots.iter_mut().enumerate() {
             for request in slot.requests.drain(..) {
                 if request.sent_ns != 0 {
@@ -513,7 +537,11 @@ impl<W: Wire> Worker<W> {
                 (planned.unwrap_or(users.begun), planned)
             }
         };
-        (self.book.close(now_ns, scheduled, planned, interrupted), self.wire)
+        Finished {
+            part: self.book.close(now_ns, scheduled, planned, interrupted),
+            ledger: self.events.map(|events| events.ledger()),
+            wire: self.wire,
+        }
     }
 
     fn sending_ended(&mut self, now_ns: u64) {

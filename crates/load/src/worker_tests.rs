@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use crate::{
     book::{Book, Part},
+    events::Ledger,
     request::RequestBytes,
     share::Share,
     testing,
@@ -20,7 +21,7 @@ use crate::{
         SlotId,
         simulated::{Attempt, Deed, SimulatedWire, Target},
     },
-    worker::Worker,
+    worker::{Finished, Worker},
 };
 
 const MS: u64 = 1_000_000;
@@ -43,6 +44,10 @@ impl<T: Target> Target for Stopping<T> {
         self.target.attempt(n, slot)
     }
 
+    fn took(&mut self, request: &[u8]) {
+        self.target.took(request);
+    }
+
     fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Deed)> {
         if n >= self.after_requests {
             self.stop.store(true, Ordering::Relaxed);
@@ -62,6 +67,17 @@ fn run_costly<T: Target>(
     after_requests: u64,
     send_cost_ns: u64,
 ) -> (Part, Vec<VoidRule>) {
+    let (part, rules, _) = run_whole(plan, target, after_requests, send_cost_ns);
+    (part, rules)
+}
+
+/// As `run_costly`, with what is known of every event.
+pub(crate) fn run_whole<T: Target>(
+    plan: HttpPlan,
+    target: T,
+    after_requests: u64,
+    send_cost_ns: u64,
+) -> (Part, Vec<VoidRule>, Option<Ledger>) {
     let stop = Arc::new(AtomicBool::new(false));
     let target = Stopping { target, stop: Arc::clone(&stop), after_requests };
     let (tick_sender, ticks) = mpsc::channel();
@@ -77,7 +93,7 @@ fn run_costly<T: Target>(
     let mut worker = Worker::new(Arc::clone(&plan), Share::WHOLE, book, stop, wire).unwrap();
     worker.prepare();
     let t0_ns = worker.now_ns() + MS;
-    let (mut part, _) = worker.run(t0_ns);
+    let Finished { mut part, ledger, .. } = worker.run(t0_ns);
     let mut by_second = 0;
     for tick in ticks {
         part.response_time.observed.merge(&tick.response_time);
@@ -85,7 +101,7 @@ fn run_costly<T: Target>(
     }
     assert_eq!(by_second, part.counts.completed, "the seconds must add up to the whole");
     let rules = judge(&plan, &part).into_iter().map(|reason| reason.rule).collect();
-    (part, rules)
+    (part, rules, ledger)
 }
 
 /// Answers every request well after a fixed time.
@@ -121,7 +137,7 @@ impl Target for Unreachable {
     }
 }
 
-fn with_loops(users: u64, n: u64) -> HttpPlan {
+pub(crate) fn with_loops(users: u64, n: u64) -> HttpPlan {
     let load =
         LoadModel::Closed { users, loops: Some(n), ramp_up_ns: 0, think_time: Distribution::Fixed { ns: 0 } };
     HttpPlan { load, ..testing::closed(users) }

@@ -3,6 +3,7 @@
 //! Every quantity is still text here (`5k`, `300ms`), so that it can be put together from factors. All mistakes
 //! are told at once, each with the field it belongs to.
 
+mod events;
 mod model;
 mod request;
 mod text;
@@ -66,7 +67,22 @@ pub struct HttpWorkload {
     pub headers: Vec<String>,
     /// The body: text, `@FILE`, or `@-` for standard input.
     pub body: Option<String>,
-    /// Statuses that are a success; `2xx,3xx`.
+    /// Numbered events in place of a body: the event as a JSON object, `@FILE`, or `default` for that of the
+    /// published test of an HTTP data listener.
+    pub events: Option<String>,
+    /// Events in each request; 1.
+    pub events_per_request: Option<String>,
+    /// How events stand in the body (`as`): `json` (one), `ndjson` (default for several) or `array`.
+    pub events_as: Option<String>,
+    /// How often a request that failed is made again, at the most; 0.
+    pub retries: Option<String>,
+    /// The level of acknowledgement asked for: `accepted`, `written` or `synced`; the receiver's own.
+    pub ack: Option<String>,
+    /// An `Idempotency-Key` with every request, the same for its retries.
+    pub idempotency: bool,
+    /// Folder for what becomes of every event; none.
+    pub receipts: Option<String>,
+    /// Statuses that are a success; `2xx,3xx`, of events `2xx`.
     pub expect: Option<String>,
     /// A request that takes longer, its connection included, has failed; 30 s.
     pub timeout: Option<String>,
@@ -108,6 +124,7 @@ impl HttpWorkload {
         let url = mistakes.read("url", parse_url(&self.url).map(Some));
         let targets = self.targets(url.as_ref(), &mut mistakes);
         let request = self.request(url.as_ref(), &mut mistakes);
+        let events = self.events(&mut mistakes);
         let requests = mistakes.optional("requests", self.requests.as_deref(), positive);
         let (load, duration_ns) = self.load(requests, host, &mut mistakes);
         let threads = mistakes
@@ -131,6 +148,7 @@ impl HttpWorkload {
             url: self.url.clone(),
             targets,
             request,
+            events,
             load,
             duration_ns,
             requests,
@@ -138,7 +156,7 @@ impl HttpWorkload {
             pipeline,
             expect: mistakes
                 .optional("expect", self.expect.as_deref(), str::parse)
-                .unwrap_or(StatusSet::success()),
+                .unwrap_or_else(|| self.default_expect()),
             timeout_ns: mistakes
                 .optional("timeout", self.timeout.as_deref(), timeout)
                 .unwrap_or(30_000_000_000),
@@ -154,6 +172,14 @@ impl HttpWorkload {
             fault: mistakes.optional("fault", self.fault.as_deref(), str::parse),
         };
         mistakes.none_or(plan)
+    }
+
+    /// An event that was redirected is stored nowhere.
+    fn default_expect(&self) -> StatusSet {
+        match self.events {
+            Some(_) => StatusSet::acknowledged(),
+            None => StatusSet::success(),
+        }
     }
 
     fn targets(&self, url: Option<&Url>, mistakes: &mut Mistakes) -> Vec<SocketAddr> {

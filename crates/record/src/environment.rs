@@ -1,6 +1,6 @@
 //! What a result was measured on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,4 +34,50 @@ pub struct Environment {
     pub sysctls: BTreeMap<String, String>,
     /// Mean number of processes that wanted to run in the minute before (load average).
     pub load_average: f64,
+}
+
+impl Environment {
+    /// What differs in another one and may decide about results, a line each; what changes by itself is left out.
+    pub fn differences(&self, other: &Self) -> Vec<String> {
+        let mut differences = Vec::new();
+        let mut hold = |what: &str, own: &dyn ToString, other: &dyn ToString| {
+            let (own, other) = (own.to_string(), other.to_string());
+            if own != other {
+                differences.push(format!("{what}: {own} against {other}"));
+            }
+        };
+        hold("proofload", &self.proofload_version, &other.proofload_version);
+        hold("processor", &self.cpu_model, &other.cpu_model);
+        hold("processors used", &self.cpus, &other.cpus);
+        hold("memory, bytes", &self.memory_bytes, &other.memory_bytes);
+        hold("kernel", &self.kernel, &other.kernel);
+        hold("system", &self.system, &other.system);
+        hold("descriptors of a process", &self.hard_descriptors, &other.hard_descriptors);
+        hold("virtualisation", &self.virtualisation, &other.virtualisation);
+        let names: BTreeSet<&String> = self.sysctls.keys().chain(other.sysctls.keys()).collect();
+        let value =
+            |of: &Self, name: &String| of.sysctls.get(name).cloned().unwrap_or_else(|| "none".to_owned());
+        for name in names {
+            hold(name, &value(self, name), &value(other, name));
+        }
+        differences
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_decides_about_results_is_a_difference() {
+        let one = Environment { cpus: 2, load_average: 0.1, ..Environment::default() };
+        let mut other = Environment { load_average: 7.0, ..one.clone() };
+        assert!(one.differences(&other).is_empty());
+        other.cpus = 4;
+        other.sysctls.insert("net.core.somaxconn".to_owned(), "128".to_owned());
+        assert_eq!(
+            one.differences(&other),
+            ["processors used: 2 against 4", "net.core.somaxconn: none against 128"]
+        );
+    }
 }

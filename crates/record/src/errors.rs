@@ -106,6 +106,11 @@ impl ErrorCounts {
         [ConnectRefused, ConnectTimeout, ConnectReset, Unreachable].into_iter().map(|c| self.of(c)).sum()
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_class.values().all(|&n| n == 0)
+    }
+
     /// All failures.
     pub fn total(&self) -> u64 {
         self.by_class.values().sum()

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{plan::LoadModel, trial::Trial, units::show_time_ns};
+use crate::{audit::AuditResult, plan::LoadModel, trial::Trial, units::show_time_ns};
 
 /// What a load must satisfy: at most `loss_ratio` of what was planned fails, is never sent, or (with a bound on
 /// a time) takes longer than the bound.
@@ -33,6 +33,19 @@ pub enum GoalQuantity {
         /// The bound, in nanoseconds.
         bound_ns: u64,
     },
+    /// Acknowledged events: lost are those that an audit did not find.
+    Lost,
+    /// Stored events: lost to the goal are copies beyond the times that an event was sent.
+    Duplicated,
+    /// Stored events: lost to the goal are those that are not as they were sent.
+    Corrupt,
+}
+
+impl GoalQuantity {
+    /// Whether an audit tells. What it finds is no matter of chance: such a goal must hold in every trial.
+    pub fn is_audited(self) -> bool {
+        matches!(self, Self::Lost | Self::Duplicated | Self::Corrupt)
+    }
 }
 
 impl Goal {
@@ -58,8 +71,9 @@ impl Goal {
     }
 
     /// The share of a trial that is lost to this goal (0 to 1). What was censored counts as late: nobody saw it
-    /// in time. A trial that planned nothing has lost everything.
-    pub fn loss_ratio_of(&self, trial: &Trial) -> f64 {
+    /// in time. A trial that planned nothing has lost everything, and so has one without an audit where that is
+    /// what tells.
+    pub fn loss_ratio_of(&self, trial: &Trial, audit: Option<&AuditResult>) -> f64 {
         let counts = &trial.counts;
         let ratio = |good: u64, planned: u64| match planned {
             0 => 1.0,
@@ -81,11 +95,25 @@ impl Goal {
             }
             GoalQuantity::ConnectTime { bound_ns } => {
                 let refused = trial.errors.connect_failures()
+                    + trial.retried_errors.connect_failures()
                     + trial.connection_errors.connect_failures()
                     + counts.connections_unopened;
                 ratio(trial.connect_time.count_up_to_ns(bound_ns), trial.connect_time.count() + refused)
             }
+            GoalQuantity::Lost | GoalQuantity::Duplicated | GoalQuantity::Corrupt => {
+                audit.map_or(1.0, |audit| self.found_by(audit))
+            }
         }
+    }
+
+    /// The share that an audit found lost to this goal.
+    fn found_by(&self, audit: &AuditResult) -> f64 {
+        let (found, of) = match self.quantity {
+            GoalQuantity::Duplicated => (audit.duplicated, audit.stored + audit.duplicated),
+            GoalQuantity::Corrupt => (audit.corrupt, audit.stored + audit.corrupt),
+            _ => (audit.lost, audit.sent.taken_over()),
+        };
+        if found == 0 { 0.0 } else { (found as f64 / of.max(1) as f64).min(1.0) }
     }
 }
 
@@ -120,5 +148,15 @@ mod tests {
         assert_eq!(Goal::connect_time(0.999, 900_000_000).name, "connect p99.9 ≤ 900 ms");
         assert_eq!(Goal::errors(0.0).name, "no errors");
         assert_eq!(Goal::errors(0.001).name, "errors ≤ 0.1 %");
+    }
+
+    #[test]
+    fn an_audit_s_findings_are_shares_of_what_they_are_about() {
+        let mut audit = AuditResult { stored: 900, lost: 100, corrupt: 100, ..AuditResult::default() };
+        audit.sent.written = 1_000;
+        let of = |quantity| Goal { name: String::new(), quantity, loss_ratio: 0.0 }.found_by(&audit);
+        assert_eq!(of(GoalQuantity::Lost), 0.1);
+        assert_eq!(of(GoalQuantity::Duplicated), 0.0);
+        assert_eq!(of(GoalQuantity::Corrupt), 0.1);
     }
 }

@@ -4,6 +4,7 @@
 //! Everybody may use this room; it knows nobody. Names of quantities carry their unit
 //! (`p99_us`, `rate_per_s`, `received_bytes`); a histogram counts nanoseconds.
 
+pub mod audit;
 pub mod distribution;
 pub mod environment;
 pub mod errors;
@@ -11,11 +12,13 @@ pub mod folder;
 pub mod goal;
 pub mod histogram;
 pub mod plan;
+pub mod receipt;
 pub mod study;
 pub mod trial;
 pub mod units;
 pub mod validity;
 
+pub use audit::{AuditExample, AuditFinding, AuditResult, EventCounts, PlaceCounts, ReadCounts};
 pub use distribution::Distribution;
 pub use environment::Environment;
 pub use errors::{ErrorClass, ErrorCounts, Origin};
@@ -23,9 +26,11 @@ pub use folder::ResultFolder;
 pub use goal::{Goal, GoalQuantity};
 pub use histogram::{Censored, Histogram, Percentile, Summary};
 pub use plan::{Arrivals, Connections, Decision, Fault, HttpPlan, LoadModel, Request, Stage, StatusSet};
+pub use receipt::{AckLevel, EventFraming, EventOutcome, EventPlan, ReceiptPlan};
 pub use study::{
-    Bound, BoundKind, Ending, Factor, GoalOutcome, Knee, Level, LoadUnit, Purpose, QuantitySummary,
-    SearchOutcome, SearchPlan, Setting, SettingOutcome, StudyPlan, StudyResult, TrialEntry,
+    AuditPlan, AuditTotals, Bound, BoundKind, Confirmation, Ending, Factor, GoalOutcome, Knee, Level,
+    LoadUnit, Purpose, QuantitySummary, SearchOutcome, SearchPlan, Setting, SettingOutcome, StudyPlan,
+    StudyResult, TrialEntry,
 };
 pub use trial::{Counts, CpuUse, Interval, LittlesLaw, Trial, Warning};
 pub use validity::{Validity, VoidReason, VoidRule};

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     distribution::Distribution,
+    receipt::EventPlan,
     units::{UnitError, parse_rate, parse_time},
 };
 
@@ -24,6 +25,9 @@ pub struct HttpPlan {
     pub targets: Vec<SocketAddr>,
     /// What every user sends.
     pub request: Request,
+    /// The numbered events that requests carry, in place of `request`'s body.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events: Option<EventPlan>,
     /// Who sends when.
     pub load: LoadModel,
     /// New sends stop this long after the start, in nanoseconds.
@@ -175,6 +179,11 @@ impl StatusSet {
     /// What is taken for a success unless told otherwise: 2xx and 3xx, as wrk does.
     pub fn success() -> Self {
         Self { ranges: vec![(200, 399)] }
+    }
+
+    /// What is taken for an acknowledgement: 2xx.
+    pub fn acknowledged() -> Self {
+        Self { ranges: vec![(200, 299)] }
     }
 
     /// Whether a status is in the set.

@@ -7,18 +7,24 @@
 //! | `environment.json` | [`Environment`](crate::Environment) |
 //! | `trials.jsonl` | one [`TrialEntry`] a line, in the order they ran; each is on disk before the next begins |
 //! | `interrupted-trial.json` | the trial that an interrupt ended; it decides nothing |
+//! | `receipts/N/` | what trial N sent and was acknowledged; kept of a study with an audit, where it says more than the audit |
+//! | `stored/PROCESS/` | what a target's process stored, while it runs; kept where the audit found something |
 //! | `result.json` | [`StudyResult`]: what it means; written at the end, also after an interrupt |
 //! | `report.html`, `junit.xml`, `metrics.txt` | written from the others |
+
+mod outcome;
 
 use std::{collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    goal::Goal,
-    trial::{Trial, Warning},
+pub use outcome::{
+    AuditTotals, Bound, BoundKind, Confirmation, Ending, GoalOutcome, Knee, QuantitySummary, SearchOutcome,
+    SettingOutcome, StudyResult,
 };
+
+use crate::{audit::AuditResult, goal::Goal, trial::Trial};
 
 /// The form of plans written by this version.
 pub const PLAN_SCHEMA: &str = "proofload/plan/1";
@@ -53,6 +59,12 @@ pub struct StudyPlan {
     pub trial_duration_s: Option<f64>,
     /// The search, if the study has one.
     pub search: Option<SearchPlan>,
+    /// The same search by other methods, for the settings that name them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_searches: Vec<SearchPlan>,
+    /// How what the target stored is compared with what it acknowledged, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<AuditPlan>,
     /// Wall-clock time after which no further trial begins, in seconds; none for no limit.
     pub budget_s: Option<f64>,
     /// The workload in words, for people: `GET http://127.0.0.1:8080/, keep-alive, constant arrivals`.
@@ -60,6 +72,22 @@ pub struct StudyPlan {
     /// A digest of everything else that was given: a study is taken up again only if it is the same.
     #[serde(default)]
     pub inputs: String,
+}
+
+impl StudyPlan {
+    /// Whether a load that met a goal in so many of its valid trials meets it: in at least half of them, or in all
+    /// where an audit tells.
+    pub fn is_carried(&self, goal: usize, met: usize, valid: usize) -> bool {
+        let audited = self.goals.get(goal).is_some_and(|goal| goal.quantity.is_audited());
+        valid > 0 && if audited { met == valid } else { 2 * met >= valid }
+    }
+
+    /// The search of a setting; none if it is not searched.
+    pub fn search_of(&self, setting: usize) -> Option<&SearchPlan> {
+        let setting = self.settings.get(setting).filter(|setting| setting.searched)?;
+        let named = |search: &&SearchPlan| setting.method.as_ref().is_none_or(|name| *name == search.method);
+        self.search.iter().chain(&self.other_searches).find(named)
+    }
 }
 
 /// What a study varies.
@@ -102,6 +130,9 @@ pub struct Setting {
     pub name: String,
     /// Whether a load is searched for here; otherwise the workload's own load is run.
     pub searched: bool,
+    /// The method of its search, where settings are searched by different ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
 }
 
 /// A search for the largest load that meets the goals.
@@ -123,8 +154,20 @@ pub struct SearchPlan {
     pub duration_sum_s: f64,
     /// Share of those seconds that may be bad (0 to 1).
     pub exceed_ratio: f64,
+    /// Trials at the lower bound once it is found.
+    #[serde(default)]
+    pub confirm: u32,
     /// The method's own settings, whole, so that a killed study can go on.
     pub method_settings: serde_json::Value,
+}
+
+/// How what a target stored is compared with what it acknowledged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AuditPlan {
+    /// The files that it stores in, as patterns of the first setting.
+    pub files: Vec<String>,
+    /// How long it may take to write what it has acknowledged, in seconds.
+    pub flush_s: f64,
 }
 
 /// What a search varies.
@@ -182,6 +225,13 @@ pub struct TrialEntry {
     /// that the load is not carried although the trial may have met its goals (`docs/limit.md`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growth_per_s: Option<f64>,
+    /// What the target had stored of what it acknowledged, if that was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<AuditResult>,
+    /// How long a search asked it to be, in seconds, which is what it counts for; trials that requests end are as long as
+    /// they are. None outside of searches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_s: Option<f64>,
     /// From the start of the study to the start of the trial, in seconds.
     pub study_time_s: f64,
     /// What was measured.
@@ -195,6 +245,18 @@ impl TrialEntry {
         let within = |(loss, goal): (&f64, &Goal)| *loss <= goal.loss_ratio;
         let within = self.loss_ratios.get(goal).zip(plan.goals.get(goal)).is_some_and(within);
         within && self.growth_per_s.is_none() && !self.trial.validity.is_void()
+    }
+
+    /// Whether its place of the plan is tried again, where void trials are so often.
+    pub fn is_tried_again(&self, void_attempts: u32) -> bool {
+        let is_repeated = matches!(self.purpose, Purpose::Repeat | Purpose::Confirm);
+        is_repeated && self.trial.validity.is_void() && self.attempt < void_attempts
+    }
+
+    /// Whether it counts for less than a whole trial of its search: such trials explore.
+    pub fn is_short(&self, plan: &StudyPlan) -> bool {
+        let full_s = plan.search_of(self.setting).map(|search| search.trial_duration_s);
+        self.asked_s.zip(full_s).is_some_and(|(asked_s, full_s)| asked_s < full_s * 0.999)
     }
 
     /// Gives back the memory of the trial's histograms that holds nothing, see [`Trial::pack`].
@@ -213,145 +275,6 @@ pub enum Purpose {
     Search,
     /// The workload's own load.
     Repeat,
-}
-
-/// What a study found.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct StudyResult {
-    /// The form of this record, [`RESULT_SCHEMA`].
-    pub schema: String,
-    /// How it ended.
-    pub ending: Ending,
-    /// When it started, seconds since 1970 UTC.
-    pub started_unix_s: f64,
-    /// How long it took, pauses of a killed run not counted, in seconds.
-    pub elapsed_s: f64,
-    /// How often it was taken up again after an interrupt.
-    pub resumed: u32,
-    /// Trials run, the void ones included.
-    pub trials: u64,
-    /// The void ones.
-    pub void_trials: u64,
-    /// What was found in each setting, in the order of the plan's settings.
-    pub outcomes: Vec<SettingOutcome>,
-    /// What a careful reader should know.
-    pub warnings: Vec<Warning>,
-}
-
-/// How a study ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Ending {
-    /// Everything planned was run.
-    Finished,
-    /// It was interrupted: everything says what the trials before that say.
-    Interrupted,
-    /// The time budget was used up before the plan was.
-    OutOfBudget,
-    /// A target or a host failed, and what was planned could not be run; the warnings say what.
-    Failed,
-}
-
-/// What was found in one setting.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct SettingOutcome {
-    /// The number of the setting in the plan.
-    pub setting: usize,
-    /// Whether the goals were met at the workload's own load, each in at least half of the valid repeats;
-    /// none where a search was made or nothing valid was measured.
-    pub goals_met: Option<bool>,
-    /// One search for each block in which it was finished or begun.
-    pub searches: Vec<SearchOutcome>,
-    /// What the valid repeats gave, by quantity.
-    pub summaries: Vec<QuantitySummary>,
-    /// The knee of response time against load, if the trials show one.
-    pub knee: Option<Knee>,
-    /// What a careful reader should know.
-    pub warnings: Vec<Warning>,
-}
-
-/// What one search found.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct SearchOutcome {
-    /// The block it belongs to.
-    pub block: usize,
-    /// For each goal, in the order of the plan.
-    pub goals: Vec<GoalOutcome>,
-    /// Whether it came to its end.
-    pub finished: bool,
-    /// Trials made for it, the void ones included.
-    pub trials: u64,
-    /// Seconds of trials.
-    pub trial_seconds: f64,
-}
-
-/// The bounds that a search found for a goal.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct GoalOutcome {
-    /// The goal's name.
-    pub goal: String,
-    /// Largest load that meets it, below all that do not.
-    pub lower: Option<Bound>,
-    /// Smallest load that does not meet it.
-    pub upper: Option<Bound>,
-    /// What kind of answer the bounds are.
-    pub kind: BoundKind,
-}
-
-/// One bound.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Bound {
-    /// The load, in the search's unit.
-    pub load: f64,
-    /// The load less what was lost at it (RFC 9971, conditional throughput), in the search's unit.
-    pub conditional_throughput: Option<f64>,
-    /// Valid trials at this load.
-    pub trials: u64,
-}
-
-/// What kind of answer two bounds are.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum BoundKind {
-    /// Both bounds, as near as asked.
-    Regular,
-    /// The largest load asked for meets the goal: the answer is *at least* that.
-    AtLeast,
-    /// The smallest load asked for does not meet it: the answer is *below* that.
-    Below,
-    /// The generator could not make more load: the answer is *at least* the lower bound.
-    GeneratorBound {
-        /// Least load at which trials were void again and again.
-        at: f64,
-    },
-    /// Time or trials ran out: the bounds are as wide as they are.
-    Unfinished,
-}
-
-/// A quantity over the valid repeats of a setting.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct QuantitySummary {
-    /// Its name with its unit: `throughput_per_s`, `response_p99_us`.
-    pub quantity: String,
-    /// What each repeat gave, in the order of the blocks.
-    pub values: Vec<f64>,
-    /// Their median.
-    pub median: f64,
-    /// Lower end of the median's interval.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-    /// The confidence that interval really has (0 to 1).
-    pub confidence: f64,
-    /// What a careful reader should know.
-    pub warnings: Vec<Warning>,
-}
-
-/// Where response time begins to rise faster than load.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Knee {
-    /// The load, in the search's unit (requests per second where there was no search).
-    pub load: f64,
-    /// The 99th percentile of response time there, in microseconds.
-    pub response_p99_us: f64,
+    /// The lower bound of a search, once more.
+    Confirm,
 }

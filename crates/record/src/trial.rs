@@ -40,6 +40,9 @@ pub struct Trial {
     pub throughput_per_s: f64,
     /// Failures by class.
     pub errors: ErrorCounts,
+    /// Failures of attempts that were made again, by class: not among `errors`.
+    #[serde(default, skip_serializing_if = "ErrorCounts::is_empty")]
+    pub retried_errors: ErrorCounts,
     /// Failures that belong to a connection and to no request: it could not be opened for want of
     /// something on this machine, or carried bytes nobody had asked for.
     pub connection_errors: ErrorCounts,
@@ -85,12 +88,13 @@ impl Trial {
     }
 }
 
-/// Requests and connections, counted. `scheduled = completed + failed + in_flight + never_sent`.
+/// Requests and connections, counted. `scheduled = completed + failed + in_flight + never_sent`, and
+/// `sent = completed + failed - failed_unsent + in_flight + retried - retried_unsent`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
     /// Requests that the plan has.
     pub scheduled: u64,
-    /// Requests whose first byte was handed to the kernel.
+    /// Requests whose first byte was handed to the kernel; those made again count again.
     pub sent: u64,
     /// Planned requests that were not sent.
     pub never_sent: u64,
@@ -103,6 +107,12 @@ pub struct Counts {
     pub failed: u64,
     /// The part of `failed` that failed before anything was sent (no connection).
     pub failed_unsent: u64,
+    /// Attempts that failed and were made again. The request itself is counted by how its last attempt ended.
+    #[serde(default)]
+    pub retried: u64,
+    /// The part of `retried` that failed before anything was sent.
+    #[serde(default)]
+    pub retried_unsent: u64,
     /// Requests sent, not failed, and not yet answered at the end.
     pub in_flight: u64,
     /// Connections established.
@@ -131,6 +141,8 @@ impl Counts {
         self.completed += other.completed;
         self.failed += other.failed;
         self.failed_unsent += other.failed_unsent;
+        self.retried += other.retried;
+        self.retried_unsent += other.retried_unsent;
         self.in_flight += other.in_flight;
         self.connections_opened += other.connections_opened;
         self.reconnects += other.reconnects;

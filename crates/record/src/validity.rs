@@ -65,4 +65,6 @@ pub enum VoidRule {
     LittlesLaw,
     /// A worker process was lost.
     WorkerLost,
+    /// What the target stored could not be held against what it acknowledged.
+    Unaudited,
 }

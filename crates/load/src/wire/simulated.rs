@@ -40,6 +40,11 @@ pub trait Target {
         Attempt::Made(10_000)
     }
 
+    /// The bytes of a request, as it arrived.
+    fn took(&mut self, request: &[u8]) {
+        let _ = request;
+    }
+
     /// The n-th request of the trial, arrived at `now_ns`: what is done, and when.
     fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Deed)>;
 }
@@ -76,7 +81,7 @@ struct Socket {
     inbox: VecDeque<u8>,
     ended: bool,
     reset: bool,
-    outgoing: usize,
+    outgoing: Vec<u8>,
     generation: Option<u32>,
 }
 
@@ -181,10 +186,11 @@ impl<T: Target> Wire for SimulatedWire<T> {
             return Err(Errno::AGAIN);
         }
         let taken = bytes.len().min(self.window);
-        socket.outgoing += taken;
+        socket.outgoing.extend_from_slice(&bytes[..taken]);
         self.now_ns += self.send_cost_ns;
-        while self.slots[slot as usize].outgoing >= self.request_bytes {
-            self.slots[slot as usize].outgoing -= self.request_bytes;
+        while self.slots[slot as usize].outgoing.len() >= self.request_bytes {
+            let request: Vec<u8> = self.slots[slot as usize].outgoing.drain(..self.request_bytes).collect();
+            self.target.took(&request);
             let n = self.requests;
             self.requests += 1;
             for (at_ns, deed) in self.target.request(n, self.now_ns) {

@@ -76,10 +76,14 @@ impl<W: Wire> Worker<W> {
     pub(super) fn connection_lost(&mut self, id: SlotId, class: ErrorClass, answered: u32, now_ns: u64) {
         let was_connecting = self.slots[id as usize].phase == Phase::Connecting;
         let requests = std::mem::take(&mut self.slots[id as usize].requests);
-        let ended = answered + requests.len() as u32;
+        let mut ended = answered;
         for (i, request) in requests.iter().enumerate() {
             let same = i == 0 || was_connecting || class == ErrorClass::Timeout;
-            self.book.failed(request, if same { class } else { ErrorClass::ClosedEarly }, now_ns);
+            let class = if same { class } else { ErrorClass::ClosedEarly };
+            if !self.is_made_again(id, request, class, None, now_ns) {
+                self.book.failed(request, class, now_ns);
+                ended += 1;
+            }
         }
         self.drop_connection(id, now_ns);
         if was_connecting && requests.is_empty() && class.origin() != Origin::Local {

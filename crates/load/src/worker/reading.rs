@@ -74,12 +74,16 @@ impl<W: Wire> Worker<W> {
             if !slot.reader.in_message() {
                 slot.first_byte_ns = now_ns;
             }
-            match slot.reader.feed_known(&self.buffer[position..received], self.to_head, &mut self.known) {
+            let bytes = &self.buffer[position..received];
+            let fed = match &mut self.events {
+                None => slot.reader.feed_known(bytes, self.to_head, &mut self.known),
+                Some(events) => slot.reader.feed(bytes, self.to_head, &mut events.ear(id, &self.plan.expect)),
+            };
+            match fed {
                 Ok(fed) => {
                     position += fed.used;
                     if let Some(response) = fed.done {
-                        self.answered(id, &response, now_ns);
-                        *answered += 1;
+                        *answered += self.answered(id, &response, now_ns);
                     }
                 }
                 Err(error) => return Some(parse_failure(&error)),
@@ -109,8 +113,7 @@ impl<W: Wire> Worker<W> {
                 let done = self.slots[id as usize].reader.discarded(dropped as u64);
                 if let Some(response) = done {
                     *now_ns = self.wire.now_ns();
-                    self.answered(id, &response, *now_ns);
-                    *answered += 1;
+                    *answered += self.answered(id, &response, *now_ns);
                 }
                 let awaited = done.is_none() || !self.slots[id as usize].requests.is_empty();
                 if awaited && dropped == most { Drained::Perhaps } else { Drained::Yes }
@@ -120,12 +123,13 @@ impl<W: Wire> Worker<W> {
         }
     }
 
-    /// The oldest request of a slot has its answer.
+    /// The oldest request of a slot has its answer. Gives how many requests that ended: none if it is to be made
+    /// again.
     #[inline]
-    fn answered(&mut self, id: SlotId, response: &Response, now_ns: u64) {
+    fn answered(&mut self, id: SlotId, response: &Response, now_ns: u64) -> u32 {
         let slot = &mut self.slots[id as usize];
         // take_in saw that there is one, and sent.
-        let Some(request) = slot.requests.pop_front() else { return };
+        let Some(request) = slot.requests.pop_front() else { return 0 };
         if slot.unsent as usize > slot.requests.len() {
             // Answered before it was wholly sent: the rest of it can no longer be sent on its own.
             slot.unsent = slot.requests.len() as u32;
@@ -137,10 +141,15 @@ impl<W: Wire> Worker<W> {
         slot.closes |= !response.keep_alive || !self.plan.keepalive;
         self.long_bodies = response.body_bytes >= 2 * DISCARD_BYTES;
         let expected = self.plan.expect.contains(response.status);
-        self.book.answered(&request, response, expected, slot.first_byte_ns, now_ns);
+        let first_byte_ns = slot.first_byte_ns;
+        if self.events.is_some() && self.event_is_made_again(id, &request, response, expected, now_ns) {
+            return 0;
+        }
+        self.book.answered(&request, response, expected, first_byte_ns, now_ns);
         if let Some(Fault::Burn { ns }) = self.plan.fault {
             self.wire.burn(ns);
         }
+        1
     }
 
     /// The peer sent its end. Gives what that means for the requests still on the connection.
@@ -148,8 +157,7 @@ impl<W: Wire> Worker<W> {
         let slot = &mut self.slots[id as usize];
         match slot.reader.eof() {
             Ok(Some(response)) => {
-                self.answered(id, &response, now_ns);
-                *answered += 1;
+                *answered += self.answered(id, &response, now_ns);
                 ErrorClass::ClosedEarly
             }
             Ok(None) => ErrorClass::ClosedEarly,

@@ -35,6 +35,10 @@ impl<W: Wire> Worker<W> {
             if slot.unsent == 0 {
                 return;
             }
+            if let Some(events) = &self.events {
+                let (client, number) = events.current(id);
+                self.request.number(client, number);
+            }
             let count = (slot.unsent as usize).min(self.request.copies());
             let bytes = self.request.rest(count, slot.sent_bytes as usize);
             let wanted = bytes.len();
@@ -89,7 +93,8 @@ impl<W: Wire> Worker<W> {
             let request = &mut slot.requests[at];
             if request.sent_ns == 0 {
                 request.sent_ns = now_ns;
-                self.book.sent(request);
+                let again = self.events.as_ref().is_some_and(|events| events.is_again(id));
+                self.book.sent(request, again);
             }
             if progress < self.request.length() {
                 break;

@@ -15,7 +15,7 @@ impl HttpWorkload {
         let body = mistakes.read("body", body);
         let method = match &self.method {
             Some(method) => method.clone(),
-            None => if self.body.is_some() { "POST" } else { "GET" }.to_owned(),
+            None => if self.body.is_some() || self.events.is_some() { "POST" } else { "GET" }.to_owned(),
         };
         if !is_token(&method) {
             mistakes.add("method", format!("'{method}' is not a method such as GET"));

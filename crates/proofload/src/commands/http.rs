@@ -5,7 +5,8 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use load::{Circumstances, Host, conclude, host::raise_descriptors, preflight};
+use fleet::FleetError;
+use load::{Circumstances, Host, RunError, conclude, host::raise_descriptors, preflight};
 use record::Trial;
 
 use super::{http_args::HttpArgs, stop};
@@ -45,7 +46,7 @@ pub fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     progress.end();
     let part = match outcome {
         Ok(part) => part,
-        Err(_) if stop.load(Ordering::Relaxed) => {
+        Err(FleetError::Run(RunError::CalledOff)) if stop.load(Ordering::Relaxed) => {
             eprintln!("proofload: interrupted before the start; nothing was measured");
             return Ok(Exit::Interrupted);
         }

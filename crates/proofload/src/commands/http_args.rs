@@ -95,6 +95,17 @@ mod tests {
     }
 
     #[test]
+    fn events_may_have_a_value_and_never_take_the_url_for_one() {
+        let events = plan("--events http://127.0.0.1/x --retries 3 --ack synced").unwrap().events.unwrap();
+        assert_eq!((events.template.as_str(), events.retries), (record::receipt::REFERENCE_EVENT, 3));
+        let line = "http://127.0.0.1/x --events={\"a\":1} --events-per-request 5 --as array --receipts r";
+        let events = plan(line).unwrap().events.unwrap();
+        assert_eq!((events.template.as_str(), events.per_request), ("{\"a\":1}", 5));
+        let mistakes = plan("http://127.0.0.1/ --retries 3 --as xml").unwrap_err();
+        assert!(mistakes[0].starts_with("--as: ") && mistakes[1].starts_with("--retries: "), "{mistakes:?}");
+    }
+
+    #[test]
     fn what_wrk_users_type_works() {
         let plan = plan("-t2 -c400 -d30s http://127.0.0.1:8080/index.html?x=1").unwrap();
         assert!(matches!(plan.load, LoadModel::Closed { users: 400, .. }));

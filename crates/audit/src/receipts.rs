@@ -1,0 +1,227 @@
+//! What the sender knows: folders of receipts.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+};
+
+use record::{
+    EventOutcome,
+    receipt::{Numbering, ReceiptHeader, ReceiptLine, RunId, SCHEMA, StoredAt},
+};
+
+use crate::AuditError;
+
+/// All that is known of what was sent.
+#[derive(Debug, Default)]
+pub struct Receipts {
+    /// The runs, by their number.
+    pub runs: Vec<Run>,
+    /// What is missing, in words.
+    pub incomplete: Vec<String>,
+}
+
+/// One run of a load.
+#[derive(Debug)]
+pub struct Run {
+    /// Its events as they must be.
+    pub numbering: Numbering,
+    /// Its clients, by their number; those without receipts are empty and not complete.
+    pub clients: Vec<Client>,
+    /// Where the receiver says that events are.
+    pub places: Vec<StoredAt>,
+    workers: u64,
+    seen: BTreeMap<u64, PathBuf>,
+}
+
+/// One client's events.
+#[derive(Debug, Clone, Default)]
+pub struct Client {
+    /// How its events ended, in their order and without a gap.
+    pub ends: Vec<End>,
+    /// How often each of its events is stored; 255 stands for more as well.
+    pub copies: Vec<u8>,
+    /// Whether the receipts tell of all its events.
+    pub complete: bool,
+    /// Where the last event looked up was found.
+    last: usize,
+}
+
+/// Events that ended alike, up to one and without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
+    /// Number of the first event behind.
+    pub until: u32,
+    /// What became of them.
+    pub outcome: EventOutcome,
+    /// How often each was sent.
+    pub attempts: u8,
+}
+
+impl Client {
+    /// How an event ended; `None` if the receipts do not know it.
+    #[inline]
+    pub fn end_of(&mut self, number: u32) -> Option<End> {
+        let holds = |ends: &[End], at: usize| {
+            ends.get(at).is_some_and(|end| number < end.until && (at == 0 || ends[at - 1].until <= number))
+        };
+        if !holds(&self.ends, self.last) {
+            self.last = self.ends.partition_point(|end| end.until <= number);
+        }
+        self.ends.get(self.last).copied()
+    }
+}
+
+impl Receipts {
+    /// Reads folders.
+    ///
+    /// # Errors
+    /// When one cannot be read, or holds something else.
+    pub fn read(folders: &[PathBuf]) -> Result<Self, AuditError> {
+        let mut runs = BTreeMap::new();
+        let mut incomplete = Vec::new();
+        for folder in folders {
+            let files = files_of(folder)?;
+            if files.is_empty() {
+                incomplete.push(format!("there are no receipts in {}", folder.display()));
+            }
+            for path in files {
+                read_file(&path, &mut runs, &mut incomplete)?;
+            }
+        }
+        let mut runs: Vec<Run> = runs.into_values().collect();
+        for run in &mut runs {
+            let missing = run.workers.saturating_sub(run.seen.len() as u64);
+            if missing > 0 {
+                let id = run.numbering.run();
+                incomplete.push(format!(
+                    "run {id}: the receipts of {missing} of {} workers are missing",
+                    run.workers
+                ));
+            }
+            for client in &mut run.clients {
+                client.copies = vec![0; client.ends.last().map_or(0, |end| end.until as usize)];
+            }
+        }
+        Ok(Self { runs, incomplete })
+    }
+}
+
+fn files_of(folder: &Path) -> Result<Vec<PathBuf>, AuditError> {
+    let failed = |cause| AuditError::Read { path: folder.to_owned(), cause };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("receipts-") && name.ends_with(".jsonl") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read_file(
+    path: &Path,
+    runs: &mut BTreeMap<RunId, Run>,
+    incomplete: &mut Vec<String>,
+) -> Result<(), AuditError> {
+    let failed = |cause| AuditError::Read { path: path.to_owned(), cause };
+    let mut input = BufReader::with_capacity(1 << 16, File::open(path).map_err(failed)?);
+    let mut text = Vec::new();
+    let mut reading: Option<(RunId, ReceiptHeader)> = None;
+    let mut events = 0;
+    let mut is_whole = false;
+    for number in 1.. {
+        text.clear();
+        input.read_until(b'\n', &mut text).map_err(failed)?;
+        if text.last() != Some(&b'\n') {
+            break;
+        }
+        let wrong = |cause: String| AuditError::Receipts { path: path.to_owned(), line: number, cause };
+        let line = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+        match (&reading, line) {
+            (None, ReceiptLine::Header(header)) => {
+                take_header(path, &header, runs).map_err(wrong)?;
+                reading = Some((header.run, header));
+            }
+            (None, _) | (Some(_), ReceiptLine::Header(_)) => {
+                return Err(wrong("receipts begin with one header".to_owned()));
+            }
+            (Some((run, header)), ReceiptLine::Run(line)) => {
+                let own = header.first_client..header.first_client + header.clients;
+                let run = runs.get_mut(run).expect("its header was taken");
+                let client = run.clients.get_mut(line.client as usize).filter(|_| own.contains(&line.client));
+                let client =
+                    client.ok_or_else(|| wrong(format!("client {} is another worker's", line.client)))?;
+                let expected = client.ends.last().map_or(0, |end| end.until);
+                if line.from != expected || line.to < line.from || line.to == u32::MAX {
+                    return Err(wrong(format!("the next event of client {} is {expected}", line.client)));
+                }
+                events += u64::from(line.to - line.from) + 1;
+                client.ends.push(End { until: line.to + 1, outcome: line.outcome, attempts: line.attempts });
+            }
+            (Some((run, _)), ReceiptLine::Stored(place)) => {
+                runs.get_mut(run).expect("its header was taken").places.push(place);
+            }
+            (Some((run, header)), ReceiptLine::End(end)) => {
+                if end.events != events {
+                    return Err(wrong(format!(
+                        "it tells of {} events, the lines above of {events}",
+                        end.events
+                    )));
+                }
+                let own = header.first_client as usize..(header.first_client + header.clients) as usize;
+                let run = runs.get_mut(run).expect("its header was taken");
+                run.clients[own].iter_mut().for_each(|client| client.complete = true);
+                is_whole = true;
+            }
+        }
+    }
+    if !is_whole {
+        let path = path.display();
+        incomplete
+            .push(format!("{path} ends early: its worker was killed, or still runs; its events are unknown"));
+    }
+    Ok(())
+}
+
+fn take_header(path: &Path, header: &ReceiptHeader, runs: &mut BTreeMap<RunId, Run>) -> Result<(), String> {
+    if header.schema != SCHEMA {
+        return Err(format!("'{}' is not {SCHEMA}", header.schema));
+    }
+    let numbering = Numbering::new(&header.template, header.run).map_err(|error| error.to_string())?;
+    let until = header.first_client.checked_add(header.clients).filter(|&until| until <= 1 << 24);
+    let until = until.ok_or("more clients than there are numbers")? as usize;
+    let run = match runs.entry(header.run) {
+        Entry::Occupied(run) => run.into_mut(),
+        Entry::Vacant(place) => place.insert(Run {
+            numbering,
+            clients: Vec::new(),
+            places: Vec::new(),
+            workers: header.workers,
+            seen: BTreeMap::new(),
+        }),
+    };
+    if run.numbering.front() != numbering_front(header)? || run.workers != header.workers {
+        return Err(format!("run {} is another one in another file", header.run));
+    }
+    if let Some(other) = run.seen.insert(header.worker, path.to_owned()) {
+        return Err(format!(
+            "the receipts of worker {} were read from {} already",
+            header.worker,
+            other.display()
+        ));
+    }
+    if run.clients.len() < until {
+        run.clients.resize_with(until, Client::default);
+    }
+    Ok(())
+}
+
+fn numbering_front(header: &ReceiptHeader) -> Result<Vec<u8>, String> {
+    let numbering = Numbering::new(&header.template, header.run).map_err(|error| error.to_string())?;
+    Ok(numbering.front().to_vec())
+}

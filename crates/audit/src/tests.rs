@@ -1,0 +1,381 @@
+//! Files whose damage is known.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use proptest::prelude::*;
+use record::{
+    AuditFinding, EventOutcome, PlaceCounts,
+    receipt::{
+        EventRun, Numbering, REFERENCE_EVENT, ReceiptEnd, ReceiptHeader, ReceiptLine, RunId, SCHEMA, StoredAt,
+    },
+};
+
+use super::*;
+use crate::testing::event;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("proofload-audit-{}-{number}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(path.join("receipts")).unwrap();
+        fs::create_dir_all(path.join("files")).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn audit(&self) -> AuditResult {
+        self.audit_at(None)
+    }
+
+    fn audit_at(&self, level: Option<AckLevel>) -> AuditResult {
+        let files = vec![self.0.join("files").display().to_string()];
+        audit(&Order { receipts: vec![self.0.join("receipts")], files, level }).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn numbering() -> Numbering {
+    Numbering::new(REFERENCE_EVENT, RunId(0xfeed)).unwrap()
+}
+
+fn header(workers: u64, worker: u64, first_client: u32, clients: u32) -> ReceiptLine {
+    ReceiptLine::Header(ReceiptHeader {
+        schema: SCHEMA.to_owned(),
+        run: RunId(0xfeed),
+        worker,
+        workers,
+        first_client,
+        clients,
+        url: "http://127.0.0.1/x".to_owned(),
+        template: REFERENCE_EVENT.to_owned(),
+        event_bytes: numbering().event_bytes() as u64,
+        events_per_request: 1,
+        ack: None,
+    })
+}
+
+fn run(client: u32, from: u32, to: u32, outcome: EventOutcome, attempts: u8) -> ReceiptLine {
+    ReceiptLine::Run(EventRun { client, from, to, outcome, attempts })
+}
+
+fn text(lines: &[ReceiptLine]) -> String {
+    lines.iter().map(|line| serde_json::to_string(line).unwrap() + "\n").collect()
+}
+
+/// `clients` clients of `events` events, all of one outcome, sent `attempts` times.
+fn receipts(folder: &Folder, clients: u32, events: u32, outcome: EventOutcome, attempts: u8) {
+    let mut lines = vec![header(1, 0, 0, clients)];
+    lines.extend((0..clients).map(|client| run(client, 0, events - 1, outcome, attempts)));
+    lines.push(ReceiptLine::End(ReceiptEnd { events: u64::from(clients * events) }));
+    folder.write("receipts/receipts-0.jsonl", text(&lines));
+}
+
+/// As a listener stores them: client after client, event after event.
+fn stored(clients: u32, events: u32) -> Vec<Vec<u8>> {
+    let numbering = numbering();
+    let numbers = (0..events).flat_map(|number| (0..clients).map(move |client| (client, number)));
+    let lines = numbers.map(|(client, number)| {
+        format!("2020-01-13T17:52:09+09:00\t{}\n", event(&numbering, client, number)).into_bytes()
+    });
+    lines.collect()
+}
+
+fn finding_of(result: &AuditResult, finding: AuditFinding) -> Vec<(Option<String>, Option<u64>)> {
+    let kept = result.examples.iter().filter(|example| example.finding == finding);
+    kept.map(|example| (example.event.clone(), example.line)).collect()
+}
+
+#[test]
+fn whole_files_are_clean_plain_or_compressed() {
+    use std::io::Write;
+    let folder = Folder::new();
+    receipts(&folder, 3, 100, EventOutcome::Written, 1);
+    let lines = stored(3, 100);
+    folder.write("files/a.log", lines[..100].concat());
+    let mut gzip = Vec::new();
+    for part in [&lines[100..120], &lines[120..200]] {
+        let mut member = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        member.write_all(&part.concat()).unwrap();
+        gzip.extend(member.finish().unwrap());
+    }
+    folder.write("files/b.log.gz", gzip);
+    folder.write("files/c.log.zst", zstd::encode_all(&lines[200..].concat()[..], 1).unwrap());
+    folder.write("files/.journal", "not a segment");
+    std::os::unix::fs::symlink(folder.0.join("files/a.log"), folder.0.join("files/current.log")).unwrap();
+    let result = folder.audit();
+    assert!(result.is_clean() && result.is_conclusive(), "{result:#?}");
+    assert_eq!((result.stored, result.sent.written, result.missing.total()), (300, 300, 0));
+    assert_eq!((result.read.files, result.read.lines, result.out_of_order), (3, 300, 0));
+    assert_eq!(result.read.bytes, lines.concat().len() as u64);
+}
+
+#[test]
+fn each_damage_is_found_exactly_and_where_it_is() {
+    let lines = stored(2, 20);
+    let check =
+        |damaged: Vec<Vec<u8>>, counts: [u64; 4], finding: AuditFinding, event: &str, line: Option<u64>| {
+            let folder = Folder::new();
+            receipts(&folder, 2, 20, EventOutcome::Synced, 1);
+            folder.write("files/x.log", damaged.concat());
+            let result = folder.audit();
+            let AuditResult { lost, duplicated, corrupt, out_of_order, .. } = result;
+            assert_eq!([lost, duplicated, corrupt, out_of_order], counts, "{result:#?}");
+            assert_eq!(finding_of(&result, finding), [(Some(event.to_owned()), line)], "{result:#?}");
+        };
+    // Line 7 is event 3 of client 0, line 8 the same of client 1.
+    let mut removed = lines.clone();
+    removed.remove(6);
+    check(removed, [1, 0, 0, 0], AuditFinding::Lost, "0000feed-000000-00000003", None);
+    let mut doubled = lines.clone();
+    doubled.insert(7, lines[6].clone());
+    check(doubled, [0, 1, 0, 0], AuditFinding::Duplicated, "0000feed-000000-00000003", Some(8));
+    let mut flipped = lines.clone();
+    flipped[6][40] ^= 4;
+    check(flipped.clone(), [1, 0, 1, 0], AuditFinding::Corrupt, "0000feed-000000-00000003", Some(7));
+    check(flipped, [1, 0, 1, 0], AuditFinding::Lost, "0000feed-000000-00000003", None);
+    let mut swapped = lines.clone();
+    swapped.swap(6, 8);
+    check(swapped, [0, 0, 0, 1], AuditFinding::OutOfOrder, "0000feed-000000-00000003", Some(9));
+    let mut other_client = lines.clone();
+    other_client.swap(6, 7);
+    let folder = Folder::new();
+    receipts(&folder, 2, 20, EventOutcome::Synced, 1);
+    folder.write("files/x.log", other_client.concat());
+    assert_eq!(folder.audit().out_of_order, 0, "clients know nothing of each other");
+    for cut in [1, 30, 80, 120, 170] {
+        let mut torn = lines.clone();
+        let last = torn.last_mut().unwrap();
+        last.truncate(last.len() - cut);
+        let folder = Folder::new();
+        receipts(&folder, 2, 20, EventOutcome::Synced, 1);
+        folder.write("files/x.log", torn.concat());
+        let result = folder.audit();
+        // Without its line end alone, an event is still whole.
+        let n = u64::from(cut > 1);
+        assert_eq!((result.lost, result.corrupt, result.torn), (n, n, n), "{cut}: {result:#?}");
+    }
+}
+
+#[test]
+fn retries_may_be_stored_as_often_as_they_were_sent() {
+    let folder = Folder::new();
+    receipts(&folder, 1, 1, EventOutcome::Written, 2);
+    let line = stored(1, 1).concat();
+    folder.write("files/x.log", line.repeat(2));
+    let result = folder.audit();
+    assert_eq!((result.stored, result.repeated, result.duplicated), (1, 1, 0));
+    folder.write("files/x.log", line.repeat(300));
+    let result = folder.audit();
+    assert_eq!((result.repeated, result.duplicated), (1, 298));
+    assert_eq!(result.examples.len(), record::audit::MOST_EXAMPLES);
+}
+
+#[test]
+fn an_acknowledgement_is_held_to_its_own_level() {
+    let folder = Folder::new();
+    let lines = [
+        header(1, 0, 0, 1),
+        run(0, 0, 0, EventOutcome::Accepted, 1),
+        run(0, 1, 1, EventOutcome::Written, 1),
+        run(0, 2, 2, EventOutcome::Synced, 1),
+        run(0, 3, 3, EventOutcome::Acknowledged, 1),
+        run(0, 4, 4, EventOutcome::Refused, 1),
+        run(0, 5, 5, EventOutcome::Unknown, 1),
+        run(0, 6, 6, EventOutcome::Unsent, 0),
+        ReceiptLine::End(ReceiptEnd { events: 7 }),
+    ];
+    folder.write("receipts/receipts-0.jsonl", text(&lines));
+    for (level, lost) in
+        [(None, 4), (Some(AckLevel::Accepted), 4), (Some(AckLevel::Written), 3), (Some(AckLevel::Synced), 2)]
+    {
+        let result = folder.audit_at(level);
+        assert_eq!((result.lost, result.missing.total()), (lost, 7), "{level:?}");
+    }
+    folder.write("files/x.log", stored(1, 8).concat());
+    let result = folder.audit();
+    assert_eq!((result.lost, result.refused_stored, result.unknown_stored, result.never_sent), (0, 1, 1, 2));
+    assert_eq!(finding_of(&result, AuditFinding::NeverSent).len(), 2);
+}
+
+#[test]
+fn receipts_that_end_early_leave_their_events_open() {
+    let folder = Folder::new();
+    folder.write("receipts/receipts-0.jsonl", text(&[header(3, 0, 0, 1)]));
+    let whole = [
+        header(3, 1, 1, 1),
+        run(1, 0, 4, EventOutcome::Written, 1),
+        ReceiptLine::End(ReceiptEnd { events: 5 }),
+    ];
+    folder.write("receipts/receipts-1.jsonl", text(&whole));
+    folder.write("files/x.log", stored(3, 5).concat());
+    let result = folder.audit();
+    assert!(!result.is_conclusive() && result.is_clean(), "{result:#?}");
+    assert_eq!(result.incomplete.len(), 2, "{:?}", result.incomplete);
+    assert_eq!((result.stored, result.unaccounted, result.never_sent), (5, 10, 0));
+    let empty = Folder::new();
+    assert!(!empty.audit().is_conclusive());
+}
+
+#[test]
+fn claims_of_places_are_held_against_the_lines() {
+    let folder = Folder::new();
+    let lines = stored(1, 3);
+    let claim = |number: u32, segment: &str, offset: usize| {
+        let (segment, offset) = (segment.to_owned(), offset as u64);
+        ReceiptLine::Stored(StoredAt { client: 0, number, segment, offset, bytes: 1 })
+    };
+    let second = lines[0].len();
+    let receipts = [
+        header(1, 0, 0, 1),
+        run(0, 0, 2, EventOutcome::Written, 1),
+        claim(1, "files/x.log", second),
+        claim(2, "x.log", second),
+        claim(2, "x.log", second + 1),
+        claim(2, "y.log", 0),
+        ReceiptLine::End(ReceiptEnd { events: 3 }),
+    ];
+    folder.write("receipts/receipts-0.jsonl", text(&receipts));
+    folder.write("files/x.log", lines.concat());
+    let result = folder.audit();
+    assert_eq!(result.places, PlaceCounts { right: 1, wrong: 2, unchecked: 1 });
+    assert!(!result.is_clean());
+}
+
+#[test]
+fn wrong_receipts_and_missing_files_are_told() {
+    let folder = Folder::new();
+    let tell = |lines: &[ReceiptLine]| {
+        folder.write("receipts/receipts-0.jsonl", text(lines));
+        audit(&Order { receipts: vec![folder.0.join("receipts")], ..Order::default() })
+            .unwrap_err()
+            .to_string()
+    };
+    let end = ReceiptLine::End(ReceiptEnd { events: 1 });
+    assert!(tell(std::slice::from_ref(&end)).contains("line 1: receipts begin with one header"));
+    let gap = run(0, 1, 1, EventOutcome::Written, 1);
+    assert!(tell(&[header(1, 0, 0, 1), gap]).contains("line 2: the next event of client 0 is 0"));
+    let stranger = run(1, 0, 1, EventOutcome::Written, 1);
+    assert!(tell(&[header(1, 0, 0, 1), stranger]).contains("another worker's"));
+    assert!(tell(&[header(1, 0, 0, 1), end]).contains("tells of 1 events, the lines above of 0"));
+    let order = Order { files: vec!["/nowhere/at/all".to_owned()], ..Order::default() };
+    assert!(audit(&order).unwrap_err().to_string().contains("/nowhere/at/all"));
+    let pattern =
+        Order { files: vec![folder.0.join("files/*.log").display().to_string()], ..Order::default() };
+    assert_eq!(audit(&pattern).unwrap().read.files, 0);
+}
+
+#[test]
+fn a_compressed_file_that_was_cut_is_a_finding() {
+    let folder = Folder::new();
+    receipts(&folder, 1, 2_000, EventOutcome::Written, 1);
+    let whole = zstd::encode_all(&stored(1, 2_000).concat()[..], 1).unwrap();
+    folder.write("files/x.log.zst", &whole[..whole.len() / 2]);
+    let result = folder.audit();
+    assert!(result.corrupt > 0 && result.lost > 0, "{result:#?}");
+    assert_eq!(result.stored + result.lost, 2_000);
+}
+
+#[test]
+fn lines_longer_than_a_chunk_are_read_whole() {
+    let folder = Folder::new();
+    receipts(&folder, 1, 2, EventOutcome::Written, 1);
+    let lines = stored(1, 2);
+    let long = "x".repeat(3 << 20);
+    folder
+        .write("files/x.log", [long.as_bytes(), &lines[0], long.as_bytes(), b"\n\0\0\n", &lines[1]].concat());
+    let result = folder.audit();
+    assert_eq!((result.stored, result.other_lines, result.corrupt), (2, 1, 1), "{result:#?}");
+    assert_eq!(result.read.lines, 4);
+}
+
+/// Something that is done to the stored lines.
+#[derive(Debug, Clone)]
+enum Damage {
+    Remove(usize),
+    Double(usize),
+    Flip(usize, usize),
+    Foreign(usize),
+}
+
+fn damages() -> impl Strategy<Value = Vec<Damage>> {
+    let one = prop_oneof![
+        (0usize..40).prop_map(Damage::Remove),
+        (0usize..40).prop_map(Damage::Double),
+        (0usize..40, 0usize..150).prop_map(|(line, byte)| Damage::Flip(line, byte)),
+        (0usize..40).prop_map(Damage::Foreign),
+    ];
+    prop::collection::vec(one, 0..8)
+}
+
+fn write_damaged(folder: &Path, lines: &[Vec<u8>], damages: &[Damage]) -> [u64; 4] {
+    let (mut lost, mut doubled, mut corrupt, mut foreign) = (0, 0, 0, 0);
+    let mut out = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        // One damage a line, so that what they do together is plain.
+        let damage = damages.iter().find(|damage| match damage {
+            Damage::Remove(at) | Damage::Double(at) | Damage::Flip(at, _) | Damage::Foreign(at) => {
+                *at == index
+            }
+        });
+        match damage {
+            Some(Damage::Remove(_)) => {
+                lost += 1;
+                continue;
+            }
+            Some(Damage::Double(_)) => {
+                doubled += 1;
+                out.extend_from_slice(line);
+            }
+            Some(Damage::Flip(_, byte)) => {
+                (lost, corrupt) = (lost + 1, corrupt + 1);
+                let mut line = line.clone();
+                let event = 26..line.len() - 1;
+                line[event.start + byte % event.len()] ^= 1;
+                out.extend(line);
+                continue;
+            }
+            Some(Damage::Foreign(_)) => {
+                foreign += 1;
+                let other = Numbering::new(REFERENCE_EVENT, RunId(1)).unwrap();
+                out.extend(format!("{}\n", event(&other, 0, index as u32)).into_bytes());
+            }
+            None => {}
+        }
+        out.extend_from_slice(line);
+    }
+    fs::write(folder, out).unwrap();
+    [lost, doubled, corrupt, foreign]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn any_damage_is_counted_for_what_it_is(damages in damages(), clients in 1u32..5) {
+        let folder = Folder::new();
+        let events = 40 / clients;
+        receipts(&folder, clients, events, EventOutcome::Written, 1);
+        let counts = write_damaged(&folder.0.join("files/x.log"), &stored(clients, events), &damages);
+        let result = folder.audit();
+        prop_assert_eq!([result.lost, result.duplicated, result.corrupt, result.foreign_events], counts);
+        prop_assert_eq!((result.out_of_order, result.never_sent, result.other_lines), (0, 0, 0));
+        prop_assert_eq!(result.is_clean(), counts[0] + counts[1] + counts[2] == 0);
+    }
+}

@@ -1,0 +1,266 @@
+//! The numbered events of one worker: what was sent of each, how it ended, and when it is sent again.
+
+mod backoff;
+mod ledger;
+
+use std::io;
+
+use http1::{ResponseHead, ResponseSink};
+use record::{
+    AckLevel, ErrorClass, EventOutcome, EventPlan, StatusSet,
+    receipt::{AnswerReceipt, ReceiptHeader, SCHEMA, StoredAt},
+};
+
+use crate::{book::InFlight, share::Share, wire::SlotId};
+use backoff::Backoff;
+pub use ledger::{Ledger, ReceiptFile};
+use ledger::{Runs, Sample};
+
+/// The events of the clients that a worker's slots are.
+#[derive(Debug)]
+pub struct Events {
+    per_request: u32,
+    retries: u32,
+    first_client: u32,
+    clients: Vec<Client>,
+    backoff: Backoff,
+    sample: Option<Sample>,
+}
+
+/// A slot as the sender of events: it sends the next when the last has ended.
+#[derive(Debug, Default)]
+struct Client {
+    runs: Runs,
+    /// Attempts at the current events of which at least one byte left.
+    attempts: u8,
+    /// How often the current request was made again.
+    made: u8,
+    /// What the attempts that failed leave behind.
+    so_far: SoFar,
+    /// What the answer that is being read says.
+    heard: Heard,
+    waiting: Option<Waiting>,
+}
+
+/// What failed attempts say of an event, the weightiest last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum SoFar {
+    #[default]
+    Unsent,
+    Refused,
+    Unknown,
+}
+
+/// What matters to an event in an answer's head.
+#[derive(Debug, Clone, Copy, Default)]
+struct Heard {
+    level: Option<AckLevel>,
+    retry_after_s: Option<u32>,
+}
+
+/// A request that failed and is to be made again.
+#[derive(Debug, Clone, Copy)]
+pub struct Waiting {
+    /// When the plan wanted it sent, in the first place.
+    pub intended_ns: u64,
+    /// When it is to be made again.
+    pub due_ns: u64,
+    /// How it failed.
+    pub class: ErrorClass,
+    /// Whether anything of it was sent.
+    pub sent: bool,
+}
+
+impl Events {
+    /// The events of a worker with these slots. `first_slot` is the index of its first among all workers'.
+    pub fn new(plan: &EventPlan, share: Share, first_slot: u64, slots: u64, seed: u64) -> Self {
+        Self {
+            per_request: plan.per_request,
+            retries: plan.retries,
+            first_client: first_slot as u32,
+            clients: (0..slots).map(|_| Client::default()).collect(),
+            backoff: Backoff::new(seed.wrapping_add(share.index)),
+            sample: plan.receipts.as_ref().map(|receipts| Sample::new(receipts.sampled as usize)),
+        }
+    }
+
+    /// Client and number of the first event of a slot's current request.
+    #[inline]
+    pub fn current(&self, slot: SlotId) -> (u32, u32) {
+        (self.first_client + slot, self.clients[slot as usize].runs.events())
+    }
+
+    /// Whether a slot's current request was made before.
+    #[inline]
+    pub fn is_again(&self, slot: SlotId) -> bool {
+        self.clients[slot as usize].made > 0
+    }
+
+    /// Listens to the head of an answer for a slot.
+    #[inline]
+    pub fn ear<'a>(&'a mut self, slot: SlotId, expect: &'a StatusSet) -> Ear<'a> {
+        Ear { events: self, slot, expect }
+    }
+
+    /// A slot's current request was answered as expected.
+    #[inline]
+    pub fn acknowledged(&mut self, slot: SlotId) {
+        let client = &mut self.clients[slot as usize];
+        client.attempts = client.attempts.saturating_add(1);
+        let outcome = EventOutcome::acknowledged(client.heard.level);
+        client.end(outcome, self.per_request);
+    }
+
+    /// An attempt at a slot's current request failed, with the status of an answer if one came. Gives when it is to
+    /// be made again, or ends its events.
+    pub fn failed(
+        &mut self,
+        slot: SlotId,
+        request: &InFlight,
+        class: ErrorClass,
+        status: Option<u16>,
+        now_ns: u64,
+    ) -> Option<u64> {
+        let client = &mut self.clients[slot as usize];
+        let made_before = client.note_failure(request.sent_ns != 0, status.is_some());
+        let retry = made_before < self.retries && backoff::is_passing(class, status);
+        if !retry {
+            client.end(client.so_far.outcome(), self.per_request);
+            return None;
+        }
+        client.made += 1;
+        let due_ns = now_ns + self.backoff.wait_ns(client.made, client.heard.retry_after_s);
+        client.heard = Heard::default();
+        let (intended_ns, sent) = (request.intended_ns, request.sent_ns != 0);
+        client.waiting = Some(Waiting { intended_ns, due_ns, class, sent });
+        Some(due_ns)
+    }
+
+    /// Takes the request that a slot is to make again.
+    pub fn take_waiting(&mut self, slot: SlotId) -> Option<Waiting> {
+        self.clients[slot as usize].waiting.take()
+    }
+
+    /// The trial ends while a slot's request is unanswered, or waits to be made (again).
+    pub fn cut_off(&mut self, slot: SlotId, sent: bool) {
+        let client = &mut self.clients[slot as usize];
+        client.note_failure(sent, false);
+        client.end(client.so_far.outcome(), self.per_request);
+    }
+
+    /// No further attempt is made at a slot's request: its events have ended as they had come.
+    pub fn given_up(&mut self, slot: SlotId) {
+        let client = &mut self.clients[slot as usize];
+        client.end(client.so_far.outcome(), self.per_request);
+    }
+
+    /// All that is known, at the end.
+    pub fn ledger(self) -> Ledger {
+        let first_client = self.first_client;
+        let clients = self.clients.into_iter().map(|client| client.runs).collect();
+        let places = self.sample.map(Sample::into_places).unwrap_or_default();
+        Ledger::new(first_client, clients, places)
+    }
+}
+
+impl Client {
+    /// Gives how many attempts were made again before.
+    fn note_failure(&mut self, sent: bool, answered: bool) -> u32 {
+        self.attempts = self.attempts.saturating_add(u8::from(sent));
+        let now = match (sent, answered) {
+            (false, _) => SoFar::Unsent,
+            (true, true) => SoFar::Refused,
+            (true, false) => SoFar::Unknown,
+        };
+        self.so_far = self.so_far.max(now);
+        u32::from(self.made)
+    }
+
+    #[inline]
+    fn end(&mut self, outcome: EventOutcome, events: u32) {
+        self.runs.push(outcome, self.attempts, events);
+        (self.attempts, self.made) = (0, 0);
+        (self.so_far, self.heard) = (SoFar::Unsent, Heard::default());
+    }
+}
+
+impl SoFar {
+    fn outcome(self) -> EventOutcome {
+        match self {
+            Self::Unsent => EventOutcome::Unsent,
+            Self::Refused => EventOutcome::Refused,
+            Self::Unknown => EventOutcome::Unknown,
+        }
+    }
+}
+
+/// Hears what the head of an answer says of events.
+#[derive(Debug)]
+pub struct Ear<'a> {
+    events: &'a mut Events,
+    slot: SlotId,
+    expect: &'a StatusSet,
+}
+
+impl ResponseSink for Ear<'_> {
+    fn head(&mut self, head: &ResponseHead<'_>) {
+        let field = |name: &str| head.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name));
+        let mut heard = Heard::default();
+        if !self.expect.contains(head.status) {
+            let text = field("Retry-After").and_then(|field| std::str::from_utf8(field.value).ok());
+            heard.retry_after_s = text.and_then(|text| text.trim().parse().ok());
+        } else if let Some(receipt) = field(AnswerReceipt::FIELD) {
+            heard.level = AnswerReceipt::level_of(receipt.value);
+            self.events.keep_place(self.slot, receipt.value);
+        }
+        self.events.clients[self.slot as usize].heard = heard;
+    }
+}
+
+impl Events {
+    /// Keeps where the receiver says that the current events are, if they are among the sample.
+    fn keep_place(&mut self, slot: SlotId, receipt: &[u8]) {
+        let (client, number) = self.current(slot);
+        let Some(sample) = &mut self.sample else { return };
+        if !sample.takes_next() {
+            return;
+        }
+        // Of events in several files it is not said which is where.
+        let [receipt] = &mut AnswerReceipt::parse_all(receipt)[..] else { return };
+        let (segment, offset, bytes) = (receipt.segment.take(), receipt.offset, receipt.bytes);
+        if let (Some(segment), Some(offset), Some(bytes)) = (segment, offset, bytes) {
+            sample.keep(StoredAt { client, number, segment, offset, bytes });
+        }
+    }
+}
+
+/// Opens the file of a worker's receipts and writes what was sent into it, before anything is sent.
+///
+/// # Errors
+/// When it cannot be written, or is there already.
+pub fn open_receipts(
+    url: &str,
+    plan: &EventPlan,
+    share: Share,
+    connections: u64,
+) -> io::Result<Option<ReceiptFile>> {
+    let Some(receipts) = &plan.receipts else { return Ok(None) };
+    let clients = share.range_of(connections);
+    let header = ReceiptHeader {
+        schema: SCHEMA.to_owned(),
+        run: plan.run,
+        worker: share.index,
+        workers: share.of,
+        first_client: clients.start as u32,
+        clients: (clients.end - clients.start) as u32,
+        url: url.to_owned(),
+        template: plan.template.clone(),
+        event_bytes: plan.numbering().event_bytes() as u64,
+        events_per_request: plan.per_request,
+        ack: plan.ack,
+    };
+    ReceiptFile::create(&receipts.file(share.index), &header).map(Some)
+}
+
+#[cfg(test)]
+mod tests;

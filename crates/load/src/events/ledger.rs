@@ -1,0 +1,233 @@
+//! What is kept of every event until the end, and the file it is written to.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+};
+
+use record::{
+    EventOutcome,
+    receipt::{EventRun, ReceiptEnd, ReceiptHeader, ReceiptLine, StoredAt},
+};
+
+/// How one client's events ended, in their order: eight bytes for as many as ended alike, so that a run without
+/// failures costs next to nothing, and one with nothing else eight bytes a request.
+#[derive(Debug, Default)]
+pub struct Runs {
+    runs: Vec<Run>,
+    events: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    events: u32,
+    outcome: EventOutcome,
+    attempts: u8,
+}
+
+impl Runs {
+    /// How many events have ended: the number of the next.
+    #[inline]
+    pub fn events(&self) -> u32 {
+        self.events
+    }
+
+    /// The next so many events ended.
+    #[inline]
+    pub fn push(&mut self, outcome: EventOutcome, attempts: u8, events: u32) {
+        self.events = self.events.wrapping_add(events);
+        match self.runs.last_mut() {
+            Some(last) if last.outcome == outcome && last.attempts == attempts => last.events += events,
+            _ => self.runs.push(Run { events, outcome, attempts }),
+        }
+    }
+
+    fn lines(&self, client: u32) -> impl Iterator<Item = EventRun> + '_ {
+        let mut from = 0;
+        self.runs.iter().map(move |run| {
+            let line = EventRun {
+                client,
+                from,
+                to: from + (run.events - 1),
+                outcome: run.outcome,
+                attempts: run.attempts,
+            };
+            from += run.events;
+            line
+        })
+    }
+}
+
+/// A bounded sample of what comes by, spread evenly: every n-th, n doubling whenever the room is full.
+#[derive(Debug)]
+pub struct Sample {
+    most: usize,
+    every: u64,
+    seen: u64,
+    places: Vec<StoredAt>,
+}
+
+impl Sample {
+    /// Of at most so many.
+    pub fn new(most: usize) -> Self {
+        Self { most, every: 1, seen: 0, places: Vec::new() }
+    }
+
+    /// Whether the one that comes by now is taken.
+    #[inline]
+    pub fn takes_next(&mut self) -> bool {
+        let takes = self.seen.is_multiple_of(self.every);
+        self.seen += 1;
+        takes && self.most > 0
+    }
+
+    /// Takes it.
+    pub fn keep(&mut self, place: StoredAt) {
+        if self.places.len() == self.most {
+            let mut index = 0;
+            self.places.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+            self.every *= 2;
+            // The one that comes by now may not be among every n-th of the new n.
+            if !(self.seen - 1).is_multiple_of(self.every) || self.places.len() == self.most {
+                return;
+            }
+        }
+        self.places.push(place);
+    }
+
+    /// What was taken.
+    pub fn into_places(self) -> Vec<StoredAt> {
+        self.places
+    }
+}
+
+/// All that a worker knows of its events.
+#[derive(Debug)]
+pub struct Ledger {
+    first_client: u32,
+    clients: Vec<Runs>,
+    places: Vec<StoredAt>,
+}
+
+impl Ledger {
+    /// Of clients numbered from `first_client`.
+    pub(super) fn new(first_client: u32, clients: Vec<Runs>, places: Vec<StoredAt>) -> Self {
+        Self { first_client, clients, places }
+    }
+
+    /// What became of every event, client by client.
+    pub fn runs(&self) -> impl Iterator<Item = EventRun> + '_ {
+        let numbered = (self.first_client..).zip(&self.clients);
+        numbered.flat_map(|(client, runs)| runs.lines(client))
+    }
+
+    /// Where the receiver says that it stored some of them.
+    pub fn places(&self) -> &[StoredAt] {
+        &self.places
+    }
+}
+
+/// The file of one worker's receipts.
+#[derive(Debug)]
+pub struct ReceiptFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl ReceiptFile {
+    /// A new one, with its header; its folder is made where it is missing.
+    ///
+    /// # Errors
+    /// When it is there already, or cannot be written.
+    pub fn create(path: &Path, header: &ReceiptHeader) -> io::Result<Self> {
+        let told = |error| told(path, error);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(told)?;
+        }
+        let mut file = File::create_new(path).map_err(told)?;
+        file.write_all(&line(&ReceiptLine::Header(header.clone()))).map_err(told)?;
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// Writes all that is known, and the end that says so; it is on disk when this returns.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn finish(self, ledger: &Ledger) -> io::Result<()> {
+        Self::write(self.file, ledger).map_err(|error| told(&self.path, error))
+    }
+
+    fn write(file: File, ledger: &Ledger) -> io::Result<()> {
+        let mut out = BufWriter::with_capacity(1 << 16, file);
+        let mut events = 0;
+        for run in ledger.runs() {
+            events += u64::from(run.to - run.from) + 1;
+            out.write_all(&line(&ReceiptLine::Run(run)))?;
+        }
+        for place in &ledger.places {
+            out.write_all(&line(&ReceiptLine::Stored(place.clone())))?;
+        }
+        out.write_all(&line(&ReceiptLine::End(ReceiptEnd { events })))?;
+        out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_data()
+    }
+}
+
+fn told(path: &Path, error: io::Error) -> io::Error {
+    let why = match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            "it holds the receipts of another run; give a folder without any".to_owned()
+        }
+        _ => error.to_string(),
+    };
+    io::Error::new(error.kind(), format!("cannot write receipts to {}: {why}", path.display()))
+}
+
+fn line(line: &ReceiptLine) -> Vec<u8> {
+    let mut text = serde_json::to_vec(line).expect("receipts have no maps with keys that are no text");
+    text.push(b'\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn runs_tell_of_every_event_once_and_in_order(ends in prop::collection::vec((0usize..7, 0u8..3, 1u32..4), 0..60)) {
+            let mut runs = Runs::default();
+            let mut expected = Vec::new();
+            for (outcome, attempts, events) in ends {
+                let outcome = EventOutcome::ALL[outcome];
+                prop_assert_eq!(runs.events() as usize, expected.len());
+                runs.push(outcome, attempts, events);
+                expected.extend((0..events).map(|_| (outcome, attempts)));
+            }
+            let told: Vec<_> = runs.lines(3).flat_map(|run| {
+                (run.from..=run.to).map(move |number| (number as usize, run.outcome, run.attempts))
+            }).collect();
+            let expected: Vec<_> = expected.into_iter().enumerate().map(|(n, (o, a))| (n, o, a)).collect();
+            prop_assert_eq!(told, expected);
+        }
+
+        #[test]
+        fn a_sample_is_bounded_and_spread(most in 1usize..50, n in 0u32..2_000) {
+            let mut sample = Sample::new(most);
+            for number in 0..n {
+                if sample.takes_next() {
+                    let segment = String::new();
+                    sample.keep(StoredAt { client: 0, number, segment, offset: 0, bytes: 0 });
+                }
+            }
+            let every = sample.every as u32;
+            let numbers: Vec<u32> = sample.into_places().into_iter().map(|place| place.number).collect();
+            prop_assert!(numbers.len() <= most && numbers.len() >= (n as usize).min(most.div_ceil(2)));
+            prop_assert!(numbers.windows(2).all(|pair| pair[1] - pair[0] == every));
+        }
+    }
+}

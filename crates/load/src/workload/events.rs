@@ -1,0 +1,182 @@
+//! The numbered events of a workload.
+
+use record::{
+    EventFraming, EventPlan, ReceiptPlan,
+    receipt::{Numbering, REFERENCE_EVENT, RunId},
+};
+
+use super::{
+    HttpWorkload,
+    text::{Mistakes, positive, read_body},
+};
+
+/// Largest body that events are put into, in bytes: it is built once, and numbered anew for every request.
+const MOST_BODY_BYTES: u64 = 64 << 20;
+/// Most retries: 255 attempts are told apart.
+const MOST_RETRIES: u64 = 250;
+
+impl HttpWorkload {
+    /// The events, if requests carry any.
+    pub(super) fn events(&self, mistakes: &mut Mistakes) -> Option<EventPlan> {
+        let Some(text) = &self.events else {
+            self.refuse_without_events(mistakes);
+            return None;
+        };
+        if self.body.is_some() {
+            mistakes.add("body", "the events are the body: leave out one of both");
+        }
+        if self.pipeline.is_some() {
+            let message = "the next event is sent when the last one was answered, so that their order can be proved; \
+                           leave out the pipeline";
+            mistakes.add("pipeline", message);
+        }
+        // Drawn anew for every trial: several may be stored in one file.
+        let run = RunId(rand::random());
+        let template = mistakes.read("events", read_template(text));
+        let numbering = match Numbering::new(&template, run) {
+            Ok(numbering) => Some(numbering),
+            Err(_) if template.is_empty() => None,
+            Err(error) => {
+                mistakes.add("events", error.to_string());
+                None
+            }
+        };
+        let per_request = mistakes
+            .optional("events_per_request", self.events_per_request.as_deref(), positive)
+            .unwrap_or(1);
+        let event_bytes = numbering.map_or(0, |numbering| numbering.event_bytes() as u64);
+        if event_bytes.saturating_mul(per_request) > MOST_BODY_BYTES {
+            let message =
+                format!("{per_request} events of {event_bytes} bytes are more than 64 MiB in one request");
+            mistakes.add("events_per_request", message);
+        }
+        let framing =
+            mistakes.optional("as", self.events_as.as_deref(), str::parse).unwrap_or(match per_request {
+                1 => EventFraming::Json,
+                _ => EventFraming::Ndjson,
+            });
+        if framing == EventFraming::Json && per_request > 1 {
+            mistakes.add("as", "json is one event a request: several are ndjson or an array");
+        }
+        Some(EventPlan {
+            run,
+            template,
+            per_request: per_request as u32,
+            framing,
+            retries: mistakes.optional("retries", self.retries.as_deref(), retries).unwrap_or(0),
+            ack: mistakes.optional("ack", self.ack.as_deref(), str::parse),
+            idempotency: self.idempotency,
+            receipts: self.receipts.as_ref().map(ReceiptPlan::new),
+        })
+    }
+
+    fn refuse_without_events(&self, mistakes: &mut Mistakes) {
+        for (field, given) in [
+            ("events_per_request", self.events_per_request.is_some()),
+            ("as", self.events_as.is_some()),
+            ("retries", self.retries.is_some()),
+            ("ack", self.ack.is_some()),
+            ("idempotency", self.idempotency),
+            ("receipts", self.receipts.is_some()),
+        ] {
+            if given {
+                mistakes.add(field, "it belongs to numbered events, and there are none: ask for events too");
+            }
+        }
+    }
+}
+
+fn read_template(text: &str) -> Result<String, String> {
+    if text == "default" {
+        return Ok(REFERENCE_EVENT.to_owned());
+    }
+    let bytes = read_body(text)?;
+    let template = String::from_utf8(bytes).map_err(|_| format!("{text} is not UTF-8 text"))?;
+    match template.trim() {
+        "" => Err("the event is empty; give a JSON object such as {\"a\":1}, @FILE, or default".to_owned()),
+        template => Ok(template.to_owned()),
+    }
+}
+
+fn retries(text: &str) -> Result<u32, String> {
+    match record::units::parse_count(text) {
+        Ok(n) if n <= MOST_RETRIES => Ok(n as u32),
+        Ok(_) => Err(format!("at most {MOST_RETRIES} retries are told apart")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use record::{AckLevel, StatusSet};
+
+    use super::*;
+    use crate::Host;
+
+    const HOST: Host =
+        Host { hard_descriptors: 20_000, ports: 28_232, available_memory_bytes: 1 << 34, cpus: 2 };
+
+    fn text(text: &str) -> Option<String> {
+        Some(text.to_owned())
+    }
+
+    fn workload(events: &str) -> HttpWorkload {
+        HttpWorkload { url: "127.0.0.1:1".to_owned(), events: text(events), ..HttpWorkload::default() }
+    }
+
+    #[test]
+    fn events_are_posted_one_by_one_unless_told_otherwise() {
+        let plan = workload("default").plan(&HOST).unwrap();
+        let events = plan.events.unwrap();
+        assert_eq!((events.per_request, events.framing, events.retries), (1, EventFraming::Json, 0));
+        assert_eq!((plan.request.method.as_str(), plan.expect), ("POST", StatusSet::acknowledged()));
+        assert_eq!(events.template, REFERENCE_EVENT);
+        let again = workload("default").plan(&HOST).unwrap().events.unwrap();
+        assert_ne!(again.run, events.run, "two trials must be told apart");
+    }
+
+    #[test]
+    fn words_of_events_are_read() {
+        let workload = HttpWorkload {
+            events_per_request: text("100"),
+            events_as: text("array"),
+            retries: text("3"),
+            ack: text("synced"),
+            receipts: text("somewhere"),
+            ..workload("{\"a\":1}")
+        };
+        let events = workload.plan(&HOST).unwrap().events.unwrap();
+        assert_eq!((events.per_request, events.framing, events.retries), (100, EventFraming::Array, 3));
+        assert_eq!(
+            (events.ack, events.receipts),
+            (Some(AckLevel::Synced), Some(ReceiptPlan::new("somewhere")))
+        );
+    }
+
+    #[test]
+    fn mistakes_are_told_by_field() {
+        let fields = |workload: HttpWorkload| -> Vec<_> {
+            workload.plan(&HOST).unwrap_err().into_iter().map(|mistake| mistake.field).collect()
+        };
+        let without = HttpWorkload {
+            events: None,
+            retries: text("1"),
+            ack: text("synced"),
+            receipts: text("x"),
+            idempotency: true,
+            ..workload("")
+        };
+        assert_eq!(fields(without), ["retries", "ack", "idempotency", "receipts"]);
+        let contradicting = HttpWorkload {
+            body: text("x"),
+            pipeline: text("2"),
+            events_per_request: text("2"),
+            events_as: text("json"),
+            retries: text("1000"),
+            ack: text("eternal"),
+            ..workload("[]")
+        };
+        assert_eq!(fields(contradicting), ["body", "pipeline", "events", "as", "retries", "ack"]);
+        assert_eq!(fields(workload("@/nowhere/at/all")), ["events"]);
+    }
+}

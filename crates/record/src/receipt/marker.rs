@@ -1,0 +1,289 @@
+//! The number that every event carries, and how it is told that the event is whole.
+//!
+//! An event is a JSON object on one line. Its last member is `"proofload":"RRRRRRRR-CCCCCC-NNNNNNNN-FFFFFFFF"`, all
+//! hexadecimal: run, client, number of that client's event from 0, and the CRC-32C (Castagnoli, RFC 3720) of all
+//! bytes of the event before it. The width is fixed, so that a prepared request is numbered in place.
+
+use std::{fmt, str::FromStr};
+
+use crc32c::{crc32c, crc32c_append};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, de};
+
+/// The member that holds the number.
+pub const EVENT_KEY: &str = "proofload";
+
+/// Bytes of a marker: run, client, number, fingerprint, and what parts them.
+const MARKER_BYTES: usize = 33;
+/// Bytes of a marker behind the run: all that differs between events of a run.
+const VARIABLE_BYTES: usize = 24;
+/// The part of those that the fingerprint covers.
+const COVERED_BYTES: usize = 16;
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+/// One run of a load: drawn anew for each, so that the events of several may lie in one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunId(pub u32);
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+impl FromStr for RunId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        hex(text.as_bytes(), 8)
+            .map(Self)
+            .ok_or_else(|| format!("'{text}' is no run of eight hexadecimal digits"))
+    }
+}
+
+impl Serialize for RunId {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for RunId {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for RunId {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "RunId".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "One run of a load: eight hexadecimal digits.",
+            "type": "string",
+            "pattern": "^[0-9a-f]{8}$"
+        })
+    }
+}
+
+/// Which event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventId {
+    /// The run.
+    pub run: RunId,
+    /// The client, below 2^24.
+    pub client: u32,
+    /// Its event, from 0.
+    pub number: u32,
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{:06x}-{:08x}", self.run, self.client, self.number)
+    }
+}
+
+/// What a stored event says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Marker {
+    /// Which event it says it is.
+    pub id: EventId,
+    /// CRC-32C of its bytes up to here, when it was sent.
+    pub fingerprint: u32,
+}
+
+impl Marker {
+    /// Length of its text in bytes.
+    pub const BYTES: usize = MARKER_BYTES;
+
+    /// The marker at the front of `bytes`, if there is one.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..MARKER_BYTES)?;
+        if bytes[8] != b'-' || bytes[15] != b'-' || bytes[24] != b'-' {
+            return None;
+        }
+        Some(Self {
+            id: EventId {
+                run: RunId(hex(bytes, 8)?),
+                client: hex(&bytes[9..], 6)?,
+                number: hex(&bytes[16..], 8)?,
+            },
+            fingerprint: hex(&bytes[25..], 8)?,
+        })
+    }
+}
+
+impl fmt::Display for Marker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{:08x}", self.id, self.fingerprint)
+    }
+}
+
+/// Why a text cannot be the template of an event.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// It cannot be read.
+    #[error("the event is no JSON: {0}")]
+    NotJson(String),
+    /// It is JSON of another kind.
+    #[error("the event must be a JSON object such as {{\"board_id\":10}}")]
+    NoObject,
+    /// It has the member that is to hold the number.
+    #[error("the event has a member \"{EVENT_KEY}\", which is where its number goes; rename it")]
+    Numbered,
+}
+
+/// Numbers the events of one run, each the template and a marker as its last member.
+#[derive(Debug, Clone)]
+pub struct Numbering {
+    run: RunId,
+    /// An event up to and including the run and the dash behind it.
+    front: Vec<u8>,
+    /// CRC-32C of that.
+    front_crc: u32,
+}
+
+impl Numbering {
+    /// Numbers events made of a template: a JSON object.
+    ///
+    /// # Errors
+    /// When it is none, or is numbered already.
+    pub fn new(template: &str, run: RunId) -> Result<Self, TemplateError> {
+        let value: serde_json::Value =
+            serde_json::from_str(template).map_err(|error| TemplateError::NotJson(error.to_string()))?;
+        let members = value.as_object().ok_or(TemplateError::NoObject)?;
+        if members.contains_key(EVENT_KEY) {
+            return Err(TemplateError::Numbered);
+        }
+        // Within a text of JSON a line end is always escaped, so those that are left part nothing.
+        let line = template.replace(['\n', '\r'], "");
+        let open = line.trim().strip_suffix('}').ok_or(TemplateError::NoObject)?.trim_end();
+        let comma = if members.is_empty() { "" } else { "," };
+        let front = format!("{open}{comma}\"{EVENT_KEY}\":\"{run}-").into_bytes();
+        Ok(Self { run, front_crc: crc32c(&front), front })
+    }
+
+    /// The run.
+    pub fn run(&self) -> RunId {
+        self.run
+    }
+
+    /// An event's bytes up to and including the run and the dash behind it: the same for all of a run.
+    pub fn front(&self) -> &[u8] {
+        &self.front
+    }
+
+    /// Length of an event in bytes.
+    pub fn event_bytes(&self) -> usize {
+        self.front.len() + VARIABLE_BYTES + 2
+    }
+
+    /// Appends the event with the number 0 of client 0, to be numbered in place.
+    pub fn append(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.front);
+        let at = out.len();
+        out.resize(at + VARIABLE_BYTES, b'0');
+        self.number(&mut out[at..], 0, 0);
+        out.extend_from_slice(b"\"}");
+    }
+
+    /// Numbers an event in place. `variable` are its bytes behind [`Self::front`].
+    #[inline]
+    pub fn number(&self, variable: &mut [u8], client: u32, number: u32) {
+        write_hex(&mut variable[..6], client);
+        variable[6] = b'-';
+        write_hex(&mut variable[7..15], number);
+        variable[15] = b'-';
+        let fingerprint = crc32c_append(self.front_crc, &variable[..COVERED_BYTES]);
+        write_hex(&mut variable[16..VARIABLE_BYTES], fingerprint);
+    }
+
+    /// The marker that an event of this run must have.
+    pub fn marker(&self, client: u32, number: u32) -> Marker {
+        let mut variable = [0; VARIABLE_BYTES];
+        self.number(&mut variable, client, number);
+        let fingerprint = crc32c_append(self.front_crc, &variable[..COVERED_BYTES]);
+        Marker { id: EventId { run: self.run, client, number }, fingerprint }
+    }
+}
+
+fn hex(bytes: &[u8], digits: usize) -> Option<u32> {
+    bytes.get(..digits)?.iter().try_fold(0u32, |value, &byte| {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            _ => return None,
+        };
+        Some(value << 4 | u32::from(digit))
+    })
+}
+
+#[inline]
+fn write_hex(out: &mut [u8], value: u32) {
+    let digits = out.len();
+    for (i, byte) in out.iter_mut().enumerate() {
+        *byte = HEX[(value >> (4 * (digits - 1 - i)) & 15) as usize];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn event(numbering: &Numbering, client: u32, number: u32) -> Vec<u8> {
+        let mut event = Vec::new();
+        numbering.append(&mut event);
+        let at = numbering.front().len();
+        numbering.number(&mut event[at..at + VARIABLE_BYTES], client, number);
+        event
+    }
+
+    #[test]
+    fn an_event_is_its_template_and_a_number() {
+        let numbering = Numbering::new("{\"a\":1}\n", RunId(0xab)).unwrap();
+        let event = String::from_utf8(event(&numbering, 0x12_3456, 7)).unwrap();
+        let front = "{\"a\":1,\"proofload\":\"000000ab-123456-00000007-";
+        assert_eq!(event, format!("{front}{:08x}\"}}", crc32c(front.as_bytes())));
+        assert_eq!(event.len(), numbering.event_bytes());
+        let empty = Numbering::new("{}", RunId(1)).unwrap();
+        assert!(empty.front().starts_with(b"{\"proofload\":"));
+    }
+
+    #[test]
+    fn templates_that_are_none_are_refused() {
+        for bad in ["", "[1]", "5", "{\"a\":}", "{} {}"] {
+            assert!(Numbering::new(bad, RunId(1)).is_err(), "{bad}");
+        }
+        assert_eq!(Numbering::new("{\"proofload\":1}", RunId(1)).unwrap_err(), TemplateError::Numbered);
+        let pretty = Numbering::new("{\n  \"a\": 1\r\n}", RunId(1)).unwrap();
+        assert!(!pretty.front().contains(&b'\n'));
+    }
+
+    proptest! {
+        #[test]
+        fn a_number_that_was_written_is_read_as_the_same(
+            run: u32, client in 0u32..1 << 24, number: u32, name in "[a-z]{1,9}", text in "\\PC{0,30}",
+        ) {
+            let template = serde_json::json!({ name: text }).to_string();
+            prop_assume!(!template.contains("\"proofload\":"));
+            let numbering = Numbering::new(&template, RunId(run)).unwrap();
+            let event = event(&numbering, client, number);
+            serde_json::from_slice::<serde_json::Value>(&event).unwrap();
+            let at = event.len() - 2 - MARKER_BYTES;
+            let marker = Marker::parse(&event[at..]).unwrap();
+            prop_assert_eq!(marker.id, EventId { run: RunId(run), client, number });
+            prop_assert_eq!(marker.fingerprint, crc32c(&event[..event.len() - 10]));
+            prop_assert_eq!(marker, numbering.marker(client, number));
+            prop_assert_eq!(marker.to_string().into_bytes(), &event[at..at + MARKER_BYTES]);
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..50)) {
+            if let Some(marker) = Marker::parse(&bytes) {
+                prop_assert_eq!(marker.to_string().into_bytes(), &bytes[..MARKER_BYTES]);
+            }
+        }
+    }
+}
