@@ -172,6 +172,7 @@ impl HostHandle<'_> {
             network: format!("/proc/{}/ns/net", self.holder().pid).into(),
             control_group: self.lab.groups.get(&self.index).cloned(),
             cpus: self.lab.plan.hosts[self.index].cpus.clone(),
+            directory: None,
             command: command.to_vec(),
         };
         let order = serde_json::to_string(&order).expect("its paths are text that we made");

@@ -124,6 +124,8 @@ pub struct Process {
     pub program: Program,
     /// Variables of its environment, beside ours.
     pub environment: BTreeMap<String, String>,
+    /// The folder that it is started in, made if it is missing; ours if none.
+    pub directory: Option<PathBuf>,
     /// When it counts as ready; at once if none.
     pub ready: Option<Ready>,
     /// How long it may take to get ready.
@@ -157,6 +159,13 @@ pub struct Known {
     pub port: u16,
     /// nginx: files to serve, by path and size in bytes.
     pub files: Vec<(String, u64)>,
+    /// nginx: whether it is a data listener: it logs the body of every request as a line, and answers 204.
+    pub log_bodies: bool,
+    /// nginx, listen: the length of the queue of connections not yet accepted; theirs if none.
+    pub backlog: Option<u32>,
+    /// Where a data listener stores what it is sent, made if it is missing; in the process's own folder of the lab,
+    /// which goes with the lab, if none.
+    pub store: Option<PathBuf>,
     /// nginx: worker processes. haproxy: threads.
     pub workers: u32,
     /// haproxy: where requests go.
@@ -178,6 +187,8 @@ pub enum KnownKind {
     Iperf3,
     /// Our own target.
     Serve,
+    /// Our own data listener.
+    Listen,
 }
 
 /// When a process counts as ready.

@@ -71,6 +71,7 @@ impl Process {
             network: format!("/proc/{}/ns/net", start.namespace.pid()).into(),
             control_group: start.control_group,
             cpus: start.cpus,
+            directory: start.plan.directory.clone(),
             command: start.command,
         };
         // One pipe for both, as on a terminal: the order of the lines is kept.

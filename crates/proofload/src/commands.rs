@@ -1,5 +1,6 @@
 //! One module a command.
 
+pub mod audit;
 pub mod clean;
 pub mod compare;
 pub mod http;
@@ -9,6 +10,7 @@ pub mod limit;
 mod limit_args;
 pub mod link;
 pub mod link_args;
+pub mod listen;
 pub mod report;
 pub mod run;
 pub mod serve;

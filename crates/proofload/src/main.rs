@@ -37,6 +37,10 @@ enum Command {
     Compare(commands::compare::CompareArgs),
     /// Serve HTTP with programmable behaviour: a target whose truth is known.
     Serve(Box<commands::serve_args::ServeArgs>),
+    /// Take events over HTTP and store them in files, acknowledged at a chosen level.
+    Listen(Box<commands::listen::ListenArgs>),
+    /// Hold what a data listener stored against the receipts of those who sent to it.
+    Audit(commands::audit::AuditArgs),
     /// Hosts, links and processes on this machine, from a lab file.
     Lab(commands::lab::LabArgs),
     /// Take back what killed runs left on this machine.
@@ -71,6 +75,8 @@ fn main() -> std::process::ExitCode {
         Command::Report(arguments) => commands::report::run(&arguments),
         Command::Compare(arguments) => commands::compare::run(&arguments),
         Command::Serve(arguments) => commands::serve::run(&arguments),
+        Command::Listen(arguments) => commands::listen::run(&arguments),
+        Command::Audit(arguments) => commands::audit::run(&arguments),
         Command::Lab(arguments) => commands::lab::run(&arguments),
         Command::Clean => commands::clean::run(),
         Command::Worker => commands::http::work(),

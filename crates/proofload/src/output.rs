@@ -1,6 +1,7 @@
 //! What people and programs read: progress, text, files.
 
 pub mod comparison_text;
+pub mod destination;
 pub mod progress;
 pub mod study_progress;
 pub mod trial_files;

@@ -1,6 +1,6 @@
 //! The tables `[[processes]]`.
 
-use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
+use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use settings::{Reader, Table, Value, suggestion};
 use toml::de::DeValue;
@@ -67,6 +67,7 @@ pub(super) fn read_one(
         };
         reader.checked(value, flood)
     });
+    let directory = table.take("directory").and_then(|value| reader.text(value)).map(PathBuf::from);
     let may_end = table.take("may_end").and_then(|value| reader.flag(value));
     let environment = table.take("env").map(|value| read_environment(reader, value)).unwrap_or_default();
     table.finish(reader);
@@ -81,6 +82,7 @@ pub(super) fn read_one(
         host,
         program: program.clone(),
         environment: environment.clone(),
+        directory: directory.clone(),
         ready_timeout: ready_timeout.unwrap_or(READY_TIMEOUT),
         log_limit_bytes: limit.unwrap_or(LOG_LIMIT_BYTES),
         flood: flood.unwrap_or(Flood::Fail),
@@ -121,7 +123,8 @@ fn read_program(
             Some((name.chars().filter(|&c| plain(c)).take(40).collect(), Program::Command(words)))
         }
         _ => {
-            let what = "give either run = \"nginx\" (or haproxy, sshd, iperf3, serve) or command = [\"…\"]";
+            let what =
+                "give either run = \"nginx\" (or haproxy, sshd, iperf3, serve, listen) or command = [\"…\"]";
             reader.mistake(span, what);
             None
         }
@@ -156,6 +159,9 @@ fn read_known(
         kind: kind.unwrap_or(KnownKind::Serve),
         port: port.map_or(kind.unwrap_or(KnownKind::Serve).default_port(), |port| port as u16),
         files: Vec::new(),
+        log_bodies: false,
+        backlog: None,
+        store: None,
         workers: 1,
         backends: Vec::new(),
         args: args.unwrap_or_default(),
@@ -170,6 +176,16 @@ fn read_known(
             }
             known.files.extend(reader.size(value).map(|size| (path.to_owned(), size)));
         }
+    }
+    if matches!(kind, Some(KnownKind::Nginx) | None)
+        && let Some(value) = table.take("log_bodies")
+    {
+        known.log_bodies = reader.flag(value).unwrap_or(false);
+    }
+    if matches!(kind, Some(KnownKind::Nginx | KnownKind::Listen) | None)
+        && let Some(value) = table.take("backlog")
+    {
+        known.backlog = reader.whole(value, 1..1 << 31).map(|backlog| backlog as u32);
     }
     if matches!(kind, Some(KnownKind::Nginx | KnownKind::Haproxy) | None)
         && let Some(value) = table.take("workers")

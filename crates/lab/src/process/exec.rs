@@ -20,6 +20,7 @@ pub(crate) struct Order {
     pub network: PathBuf,
     pub control_group: Option<PathBuf>,
     pub cpus: Option<Vec<usize>>,
+    pub directory: Option<PathBuf>,
     pub command: Vec<String>,
 }
 
@@ -36,7 +37,14 @@ pub fn exec(order: &str) -> io::Error {
     let Some((program, arguments)) = order.command.split_first() else {
         return io::Error::other("an empty command");
     };
-    let error = Command::new(program).args(arguments).env("PATH", search_path()).exec();
+    let mut command = Command::new(program);
+    if let Some(directory) = &order.directory {
+        if let Err(error) = fs::create_dir_all(directory) {
+            return io::Error::new(error.kind(), format!("cannot make {}: {error}", directory.display()));
+        }
+        command.current_dir(directory);
+    }
+    let error = command.args(arguments).env("PATH", search_path()).exec();
     let hint = if error.kind() == io::ErrorKind::NotFound { "; is it installed?" } else { "" };
     io::Error::new(error.kind(), format!("cannot run {program}: {error}{hint}"))
 }

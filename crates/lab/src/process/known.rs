@@ -29,6 +29,7 @@ pub(crate) fn set_up(
             let listen = format!("0.0.0.0:{}", known.port);
             words(&[&program.display().to_string(), "serve", "--listen", &listen])
         }
+        KnownKind::Listen => listen(known, folder, program)?,
     };
     command.extend(known.args.iter().cloned());
     Ok(command)
@@ -43,11 +44,13 @@ impl KnownKind {
             Self::Sshd => "sshd",
             Self::Iperf3 => "iperf3",
             Self::Serve => "serve",
+            Self::Listen => "listen",
         }
     }
 
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Nginx, Self::Haproxy, Self::Sshd, Self::Iperf3, Self::Serve];
+    pub const ALL: [Self; 6] =
+        [Self::Nginx, Self::Haproxy, Self::Sshd, Self::Iperf3, Self::Serve, Self::Listen];
 
     /// The port it listens on unless told otherwise.
     pub fn default_port(self) -> u16 {
@@ -56,6 +59,7 @@ impl KnownKind {
             Self::Sshd => 22,
             Self::Iperf3 => 5201,
             Self::Serve => 8080,
+            Self::Listen => 9880,
         }
     }
 }
@@ -86,21 +90,70 @@ fn nginx(known: &Known, folder: &Path, rootless: bool) -> io::Result<Vec<String>
     // Workers may not become another user in a user namespace of one user, and need not.
     let user = if rootless { "user root;\nmaster_process off;" } else { "user root;" };
     let (root, temporary) = (root.display(), folder.display());
+    let (shared, location) = match known.log_bodies {
+        true => nginx_log(&store(known, folder)?, folder),
+        false => (String::new(), "location = / { return 200 \"ok\\n\"; }".to_owned()),
+    };
     let text = format!(
         "daemon off;\n{user}\nworker_processes {workers};\nworker_rlimit_nofile 20000;\npid {temporary}/nginx.pid;\n\
          error_log stderr warn;\nevents {{ worker_connections 16384; }}\nhttp {{\n  access_log off;\n  \
          server_tokens off;\n  sendfile on;\n  tcp_nopush on;\n  keepalive_requests 1000000000;\n  \
          default_type application/octet-stream;\n  client_body_temp_path {temporary}/body;\n  \
          proxy_temp_path {temporary}/proxy;\n  fastcgi_temp_path {temporary}/fastcgi;\n  \
-         uwsgi_temp_path {temporary}/uwsgi;\n  scgi_temp_path {temporary}/scgi;\n  server {{\n    \
-         listen {port} backlog=4096 reuseport;\n    root {root};\n    \
-         location = / {{ return 200 \"ok\\n\"; }}\n  }}\n}}\n",
+         uwsgi_temp_path {temporary}/uwsgi;\n  scgi_temp_path {temporary}/scgi;\n{shared}  server {{\n    \
+         listen {port} backlog={backlog} reuseport;\n    root {root};\n    {location}\n  }}\n}}\n",
         workers = known.workers,
         port = known.port,
+        backlog = known.backlog.unwrap_or(4096),
     );
     let file = write(folder, "nginx.conf", &text)?;
     // -e: nginx opens its built-in error log before it has read a line.
     Ok(words(&["nginx", "-e", "stderr", "-p", &temporary.to_string(), "-c", &file]))
+}
+
+/// What makes nginx a data listener. It reads the body of a request only to pass it on, so it asks a second server of its
+/// own, which answers 204 without being given the body. The line is written after the answer.
+fn nginx_log(store: &Path, folder: &Path) -> (String, String) {
+    let socket = format!("unix:{}/answer.sock", folder.display());
+    let shared = format!(
+        "  log_format bodies escape=none '$request_body';\n  client_body_buffer_size 1m;\n  \
+         client_max_body_size 1m;\n  client_body_in_single_buffer on;\n  \
+         upstream answer {{ server {socket}; keepalive 64; keepalive_requests 1000000000; }}\n  \
+         server {{ listen {socket} backlog=4096; return 204; }}\n"
+    );
+    let location = format!(
+        "location / {{\n      access_log {store}/bodies.log bodies;\n      proxy_pass http://answer;\n      \
+         proxy_http_version 1.1;\n      proxy_set_header Connection \"\";\n      proxy_method GET;\n      \
+         proxy_pass_request_body off;\n      proxy_set_header Content-Length \"\";\n    }}",
+        store = store.display()
+    );
+    (shared, location)
+}
+
+fn listen(known: &Known, folder: &Path, program: &Path) -> io::Result<Vec<String>> {
+    let address = format!("0.0.0.0:{}", known.port);
+    let mut command = words(&[&program.display().to_string(), "listen", "--listen", &address]);
+    // A configuration says itself where files go.
+    let says_where = |arg: &String| {
+        ["--path", "--import", "--config"].iter().any(|option| {
+            arg.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+        })
+    };
+    if !known.args.iter().any(says_where) {
+        let path = store(known, folder)?.join("${tag}.%Y-%m-%d.log");
+        command.extend(["--path".to_owned(), path.display().to_string()]);
+    }
+    if let Some(backlog) = known.backlog {
+        command.extend(["--backlog".to_owned(), backlog.to_string()]);
+    }
+    Ok(command)
+}
+
+/// The folder that a data listener stores in.
+fn store(known: &Known, folder: &Path) -> io::Result<PathBuf> {
+    let store = known.store.clone().unwrap_or_else(|| folder.join("stored"));
+    fs::create_dir_all(&store)?;
+    Ok(store)
 }
 
 fn haproxy(known: &Known, folder: &Path) -> io::Result<Vec<String>> {
@@ -173,4 +226,60 @@ fn write(folder: &Path, name: &str, text: &str) -> io::Result<String> {
 
 fn words(list: &[&str]) -> Vec<String> {
     list.iter().map(|&word| word.to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(kind: KnownKind) -> Known {
+        Known {
+            kind,
+            port: 9880,
+            files: Vec::new(),
+            log_bodies: false,
+            backlog: Some(128),
+            store: None,
+            workers: 1,
+            backends: Vec::new(),
+            args: Vec::new(),
+        }
+    }
+
+    fn command(known: &Known) -> (String, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let words = set_up(known, &folder.path().join("own"), Path::new("/bin/proofload"), false).unwrap();
+        (words.join(" "), folder)
+    }
+
+    #[test]
+    fn a_listener_stores_where_it_is_told_to() {
+        let (words, folder) = command(&known(KnownKind::Listen));
+        let stored = folder.path().join("own/stored");
+        let path = format!("--path {}/${{tag}}.%Y-%m-%d.log", stored.display());
+        assert_eq!(words, format!("/bin/proofload listen --listen 0.0.0.0:9880 {path} --backlog 128"));
+        assert!(stored.is_dir());
+
+        let elsewhere = folder.path().join("elsewhere");
+        let (words, _folder) = command(&Known { store: Some(elsewhere.clone()), ..known(KnownKind::Listen) });
+        assert!(words.contains(&format!("--path {}/", elsewhere.display())) && elsewhere.is_dir(), "{words}");
+
+        for own in ["--path=/x", "--import", "--config"] {
+            let known = Known { args: vec![own.to_owned(), "y".to_owned()], ..known(KnownKind::Listen) };
+            let (words, _folder) = command(&known);
+            assert!(!words.contains("/stored/") && words.ends_with(&format!("{own} y")), "{words}");
+        }
+    }
+
+    #[test]
+    fn nginx_is_a_listener_if_asked_for() {
+        let text = |log_bodies| {
+            let (_, folder) = command(&Known { log_bodies, ..known(KnownKind::Nginx) });
+            fs::read_to_string(folder.path().join("own/nginx.conf")).unwrap()
+        };
+        let (plain, listener) = (text(false), text(true));
+        assert!(plain.contains("listen 9880 backlog=128 reuseport") && plain.contains("return 200"));
+        assert!(!plain.contains("request_body"));
+        assert!(listener.contains("/own/stored/bodies.log bodies;") && !listener.contains("return 200"));
+    }
 }

@@ -1,17 +1,14 @@
 //! `proofload compare`: two results, or two levels of a factor of one.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use record::{Level, ResultFolder, StudyPlan, StudyResult, units::parse_ratio};
+use record::{Environment, Level, ResultFolder, StudyPlan, StudyResult, units::parse_ratio};
 use study::compare::{CompareOptions, Comparison, Gate, Overall, Side, compare, compare_levels};
 
 use crate::{
     exit::{Exit, Refusal},
-    output::comparison_text,
+    output::{comparison_text, destination::Destination},
 };
 
 /// Says by how much two results differ, how sure that is, and what difference could have been seen at all.
@@ -45,31 +42,30 @@ pub struct CompareArgs {
 /// Compares, and shows it.
 pub fn run(arguments: &CompareArgs) -> Result<Exit, Refusal> {
     let options = arguments.options().map_err(Refusal::new)?;
-    let (a_plan, a_result) = read(&arguments.a)?;
+    let json = arguments.json.as_deref().map(|path| Destination::open("--json", path)).transpose();
+    let json = json.map_err(Refusal::one)?;
+    let (a_plan, a_result, a_environment) = read(&arguments.a)?;
     let a_name = arguments.a.display().to_string();
-    let a = Side { name: &a_name, plan: &a_plan, result: &a_result };
+    let a = Side { name: &a_name, plan: &a_plan, result: &a_result, environment: a_environment.as_ref() };
     let comparison = match (&arguments.factor, &arguments.b) {
         (Some(text), _) => {
             let (factor, levels) = levels(text, &a_plan)?;
             compare_levels(a, factor, (&levels[0], &levels[1]), &options)
         }
         (None, Some(path)) => {
-            let (plan, result) = read(path)?;
+            let (plan, result, environment) = read(path)?;
             let name = path.display().to_string();
-            compare(a, Side { name: &name, plan: &plan, result: &result }, &options)
+            let b = Side { name: &name, plan: &plan, result: &result, environment: environment.as_ref() };
+            compare(a, b, &options)
         }
         (None, None) => unreachable!("the parser asks for one of them"),
     };
     let comparison = comparison.map_err(Refusal::one)?;
-    let text = serde_json::to_string_pretty(&comparison).expect("a comparison can be written as JSON");
-    match arguments.json.as_deref() {
-        Some(path) if path == Path::new("-") => println!("{text}"),
-        Some(path) => {
-            fs::write(path, text + "\n")
-                .map_err(|e| Refusal::one(format_args!("--json: cannot write {}: {e}", path.display())))?;
-            print!("{}", comparison_text::render(&comparison));
-        }
-        None => print!("{}", comparison_text::render(&comparison)),
+    if !json.as_ref().is_some_and(Destination::is_stdout) {
+        print!("{}", comparison_text::render(&comparison));
+    }
+    if let Some(json) = json {
+        json.write_json(&comparison)?;
     }
     Ok(judge(&comparison))
 }
@@ -99,7 +95,7 @@ impl CompareArgs {
     }
 }
 
-fn read(path: &Path) -> Result<(StudyPlan, StudyResult), Refusal> {
+fn read(path: &Path) -> Result<(StudyPlan, StudyResult, Option<Environment>), Refusal> {
     let folder = ResultFolder::open(path).map_err(Refusal::one)?;
     let plan = folder.plan().map_err(Refusal::one)?;
     let result = folder.result().map_err(Refusal::one)?.ok_or_else(|| {
@@ -108,7 +104,7 @@ fn read(path: &Path) -> Result<(StudyPlan, StudyResult), Refusal> {
             path.display()
         ))
     })?;
-    Ok((plan, result))
+    Ok((plan, result, folder.environment().ok()))
 }
 
 /// The factor, and its two levels as the plan has them.

@@ -73,6 +73,9 @@ pub struct LimitArgs {
     /// Trials that decide about a load [default: the preset's; mlrsearch: 3]
     #[arg(long, value_name = "N", help_heading = SEARCH)]
     repeats: Option<String>,
+    /// Run so many trials more at the lower bound once it is found; six give a 95 % interval of the median
+    #[arg(long, value_name = "N", help_heading = SEARCH)]
+    confirm: Option<String>,
     /// Begin no further trial after this long; the bounds are then as near as they are
     #[arg(long, value_name = "TIME", help_heading = SEARCH)]
     budget: Option<String>,
@@ -160,6 +163,7 @@ impl LimitArgs {
             preset: self.preset.clone(),
             trial_duration: m.optional("--trial", self.trial.as_deref(), time),
             repeats: m.optional("--repeats", self.repeats.as_deref(), count),
+            confirm: m.optional("--confirm", self.confirm.as_deref(), count).unwrap_or(0),
         };
         let study = Study {
             title: format!("Limit of {} at {}", self.unit_words(), self.common.url()),
@@ -170,6 +174,7 @@ impl LimitArgs {
                 levels: Default::default(),
                 name: String::new(),
                 searched: true,
+                method: None,
             }],
             goals: self.goals(&mut m),
             trial: TrialShape {
@@ -181,6 +186,7 @@ impl LimitArgs {
                 void_attempts: m.optional("--void-attempts", Some(&self.void_attempts), count).unwrap_or(5),
             },
             search: Some(search),
+            other_searches: Vec::new(),
             warnings: Vec::new(),
             source: Source::Fixed(Box::new(self.setup(&mut m))),
         };
@@ -237,6 +243,12 @@ impl LimitArgs {
                 "--body: standard input can be read once, and every trial needs the body; write it to a file and give @FILE",
             );
         }
+        if workload.receipts.is_some() {
+            m.add(
+                "--receipts: every trial of a search needs a folder of its own; a study with an audit gives it one (proofload \
+                 run), or run one trial (proofload http)",
+            );
+        }
         match (self.unit, &self.rate) {
             (UnitArg::Connections, None) => {
                 m.add(
@@ -256,7 +268,7 @@ impl LimitArgs {
             workload.loops = Some(JMETER_LOOPS.to_owned());
         }
         let target = Target { name: "target".to_owned(), what: workload.url.clone() };
-        Setup { lab: None, target: Some(target), from: Vec::new(), workload }
+        Setup { lab: None, target: Some(target), from: Vec::new(), workload, audit: None }
     }
 }
 

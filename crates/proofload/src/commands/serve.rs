@@ -1,10 +1,8 @@
 //! `proofload serve`: the programmable target, in one process or several.
 
 use std::{
-    fs::File,
     io::{self, Write},
     net::SocketAddr,
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -19,7 +17,10 @@ use serde::{Deserialize, Serialize};
 use serve::{Config, Report, Server, render};
 
 use super::{serve_args::ServeArgs, stop};
-use crate::exit::{Exit, Refusal};
+use crate::{
+    exit::{Exit, Refusal},
+    output::destination::Destination,
+};
 
 /// How long worker processes may take to listen, and to hand in their reports.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -45,10 +46,8 @@ enum Answer {
 pub fn run(arguments: &ServeArgs) -> Result<Exit, Refusal> {
     let mut config = arguments.config().map_err(Refusal::new)?;
     let processes = arguments.processes() as usize;
-    let json = arguments.json().map(|path| (path, open(path)));
-    if let Some((path, Err(error))) = &json {
-        return Err(Refusal::one(format_args!("--json: cannot write {}: {error}", path.display())));
-    }
+    let json = arguments.json().map(|path| Destination::open("--json", path)).transpose();
+    let json = json.map_err(Refusal::one)?;
     raise_descriptors();
     let stop = stop::on_signal()?;
     let report = if processes > 1 {
@@ -59,15 +58,11 @@ pub fn run(arguments: &ServeArgs) -> Result<Exit, Refusal> {
         announce(server.local_addrs())?;
         server.run(stop)
     };
-    let json_on_stdout = matches!(&json, Some((path, _)) if *path == Path::new("-"));
-    if !arguments.quiet() && !json_on_stdout {
+    if !arguments.quiet() && !json.as_ref().is_some_and(Destination::is_stdout) {
         print!("{}", render(&report));
     }
-    if let Some((path, Ok(mut output))) = json {
-        serde_json::to_writer_pretty(&mut output, &report)
-            .map_err(io::Error::from)
-            .and_then(|()| output.write_all(b"\n"))
-            .map_err(|e| Refusal::one(format_args!("cannot write {}: {e}", path.display())))?;
+    if let Some(json) = json {
+        json.write_json(&report)?;
     }
     Ok(Exit::GoalsMet)
 }
@@ -170,8 +165,4 @@ fn announce(addresses: &[SocketAddr]) -> Result<(), Refusal> {
     let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "listening on {}", list.join(", ")).and_then(|()| stdout.flush()).map_err(Refusal::one)
-}
-
-fn open(path: &Path) -> io::Result<Box<dyn Write>> {
-    if path == Path::new("-") { Ok(Box::new(io::stdout())) } else { Ok(Box::new(File::create(path)?)) }
 }

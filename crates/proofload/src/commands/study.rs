@@ -1,7 +1,6 @@
 //! What `limit` and `run` have in common: a study is conducted, shown and judged.
 
 use std::{
-    fs,
     io::IsTerminal,
     path::{Path, PathBuf},
     time::SystemTime,
@@ -15,7 +14,7 @@ use study::Study;
 use super::{clean, stop};
 use crate::{
     exit::{Exit, Refusal},
-    output::study_progress::StudyProgress,
+    output::{destination::Destination, study_progress::StudyProgress},
 };
 
 /// What is to be conducted, and how it is shown.
@@ -56,6 +55,7 @@ pub fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
         clean::before(&lab.folder)?;
     }
     raise_descriptors();
+    let json = order.json.map(|path| Destination::open("--json", path)).transpose().map_err(Refusal::one)?;
     let stop = stop::on_signal()?;
     lab.stop = stop.clone();
     let path = order.out.unwrap_or_else(|| default_folder(order.name));
@@ -77,26 +77,21 @@ pub fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
     progress.end();
     let result = outcome.map_err(Refusal::one)?;
     let results = Results::read(&folder).map_err(Refusal::one)?;
-    show(&results, &folder, order.json)?;
+    show(&results, &folder, json)?;
     Ok(judge(&result))
 }
 
-fn show(results: &Results, folder: &ResultFolder, json: Option<&Path>) -> Result<(), Refusal> {
+fn show(results: &Results, folder: &ResultFolder, json: Option<Destination>) -> Result<(), Refusal> {
     let mut options = terminal_options();
     for format in KEPT {
         let name = format.file_name().expect("these formats have files");
         folder.write(name, &report::render(results, format, &options)).map_err(Refusal::one)?;
     }
     options.page = Some(folder.path().join("report.html").display().to_string());
-    let on_stdout = json == Some(Path::new("-"));
-    if let Some(path) = json {
+    let on_stdout = json.as_ref().is_some_and(Destination::is_stdout);
+    if let Some(json) = json {
         let text = report::render(results, Format::Json, &options);
-        if on_stdout {
-            print!("{text}");
-        } else {
-            fs::write(path, text)
-                .map_err(|e| Refusal::one(format_args!("--json: cannot write {}: {e}", path.display())))?;
-        }
+        json.write(|output| output.write_all(text.as_bytes()))?;
     }
     if !on_stdout {
         print!("{}", report::render(results, Format::Terminal, &options));
@@ -133,7 +128,10 @@ pub fn judge(result: &StudyResult) -> Exit {
         || warned(result, &["all_void", "search_void"])
         || (result.ending == Ending::OutOfBudget && result.outcomes.iter().any(is_empty));
     match () {
-        () if goals().any(|goal| goal.kind == BoundKind::Below) || fixed().any(|met| !met) => {
+        () if goals().any(|goal| goal.kind == BoundKind::Below)
+            || fixed().any(|met| !met)
+            || warned(result, &["not_confirmed"]) =>
+        {
             Exit::GoalsNotMet
         }
         () if nothing => Exit::Void,

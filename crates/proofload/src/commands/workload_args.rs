@@ -5,6 +5,7 @@ use load::HttpWorkload;
 
 const LOAD: &str = "Load";
 const REQUEST: &str = "Request";
+const EVENTS: &str = "Numbered events";
 const MACHINE: &str = "Machine";
 
 /// A workload without the size of its load. Values are kept as given; [`HttpWorkload::plan`] reads them.
@@ -45,7 +46,7 @@ pub struct WorkloadArgs {
     /// The body: text, @FILE, or @- for standard input
     #[arg(short, long, value_name = "BODY", help_heading = REQUEST)]
     body: Option<String>,
-    /// Statuses that are a success: 200, 2xx,304 or 200-299 [default: 2xx,3xx]
+    /// Statuses that are a success: 200, 2xx,304 or 200-299 [default: 2xx,3xx; of events 2xx]
     #[arg(long, value_name = "STATUSES", help_heading = REQUEST)]
     expect: Option<String>,
     /// A request that takes longer, its connection included, has failed [default: 30s]
@@ -54,6 +55,30 @@ pub struct WorkloadArgs {
     /// With a duration: wait this long for answers still missing at its end [default: 2s]
     #[arg(long, value_name = "TIME", help_heading = REQUEST)]
     drain: Option<String>,
+
+    /// Send numbered events, which `proofload audit` finds again: the event is a JSON object, @FILE, or (without a
+    /// value) that of the published test of an HTTP data listener
+    #[arg(long, value_name = "EVENT", num_args = 0..=1, require_equals = true, default_missing_value = "default",
+          help_heading = EVENTS)]
+    events: Option<String>,
+    /// Events in each request [default: 1]
+    #[arg(long, value_name = "N", help_heading = EVENTS)]
+    events_per_request: Option<String>,
+    /// How events stand in the body: json (one), ndjson or array [default: json; ndjson for several]
+    #[arg(long = "as", value_name = "KIND", help_heading = EVENTS)]
+    events_as: Option<String>,
+    /// Leave what becomes of every event in this folder, for `proofload audit`
+    #[arg(long, value_name = "FOLDER", help_heading = EVENTS)]
+    receipts: Option<String>,
+    /// Make a request that failed again up to so many times; an event counts as failed when all have [default: 0]
+    #[arg(long, value_name = "N", help_heading = EVENTS)]
+    retries: Option<String>,
+    /// Ask for this level of acknowledgement: accepted, written or synced [default: the receiver's own]
+    #[arg(long, value_name = "LEVEL", help_heading = EVENTS)]
+    ack: Option<String>,
+    /// Send an Idempotency-Key with every request, the same with its retries
+    #[arg(long, help_heading = EVENTS)]
+    idempotency: bool,
 
     /// Worker threads of each process [default: half the processors, as far as the load can use them]
     #[arg(short, long, value_name = "N", help_heading = MACHINE)]
@@ -106,6 +131,13 @@ impl WorkloadArgs {
             method: self.method.clone(),
             headers: self.headers.clone(),
             body: self.body.clone(),
+            events: self.events.clone(),
+            events_per_request: self.events_per_request.clone(),
+            events_as: self.events_as.clone(),
+            receipts: self.receipts.clone(),
+            retries: self.retries.clone(),
+            ack: self.ack.clone(),
+            idempotency: self.idempotency,
             expect: self.expect.clone(),
             timeout: self.timeout.clone(),
             drain: self.drain.clone(),

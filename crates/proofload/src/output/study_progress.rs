@@ -21,6 +21,8 @@ pub struct StudyProgress {
     /// Trials that have ended, of all that are foreseen where that is known.
     done: usize,
     of: Option<usize>,
+    /// How often a void trial is tried again.
+    void_attempts: u32,
     begun: Instant,
     /// What runs, in words.
     running: String,
@@ -44,6 +46,7 @@ impl StudyProgress {
             unit: study.search.as_ref().map(|search| search.unit.clone()),
             done: 0,
             of: None,
+            void_attempts: study.trial.void_attempts,
             begun: Instant::now(),
             running: String::new(),
         }
@@ -52,10 +55,10 @@ impl StudyProgress {
     /// Something has happened.
     pub fn show(&mut self, event: &Event<'_>) {
         match event {
-            Event::Planned { plan, done } => {
+            Event::Planned { plan, done, again } => {
                 self.done = *done;
                 let searched = plan.settings.iter().any(|setting| setting.searched);
-                self.of = (!searched).then(|| plan.blocks.iter().map(Vec::len).sum());
+                self.of = (!searched).then(|| plan.blocks.iter().map(Vec::len).sum::<usize>() + again);
                 if *done > 0 {
                     self.line(&format!(
                         "{} trials of an earlier run are taken over",
@@ -68,6 +71,7 @@ impl StudyProgress {
                 let what = match purpose {
                     Purpose::WarmUp => "warm-up",
                     Purpose::Search | Purpose::Repeat => "trial",
+                    Purpose::Confirm => "confirming trial",
                 };
                 let number = match self.of {
                     Some(of) => format!("{} of {of}", self.done + 1),
@@ -91,6 +95,9 @@ impl StudyProgress {
             }
             Event::Ended(entry) => {
                 self.done += 1;
+                if entry.is_tried_again(self.void_attempts) {
+                    self.of = self.of.map(|of| of + 1);
+                }
                 let line = self.of_trial(entry);
                 self.line(&line);
             }

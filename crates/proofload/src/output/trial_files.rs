@@ -1,9 +1,8 @@
 //! The files a trial leaves: JSON, and a log of histograms.
 
 use std::{
-    fs::File,
-    io::{self, BufWriter, Write},
-    path::{Path, PathBuf},
+    io::{self, Write},
+    path::Path,
     time::{Duration, UNIX_EPOCH},
 };
 
@@ -13,17 +12,12 @@ use hdrhistogram::serialization::{
 };
 use record::Trial;
 
-use crate::exit::Refusal;
+use crate::{exit::Refusal, output::destination::Destination};
 
-/// Files opened before the trial, so that a wrong path is known before an hour of measuring.
+/// Files opened before the trial.
 pub struct Files {
-    json: Option<Output>,
-    hlog: Option<Output>,
-}
-
-enum Output {
-    Stdout,
-    File(PathBuf, File),
+    json: Option<Destination>,
+    hlog: Option<Destination>,
 }
 
 impl Files {
@@ -33,19 +27,11 @@ impl Files {
     /// Names every path that cannot be written.
     pub fn open(json: Option<&Path>, hlog: Option<&Path>) -> Result<Self, Refusal> {
         let mut mistakes = Vec::new();
-        let mut open = |option: &str, path: Option<&Path>| match path {
-            Some(path) if path == Path::new("-") => Some(Output::Stdout),
-            Some(path) => match File::create(path) {
-                Ok(file) => Some(Output::File(path.to_owned(), file)),
-                Err(error) => {
-                    mistakes.push(format!("{option}: cannot write {}: {error}", path.display()));
-                    None
-                }
-            },
-            None => None,
+        let mut open = |option: &str, path: Option<&Path>| {
+            Destination::open(option, path?).map_err(|mistake| mistakes.push(mistake)).ok()
         };
         let files = Self { json: open("--json", json), hlog: open("--hlog", hlog) };
-        if matches!(files.hlog, Some(Output::Stdout)) {
+        if files.hlog.as_ref().is_some_and(Destination::is_stdout) {
             mistakes.push("--hlog: a log of histograms goes to a file, not to standard output".to_owned());
         }
         if mistakes.is_empty() { Ok(files) } else { Err(Refusal::new(mistakes)) }
@@ -53,7 +39,7 @@ impl Files {
 
     /// Whether the JSON has standard output for itself.
     pub fn json_on_stdout(&self) -> bool {
-        matches!(self.json, Some(Output::Stdout))
+        self.json.as_ref().is_some_and(Destination::is_stdout)
     }
 
     /// Writes them.
@@ -61,36 +47,19 @@ impl Files {
     /// # Errors
     /// Names the file that could not be written.
     pub fn write(self, trial: &Trial) -> Result<(), Refusal> {
-        match self.json {
-            None => {}
-            Some(Output::Stdout) => {
-                write_json(io::stdout().lock(), trial)
-                    .map_err(|e| refusal(Path::new("standard output"), &e))?;
-            }
-            Some(Output::File(path, file)) => write_json(file, trial).map_err(|e| refusal(&path, &e))?,
+        if let Some(json) = self.json {
+            json.write_json(trial)?;
         }
-        if let Some(Output::File(path, file)) = self.hlog {
-            write_hlog(file, trial).map_err(|e| refusal(&path, &e))?;
+        if let Some(hlog) = self.hlog {
+            hlog.write(|output| write_hlog(output, trial))?;
         }
         Ok(())
     }
 }
 
-fn refusal(path: &Path, error: &io::Error) -> Refusal {
-    Refusal::one(format_args!("cannot write {}: {error}", path.display()))
-}
-
-fn write_json(output: impl Write, trial: &Trial) -> io::Result<()> {
-    let mut output = BufWriter::new(output);
-    serde_json::to_writer_pretty(&mut output, trial)?;
-    output.write_all(b"\n")?;
-    output.flush()
-}
-
 /// A log in the format of the HdrHistogram libraries, version 1.3: one line a quantity, told apart by tags.
 /// Values are nanoseconds, shown in milliseconds.
-fn write_hlog(output: File, trial: &Trial) -> io::Result<()> {
-    let mut output = BufWriter::new(output);
+fn write_hlog(mut output: &mut dyn Write, trial: &Trial) -> io::Result<()> {
     let start = UNIX_EPOCH + Duration::from_secs_f64(trial.started_unix_s);
     let mut serializer = V2DeflateSerializer::new();
     let mut log = IntervalLogWriterBuilder::new()
@@ -113,6 +82,5 @@ fn write_hlog(output: File, trial: &Trial) -> io::Result<()> {
         log.write_histogram(&*histogram.to_hdr(), Duration::ZERO, length, Tag::new(tag))
             .map_err(|e| io::Error::other(format!("{e:?}")))?;
     }
-    drop(log);
-    output.flush()
+    Ok(())
 }

@@ -77,6 +77,15 @@ fn plan_line(trial: &Trial) -> String {
     if !plan.keepalive {
         parts.push("a connection per request".to_owned());
     }
+    if let Some(events) = &plan.events {
+        parts.push(match events.per_request {
+            1 => "numbered events".to_owned(),
+            n => format!("{} numbered events a request", show_count(n.into())),
+        });
+        if events.retries > 0 {
+            parts.push(format!("up to {} retries", events.retries));
+        }
+    }
     if plan.pipeline > 1 {
         parts.push(format!("pipeline {}", plan.pipeline));
     }
@@ -109,6 +118,13 @@ fn write_counts(out: &mut String, trial: &Trial) -> std::fmt::Result {
         show_count(c.never_sent),
         show_count(c.in_flight),
     )?;
+    if c.retried > 0 {
+        let (n, unsent) = (show_count(c.retried), show_count(c.retried_unsent));
+        writeln!(
+            out,
+            "Retries      {n} attempts failed and were made again, {unsent} of them before anything was sent"
+        )?;
+    }
     let per_s = |bytes: u64| show_bytes((bytes as f64 / trial.elapsed_s.max(1e-9)) as u64);
     writeln!(out, "Throughput   {} over {:.2} s", show_rate(trial.throughput_per_s), trial.measured_s)?;
     writeln!(
@@ -186,6 +202,12 @@ fn write_histogram(out: &mut String, name: &str, times: &Histogram) -> std::fmt:
 }
 
 fn write_failures(out: &mut String, trial: &Trial) -> std::fmt::Result {
+    if trial.retried_errors.total() > 0 {
+        writeln!(out, "\nAttempts made again")?;
+        for (class, n) in trial.retried_errors.iter() {
+            writeln!(out, "  {:<18}{:>12}  {}", class.name(), show_count(n), class.meaning())?;
+        }
+    }
     if trial.errors.total() > 0 {
         writeln!(out, "\nFailed requests")?;
         for (class, n) in trial.errors.iter() {

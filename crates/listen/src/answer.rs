@@ -1,0 +1,262 @@
+//! Answers as they go over the wire.
+
+mod fluentd;
+
+use std::{borrow::Cow, io::Write as _};
+
+use segments::{Level, Receipt};
+
+use crate::{Compat, Config, refusal::Refusal};
+
+/// Receipts of one answer at the most. A request whose events go to more segments gets the first ones.
+const RECEIPTS_MOST: usize = 16;
+
+/// What a request is answered with.
+#[derive(Debug)]
+pub(crate) enum Reply<'a> {
+    /// Its events are as safe as asked for.
+    Stored {
+        /// As safe as what.
+        level: Level,
+        /// The value of `Proofload-Receipt`.
+        receipts: &'a [u8],
+        /// The request was stored before, under the same idempotency key.
+        replayed: bool,
+    },
+    /// It is not taken.
+    Refused(Refusal),
+    /// Something to read.
+    Page(Page),
+    /// Whether a browser may post (CORS); Fluentd's only.
+    Preflight {
+        /// The headers it asked for, if it may.
+        headers: Option<String>,
+    },
+    /// Fluentd's answer to any GET.
+    Nothing,
+}
+
+/// Something to read.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub status: u16,
+    pub content_type: &'static str,
+    pub body: String,
+}
+
+/// What about the request matters to its answer.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Manner {
+    /// Nothing may follow on this connection.
+    pub close: bool,
+    /// The client speaks HTTP/1.0.
+    pub http10: bool,
+    /// The request was HEAD: there is no body.
+    pub to_head: bool,
+    /// It named a level, so that its client knows receipts.
+    pub asked: bool,
+    /// What browsers are told about who may read the answer.
+    pub origin: Option<Box<str>>,
+}
+
+/// How answers look.
+#[derive(Debug)]
+pub(crate) struct Dress {
+    compat: Compat,
+    challenge: &'static str,
+    overload_status: u16,
+    retry_after_s: u32,
+}
+
+impl Dress {
+    /// As configured.
+    pub fn new(config: &Config, challenge: &'static str) -> Self {
+        let limits = &config.limits;
+        Self {
+            compat: config.compat.clone(),
+            challenge,
+            overload_status: limits.overload_status,
+            retry_after_s: limits.retry_after_s,
+        }
+    }
+
+    /// Appends an answer to `out`; its status, and whether the connection is to be closed behind it. Nothing is
+    /// appended where Fluentd just closes; the status is 0 then.
+    pub fn write(&self, out: &mut Vec<u8>, reply: &Reply<'_>, manner: &Manner, date: Option<&str>) -> Sent {
+        match (&self.compat, reply) {
+            // Pages are ours in either dress.
+            (Compat::Fluentd { .. }, Reply::Stored { .. } | Reply::Refused(_))
+            | (_, Reply::Preflight { .. } | Reply::Nothing) => self.write_fluentd(out, reply, manner),
+            _ => self.write_own(out, reply, manner, date),
+        }
+    }
+
+    fn write_own(&self, out: &mut Vec<u8>, reply: &Reply<'_>, manner: &Manner, date: Option<&str>) -> Sent {
+        let mut body = Cow::Borrowed("");
+        let mut content_type = "application/json";
+        let status = match reply {
+            Reply::Stored { level: Level::Accepted, .. } => 202,
+            Reply::Stored { .. } => 204,
+            Reply::Refused(refusal) => {
+                body = json(refusal).into();
+                refusal.status(self.overload_status)
+            }
+            Reply::Page(page) => {
+                (body, content_type) = (Cow::Borrowed(page.body.as_str()), page.content_type);
+                page.status
+            }
+            Reply::Preflight { .. } | Reply::Nothing => 200,
+        };
+        start(out, status);
+        if let Some(date) = date {
+            field(out, "Date", date.as_bytes());
+        }
+        if let Reply::Stored { receipts, replayed, .. } = reply {
+            field(out, "Proofload-Receipt", receipts);
+            if *replayed {
+                field(out, "Proofload-Replayed", b"true");
+            }
+        }
+        if let Reply::Refused(refusal) = reply {
+            match status {
+                401 => field(out, "WWW-Authenticate", self.challenge.as_bytes()),
+                405 => field(out, "Allow", b"POST, PUT"),
+                415 => field(out, "Accept-Encoding", b"gzip, deflate, zstd"),
+                _ => {}
+            }
+            if refusal.is_passing() {
+                number_field(out, "Retry-After", u64::from(self.retry_after_s));
+            }
+        }
+        if !body.is_empty() {
+            field(out, "Content-Type", content_type.as_bytes());
+        }
+        if status != 204 {
+            number_field(out, "Content-Length", body.len() as u64);
+        }
+        if manner.close {
+            field(out, "Connection", b"close");
+        } else if manner.http10 {
+            field(out, "Connection", b"keep-alive");
+        }
+        out.extend_from_slice(b"\r\n");
+        if !manner.to_head {
+            out.extend_from_slice(body.as_bytes());
+        }
+        Sent { status, close: manner.close }
+    }
+}
+
+/// What an answer came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sent {
+    pub status: u16,
+    pub close: bool,
+}
+
+/// Writes the value of `Proofload-Receipt`: where the events lie, and how safe they are.
+pub(crate) fn write_receipts(out: &mut Vec<u8>, level: Level, receipts: &[Receipt]) {
+    let level = level_name(level);
+    if receipts.is_empty() {
+        out.extend_from_slice(b"level=");
+        out.extend_from_slice(level.as_bytes());
+    }
+    for (number, receipt) in receipts.iter().take(RECEIPTS_MOST).enumerate() {
+        if number > 0 {
+            out.extend_from_slice(b", ");
+        }
+        out.extend_from_slice(b"segment=\"");
+        for &byte in receipt.segment.as_bytes() {
+            // A quoted string (RFC 9110, 5.6.4); control characters are not in names of segments.
+            if matches!(byte, b'"' | b'\\') {
+                out.push(b'\\');
+            }
+            out.push(byte);
+        }
+        out.extend_from_slice(b"\"; offset=");
+        write_number(out, receipt.offset);
+        out.extend_from_slice(b"; bytes=");
+        write_number(out, receipt.bytes);
+        out.extend_from_slice(b"; level=");
+        out.extend_from_slice(level.as_bytes());
+    }
+}
+
+/// The word for a level, in headers and counters.
+pub(crate) fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::Accepted => "accepted",
+        Level::Written => "written",
+        Level::Synced => "synced",
+    }
+}
+
+/// The level of a word.
+pub(crate) fn level_of(name: &[u8]) -> Option<Level> {
+    [Level::Accepted, Level::Written, Level::Synced]
+        .into_iter()
+        .find(|&level| level_name(level).as_bytes().eq_ignore_ascii_case(name))
+}
+
+fn json(refusal: &Refusal) -> String {
+    let mut error = serde_json::json!({ "error": refusal.message(), "reason": refusal.name() });
+    if let Refusal::Malformed(mistake) = refusal {
+        error["line"] = mistake.line.into();
+        error["column"] = mistake.column.into();
+        error["byte"] = mistake.byte.into();
+    }
+    format!("{error}\n")
+}
+
+fn start(out: &mut Vec<u8>, status: u16) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    write_number(out, u64::from(status));
+    out.push(b' ');
+    out.extend_from_slice(reason(status).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn number_field(out: &mut Vec<u8>, name: &str, value: u64) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    write_number(out, value);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn write_number(out: &mut Vec<u8>, number: u64) {
+    write!(out, "{number}").expect("a vector takes everything");
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        202 => "Accepted",
+        204 => "No Content",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        413 => "Content Too Large",
+        415 => "Unsupported Media Type",
+        417 => "Expectation Failed",
+        422 => "Unprocessable Content",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        503 => "Service Unavailable",
+        505 => "HTTP Version Not Supported",
+        507 => "Insufficient Storage",
+        _ => "",
+    }
+}

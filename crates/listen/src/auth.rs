@@ -1,0 +1,84 @@
+//! Who may post.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use subtle::{Choice, ConstantTimeEq};
+
+use crate::Credential;
+
+/// The values of `Authorization` that let a request in.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    tokens: Vec<Vec<u8>>,
+    users: Vec<Vec<u8>>,
+}
+
+impl Guard {
+    /// Of these credentials; without any, everybody may.
+    pub fn new(credentials: &[Credential]) -> Self {
+        let mut guard = Self { tokens: Vec::new(), users: Vec::new() };
+        for credential in credentials {
+            match credential {
+                Credential::Bearer(token) => guard.tokens.push(token.clone().into_bytes()),
+                Credential::Basic { user, password } => {
+                    guard.users.push(BASE64.encode(format!("{user}:{password}")).into_bytes());
+                }
+            }
+        }
+        guard
+    }
+
+    /// Whether anybody may.
+    pub fn is_open(&self) -> bool {
+        self.tokens.is_empty() && self.users.is_empty()
+    }
+
+    /// Whether a request with that `Authorization` may. The time it takes does not tell how much of a secret
+    /// was right; it may tell how long the secrets are.
+    pub fn admits(&self, authorization: Option<&[u8]>) -> bool {
+        if self.is_open() {
+            return true;
+        }
+        let Some(value) = authorization else { return false };
+        let Some(space) = value.iter().position(|&byte| byte == b' ') else { return false };
+        let (scheme, rest) = value.split_at(space);
+        let secret = rest.trim_ascii();
+        let known = match scheme {
+            scheme if scheme.eq_ignore_ascii_case(b"bearer") => &self.tokens,
+            scheme if scheme.eq_ignore_ascii_case(b"basic") => &self.users,
+            _ => return false,
+        };
+        // All are looked at, so that the place of the right one does not show.
+        known.iter().fold(Choice::from(0), |found, known| found | known.ct_eq(secret)).into()
+    }
+
+    /// The challenge of a 401 (RFC 9110, 11.6.1).
+    pub fn challenge(&self) -> &'static str {
+        match (self.tokens.is_empty(), self.users.is_empty()) {
+            (false, false) => "Bearer realm=\"proofload\", Basic realm=\"proofload\"",
+            (true, _) => "Basic realm=\"proofload\"",
+            (false, true) => "Bearer realm=\"proofload\"",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_knows_a_secret_may_post() {
+        let guard = Guard::new(&[
+            Credential::Bearer("abc".into()),
+            Credential::Basic { user: "Aladdin".into(), password: "open sesame".into() },
+        ]);
+        // The example of RFC 7617, 2.
+        for right in ["Bearer abc", "bearer  abc ", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="] {
+            assert!(guard.admits(Some(right.as_bytes())), "{right}");
+        }
+        for wrong in ["Bearer ab", "Bearer abcd", "Basic abc", "abc", "Bearer", "Basic QWxhZGRpbg=="] {
+            assert!(!guard.admits(Some(wrong.as_bytes())), "{wrong}");
+        }
+        assert!(!guard.admits(None));
+        assert!(Guard::new(&[]).admits(None));
+    }
+}

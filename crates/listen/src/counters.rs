@@ -1,0 +1,131 @@
+//! What one thread counts. Only that thread writes; others read while it runs.
+
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+use record::Histogram;
+use segments::Level;
+
+use crate::refusal::{NAMES, Refusal};
+
+/// Statuses of answers are below 600.
+const STATUSES: usize = 600;
+
+/// A number that one thread raises and others read.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    /// Adds to it. Only ever called by one thread, so that no other's addition gets lost.
+    #[inline]
+    pub fn add(&self, more: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    }
+
+    /// What it stands at.
+    pub fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What one thread counts; on cache lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Counters {
+    statuses: Box<[Count]>,
+    refused: [Count; NAMES.len()],
+    events: [Count; 3],
+    pub events_skipped: Count,
+    pub accepted_events_lost: Count,
+    pub replayed: Count,
+    pub received_bytes: Count,
+    pub sent_bytes: Count,
+    pub stored_bytes: Count,
+    pub connections_accepted: Count,
+    pub connections_refused: Count,
+    pub connections_timed_out: Count,
+    pub accept_errors: Count,
+    pub unanswered: Count,
+    answer_time: Mutex<Histogram>,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            statuses: (0..STATUSES).map(|_| Count::default()).collect(),
+            refused: std::array::from_fn(|_| Count::default()),
+            events: Default::default(),
+            events_skipped: Count::default(),
+            accepted_events_lost: Count::default(),
+            replayed: Count::default(),
+            received_bytes: Count::default(),
+            sent_bytes: Count::default(),
+            stored_bytes: Count::default(),
+            connections_accepted: Count::default(),
+            connections_refused: Count::default(),
+            connections_timed_out: Count::default(),
+            accept_errors: Count::default(),
+            unanswered: Count::default(),
+            answer_time: Mutex::default(),
+        }
+    }
+}
+
+impl Counters {
+    /// A request was answered.
+    #[inline]
+    pub fn answered(&self, status: u16) {
+        if let Some(count) = self.statuses.get(usize::from(status)) {
+            count.add(1);
+        }
+    }
+
+    /// A request, or a connection, was refused.
+    pub fn refused(&self, refusal: &Refusal) {
+        self.refused[refusal.number()].add(1);
+    }
+
+    /// Events were acknowledged.
+    #[inline]
+    pub fn acknowledged(&self, level: Level, events: u64) {
+        self.events[place(level)].add(events);
+    }
+
+    /// A success was answered so long after the request's last byte.
+    #[inline]
+    pub fn took(&self, ns: u64) {
+        // Nobody else but a reader now and then holds it.
+        self.answer_time.lock().unwrap_or_else(PoisonError::into_inner).record_ns(ns);
+    }
+
+    /// Answers by status, those that were given.
+    pub fn statuses(&self) -> impl Iterator<Item = (u16, u64)> {
+        let counted = self.statuses.iter().enumerate().map(|(status, count)| (status as u16, count.value()));
+        counted.filter(|&(_, count)| count > 0)
+    }
+
+    /// Refusals by name, those that happened.
+    pub fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        NAMES.iter().zip(&self.refused).map(|(&name, count)| (name, count.value())).filter(|&(_, n)| n > 0)
+    }
+
+    /// Events acknowledged at a level.
+    pub fn events(&self, level: Level) -> u64 {
+        self.events[place(level)].value()
+    }
+
+    /// Adds this thread's times to those of others.
+    pub fn add_times_to(&self, histogram: &mut Histogram) {
+        histogram.merge(&self.answer_time.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+fn place(level: Level) -> usize {
+    match level {
+        Level::Accepted => 0,
+        Level::Written => 1,
+        Level::Synced => 2,
+    }
+}

@@ -1,0 +1,122 @@
+//! The ends of connections, and how long anything may take.
+
+use rustix::io::Errno;
+
+use super::{Engine, Fate, Step};
+use crate::{
+    answer::{Manner, Reply},
+    connection::{Connection, Phase, Wait},
+    refusal::Refusal,
+};
+
+/// How long a closed connection is drained at the most.
+const LINGER_NS: u64 = 2_000_000_000;
+
+impl<'a> Engine<'a> {
+    /// Closes with a FIN. Closing while there is something unread would send a reset instead, which can
+    /// destroy the answer on its way: then the rest is read first (RFC 9112, 9.6).
+    pub(super) fn close(&mut self, connection: &mut Connection<'a>) -> Step {
+        let more_may_come = connection.readable
+            || connection.held.is_some()
+            || connection.reader.in_message()
+            || connection.seat.is_none();
+        if !more_may_come && connection.stream.tells_the_end() {
+            return Step::Gone;
+        }
+        if connection.stream.end().is_err() || !more_may_come {
+            return Step::Gone;
+        }
+        connection.held = None;
+        connection.flight = None;
+        connection.phase = Phase::Lingering;
+        self.timers.at(self.now_ns + LINGER_NS, connection.token);
+        Step::On
+    }
+
+    /// Throws away what comes.
+    pub(super) fn drain(&mut self, connection: &mut Connection<'a>) -> Step {
+        if !connection.readable {
+            return Step::Wait;
+        }
+        match connection.stream.recv(&mut self.buffer) {
+            Ok(0) => Step::Gone,
+            Ok(received) => {
+                self.counters.received_bytes.add(received as u64);
+                connection.drained_bytes += received as u64;
+                if connection.drained_bytes > self.shared.config.limits.body_bytes {
+                    Step::Gone
+                } else {
+                    Step::On
+                }
+            }
+            Err(Errno::AGAIN) => {
+                connection.readable = false;
+                Step::Wait
+            }
+            Err(Errno::INTR) => Step::On,
+            Err(_) => Step::Gone,
+        }
+    }
+
+    /// Sets the deadline of what the connection waits for now.
+    #[inline]
+    pub(super) fn arm(&mut self, connection: &mut Connection<'a>) {
+        let wait = connection.waits_for();
+        if wait != connection.wait {
+            connection.wait = wait;
+            connection.since_ns = self.now_ns;
+        }
+        let timeouts = &self.shared.config.timeouts;
+        let time = match wait {
+            Wait::Request | Wait::Client => timeouts.idle,
+            Wait::Head => timeouts.head,
+            Wait::Body => timeouts.body,
+            Wait::Storage => timeouts.store,
+            Wait::End => return connection.deadline_ns = connection.since_ns.saturating_add(LINGER_NS),
+        };
+        let mut time_ns = time.as_nanos() as u64;
+        if let (Wait::Body, Some(flight)) = (wait, &connection.flight) {
+            let rate = u128::from(timeouts.body_bytes_per_s.max(1));
+            let earned_ns = u128::from(flight.received_bytes) * 1_000_000_000 / rate;
+            time_ns = time_ns.saturating_add(u64::try_from(earned_ns).unwrap_or(u64::MAX));
+        }
+        connection.deadline_ns = connection.since_ns.saturating_add(time_ns);
+    }
+
+    /// The deadline of a connection may be over.
+    pub fn alarm(&mut self, connection: &mut Connection<'a>) -> Fate {
+        if self.now_ns < connection.deadline_ns {
+            self.timers.watch(self.now_ns, connection.deadline_ns, connection.token);
+            return Fate::Keep;
+        }
+        self.counters.connections_timed_out.add(u64::from(connection.wait != Wait::End));
+        let refusal = match connection.wait {
+            Wait::Request | Wait::Client | Wait::End => return Fate::Gone,
+            Wait::Head => Refusal::SlowHead,
+            Wait::Body => Refusal::SlowBody,
+            Wait::Storage => Refusal::StoreTimeout,
+        };
+        let manner = Manner { close: true, ..Manner::default() };
+        let flight = connection.flight.take();
+        let step = self.answer(connection, &Reply::Refused(refusal), &manner);
+        flight.into_iter().for_each(|flight| self.recycle(flight));
+        if step == Step::Gone {
+            return Fate::Gone;
+        }
+        let fate = self.proceed(connection);
+        self.timers.watch(self.now_ns, connection.deadline_ns, connection.token);
+        fate
+    }
+
+    /// The listener stops: whether a connection can go now, since nothing of a request has come.
+    pub fn may_go(&mut self, connection: &mut Connection<'a>) -> Fate {
+        // What the kernel has, but has not told yet, is a request in flight.
+        connection.readable = true;
+        match self.proceed(connection) {
+            Fate::Keep if connection.phase == Phase::Reading && connection.wait == Wait::Request => {
+                Fate::Gone
+            }
+            fate => fate,
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What happens on one connection: requests in, events to the storage, answers out.
+//!
+//! Requests of a connection are taken one after the other: the next is looked at when the last is answered.
+//! In the plain case that is two system calls a request, and one batch to the storage for all requests of a
+//! round of the loop.
+
+mod close;
+mod receive;
+mod render;
+mod send;
+mod store;
+
+use rustix::event::epoll::EventFlags;
+use segments::{Batch, Port};
+
+use crate::{
+    connection::{Connection, Phase},
+    counters::Counters,
+    engine::render::Renderer,
+    flight::Flight,
+    pending::Pending,
+    places::{Places, Token},
+    shared::Shared,
+    timers::Timers,
+};
+
+/// The receive buffer of a thread.
+const BUFFER_BYTES: usize = 64 * 1024;
+/// Reads or writes on one connection before others get their turn.
+const TURNS: u32 = 8;
+
+/// Whether the loop keeps a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Until something happens on it.
+    Keep,
+    /// There is more to do at once, but others come first.
+    Again,
+    /// It is over; to be closed.
+    Gone,
+}
+
+/// What to do after a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The next step.
+    On,
+    /// Nothing until the kernel, the storage or a timer says so.
+    Wait,
+    /// The connection is over.
+    Gone,
+}
+
+/// The part of a thread that serves connections.
+#[derive(Debug)]
+pub(crate) struct Engine<'a> {
+    shared: &'a Shared,
+    pub counters: &'a Counters,
+    pub timers: Timers,
+    /// The time as last looked at.
+    pub now_ns: u64,
+    port: Port,
+    /// Lines of this round.
+    batch: Batch,
+    renderer: Renderer,
+    pending: Places<Pending<'a>>,
+    /// Requests of this round that are answered as soon as they are handed over.
+    accepted: Vec<Token>,
+    /// For requests to come.
+    #[expect(clippy::vec_box, reason = "they go to connections and come back as they are, without a copy")]
+    spare: Vec<Box<Flight<'a>>>,
+    buffer: Vec<u8>,
+    /// An answer being written.
+    out: Vec<u8>,
+    /// The value of its receipts.
+    receipts: Vec<u8>,
+    /// The second of the last answer's date, and that date.
+    date: (u64, String),
+}
+
+impl<'a> Engine<'a> {
+    /// The part of thread `number`, with its way to the storage.
+    pub fn new(shared: &'a Shared, number: usize, port: Port) -> Self {
+        Self {
+            shared,
+            counters: &shared.counters[number],
+            timers: Timers::new(&shared.config.timeouts),
+            now_ns: shared.clock.now_ns(),
+            port,
+            batch: Batch::default(),
+            renderer: Renderer::new(&shared.config),
+            pending: Places::default(),
+            accepted: Vec::new(),
+            spare: Vec::new(),
+            buffer: vec![0; BUFFER_BYTES],
+            out: Vec::new(),
+            receipts: Vec::new(),
+            date: (u64::MAX, String::new()),
+        }
+    }
+
+    /// Looks at the clocks, at the start of a round.
+    pub fn look_at_clock(&mut self) {
+        self.now_ns = self.shared.clock.now_ns();
+        self.renderer.forget_time();
+    }
+
+    /// A connection was accepted.
+    pub fn opened(&mut self, connection: &mut Connection<'a>) -> Fate {
+        self.counters.connections_accepted.add(1);
+        let fate = if connection.seat.is_some() { Fate::Keep } else { self.turn_away(connection) };
+        self.arm(connection);
+        self.timers.watch(self.now_ns, connection.deadline_ns, connection.token);
+        fate
+    }
+
+    /// The kernel says that something happened.
+    #[inline]
+    pub fn event(&mut self, connection: &mut Connection<'a>, flags: EventFlags) -> Fate {
+        if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
+            connection.readable = true;
+        }
+        if flags.contains(EventFlags::RDHUP) {
+            connection.peer_closed = true;
+        }
+        if flags.contains(EventFlags::OUT) && connection.stream.flush().is_err() {
+            return Fate::Gone;
+        }
+        let reset = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+        match connection.phase {
+            Phase::Storing | Phase::Writing | Phase::Lingering if reset => Fate::Gone,
+            _ => self.proceed(connection),
+        }
+    }
+
+    /// Does what can be done now.
+    #[inline]
+    pub fn proceed(&mut self, connection: &mut Connection<'a>) -> Fate {
+        for _ in 0..TURNS {
+            let step = match connection.phase {
+                Phase::Reading => self.read(connection),
+                Phase::Writing => self.write(connection),
+                Phase::Lingering => self.drain(connection),
+                Phase::Storing => Step::Wait,
+            };
+            match step {
+                Step::On => {}
+                Step::Wait => {
+                    self.arm(connection);
+                    return Fate::Keep;
+                }
+                Step::Gone => return Fate::Gone,
+            }
+        }
+        self.arm(connection);
+        Fate::Again
+    }
+
+    /// Requests whose events the storage has.
+    pub fn in_flight(&self) -> usize {
+        self.pending.len()
+    }
+}

@@ -1,0 +1,157 @@
+//! A request between the end of its head and the end of its body.
+
+use events::{EventTime, InflateError, Inflater, Kind};
+use http1::Framing;
+use segments::Level;
+
+use crate::{
+    Limits,
+    answer::{Manner, Reply},
+    budget::Share,
+    refusal::Refusal,
+};
+
+/// The budget is taken in steps of so many bytes while a body comes: what is announced but never sent takes
+/// little of it.
+const STEP_BYTES: u64 = 64 * 1024;
+/// A compressed body is inflated in pieces of so many bytes, between which the budget is asked.
+const INFLATE_BYTES: usize = 4 * 1024;
+/// Buffers that have grown beyond it are not kept for the next request.
+const KEPT_BYTES: usize = 256 * 1024;
+
+/// A request between the end of its head and the end of its body. Boxed, and used again.
+#[derive(Debug)]
+pub(crate) struct Flight<'a> {
+    /// What it has taken of the budget.
+    pub share: Share<'a>,
+    /// What it is answered already, before its body is read; then its body is thrown away.
+    pub reply: Option<Reply<'static>>,
+    pub manner: Manner,
+    /// The client waits for leave to send the body.
+    pub expects_continue: bool,
+    pub tag: String,
+    pub kind: Kind,
+    pub level: Level,
+    /// The time that all its events have.
+    pub time: Option<EventTime>,
+    pub inflater: Option<Inflater>,
+    /// The coding of the body, for messages.
+    pub coding: &'static str,
+    pub idempotency_key: Option<String>,
+    /// The query, where it may hold the records.
+    pub query: String,
+    /// Members that every record gets: each with a comma before it.
+    pub added: String,
+    /// The body, inflated.
+    pub body: Vec<u8>,
+    /// Bytes of the body as sent.
+    pub received_bytes: u64,
+}
+
+impl<'a> Flight<'a> {
+    /// One with nothing of a request in it.
+    pub fn new(share: Share<'a>) -> Self {
+        Self {
+            share,
+            reply: None,
+            manner: Manner::default(),
+            expects_continue: false,
+            tag: String::new(),
+            kind: Kind::Json,
+            level: Level::Written,
+            time: None,
+            inflater: None,
+            coding: "",
+            idempotency_key: None,
+            query: String::new(),
+            added: String::new(),
+            body: Vec::new(),
+            received_bytes: 0,
+        }
+    }
+
+    /// Makes it fit for the next request.
+    pub fn clear(&mut self) {
+        // Nothing of a share is left that could not be given back.
+        self.share.settle_at(0);
+        self.reply = None;
+        self.manner = Manner::default();
+        self.expects_continue = false;
+        self.tag.clear();
+        self.time = None;
+        self.inflater = None;
+        self.idempotency_key = None;
+        self.query.clear();
+        self.added.clear();
+        self.received_bytes = 0;
+        if self.body.capacity() > KEPT_BYTES {
+            self.body = Vec::new();
+        } else {
+            self.body.clear();
+        }
+    }
+
+    /// Whether a body framed so may come.
+    pub fn admit(&mut self, framing: Framing, limits: &Limits, free_bytes: u64) -> Result<(), Refusal> {
+        let announced = match framing {
+            Framing::Length(bytes) => bytes,
+            Framing::Chunked => STEP_BYTES,
+            Framing::None | Framing::UntilClose => 0,
+        };
+        if announced > limits.body_bytes {
+            return Err(Refusal::TooLarge(limits.body_bytes));
+        }
+        if announced > free_bytes || !self.share.grow_to(announced.min(STEP_BYTES)) {
+            return Err(Refusal::Budget);
+        }
+        Ok(())
+    }
+
+    /// Takes more of the body.
+    #[inline]
+    pub fn take_in(&mut self, bytes: &[u8], limits: &Limits) -> Result<(), Refusal> {
+        self.received_bytes += bytes.len() as u64;
+        if self.received_bytes > limits.body_bytes {
+            return Err(Refusal::TooLarge(limits.body_bytes));
+        }
+        if self.inflater.is_some() {
+            return self.inflate(bytes, limits);
+        }
+        reserve(&mut self.share, (self.body.len() + bytes.len()) as u64)?;
+        self.body.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// The body is complete.
+    #[inline]
+    pub fn finish(&mut self) -> Result<(), Refusal> {
+        match &mut self.inflater {
+            None => Ok(()),
+            Some(inflater) => inflater.finish().map_err(|_| Refusal::Corrupt(self.coding)),
+        }
+    }
+
+    fn inflate(&mut self, bytes: &[u8], limits: &Limits) -> Result<(), Refusal> {
+        let Some(inflater) = &mut self.inflater else { return Ok(()) };
+        for piece in bytes.chunks(INFLATE_BYTES) {
+            inflater.feed(piece, &mut self.body).map_err(|error| match error {
+                InflateError::TooLarge { .. } => Refusal::InflatesTooLarge(limits.inflated_bytes),
+                _ => Refusal::Corrupt(self.coding),
+            })?;
+            reserve(&mut self.share, self.body.len() as u64)?;
+        }
+        Ok(())
+    }
+}
+
+/// Has at least that much of the budget.
+#[inline]
+fn reserve(share: &mut Share<'_>, bytes: u64) -> Result<(), Refusal> {
+    let stepped = bytes.div_ceil(STEP_BYTES).saturating_mul(STEP_BYTES);
+    // The last step may find room only for what is needed.
+    if share.covers(bytes) || share.grow_to(stepped) || share.grow_to(bytes) {
+        Ok(())
+    } else {
+        Err(Refusal::Budget)
+    }
+}

@@ -1,0 +1,55 @@
+//! Lets requests through to the storage, or, while it cannot store, only one now and then to try it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use segments::{StorageState, Store};
+
+use crate::refusal::Refusal;
+
+/// How often a storage that does not store is tried.
+const PROBE_NS: u64 = 250_000_000;
+
+/// The way to the storage.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    next_probe_ns: AtomicU64,
+}
+
+impl Gate {
+    /// Why a request may not go through.
+    #[inline]
+    pub fn refusal(&self, store: &Store, now_ns: u64) -> Option<Refusal> {
+        match store.state() {
+            StorageState::Ok => None,
+            state => self.refusal_of(state, now_ns),
+        }
+    }
+
+    #[cold]
+    fn refusal_of(&self, state: StorageState, now_ns: u64) -> Option<Refusal> {
+        let due_ns = self.next_probe_ns.load(Ordering::Relaxed);
+        let next_ns = now_ns + PROBE_NS;
+        // Of all threads that find it due, one goes through.
+        let probes = due_ns <= now_ns
+            && self
+                .next_probe_ns
+                .compare_exchange(due_ns, next_ns, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if probes { None } else { Refusal::of_state(state) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_storage_is_tried_now_and_then() {
+        let gate = Gate::default();
+        let passes = |now_ns| gate.refusal_of(StorageState::Full, now_ns).is_none();
+        assert!(passes(0));
+        assert!(!passes(1) && !passes(PROBE_NS - 1));
+        assert!(passes(PROBE_NS) && !passes(PROBE_NS + 1));
+        assert_eq!(gate.refusal_of(StorageState::Full, PROBE_NS + 2), Some(Refusal::Full));
+    }
+}

@@ -1,0 +1,151 @@
+//! `<source>` of type `http`: what is listened on, and how bodies are read.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use events::{TimeFormat, Zone};
+
+use super::{mistakes::Mistakes, section::Section, syntax::Directive, values};
+use crate::{Compat, Config, Tls};
+
+/// Puts a source into the configuration.
+pub(super) fn read(directive: &Directive, config: &mut Config, mistakes: &mut Mistakes<'_>) {
+    let mut section = Section::of(directive);
+    match section.text("@type") {
+        Some("http") => {}
+        Some(other) => {
+            return mistakes
+                .add(section.at(), format!("a <source> of type '{other}' is not known here (known: http)"));
+        }
+        None => return mistakes.add(section.at(), "@type is missing: @type http"),
+    }
+    section.common(mistakes);
+    address(&mut section, config, mistakes);
+    limits(&mut section, config, mistakes);
+    answers(&mut section, config, mistakes);
+    if let Some(transport) = section.inside(mistakes, "transport") {
+        config.tls = tls(transport, mistakes);
+    }
+    section.read(mistakes, "format", |format| match format {
+        "default" | "json" => Ok(()),
+        _ => Err(format!("'{format}' is not known here (known: default, json)")),
+    });
+    if let Some(parse) = section.inside(mistakes, "parse") {
+        rules(parse, config, mistakes);
+    }
+    section.finish(mistakes);
+}
+
+fn address(section: &mut Section<'_>, config: &mut Config, mistakes: &mut Mistakes<'_>) {
+    let port = section.integer(mistakes, "port", 0..=65_535).unwrap_or(9_880) as u16;
+    let bind = section.read(mistakes, "bind", |text| {
+        text.parse::<IpAddr>().map_err(|_| format!("'{text}' is not an address such as 0.0.0.0 or ::"))
+    });
+    config.listen = vec![SocketAddr::new(bind.unwrap_or(IpAddr::from([0, 0, 0, 0])), port)];
+    if let Some(backlog) = section.integer(mistakes, "backlog", 1..=1 << 20) {
+        config.backlog = backlog as u32;
+    }
+}
+
+fn limits(section: &mut Section<'_>, config: &mut Config, mistakes: &mut Mistakes<'_>) {
+    config.limits.body_bytes = section.size(mistakes, "body_size_limit").unwrap_or(32 << 20);
+    config.limits.inflated_bytes = section.size(mistakes, "decompression_size_limit").unwrap_or(256 << 20);
+    config.timeouts.idle = section.time(mistakes, "keepalive_timeout").unwrap_or(Duration::from_secs(10));
+    section.without_effect(mistakes, &["blocking_timeout"], "no thread waits for another");
+    section.without_effect(mistakes, &["dump_error_log"], "refusals are counted in /metrics");
+}
+
+fn answers(section: &mut Section<'_>, config: &mut Config, mistakes: &mut Mistakes<'_>) {
+    config.tag_prefix = section.text("add_tag_prefix").map(str::to_owned);
+    config.added.http_headers = section.flag(mistakes, "add_http_headers").unwrap_or(false);
+    config.added.query_params = section.flag(mistakes, "add_query_params").unwrap_or(false);
+    config.added.remote_addr = section.flag(mistakes, "add_remote_addr").unwrap_or(false);
+    config.compat = Compat::Fluentd {
+        cors_allow_origins: section.read(mistakes, "cors_allow_origins", values::list).unwrap_or_default(),
+        cors_allow_credentials: section.flag(mistakes, "cors_allow_credentials").unwrap_or(false),
+        empty_img: section.flag(mistakes, "respond_with_empty_img").unwrap_or(false),
+        use_204: section.flag(mistakes, "use_204_response").unwrap_or(false),
+    };
+}
+
+fn tls(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Tls> {
+    let mut section = Section::of(directive);
+    let tls = match section.argument() {
+        "tls" => {
+            section.without_effect(
+                mistakes,
+                &["version", "min_version", "max_version", "ciphers", "insecure"],
+                "TLS 1.2 and 1.3 are offered with rustls' ciphers",
+            );
+            section.refuse(
+                mistakes,
+                &["client_cert_auth", "ca_path", "ca_cert_path", "ca_private_key_path"],
+                "clients' certificates and made-up ones are not known here; use --bearer-token-file, and give \
+                 cert_path and private_key_path",
+            );
+            section.refuse(
+                mistakes,
+                &["private_key_passphrase"],
+                "encrypted keys are not known here; write the key in plain PEM, readable by this user only",
+            );
+            let (certificates, key) = (section.text("cert_path"), section.text("private_key_path"));
+            if certificates.is_none() || key.is_none() {
+                mistakes.add(section.at(), "cert_path and private_key_path are both needed");
+            }
+            Some(Tls { certificates: certificates?.into(), key: key?.into() })
+        }
+        "" | "tcp" => None,
+        other => {
+            mistakes.add(section.at(), format!("transport '{other}' is not known here (known: tcp, tls)"));
+            return None;
+        }
+    };
+    section.finish(mistakes);
+    tls
+}
+
+fn rules(directive: &Directive, config: &mut Config, mistakes: &mut Mistakes<'_>) {
+    let mut section = Section::of(directive);
+    match section.text("@type") {
+        None | Some("json" | "in_http" | "ndjson") => {}
+        Some(other) => {
+            return mistakes.add(
+                section.at(),
+                format!("a parser of type '{other}' is not known here (known: json, in_http)"),
+            );
+        }
+    }
+    section.common(mistakes);
+    section.without_effect(mistakes, &["json_parser"], "there is one parser");
+    section.without_effect(
+        mistakes,
+        &["estimate_current_event"],
+        "events without a time have that of their arrival",
+    );
+    section.without_effect(mistakes, &["stream_buffer_size"], "bodies are read whole");
+    section.refuse(
+        mistakes,
+        &["types", "null_value_pattern", "null_empty_string"],
+        "values are stored as they come",
+    );
+    section.refuse(mistakes, &["timezone"], "times of records are read in local time, or in UTC: utc true");
+    if section.flag(mistakes, "utc") == Some(true) || section.flag(mistakes, "localtime") == Some(false) {
+        config.rules.zone = Zone::Utc;
+    }
+    if let Some(key) = section.text("time_key") {
+        config.rules.time_key = Some(key.to_owned());
+    }
+    if let Some(keep) = section.flag(mistakes, "keep_time_key") {
+        config.rules.keep_time_key = keep;
+    }
+    let format = section.text("time_format").map(|format| TimeFormat::Strftime(format.to_owned()));
+    let by_type = section.read(mistakes, "time_type", |kind| match kind {
+        "string" => Ok(None),
+        "float" | "unixtime" => Ok(Some(TimeFormat::Seconds)),
+        _ => Err(format!("'{kind}' is not known here (known: string, unixtime, float)")),
+    });
+    config.rules.time_format = by_type.flatten().or(format).unwrap_or_default();
+    section.finish(mistakes);
+}

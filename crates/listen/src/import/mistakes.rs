@@ -1,0 +1,62 @@
+//! Mistakes and notes, each with its place in the file.
+
+use settings::Mistake;
+
+/// Collects what is wrong in a text, and what is not but should be known.
+#[derive(Debug)]
+pub(super) struct Mistakes<'t> {
+    file: &'t str,
+    text: &'t str,
+    found: Vec<(usize, String)>,
+    notes: Vec<(usize, String)>,
+}
+
+impl<'t> Mistakes<'t> {
+    /// Of a file; `file` is its name for those who read them.
+    pub(super) fn new(file: &'t str, text: &'t str) -> Self {
+        Self { file, text, found: Vec::new(), notes: Vec::new() }
+    }
+
+    /// One mistake more, at a byte of the text.
+    pub(super) fn add(&mut self, at: usize, message: impl Into<String>) {
+        self.found.push((at, message.into()));
+    }
+
+    /// Something that has no effect here, and why.
+    pub(super) fn note(&mut self, at: usize, message: impl Into<String>) {
+        self.notes.push((at, message.into()));
+    }
+
+    /// Whether there was a mistake.
+    pub(super) fn is_any(&self) -> bool {
+        !self.found.is_empty()
+    }
+
+    /// All mistakes, in the order of the text.
+    pub(super) fn told(&self) -> Vec<Mistake> {
+        self.placed(&self.found)
+    }
+
+    /// All notes, in the order of the text.
+    pub(super) fn notes(&self) -> Vec<Mistake> {
+        self.placed(&self.notes)
+    }
+
+    fn placed(&self, list: &[(usize, String)]) -> Vec<Mistake> {
+        let mut placed: Vec<Mistake> = list.iter().map(|(at, message)| self.place(*at, message)).collect();
+        placed.sort();
+        placed.dedup();
+        placed
+    }
+
+    fn place(&self, at: usize, message: &str) -> Mistake {
+        let before = self.text.get(..at).unwrap_or(self.text);
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        Mistake {
+            file: self.file.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: line.chars().count() + 1,
+            message: message.to_owned(),
+        }
+    }
+}

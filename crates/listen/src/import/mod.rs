@@ -1,0 +1,171 @@
+//! Configurations of other programs, read as ours.
+//!
+//! [`fluentd`]: a `fluentd.conf` with one `http` source and one `file` output. What can be obeyed is; what changes
+//! nothing here is noted; everything else is a mistake, because a setting that is passed over in silence
+//! would be believed. The mapping is in `docs/listen.md`.
+
+mod input;
+mod mistakes;
+mod output;
+mod pattern;
+mod section;
+mod syntax;
+mod values;
+
+use settings::Mistake;
+
+pub use pattern::TagPattern;
+
+use self::{
+    mistakes::Mistakes,
+    section::Section,
+    syntax::{Directive, parse},
+};
+use crate::{Compat, Config};
+
+/// What a foreign configuration says.
+#[derive(Debug, Clone)]
+pub struct Imported {
+    /// The same for us.
+    pub config: Config,
+    /// What it says that has no effect here, each with its place and the reason.
+    pub notes: Vec<Mistake>,
+}
+
+/// Reads Fluentd's configuration, version 1. `name` is the file's, as mistakes tell it. Paths in it that are not
+/// absolute begin at the current folder, as Fluentd's do.
+///
+/// # Errors
+/// Every mistake, in the order of the file, each with its line and what is known at its place.
+pub fn fluentd(name: &str, text: &str) -> Result<Imported, Vec<Mistake>> {
+    let mut mistakes = Mistakes::new(name, text);
+    let root = parse(text, &mut mistakes);
+    // What is guessed behind a mistake in the syntax would only confuse.
+    let config = if mistakes.is_any() { None } else { read(&root, &mut mistakes) };
+    match config {
+        Some(config) if !mistakes.is_any() => Ok(Imported { config, notes: mistakes.notes() }),
+        _ => Err(mistakes.told()),
+    }
+}
+
+fn read(root: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Config> {
+    let (mut sources, mut outputs) = (Vec::new(), Vec::new());
+    for parameter in &root.parameters {
+        mistakes.add(
+            parameter.at,
+            match parameter.name.as_str() {
+                "@include" | "include" => {
+                    "@include is not followed here: put what that file holds in this place".to_owned()
+                }
+                name => format!("unknown parameter '{name}' outside all directives (known here: none)"),
+            },
+        );
+    }
+    for directive in &root.children {
+        let mut refuse = |why: &str| mistakes.add(directive.at, why);
+        match directive.name.as_str() {
+            "source" => sources.push(directive),
+            "match" if is_of_fluentd_itself(directive) => mistakes.note(
+                directive.at,
+                "<match fluent.**> has no effect here: this listener makes no events of its own",
+            ),
+            "match" => outputs.push(directive),
+            "system" => system(directive, mistakes),
+            "label" => refuse(
+                "<label> is not known here: take the <match> out of it, and @label out of the <source>",
+            ),
+            "filter" => refuse(
+                "<filter> is not known here: events are stored as they come; add_http_headers, add_query_params and \
+                 add_remote_addr of the <source> add to them",
+            ),
+            "worker" => refuse("<worker> is not known here: one process has threads, --threads"),
+            name => {
+                let known = ["source", "match", "system"];
+                let hint = settings::suggestion(name, known);
+                refuse(&format!("unknown directive <{name}>{hint} (known here: {})", known.join(", ")));
+            }
+        }
+    }
+    let source =
+        only(&sources, mistakes, "<source>", "one http source; start another listener for another port");
+    let output =
+        only(&outputs, mistakes, "<match>", "one file output; start another listener for another one");
+    let config = output.and_then(|output| output::read(output, mistakes));
+    // One mistake in the output must not hide those of the source.
+    let mut config = config.or_else(placeholder)?;
+    config.compat = Compat::fluentd();
+    input::read(source?, &mut config, mistakes);
+    Some(config)
+}
+
+/// Stands in for an output that has mistakes; nobody gets it.
+fn placeholder() -> Option<Config> {
+    Some(Config::new(segments::Config::new("output".parse().ok()?)))
+}
+
+/// The one directive of a kind.
+fn only<'d>(
+    found: &[&'d Directive],
+    mistakes: &mut Mistakes<'_>,
+    what: &str,
+    how_many: &str,
+) -> Option<&'d Directive> {
+    for other in found.iter().skip(1) {
+        mistakes.add(other.at, format!("a second {what}: there may be {how_many}"));
+    }
+    if found.is_empty() {
+        mistakes.add(0, format!("{what} is missing: there must be {how_many}"));
+    }
+    found.first().copied()
+}
+
+/// Whether it takes only what Fluentd says of itself.
+fn is_of_fluentd_itself(directive: &Directive) -> bool {
+    let mut patterns = directive.argument.split_whitespace().peekable();
+    patterns.peek().is_some() && patterns.all(|pattern| pattern == "fluent" || pattern.starts_with("fluent."))
+}
+
+fn system(directive: &Directive, mistakes: &mut Mistakes<'_>) {
+    let mut section = Section::of(directive);
+    section.without_effect(mistakes, &["workers"], "one process has threads, --threads");
+    section.without_effect(mistakes, &["log_level"], "give --log-level");
+    section.without_effect(
+        mistakes,
+        &["root_dir"],
+        "there are no buffers; the journal is beside the files, or in --state",
+    );
+    section.without_effect(
+        mistakes,
+        &[
+            "process_name",
+            "suppress_repeated_stacktrace",
+            "emit_error_log_interval",
+            "ignore_repeated_log_interval",
+            "ignore_same_log_interval",
+            "suppress_config_dump",
+            "log_event_verbose",
+            "without_source",
+            "rpc_endpoint",
+            "enable_get_dump",
+            "strict_config_value",
+            "enable_msgpack_time_support",
+            "restart_worker_interval",
+            "disable_shared_socket",
+            "enable_input_metrics",
+            "enable_size_metrics",
+        ],
+        "it is about Fluentd's own process",
+    );
+    section.refuse(
+        mistakes,
+        &["file_permission", "dir_permission"],
+        "files are made by the umask of this process; set that (systemd: UMask=) and take this line away",
+    );
+    if let Some(log) = section.inside(mistakes, "log") {
+        mistakes.note(log.at, "<log> has no effect here: give --log text or --log json");
+    }
+    section.finish(mistakes);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,326 @@
+//! `<match>` of type `file`: where lines go and how they look.
+
+use std::time::Duration;
+
+use events::{LineFormat, Rules};
+use segments::{Compression, Template};
+
+use super::{mistakes::Mistakes, pattern::TagPattern, section::Section, syntax::Directive, values};
+use crate::Config;
+
+/// Slices of time when `timekey` is not given: a day.
+const DEFAULT_TIMEKEY: Duration = Duration::from_secs(86_400);
+
+/// A configuration that stores as this output does.
+pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Config> {
+    let mut section = Section::of(directive);
+    match section.text("@type") {
+        Some("file") => {}
+        Some(other) => {
+            let way = match other {
+                "copy" => "; take the <match> of type file out of its <store>",
+                _ => "",
+            };
+            let why = format!("a <match> of type '{other}' is not known here (known: file){way}");
+            mistakes.add(section.at(), why);
+            return None;
+        }
+        None => {
+            mistakes.add(section.at(), "@type is missing: @type file");
+            return None;
+        }
+    }
+    section.common(mistakes);
+    let tags = TagPattern::parse(section.argument());
+    let tags = tags.map_err(|why| mistakes.add(section.at(), why)).ok();
+    let chunks = Chunks::read(section.inside(mistakes, "buffer"), mistakes);
+    let append = section.flag(mistakes, "append").unwrap_or(false);
+    let suffix = match section.flag(mistakes, "add_path_suffix") {
+        Some(false) => {
+            section.take("path_suffix");
+            ""
+        }
+        _ => section.text("path_suffix").unwrap_or(".log"),
+    };
+    let (template, suffix) = path(&mut section, &chunks, suffix, append, mistakes).unzip();
+    let mut store = template.map(segments::Config::new);
+    if let Some(store) = &mut store {
+        store.suffix = suffix.unwrap_or_default();
+        store.append = append;
+        store.utc = chunks.utc;
+        store.symlink = section.read(mistakes, "symlink_path", |text| {
+            text.parse::<Template>().map_err(|error| error.to_string())
+        });
+    }
+    let compress = section.read(mistakes, "compress", |text| match text {
+        "text" => Ok(Compression::None),
+        "gz" | "gzip" => Ok(Compression::Gzip),
+        "zstd" => Ok(Compression::Zstd),
+        _ => Err(format!("'{text}' is not known here (known: text, gzip, zstd)")),
+    });
+    section.without_effect(
+        mistakes,
+        &["recompress"],
+        "there are no chunks; a file is compressed once, when it has ended",
+    );
+    section.refuse(
+        mistakes,
+        &["time_slice_format", "time_slice_wait", "utc", "localtime"],
+        "it is from before version 1; write the placeholders into path, and timekey_use_utc into <buffer>",
+    );
+    section.refuse(
+        mistakes,
+        &["buffer_type", "buffer_path", "flush_interval"],
+        "it is from before version 1, and has no effect here: take it away",
+    );
+    let format = section.inside(mistakes, "format");
+    let format = format
+        .map_or(Some(LineFormat::OutFile { time: true, tag: true }), |format| line_format(format, mistakes));
+    section.refuse_inside(
+        mistakes,
+        "inject",
+        "lines carry the time and the tag before the record: output_time, output_tag",
+    );
+    if let Some(secondary) = section.inside(mistakes, "secondary") {
+        mistakes.note(
+            secondary.at,
+            "<secondary> has no effect here: what cannot be stored is not acknowledged, so there is nothing to put elsewhere",
+        );
+    }
+    section.finish(mistakes);
+    let mut store = store?;
+    store.compress = compress.unwrap_or_default();
+    Some(Config { rules: Rules::fluentd(), format: format?, tags: Some(tags?), ..Config::new(store) })
+}
+
+/// What `<buffer>` says about which file a line belongs to.
+struct Chunks {
+    keys: Vec<String>,
+    timekey: Option<Duration>,
+    utc: bool,
+}
+
+impl Chunks {
+    fn read(directive: Option<&Directive>, mistakes: &mut Mistakes<'_>) -> Self {
+        let Some(directive) = directive else {
+            // As out_file without a <buffer>.
+            return Self { keys: vec!["time".to_owned()], timekey: Some(DEFAULT_TIMEKEY), utc: false };
+        };
+        let mut section = Section::of(directive);
+        let keys = values::list(section.argument());
+        let keys = keys.map_err(|why| mistakes.add(section.at(), why)).unwrap_or_default();
+        let has_time = keys.iter().any(|key| key == "time");
+        let timekey = section.time(mistakes, "timekey");
+        if timekey.is_some_and(|timekey| timekey < Duration::from_secs(1)) {
+            mistakes.add(section.at(), "timekey: a slice of time lasts at least 1s");
+        }
+        let in_utc = section.flag(mistakes, "timekey_use_utc").unwrap_or(false);
+        let zone = section.read(mistakes, "timekey_zone", |zone| match zone {
+            "+00:00" | "+0000" | "UTC" | "Etc/UTC" | "Z" => Ok(()),
+            _ => Err(format!(
+                "'{zone}': slices of time are in UTC or in the zone of this process; set TZ={zone} for it"
+            )),
+        });
+        without_effect(&mut section, mistakes);
+        section.finish(mistakes);
+        Self {
+            timekey: has_time.then_some(timekey.unwrap_or(DEFAULT_TIMEKEY)),
+            keys,
+            utc: in_utc || zone.is_some(),
+        }
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.keys.iter().any(|known| known == key)
+    }
+
+    /// The placeholders that Fluentd puts into a path which names no time.
+    fn time_format(&self) -> &'static str {
+        match self.timekey.map(|timekey| timekey.as_secs()) {
+            None => "",
+            Some(0..60) => "%Y%m%d%H%M%S",
+            Some(60..3_600) => "%Y%m%d%H%M",
+            Some(3_600..86_400) => "%Y%m%d%H",
+            Some(_) => "%Y%m%d",
+        }
+    }
+}
+
+fn without_effect(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) {
+    section.common(mistakes);
+    section.without_effect(
+        mistakes,
+        &["@type", "type", "path"],
+        "there are no buffers, lines go to their file at once",
+    );
+    section.without_effect(
+        mistakes,
+        &[
+            "flush_mode",
+            "flush_interval",
+            "flush_at_shutdown",
+            "flush_thread_count",
+            "flush_thread_interval",
+            "flush_thread_burst_interval",
+            "delayed_commit_timeout",
+            "slow_flush_log_threshold",
+            "timekey_wait",
+        ],
+        "lines are in their file when the request is answered, not later",
+    );
+    section.without_effect(
+        mistakes,
+        &[
+            "chunk_limit_size",
+            "chunk_limit_records",
+            "chunk_full_threshold",
+            "total_limit_size",
+            "queue_limit_length",
+            "queued_chunks_limit_size",
+            "overflow_action",
+        ],
+        "bytes on their way are bounded by --budget; beyond it requests are refused",
+    );
+    section.without_effect(
+        mistakes,
+        &[
+            "retry_forever",
+            "retry_timeout",
+            "retry_max_times",
+            "retry_type",
+            "retry_wait",
+            "retry_exponential_backoff_base",
+            "retry_max_interval",
+            "retry_randomize",
+            "retry_secondary_threshold",
+            "disable_chunk_backup",
+        ],
+        "what cannot be stored is refused, and the client tries again",
+    );
+    section.without_effect(mistakes, &["compress"], "the compress of the <match> holds");
+}
+
+/// Template and suffix, as Fluentd makes a file's name of `path`.
+fn path(
+    section: &mut Section<'_>,
+    chunks: &Chunks,
+    suffix: &str,
+    append: bool,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<(Template, String)> {
+    let Some(parameter) = section.take("path") else {
+        mistakes.add(section.at(), "path is missing: where the files lie, such as path logs/${tag}");
+        return None;
+    };
+    let path = parameter.value.as_str();
+    let read = whole_path(path, chunks, suffix, append).and_then(|(template, suffix)| {
+        let template = template.parse::<Template>().map_err(|error| error.to_string())?;
+        Ok((template, suffix))
+    });
+    read.map_err(|why| mistakes.add(parameter.at, format!("path: {why}"))).ok()
+}
+
+fn whole_path(path: &str, chunks: &Chunks, suffix: &str, append: bool) -> Result<(String, String), String> {
+    check_placeholders(path, chunks)?;
+    let time = chunks.time_format();
+    if let Some((before, after)) = path.split_once('*') {
+        if time.is_empty() {
+            return Err("'*' stands for the time, which <buffer> must name: <buffer time>".to_owned());
+        }
+        // The index of files that are not appended to comes behind the time.
+        let is_end = !after.contains(['/', '%', '$']);
+        return match (after.contains('*'), is_end) {
+            (false, true) => Ok((format!("{before}{time}"), after.to_owned())),
+            (false, false) if append => Ok((format!("{before}{time}{after}"), String::new())),
+            _ => Err("behind '*' there may only be the end of a file's name".to_owned()),
+        };
+    }
+    let pieces = || time.as_bytes().chunks(2).map(|piece| std::str::from_utf8(piece).unwrap_or_default());
+    let missing: Vec<&str> = pieces().filter(|piece| !path.contains(piece)).collect();
+    if time.is_empty() || missing.is_empty() {
+        Ok((path.to_owned(), suffix.to_owned()))
+    } else if missing.len() == time.len() / 2 {
+        Ok((format!("{path}.{time}"), suffix.to_owned()))
+    } else {
+        Err(format!("slices of time as timekey has them need {} too", missing.join(" ")))
+    }
+}
+
+/// Placeholders of what `<buffer>` does not tell apart would be empty in Fluentd, which refuses them.
+fn check_placeholders(path: &str, chunks: &Chunks) -> Result<(), String> {
+    let mut rest = path;
+    while let Some((_, behind)) = rest.split_once("${") {
+        let (name, after) = behind.split_once('}').ok_or("'${' is not closed by '}'")?;
+        rest = after;
+        let key = name.split('[').next().unwrap_or(name);
+        if key == "chunk_id" {
+            return Err("${chunk_id}: there are no chunks here".to_owned());
+        }
+        if !chunks.has(key) {
+            return Err(format!(
+                "${{{name}}} needs {key} among the keys of <buffer>, such as <buffer {key},time>"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn line_format(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<LineFormat> {
+    let mut section = Section::of(directive);
+    let kind = section.text("@type").unwrap_or("out_file");
+    section.common(mistakes);
+    section.read(mistakes, "newline", |newline| match newline {
+        "lf" => Ok(()),
+        _ => Err(format!("'{newline}' is not known here (known: lf)")),
+    });
+    let format = match kind {
+        "out_file" => {
+            section.read(mistakes, "delimiter", |delimiter| {
+                let upper = delimiter.to_uppercase();
+                let is_other = upper.contains("SPACE") || upper.contains("COMMA");
+                if is_other { Err(format!("'{delimiter}' is not known here (known: TAB)")) } else { Ok(()) }
+            });
+            section.read(mistakes, "time_type", |kind| match kind {
+                "string" => Ok(()),
+                _ => Err(format!("'{kind}' is not known here (known: string)")),
+            });
+            section.refuse(
+                mistakes,
+                &["time_format", "timezone"],
+                "the time is ISO 8601 with its offset; set TZ for this process",
+            );
+            section.refuse(
+                mistakes,
+                &["utc", "localtime"],
+                "give timekey_use_utc in <buffer>, which holds for both",
+            );
+            LineFormat::OutFile {
+                time: section.flag(mistakes, "output_time").unwrap_or(true),
+                tag: section.flag(mistakes, "output_tag").unwrap_or(true),
+            }
+        }
+        "json" => {
+            section.refuse(mistakes, &["add_newline"], "every line ends with a newline");
+            LineFormat::Json
+        }
+        "csv" => {
+            section.read(mistakes, "delimiter", |delimiter| match delimiter {
+                "," | "COMMA" => Ok(()),
+                _ => Err(format!("'{delimiter}' is not known here (known: ,)")),
+            });
+            section.without_effect(mistakes, &["force_quotes"], "fields are quoted where RFC 4180 wants it");
+            let fields = section.read(mistakes, "fields", values::list);
+            if fields.as_ref().is_none_or(Vec::is_empty) {
+                mistakes.add(section.at(), "fields is missing: the members that become columns");
+            }
+            LineFormat::Csv { fields: fields.unwrap_or_default() }
+        }
+        other => {
+            let why = format!("a format of type '{other}' is not known here (known: out_file, json, csv)");
+            mistakes.add(section.at(), why);
+            return None;
+        }
+    };
+    section.finish(mistakes);
+    Some(format)
+}

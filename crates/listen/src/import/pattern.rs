@@ -1,0 +1,224 @@
+//! Patterns of tags, as `<match>` has them: `*` is one part of a tag, `**` any number of parts, `{a,b}` either.
+//!
+//! Reference: <https://docs.fluentd.org/configuration/config-file#how-match-patterns-work>.
+
+use std::fmt;
+
+/// Alternatives that all braces of a pattern together may make.
+const MOST_ALTERNATIVES: usize = 256;
+
+/// Patterns parted by blanks: a tag matches if one of them does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TagPattern {
+    text: String,
+    /// Without braces, those being multiplied out.
+    alternatives: Vec<Vec<Piece>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    Character(char),
+    /// `*`: anything without a dot.
+    Part,
+    /// `**`: anything.
+    Parts,
+    /// `.**`: nothing, or a dot and anything.
+    MoreParts,
+    /// `**.`: nothing, or anything and a dot.
+    EarlierParts,
+}
+
+impl TagPattern {
+    /// Reads patterns parted by blanks.
+    ///
+    /// # Errors
+    /// What is not known here, and what is.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut alternatives = Vec::new();
+        for pattern in text.split_whitespace() {
+            if pattern.starts_with('/') {
+                return Err(format!(
+                    "'{pattern}': regular expressions are not known here; write *, ** and {{a,b}}"
+                ));
+            }
+            for alternative in without_braces(pattern)? {
+                alternatives.push(pieces(&alternative));
+            }
+            if alternatives.len() > MOST_ALTERNATIVES {
+                return Err(format!("'{text}': more than {MOST_ALTERNATIVES} alternatives"));
+            }
+        }
+        if alternatives.is_empty() {
+            return Err("a pattern of tags is missing, such as <match app.**>".to_owned());
+        }
+        Ok(Self { text: text.to_owned(), alternatives })
+    }
+
+    /// Whether a tag matches.
+    pub fn matches(&self, tag: &str) -> bool {
+        let tag: Vec<char> = tag.chars().collect();
+        self.alternatives.iter().any(|pieces| is_match(pieces, &tag))
+    }
+}
+
+impl fmt::Display for TagPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Multiplies the braces out. They may lie in each other.
+fn without_braces(pattern: &str) -> Result<Vec<String>, String> {
+    let mut done = Vec::new();
+    let mut open = vec![pattern.to_owned()];
+    while let Some(pattern) = open.pop() {
+        // The innermost: the last one opened, up to the next one closed.
+        let Some(start) = pattern.rfind('{') else {
+            if pattern.contains('}') {
+                return Err(format!("'{pattern}': a brace is closed that was not opened"));
+            }
+            done.push(pattern);
+            continue;
+        };
+        let end = pattern[start..].find('}').map(|end| start + end);
+        let end = end.ok_or_else(|| format!("'{pattern}': a brace is not closed"))?;
+        for choice in pattern[start + 1..end].split(',') {
+            open.push(format!("{}{choice}{}", &pattern[..start], &pattern[end + 1..]));
+        }
+        if open.len() + done.len() > MOST_ALTERNATIVES {
+            return Err(format!("'{pattern}': more than {MOST_ALTERNATIVES} alternatives"));
+        }
+    }
+    Ok(done)
+}
+
+fn pieces(pattern: &str) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut rest = pattern;
+    while let Some(first) = rest.chars().next() {
+        // ".**." is a dot on both sides: parts in between, or none.
+        let (piece, length) = if rest.starts_with(".**") && !rest.starts_with(".**.") {
+            (Piece::MoreParts, 3)
+        } else if rest.starts_with("**.") {
+            (Piece::EarlierParts, 3)
+        } else if rest.starts_with("**") {
+            (Piece::Parts, 2)
+        } else if first == '*' {
+            (Piece::Part, 1)
+        } else {
+            (Piece::Character(first), first.len_utf8())
+        };
+        pieces.push(piece);
+        rest = &rest[length..];
+    }
+    pieces
+}
+
+/// Which places of the tag can be reached, piece by piece: time is pattern × tag, whatever the pattern.
+fn is_match(pieces: &[Piece], tag: &[char]) -> bool {
+    let mut reached = vec![false; tag.len() + 1];
+    reached[0] = true;
+    for piece in pieces {
+        let mut next = vec![false; tag.len() + 1];
+        for from in (0..=tag.len()).filter(|&from| reached[from]) {
+            match piece {
+                Piece::Character(c) => {
+                    if tag.get(from) == Some(c) {
+                        next[from + 1] = true;
+                    }
+                }
+                Piece::Part => {
+                    let end = tag[from..].iter().position(|&c| c == '.').map_or(tag.len(), |end| from + end);
+                    next[from..=end].fill(true);
+                }
+                Piece::Parts => next[from..].fill(true),
+                Piece::MoreParts => {
+                    next[from] = true;
+                    if tag.get(from) == Some(&'.') {
+                        next[from + 1..].fill(true);
+                    }
+                }
+                Piece::EarlierParts => {
+                    next[from] |= from == 0 || tag[from - 1] == '.';
+                    for (at, _) in tag.iter().enumerate().skip(from).filter(|(_, c)| **c == '.') {
+                        next[at + 1] = true;
+                    }
+                }
+            }
+        }
+        reached = next;
+    }
+    reached[tag.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn matches(pattern: &str, tag: &str) -> bool {
+        TagPattern::parse(pattern).unwrap().matches(tag)
+    }
+
+    #[test]
+    fn patterns_match_as_fluentd_documents_them() {
+        for (pattern, yes, no) in [
+            (
+                "http_listener*",
+                &["http_listener", "http_listener_test"][..],
+                &["http", "http_listener.a"][..],
+            ),
+            ("a.*", &["a.b"], &["a", "a.b.c", "b.a"]),
+            ("a.**", &["a", "a.b", "a.b.c"], &["ab", "b.a"]),
+            ("**.a", &["a", "b.a", "c.b.a"], &["ba", "a.b"]),
+            ("a.**.b", &["a.b", "a.x.b", "a.x.y.b"], &["a", "ab", "a.xb"]),
+            ("**", &["", "a", "a.b"], &[]),
+            ("a**", &["a", "ab", "a.b.c"], &["b"]),
+            ("{a,b}", &["a", "b"], &["a,b", "c", "ab"]),
+            ("{a,b}.c.*", &["a.c.x", "b.c.y"], &["c.x"]),
+            ("a.{b,c.**}", &["a.b", "a.c", "a.c.d"], &["a.b.d"]),
+            ("{a,{b,c}d}", &["a", "bd", "cd"], &["b", "ad"]),
+            ("a b.*", &["a", "b.c"], &["a b.*", "b"]),
+        ] {
+            for tag in yes {
+                assert!(matches(pattern, tag), "{pattern} {tag}");
+            }
+            for tag in no {
+                assert!(!matches(pattern, tag), "{pattern} {tag}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        for (pattern, why) in [
+            ("", "missing"),
+            ("/^a/", "regular expressions"),
+            ("{a", "not closed"),
+            ("a}", "not opened"),
+            ("{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}", "alternatives"),
+        ] {
+            let error = TagPattern::parse(pattern).unwrap_err();
+            assert!(error.contains(why), "{pattern}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(pattern in "[a.*{},/ ]{0,24}", tag in "[a.]{0,12}") {
+            if let Ok(pattern) = TagPattern::parse(&pattern) {
+                pattern.matches(&tag);
+            }
+        }
+
+        #[test]
+        fn a_tag_matches_itself_and_what_is_wider(tag in "[a-z]{1,4}(\\.[a-z]{1,4}){0,4}") {
+            prop_assert!(matches(&tag, &tag));
+            prop_assert!(matches("**", &tag));
+            let stars: Vec<&str> = tag.split('.').map(|_| "*").collect();
+            prop_assert!(matches(&stars.join("."), &tag));
+            let extended = format!("{tag}.**");
+            prop_assert!(matches(&extended, &tag));
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A directive being read: every parameter must be asked for, the others are refused.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use settings::suggestion;
+
+use super::{
+    mistakes::Mistakes,
+    syntax::{Directive, Parameter},
+    values,
+};
+
+/// A directive of which every parameter and every directive inside must be asked for.
+pub(super) struct Section<'d> {
+    directive: &'d Directive,
+    known: Vec<&'static str>,
+    known_inside: Vec<&'static str>,
+}
+
+impl<'d> Section<'d> {
+    /// Begins to read one.
+    pub(super) fn of(directive: &'d Directive) -> Self {
+        Self { directive, known: Vec::new(), known_inside: Vec::new() }
+    }
+
+    /// Where it begins.
+    pub(super) fn at(&self) -> usize {
+        self.directive.at
+    }
+
+    /// What stands behind its name.
+    pub(super) fn argument(&self) -> &'d str {
+        &self.directive.argument
+    }
+
+    /// A parameter that it may have: the last of that name, as in Fluentd.
+    pub(super) fn take(&mut self, name: &'static str) -> Option<&'d Parameter> {
+        self.known.push(name);
+        self.directive.parameters.iter().rev().find(|parameter| parameter.name == name)
+    }
+
+    /// A parameter's text.
+    pub(super) fn text(&mut self, name: &'static str) -> Option<&'d str> {
+        self.take(name).map(|parameter| parameter.value.as_str())
+    }
+
+    /// A parameter, read by `read`; what it says against the value is a mistake.
+    pub(super) fn read<T>(
+        &mut self,
+        mistakes: &mut Mistakes<'_>,
+        name: &'static str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let parameter = self.take(name)?;
+        read(&parameter.value).map_err(|why| mistakes.add(parameter.at, format!("{name}: {why}"))).ok()
+    }
+
+    /// A whole number.
+    pub(super) fn integer(
+        &mut self,
+        mistakes: &mut Mistakes<'_>,
+        name: &'static str,
+        bounds: RangeInclusive<u64>,
+    ) -> Option<u64> {
+        self.read(mistakes, name, |text| {
+            text.parse().ok().filter(|number| bounds.contains(number)).ok_or_else(|| {
+                format!("'{text}' is not a whole number from {} to {}", bounds.start(), bounds.end())
+            })
+        })
+    }
+
+    /// A size in bytes; `k`, `m`, `g`, `t` are powers of 1,024.
+    pub(super) fn size(&mut self, mistakes: &mut Mistakes<'_>, name: &'static str) -> Option<u64> {
+        self.read(mistakes, name, values::size)
+    }
+
+    /// A time; a bare number is seconds.
+    pub(super) fn time(&mut self, mistakes: &mut Mistakes<'_>, name: &'static str) -> Option<Duration> {
+        self.read(mistakes, name, values::time)
+    }
+
+    /// Yes or no; a name alone is yes.
+    pub(super) fn flag(&mut self, mistakes: &mut Mistakes<'_>, name: &'static str) -> Option<bool> {
+        self.read(mistakes, name, values::flag)
+    }
+
+    /// Parameters that change nothing here; `why` says so, behind the name.
+    pub(super) fn without_effect(&mut self, mistakes: &mut Mistakes<'_>, names: &[&'static str], why: &str) {
+        for name in names {
+            if let Some(parameter) = self.take(name) {
+                mistakes.note(parameter.at, format!("{name} has no effect here: {why}"));
+            }
+        }
+    }
+
+    /// Parameters that are known but cannot be obeyed; `why` says so and what to do.
+    pub(super) fn refuse(&mut self, mistakes: &mut Mistakes<'_>, names: &[&'static str], why: &str) {
+        for name in names {
+            if let Some(parameter) = self.take(name) {
+                mistakes.add(parameter.at, format!("{name}: {why}"));
+            }
+        }
+    }
+
+    /// Parameters of every plugin that say nothing about what is stored, and `@label`, which does.
+    pub(super) fn common(&mut self, mistakes: &mut Mistakes<'_>) {
+        self.take("@id");
+        self.without_effect(mistakes, &["@log_level", "log_level"], "give --log-level");
+        self.refuse(
+            mistakes,
+            &["@label"],
+            "labels are not known here; take the <match> out of its <label>, and this line away",
+        );
+    }
+
+    /// A directive inside that it may have, at most once.
+    pub(super) fn inside(
+        &mut self,
+        mistakes: &mut Mistakes<'_>,
+        name: &'static str,
+    ) -> Option<&'d Directive> {
+        self.known_inside.push(name);
+        let mut found = self.directive.children.iter().filter(|child| child.name == name);
+        let first = found.next();
+        for other in found {
+            mistakes.add(other.at, format!("a second <{name}>: there may be one"));
+        }
+        first
+    }
+
+    /// A directive inside that is known but cannot be obeyed.
+    pub(super) fn refuse_inside(&mut self, mistakes: &mut Mistakes<'_>, name: &'static str, why: &str) {
+        self.known_inside.push(name);
+        for child in self.directive.children.iter().filter(|child| child.name == name) {
+            mistakes.add(child.at, format!("<{name}>: {why}"));
+        }
+    }
+
+    /// Refuses all that was not asked for.
+    pub(super) fn finish(self, mistakes: &mut Mistakes<'_>) {
+        let inside = &self.directive.name;
+        for parameter in &self.directive.parameters {
+            let name = parameter.name.as_str();
+            if !self.known.contains(&name) {
+                let hint = suggestion(name, self.known.iter().copied());
+                let known = list(&self.known, "nothing");
+                mistakes.add(
+                    parameter.at,
+                    format!("unknown parameter '{name}' in <{inside}>{hint} (known here: {known})"),
+                );
+            }
+        }
+        for child in &self.directive.children {
+            let name = child.name.as_str();
+            if !self.known_inside.contains(&name) {
+                let hint = suggestion(name, self.known_inside.iter().copied());
+                let known = list(&self.known_inside, "none");
+                mistakes.add(
+                    child.at,
+                    format!("unknown directive <{name}> in <{inside}>{hint} (known here: {known})"),
+                );
+            }
+        }
+    }
+}
+
+fn list(names: &[&str], nothing: &str) -> String {
+    if names.is_empty() { nothing.to_owned() } else { names.join(", ") }
+}

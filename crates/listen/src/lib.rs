@@ -1,0 +1,43 @@
+//! HTTP data listener: events in, files out, acknowledged at a chosen level.
+//!
+//! A body is read into records, one line of JSON each; the lines are handed to [`segments`], which appends
+//! them to files; and the request is answered when they are as safe as asked: `accepted`, `written` or
+//! `synced`. What cannot be stored is refused before its body is read.
+//!
+//! One thread is one epoll loop with its own connections and counters. Threads share the storage, the budget
+//! of bytes in flight, the idempotency keys and the number of open connections.
+
+mod answer;
+mod auth;
+mod budget;
+mod check;
+mod config;
+mod connection;
+mod counters;
+mod engine;
+mod error;
+mod flight;
+mod gate;
+mod idempotency;
+mod identity;
+pub mod import;
+mod keys;
+mod pages;
+mod pending;
+mod places;
+mod refusal;
+mod request;
+mod routes;
+mod server;
+mod shared;
+mod sockets;
+mod statistics;
+mod stream;
+mod timers;
+mod worker;
+
+pub use config::{Accept, Added, Compat, Config, Credential, Limits, Route, Timeouts, Tls};
+pub use error::Error;
+pub use segments::{Level, StorageState};
+pub use server::{Handle, Server};
+pub use statistics::{Report, SCHEMA, Statistics, render};

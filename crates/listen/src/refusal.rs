@@ -1,0 +1,255 @@
+//! Why a request is not taken: its status, its name in counters, and what the client is told.
+
+use std::borrow::Cow;
+
+use events::{Mistake, MistakeKind};
+use segments::{Failure, StorageState};
+
+/// Why a request is not taken.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Refusal {
+    /// It is no HTTP, or HTTP that is not spoken here.
+    Http(http1::Error),
+    /// HTTP/1.1 without exactly one Host (RFC 9112, 3.2).
+    Host,
+    /// `Proofload-Ack` names no level.
+    Ack(String),
+    /// `?time=` is no time.
+    Time(String),
+    /// An idempotency key that is empty, too long or no text.
+    IdempotencyKey,
+    /// The body is not what it says it is.
+    Malformed(Mistake),
+    /// A compressed body that cannot be inflated.
+    Corrupt(&'static str),
+    /// No key, or a wrong one.
+    Unauthorized,
+    /// A browser from an origin that may not post.
+    Origin,
+    /// A path that means no tag.
+    NoTag,
+    /// A tag that is not stored here.
+    OtherTag,
+    /// A tag or a field that no file can be named by.
+    Unnameable(String),
+    /// A path of ours that cannot be posted to, or a method that is none of ours.
+    Method,
+    /// The head did not come in time.
+    SlowHead,
+    /// The body comes too slowly.
+    SlowBody,
+    /// The body, as sent, is beyond the limit in bytes.
+    TooLarge(u64),
+    /// The body is beyond the limit in bytes when inflated.
+    InflatesTooLarge(u64),
+    /// A content type that is none of ours.
+    ContentType(String),
+    /// A content encoding that is none of ours.
+    ContentEncoding(String),
+    /// An expectation that is none of ours.
+    Expectation,
+    /// The first request under the same key is still being stored.
+    InFlight,
+    /// The same key came with another body before.
+    OtherBody,
+    /// The budget of bytes in flight is used up.
+    Budget,
+    /// Too many connections.
+    Connections,
+    /// The listener is stopping.
+    Stopping,
+    /// The storage is full.
+    Full,
+    /// The storage cannot be written to.
+    ReadOnly,
+    /// The storage fails with that error.
+    Failing(i32),
+    /// The storage did not answer in time: the events may be stored or not.
+    StoreTimeout,
+}
+
+impl Refusal {
+    /// Of a storage in that state; nothing if it works.
+    pub fn of_state(state: StorageState) -> Option<Self> {
+        match state {
+            StorageState::Ok => None,
+            StorageState::Full => Some(Self::Full),
+            StorageState::ReadOnly => Some(Self::ReadOnly),
+            StorageState::Failing(errno) => Some(Self::Failing(errno)),
+        }
+    }
+
+    /// Of lines that could not be stored.
+    pub fn of_failure(failure: Failure) -> Self {
+        match failure {
+            Failure::Full => Self::Full,
+            Failure::ReadOnly => Self::ReadOnly,
+            Failure::Io(errno) => Self::Failing(errno),
+            Failure::Closed => Self::Stopping,
+        }
+    }
+
+    /// The status of the answer; `overload` is that for want of budget.
+    pub fn status(&self, overload: u16) -> u16 {
+        match self {
+            Self::Http(error) => status_of_fault(error),
+            Self::Host
+            | Self::Ack(_)
+            | Self::Time(_)
+            | Self::IdempotencyKey
+            | Self::Corrupt(_)
+            | Self::Unnameable(_) => 400,
+            Self::Malformed(mistake) => match mistake.kind {
+                MistakeKind::Malformed | MistakeKind::MissingParameter => 400,
+                MistakeKind::TooManyRecords => 413,
+                MistakeKind::Unsupported => 415,
+            },
+            Self::Unauthorized => 401,
+            Self::Origin => 403,
+            Self::NoTag | Self::OtherTag => 404,
+            Self::Method => 405,
+            Self::SlowHead | Self::SlowBody => 408,
+            Self::InFlight => 409,
+            Self::TooLarge(_) | Self::InflatesTooLarge(_) => 413,
+            Self::ContentType(_) | Self::ContentEncoding(_) => 415,
+            Self::Expectation => 417,
+            Self::OtherBody => 422,
+            Self::Failing(_) => 500,
+            Self::Budget => overload,
+            Self::Connections | Self::Stopping | Self::ReadOnly | Self::StoreTimeout => 503,
+            Self::Full => 507,
+        }
+    }
+
+    /// Its name in counters.
+    pub fn name(&self) -> &'static str {
+        NAMES[self.number()]
+    }
+
+    /// Its place in [`NAMES`].
+    pub fn number(&self) -> usize {
+        match self {
+            Self::Http(_) | Self::Host => 0,
+            Self::Ack(_) | Self::Time(_) | Self::IdempotencyKey => 1,
+            Self::Malformed(_) | Self::Corrupt(_) => 2,
+            Self::Unauthorized => 3,
+            Self::Origin => 4,
+            Self::NoTag | Self::OtherTag | Self::Unnameable(_) => 5,
+            Self::Method => 6,
+            Self::SlowHead => 7,
+            Self::SlowBody => 8,
+            Self::TooLarge(_) | Self::InflatesTooLarge(_) => 9,
+            Self::ContentType(_) | Self::ContentEncoding(_) => 10,
+            Self::Expectation => 11,
+            Self::InFlight => 12,
+            Self::OtherBody => 13,
+            Self::Budget => 14,
+            Self::Connections => 15,
+            Self::Stopping => 16,
+            Self::Full => 17,
+            Self::ReadOnly => 18,
+            Self::Failing(_) => 19,
+            Self::StoreTimeout => 20,
+        }
+    }
+
+    /// The client may come again later.
+    pub fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Self::InFlight
+                | Self::Budget
+                | Self::Connections
+                | Self::Stopping
+                | Self::Full
+                | Self::ReadOnly
+                | Self::Failing(_)
+                | Self::StoreTimeout
+        )
+    }
+
+    /// What the client is told: what is wrong, and what to do.
+    pub fn message(&self) -> Cow<'static, str> {
+        match self {
+            Self::Http(error) => error.to_string().into(),
+            Self::Host => "a request of HTTP/1.1 needs exactly one Host".into(),
+            Self::Ack(value) => format!("Proofload-Ack is accepted, written or synced, not {value:?}").into(),
+            Self::Time(value) => format!(
+                "time={value:?} is no time; send seconds since 1970, such as 1578905529.25, or ISO 8601"
+            )
+            .into(),
+            Self::IdempotencyKey => "Idempotency-Key must be 1 to 255 characters of ASCII".into(),
+            Self::Malformed(mistake) => mistake.to_string().into(),
+            Self::Corrupt(what) => format!("the {what} of the body cannot be inflated").into(),
+            Self::Unauthorized => "a credential is needed; send it as Authorization".into(),
+            Self::Origin => "this origin may not post here".into(),
+            Self::NoTag => "this path means no tag; post to /TAG".into(),
+            Self::OtherTag => "events of this tag are not stored here".into(),
+            Self::Unnameable(why) => why.clone().into(),
+            Self::Method => "events are sent by POST or PUT".into(),
+            Self::SlowHead => "the head of the request did not come in time".into(),
+            Self::SlowBody => "the body of the request comes too slowly".into(),
+            Self::TooLarge(limit) => {
+                format!("the body is larger than the limit of {limit} bytes; send it in parts").into()
+            }
+            Self::InflatesTooLarge(limit) => {
+                format!("the body inflates beyond the limit of {limit} bytes; send it in parts").into()
+            }
+            Self::ContentType(value) => format!(
+                "content type {value:?} is not known; send application/json, application/x-ndjson, \
+                 application/x-www-form-urlencoded, multipart/form-data or text/plain"
+            )
+            .into(),
+            Self::ContentEncoding(value) => {
+                format!("content encoding {value:?} is not known; send gzip, deflate or zstd").into()
+            }
+            Self::Expectation => "only the expectation 100-continue is known".into(),
+            Self::InFlight => "the first request with this Idempotency-Key is still being stored".into(),
+            Self::OtherBody => "this Idempotency-Key was used with another body".into(),
+            Self::Budget => "too much is in flight; come again later".into(),
+            Self::Connections => "too many connections; come again later".into(),
+            Self::Stopping => "the listener is stopping; nothing of this request is stored".into(),
+            Self::Full => "the storage is full; nothing is acknowledged, come again later".into(),
+            Self::ReadOnly => "the storage is read-only; nothing is acknowledged, come again later".into(),
+            Self::Failing(errno) => {
+                let why = std::io::Error::from_raw_os_error(*errno);
+                format!("the storage fails: {why}; nothing is acknowledged, come again later").into()
+            }
+            Self::StoreTimeout => "the storage does not answer; the events may be stored or not".into(),
+        }
+    }
+}
+
+/// The names of all refusals, by [`Refusal::number`].
+pub(crate) const NAMES: [&str; 21] = [
+    "http",
+    "header",
+    "malformed",
+    "unauthorized",
+    "origin",
+    "path",
+    "method",
+    "slow_head",
+    "slow_body",
+    "too_large",
+    "media_type",
+    "expectation",
+    "idempotency_in_flight",
+    "idempotency_other_body",
+    "budget",
+    "connections",
+    "stopping",
+    "storage_full",
+    "storage_read_only",
+    "storage_failing",
+    "storage_timeout",
+];
+
+fn status_of_fault(error: &http1::Error) -> u16 {
+    match error {
+        http1::Error::BadVersion { .. } => 505,
+        http1::Error::UnsupportedCoding => 501,
+        http1::Error::HeadTooLarge { .. } | http1::Error::TooManyHeaders { .. } => 431,
+        _ => 400,
+    }
+}

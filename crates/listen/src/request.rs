@@ -1,0 +1,341 @@
+//! What the head of a request asks for, and whether it may: all that can be refused is refused here, before
+//! the body is read.
+
+use events::{Encoding, EventTime, Inflater, Kind, Mode, Rules};
+use form_urlencoded as form;
+use http1::{Framing, RequestHead};
+use segments::Level;
+
+use crate::{
+    Added, Compat,
+    answer::{Manner, Page, Reply, level_of},
+    flight::Flight,
+    pages,
+    refusal::Refusal,
+    routes::{fluentd_tag_of, tag_of},
+    shared::Shared,
+};
+
+/// What is asked of a head besides what the wire protocol needs.
+#[derive(Default)]
+struct Headers<'h> {
+    hosts: u32,
+    authorization: Option<&'h [u8]>,
+    content_type: Option<&'h [u8]>,
+    content_encoding: Option<&'h [u8]>,
+    expects_other: bool,
+    ack: Option<&'h [u8]>,
+    idempotency_key: Option<&'h [u8]>,
+    origin: Option<&'h [u8]>,
+    asked_method: Option<&'h [u8]>,
+    asked_headers: Option<&'h [u8]>,
+    forwarded_for: Option<&'h [u8]>,
+}
+
+/// Reads a head into `flight`; an answer in its place goes into `flight.reply`. `peer` is the client's address.
+#[inline]
+pub(crate) fn judge<'a>(
+    head: &RequestHead<'_>,
+    flight: &mut Flight<'a>,
+    shared: &'a Shared,
+    admin: bool,
+    peer: impl FnOnce() -> String,
+    now_ns: u64,
+) {
+    let headers = Headers::read(head);
+    flight.manner = Manner {
+        close: !head.keep_alive,
+        http10: head.minor_version == 0,
+        to_head: head.method == "HEAD",
+        asked: headers.ack.is_some(),
+        origin: None,
+    };
+    flight.expects_continue = head.expect_continue;
+    flight.reply = look(head, &headers, flight, shared, admin, peer, now_ns).err();
+}
+
+fn look<'a>(
+    head: &RequestHead<'_>,
+    headers: &Headers<'_>,
+    flight: &mut Flight<'a>,
+    shared: &'a Shared,
+    admin: bool,
+    peer: impl FnOnce() -> String,
+    now_ns: u64,
+) -> Result<(), Reply<'static>> {
+    let refused = |refusal| Err(Reply::Refused(refusal));
+    // Fluentd does not look.
+    let strict = shared.config.compat == Compat::None;
+    if strict && (headers.hosts > 1 || (headers.hosts == 0 && head.minor_version > 0)) {
+        flight.manner.close = true;
+        return refused(Refusal::Host);
+    }
+    let (path, query) = split(head.target);
+    match head.method {
+        "POST" | "PUT" => {}
+        _ => method(head.method, path, headers, flight, shared, admin)?,
+    }
+    if admin {
+        return refused(Refusal::Method);
+    }
+    if !shared.guard.admits(headers.authorization) {
+        return refused(Refusal::Unauthorized);
+    }
+    let config = &shared.config;
+    let prefix = config.tag_prefix.as_deref();
+    match config.compat {
+        Compat::None if !tag_of(path, prefix, &mut flight.tag) => return refused(Refusal::NoTag),
+        Compat::None => {}
+        Compat::Fluentd { .. } => {
+            fluentd_tag_of(path, prefix, &mut flight.tag);
+            fluentd(query, headers, flight, shared)?;
+        }
+    }
+    if config.tags.as_ref().is_some_and(|tags| !tags.matches(&flight.tag)) {
+        return refused(Refusal::OtherTag);
+    }
+    if headers.expects_other {
+        return refused(Refusal::Expectation);
+    }
+    flight.level = level(headers.ack, path, shared).map_err(Reply::Refused)?;
+    media(headers, flight, shared).map_err(Reply::Refused)?;
+    if let Some(key) = headers.idempotency_key.filter(|_| shared.idempotency.is_on()) {
+        match std::str::from_utf8(key) {
+            Ok(key) if key.is_ascii() && (1..=255).contains(&key.len()) => {
+                flight.idempotency_key = Some(key.to_owned());
+            }
+            _ => return refused(Refusal::IdempotencyKey),
+        }
+    }
+    if !query.is_empty() {
+        flight.time = time(query, &config.rules).map_err(Reply::Refused)?;
+    }
+    if config.added != Added::default() {
+        add(head, query, headers.forwarded_for, peer, config.added, &mut flight.added);
+    }
+    if let Some(refusal) = shared.gate.refusal(&shared.store, now_ns) {
+        return refused(refusal);
+    }
+    flight.admit(head.framing, &config.limits, shared.budget.free()).map_err(Reply::Refused)?;
+    if let (Framing::Length(bytes), None) = (head.framing, &flight.inflater) {
+        // What is admitted at once need not grow.
+        flight.body.reserve(bytes.min(64 * 1024) as usize);
+    }
+    Ok(())
+}
+
+impl<'h> Headers<'h> {
+    #[inline]
+    fn read(head: &RequestHead<'h>) -> Self {
+        let mut read = Self::default();
+        for header in head.headers {
+            let (name, value) = (header.name, header.value);
+            // The length tells most headers apart without a look at the name.
+            match name.len() {
+                4 if name.eq_ignore_ascii_case("host") => read.hosts += 1,
+                6 if name.eq_ignore_ascii_case("expect") => {
+                    read.expects_other |= !value.eq_ignore_ascii_case(b"100-continue");
+                }
+                6 if name.eq_ignore_ascii_case("origin") => read.origin = Some(value),
+                12 if name.eq_ignore_ascii_case("content-type") => read.content_type = Some(value),
+                13 if name.eq_ignore_ascii_case("authorization") => read.authorization = Some(value),
+                13 if name.eq_ignore_ascii_case("proofload-ack") => read.ack = Some(value),
+                15 if name.eq_ignore_ascii_case("idempotency-key") => read.idempotency_key = Some(value),
+                15 if name.eq_ignore_ascii_case("x-forwarded-for") => read.forwarded_for = Some(value),
+                16 if name.eq_ignore_ascii_case("content-encoding") => read.content_encoding = Some(value),
+                29 if name.eq_ignore_ascii_case("access-control-request-method") => {
+                    read.asked_method = Some(value);
+                }
+                30 if name.eq_ignore_ascii_case("access-control-request-headers") => {
+                    read.asked_headers = Some(value);
+                }
+                _ => {}
+            }
+        }
+        read
+    }
+}
+
+/// Path and query of a target, which may be a whole URL (RFC 9112, 3.2.2).
+fn split(target: &str) -> (&str, &str) {
+    let target = match target.split_once("://") {
+        Some((scheme, rest)) if !scheme.contains(['/', '?']) => {
+            rest.find(['/', '?']).map_or("/", |start| &rest[start..])
+        }
+        _ => target,
+    };
+    target.split_once('?').unwrap_or((target, ""))
+}
+
+/// What is neither POST nor PUT.
+#[cold]
+fn method(
+    method: &str,
+    path: &str,
+    headers: &Headers<'_>,
+    flight: &mut Flight<'_>,
+    shared: &Shared,
+    admin: bool,
+) -> Result<(), Reply<'static>> {
+    let fluentd = matches!(shared.config.compat, Compat::Fluentd { .. }) && !admin;
+    match (method, path) {
+        ("GET" | "HEAD", "/health") => Err(Reply::Page(pages::health(shared))),
+        ("GET" | "HEAD", "/metrics") if admin || shared.guard.admits(headers.authorization) => {
+            Err(Reply::Page(pages::metrics(shared)))
+        }
+        ("GET" | "HEAD", "/metrics") => Err(Reply::Refused(Refusal::Unauthorized)),
+        ("GET" | "HEAD", _) if admin => {
+            let body = "here are /health and /metrics\n".to_owned();
+            Err(Reply::Page(Page { status: 404, content_type: "text/plain", body }))
+        }
+        ("GET", _) if fluentd => Err(Reply::Nothing),
+        ("OPTIONS", _) if fluentd => {
+            let allowed = headers.asked_method.is_some_and(|method| method.eq_ignore_ascii_case(b"POST"));
+            flight.manner.origin = allowed_origin(headers.origin, &shared.config.compat);
+            let allowed = allowed && flight.manner.origin.is_some();
+            let asked = headers.asked_headers.unwrap_or_default();
+            let headers = allowed.then(|| String::from_utf8_lossy(asked).into_owned());
+            Err(Reply::Preflight { headers })
+        }
+        // Fluentd takes everything else for a POST.
+        _ if fluentd => {
+            flight.manner.to_head = false;
+            Ok(())
+        }
+        _ => Err(Reply::Refused(Refusal::Method)),
+    }
+}
+
+/// What Fluentd looks at besides.
+fn fluentd(
+    query: &str,
+    headers: &Headers<'_>,
+    flight: &mut Flight<'_>,
+    shared: &Shared,
+) -> Result<(), Reply<'static>> {
+    let Compat::Fluentd { cors_allow_origins, .. } = &shared.config.compat else { return Ok(()) };
+    if !cors_allow_origins.is_empty() {
+        flight.manner.origin = allowed_origin(headers.origin, &shared.config.compat);
+        if flight.manner.origin.is_none() {
+            return Err(Reply::Refused(Refusal::Origin));
+        }
+    }
+    flight.query.push_str(query);
+    Ok(())
+}
+
+/// What `Access-Control-Allow-Origin` says to that origin; nothing if it may not.
+fn allowed_origin(origin: Option<&[u8]>, compat: &Compat) -> Option<Box<str>> {
+    let Compat::Fluentd { cors_allow_origins, .. } = compat else { return None };
+    if cors_allow_origins.iter().any(|allowed| allowed == "*") {
+        return Some("*".into());
+    }
+    let origin = std::str::from_utf8(origin?).ok()?;
+    let fits = |allowed: &String| match allowed.split_once('*') {
+        None => allowed == origin,
+        Some((start, end)) => {
+            origin.len() >= start.len() + end.len() && origin.starts_with(start) && origin.ends_with(end)
+        }
+    };
+    cors_allow_origins.iter().any(fits).then(|| origin.into())
+}
+
+#[inline]
+fn level(ack: Option<&[u8]>, path: &str, shared: &Shared) -> Result<Level, Refusal> {
+    match ack {
+        None => Ok(shared.routes.level(path)),
+        Some(name) => level_of(name.trim_ascii())
+            .ok_or_else(|| Refusal::Ack(String::from_utf8_lossy(name).into_owned())),
+    }
+}
+
+/// How the body is written and coded.
+fn media(headers: &Headers<'_>, flight: &mut Flight<'_>, shared: &Shared) -> Result<(), Refusal> {
+    let mode = shared.config.rules.mode;
+    flight.kind = Kind::of_content_type(headers.content_type, mode);
+    let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+    if mode == Mode::Strict && !flight.kind.is_supported() {
+        return Err(Refusal::ContentType(text(headers.content_type.unwrap_or_default())));
+    }
+    let Some(coding) = headers.content_encoding else { return Ok(()) };
+    let encoding = Encoding::of_header(coding, mode).map_err(|_| Refusal::ContentEncoding(text(coding)))?;
+    flight.coding = match encoding {
+        Encoding::Identity => return Ok(()),
+        Encoding::Gzip => "gzip",
+        Encoding::Deflate => "deflate",
+        Encoding::Zstd => "zstd",
+    };
+    flight.inflater = Some(Inflater::new(encoding, shared.config.limits.inflated_bytes as usize));
+    Ok(())
+}
+
+/// The time that the query says; zero is "now".
+fn time(query: &str, rules: &Rules) -> Result<Option<EventTime>, Refusal> {
+    let Some((_, value)) = form::parse(query.as_bytes()).find(|(name, _)| name == "time") else {
+        return Ok(None);
+    };
+    let time = EventTime::of_parameter(&value, rules.mode, rules.zone);
+    time.map(Some).map_err(|_| Refusal::Time(value.into_owned()))
+}
+
+/// Writes the members that records get of their request.
+fn add(
+    head: &RequestHead<'_>,
+    query: &str,
+    forwarded_for: Option<&[u8]>,
+    peer: impl FnOnce() -> String,
+    what: Added,
+    added: &mut String,
+) {
+    let mut member = |prefix: &str, name: &str, value: &str| {
+        let name = format!("{prefix}{}", name.replace('-', "_").to_uppercase());
+        let quote = |text: &str| serde_json::Value::from(text).to_string();
+        added.push(',');
+        added.push_str(&quote(&name));
+        added.push(':');
+        added.push_str(&quote(value));
+    };
+    if what.http_headers {
+        for header in head.headers {
+            member("HTTP_", header.name, &String::from_utf8_lossy(header.value));
+        }
+    }
+    if what.query_params {
+        form::parse(query.as_bytes()).for_each(|(name, value)| member("QUERY_", &name, &value));
+    }
+    if what.remote_addr {
+        let forwarded = forwarded_for.map(String::from_utf8_lossy);
+        let first = forwarded.as_deref().and_then(|list| list.split(',').next()).map(str::trim);
+        match first.filter(|first| !first.is_empty()) {
+            Some(first) => member("", "REMOTE_ADDR", first),
+            None => member("", "REMOTE_ADDR", &peer()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_may_be_whole_urls() {
+        assert_eq!(split("/a?b=1"), ("/a", "b=1"));
+        assert_eq!(split("http://host:1/a/b?c"), ("/a/b", "c"));
+        assert_eq!(split("http://host"), ("/", ""));
+        assert_eq!(split("/a?b=http://x/"), ("/a", "b=http://x/"));
+    }
+
+    #[test]
+    fn origins_fit_exactly_or_around_a_star() {
+        let compat = Compat::Fluentd {
+            cors_allow_origins: vec!["http://a".into(), "https://*.b".into()],
+            cors_allow_credentials: false,
+            empty_img: false,
+            use_204: false,
+        };
+        let allowed = |origin: &str| allowed_origin(Some(origin.as_bytes()), &compat).is_some();
+        assert!(allowed("http://a") && allowed("https://x.b") && allowed("https://.b"));
+        assert!(!allowed("http://ab") && !allowed("https://b") && !allowed(""));
+        assert!(allowed_origin(None, &compat).is_none());
+    }
+}

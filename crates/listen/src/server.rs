@@ -1,0 +1,124 @@
+//! The listener as a whole: bound first, then run.
+
+use std::{net::SocketAddr, os::fd::OwnedFd, sync::Arc};
+
+use rustix::event::epoll;
+use segments::{Port, Recovery, Store};
+
+use crate::{
+    Config, Error, Report, Statistics,
+    shared::{Shared, State},
+    sockets::{Listener, Listeners},
+    worker::Worker,
+};
+
+/// A listener whose storage is open and whose sockets listen. Connections wait in the kernel until
+/// [`Server::run`].
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    addresses: Vec<SocketAddr>,
+    admin: Option<SocketAddr>,
+    recovery: Recovery,
+    threads: Vec<Thread>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    epoll: OwnedFd,
+    listeners: Vec<Listener>,
+    port: Port,
+}
+
+impl Server {
+    /// Opens the storage, which recovers what an earlier run left, and listens on all addresses and on the
+    /// sockets `handed` in, which must listen already.
+    ///
+    /// # Errors
+    /// See [`Error`]. Nothing listens then.
+    pub fn bind(config: Config, handed: Vec<OwnedFd>) -> Result<Self, Error> {
+        config.check(handed.len()).map_err(Error::Config)?;
+        config.check_processors()?;
+        let Listeners { threads, addresses, admin } = Listeners::open(&config, handed)?;
+        let (store, ports, recovery) = Store::open(config.store.clone(), config.threads as usize)?;
+        let shared = Shared::new(config, store)?;
+        let threads = threads.into_iter().zip(ports).map(|(listeners, port)| {
+            let epoll =
+                epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|cause| Error::Loop(cause.into()))?;
+            Ok(Thread { epoll, listeners, port })
+        });
+        let threads = threads.collect::<Result<_, Error>>()?;
+        Ok(Self { shared: Arc::new(shared), addresses, admin, recovery, threads })
+    }
+
+    /// The addresses listened on: those asked for, in their order, then those handed in, with the ports as
+    /// they are.
+    pub fn local_addrs(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The address of the admin port.
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.admin
+    }
+
+    /// What was found and mended of an earlier run.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// A remote control, for signals and other threads.
+    pub fn handle(&self) -> Handle {
+        Handle { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Serves until [`Handle::stop`]. Then nothing more is accepted, requests in flight are finished, the
+    /// storage writes and syncs everything, and what was done is reported.
+    pub fn run(self) -> Report {
+        let shared = &*self.shared;
+        std::thread::scope(|scope| {
+            for (number, Thread { epoll, listeners, port }) in self.threads.into_iter().enumerate() {
+                let work = move || Worker::new(shared, number, epoll, listeners, port).run();
+                std::thread::Builder::new()
+                    .name(format!("listen-{number}"))
+                    .spawn_scoped(scope, work)
+                    .expect("the kernel starts a thread");
+            }
+        });
+        let close_error = shared.store.close().err().map(|error| error.to_string());
+        Report::of(shared, close_error)
+    }
+}
+
+/// A remote control of a listener.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+}
+
+impl Handle {
+    /// Ends the listener: finishes requests in flight for at most [`crate::Timeouts::drain`].
+    pub fn stop(&self) {
+        self.shared.course.turn(State::Draining);
+    }
+
+    /// Ends the listener without waiting for requests in flight; what was handed to the storage is written.
+    pub fn stop_now(&self) {
+        self.shared.course.turn(State::Over);
+    }
+
+    /// Opens all files anew (after a rotation by others), and reads certificate and key anew for later
+    /// connections.
+    ///
+    /// # Errors
+    /// [`Error::Tls`]; the old certificate stays then.
+    pub fn reload(&self) -> Result<(), Error> {
+        self.shared.store.reopen();
+        self.shared.identity.as_ref().map_or(Ok(()), |identity| identity.reload())
+    }
+
+    /// What was done so far.
+    pub fn statistics(&self) -> Statistics {
+        Statistics::of(&self.shared)
+    }
+}

@@ -1,0 +1,120 @@
+//! What the threads of a listener share.
+
+use std::{
+    os::fd::OwnedFd,
+    sync::atomic::{AtomicU8, Ordering},
+};
+
+use rustix::event::{EventfdFlags, eventfd};
+use segments::Store;
+
+use crate::{
+    Config, Error,
+    answer::Dress,
+    auth::Guard,
+    budget::{Budget, Crowd},
+    counters::Counters,
+    gate::Gate,
+    idempotency::Idempotency,
+    identity::Identity,
+    routes::Routes,
+    timers::Clock,
+};
+
+/// What the threads of a listener share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub config: Config,
+    pub store: Store,
+    pub gate: Gate,
+    pub budget: Budget,
+    pub crowd: Crowd,
+    pub idempotency: Idempotency,
+    pub guard: Guard,
+    pub routes: Routes,
+    pub dress: Dress,
+    pub identity: Option<Identity>,
+    /// Of each thread.
+    pub counters: Vec<Counters>,
+    pub clock: Clock,
+    pub course: Course,
+}
+
+impl Shared {
+    /// Of a configuration without mistakes and its open storage.
+    pub fn new(config: Config, store: Store) -> Result<Self, Error> {
+        let limits = &config.limits;
+        let guard = Guard::new(&config.credentials);
+        Ok(Self {
+            gate: Gate::default(),
+            budget: Budget::new(limits.budget_bytes),
+            crowd: Crowd::new(limits.connections),
+            idempotency: Idempotency::new(
+                limits.idempotency_keys,
+                limits.idempotency_window.as_nanos() as u64,
+            ),
+            routes: Routes::new(&config.routes, config.level),
+            dress: Dress::new(&config, guard.challenge()),
+            identity: config.tls.as_ref().map(Identity::read).transpose()?,
+            counters: (0..config.threads).map(|_| Counters::default()).collect(),
+            clock: Clock::start(),
+            course: Course::new().map_err(Error::Loop)?,
+            guard,
+            store,
+            config,
+        })
+    }
+}
+
+/// Whether to go on.
+#[derive(Debug)]
+pub(crate) struct Course {
+    state: AtomicU8,
+    /// Readable, and never read, once it is to end: that wakes all threads.
+    wake: OwnedFd,
+}
+
+/// Whether to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Running,
+    /// Requests in flight are finished.
+    Draining,
+    /// Nothing is finished.
+    Over,
+}
+
+impl Course {
+    fn new() -> std::io::Result<Self> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { state: AtomicU8::new(0), wake })
+    }
+
+    /// Where it stands.
+    #[inline]
+    pub fn state(&self) -> State {
+        match self.state.load(Ordering::Relaxed) {
+            0 => State::Running,
+            1 => State::Draining,
+            _ => State::Over,
+        }
+    }
+
+    /// Goes on to that state, never back.
+    pub fn turn(&self, to: State) {
+        let number = match to {
+            State::Running => 0,
+            State::Draining => 1,
+            State::Over => 2,
+        };
+        if self.state.fetch_max(number, Ordering::Relaxed) < number {
+            // It cannot fail: the counter would have to be written 2⁶⁴ times.
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Becomes readable with every turn.
+    pub fn wake(&self) -> &OwnedFd {
+        &self.wake
+    }
+}

@@ -1,0 +1,156 @@
+//! The bytes of a connection, plain or encrypted.
+
+use std::{
+    io::{self, Read, Write},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+};
+
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown},
+};
+use rustls::{ServerConfig, ServerConnection};
+
+/// The bytes of a connection.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    /// As they are.
+    Plain(OwnedFd),
+    /// Within TLS.
+    Tls(Box<Encrypted>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Encrypted {
+    socket: OwnedFd,
+    session: ServerConnection,
+}
+
+impl Stream {
+    /// Of an accepted socket.
+    pub fn new(socket: OwnedFd, tls: Option<Arc<ServerConfig>>) -> Result<Self, rustls::Error> {
+        Ok(match tls {
+            None => Self::Plain(socket),
+            Some(config) => {
+                Self::Tls(Box::new(Encrypted { socket, session: ServerConnection::new(config)? }))
+            }
+        })
+    }
+
+    /// Whether a read that did not fill the buffer has read all there is.
+    #[inline]
+    pub fn tells_the_end(&self) -> bool {
+        matches!(self, Self::Plain(_))
+    }
+
+    /// Reads; 0 at the end.
+    #[inline]
+    pub fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        match self {
+            Self::Plain(socket) => recv(socket, buffer, RecvFlags::empty()).map(|(_, received)| received),
+            Self::Tls(encrypted) => encrypted.recv(buffer),
+        }
+    }
+
+    /// Takes bytes to send; how many.
+    #[inline]
+    pub fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
+        match self {
+            Self::Plain(socket) => send(socket, bytes, SendFlags::NOSIGNAL),
+            Self::Tls(encrypted) => encrypted.send(bytes),
+        }
+    }
+
+    /// Sends what was taken but not sent yet; whether all of it is sent.
+    pub fn flush(&mut self) -> Result<bool, Errno> {
+        match self {
+            Self::Plain(_) => Ok(true),
+            Self::Tls(encrypted) => encrypted.flush(),
+        }
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn end(&mut self) -> Result<(), Errno> {
+        if let Self::Tls(encrypted) = self {
+            encrypted.session.send_close_notify();
+            encrypted.flush()?;
+        }
+        shutdown(self.as_fd(), Shutdown::Write)
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Plain(socket) => socket.as_fd(),
+            Self::Tls(encrypted) => encrypted.socket.as_fd(),
+        }
+    }
+}
+
+impl Encrypted {
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        loop {
+            match self.session.reader().read(buffer) {
+                Ok(received) => return Ok(received),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // The client closed without saying so within TLS: what came is all there is.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                Err(error) => return Err(errno(&error)),
+            }
+            let closed = match self.session.read_tls(&mut Socket(&self.socket)) {
+                Ok(received) => received == 0,
+                Err(error) => return Err(errno(&error)),
+            };
+            let processed = self.session.process_new_packets();
+            // Handshakes and alerts, also those of a failure.
+            let flushed = self.flush();
+            processed.map_err(|_| Errno::PROTO)?;
+            flushed?;
+            if closed && self.session.is_handshaking() {
+                return Ok(0);
+            }
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
+        let taken = self.session.writer().write(bytes).map_err(|error| errno(&error))?;
+        self.flush()?;
+        if taken == 0 { Err(Errno::AGAIN) } else { Ok(taken) }
+    }
+
+    fn flush(&mut self) -> Result<bool, Errno> {
+        while self.session.wants_write() {
+            match self.session.write_tls(&mut Socket(&self.socket)) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(errno(&error)),
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::PROTO)
+}
+
+/// A socket as rustls wants it.
+struct Socket<'a>(&'a OwnedFd);
+
+impl Read for Socket<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::retry_on_intr(|| recv(self.0, &mut *buffer, RecvFlags::empty()))?.1)
+    }
+}
+
+impl Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::retry_on_intr(|| send(self.0, bytes, SendFlags::NOSIGNAL))?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+//! Deadlines of connections: a heap with one entry for each, however often its deadline moves.
+
+use std::{cmp::Reverse, collections::BinaryHeap, time::Instant};
+
+use crate::{Timeouts, places::Token};
+
+/// Nanoseconds since the start of the run, the same on all threads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    /// A clock that starts now.
+    pub fn start() -> Self {
+        Self { start: Instant::now() }
+    }
+
+    /// Now.
+    #[inline]
+    pub fn now_ns(&self) -> u64 {
+        // 2⁶⁴ ns are 584 years.
+        self.start.elapsed().as_nanos() as u64
+    }
+}
+
+/// When each connection must be looked at next.
+///
+/// A connection is looked at no later than the shortest timeout after it was looked at last. A deadline is
+/// never set to less than that timeout ahead, so none is missed although moving one touches no heap.
+#[derive(Debug)]
+pub(crate) struct Timers {
+    heap: BinaryHeap<Reverse<(u64, Token)>>,
+    shortest_ns: u64,
+}
+
+impl Timers {
+    /// None yet.
+    pub fn new(timeouts: &Timeouts) -> Self {
+        let Timeouts { head, body, idle, store, .. } = timeouts;
+        let shortest = head.min(body).min(idle).min(store);
+        Self { heap: BinaryHeap::new(), shortest_ns: shortest.as_nanos() as u64 }
+    }
+
+    /// Looks at a connection again, whose deadline is `deadline_ns` now.
+    pub fn watch(&mut self, now_ns: u64, deadline_ns: u64, token: Token) {
+        self.at(deadline_ns.min(now_ns.saturating_add(self.shortest_ns)), token);
+    }
+
+    /// Looks at a connection at that time besides; for what comes sooner than the shortest timeout.
+    pub fn at(&mut self, due_ns: u64, token: Token) {
+        self.heap.push(Reverse((due_ns, token)));
+    }
+
+    /// When the next one is due.
+    pub fn next_due_ns(&self) -> Option<u64> {
+        self.heap.peek().map(|Reverse((due_ns, _))| *due_ns)
+    }
+
+    /// Takes one that is due at `now_ns`, earliest first.
+    pub fn pop_due(&mut self, now_ns: u64) -> Option<Token> {
+        if self.next_due_ns()? > now_ns {
+            return None;
+        }
+        self.heap.pop().map(|Reverse((_, token))| token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_far_deadline_is_looked_at_before_a_nearer_one_could_be_missed() {
+        let timeouts = Timeouts { head: Duration::from_nanos(10), ..Timeouts::default() };
+        let mut timers = Timers::new(&timeouts);
+        let (far, near) = (Token::from_number(1), Token::from_number(2));
+        timers.watch(100, 1_000, far);
+        timers.watch(100, 105, near);
+        assert_eq!(timers.pop_due(104), None);
+        assert_eq!(timers.pop_due(110), Some(near));
+        assert_eq!(timers.pop_due(110), Some(far));
+        assert_eq!(timers.next_due_ns(), None);
+    }
+}

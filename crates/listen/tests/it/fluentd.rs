@@ -1,0 +1,204 @@
+//! Answers and lines as Fluentd's `in_http` and `out_file` give them, byte for byte.
+
+use listen::{Added, Compat};
+
+use crate::stand::{Answer, Stand, request};
+
+const OK: &str =
+    "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\n\r\n";
+const EVENT: &str = r#"{"board_id":10,"playtime":5,"minimum_play":"Y","timestamp":"2019-11-12T10:00:01Z","user_id":1,"interest":100}"#;
+
+fn fluentd() -> Stand {
+    with(Compat::fluentd())
+}
+
+fn with(compat: Compat) -> Stand {
+    Stand::with(|config| {
+        config.compat = compat;
+        config.rules = events::Rules::fluentd();
+        config.limits.body_bytes = 10_000;
+        config.limits.inflated_bytes = 20_000;
+    })
+}
+
+fn text(answer: &Answer) -> String {
+    String::from_utf8_lossy(&answer.bytes()).into_owned()
+}
+
+fn bad(message: &str) -> String {
+    let body = format!("400 Bad Request\n{message}\n");
+    let head = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: Keep-Alive";
+    format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+#[test]
+fn a_success_is_88_bytes() {
+    let stand = fluentd();
+    let mut client = stand.connect();
+    assert_eq!(OK.len(), 88);
+    assert_eq!(text(&client.post("/a/b", EVENT)), OK);
+    assert_eq!(text(&client.post("/a//b/", EVENT)), OK);
+    // What is malformed is skipped.
+    for skipped in ["{\"a\":", "[1,{\"a\":1}]", ""] {
+        assert_eq!(text(&client.post("/a/b", skipped)), OK, "{skipped}");
+    }
+    let ndjson = "Content-Type: application/x-ndjson\r\n";
+    assert_eq!(text(&client.post_with("/a/b", ndjson, "{\"b\":1}\nx\n{\"b\":2}\n")), OK);
+    assert_eq!(stand.stored("a.b"), format!("{EVENT}\n{{\"a\":1}}\n{{\"b\":1}}\n{{\"b\":2}}\n"));
+    assert_eq!(stand.stored("a..b"), format!("{EVENT}\n"));
+    let answer = client.post_with("/a/b", "Connection: close\r\n", "{}");
+    assert_eq!(text(&answer), "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n\r\n");
+    assert!(client.is_closed());
+    assert_eq!(stand.handle.statistics().events_skipped, 4);
+}
+
+#[test]
+fn parameters_hold_records_too() {
+    let stand = fluentd();
+    let mut client = stand.connect();
+    let form = "Content-Type: application/x-www-form-urlencoded\r\n";
+    assert_eq!(text(&client.post_with("/a", form, "json=%7B%22n%22%3A1%7D")), OK);
+    let plain = "Content-Type: text/plain\r\n";
+    assert_eq!(text(&client.post_with("/a?json=%7B%22n%22%3A2%7D", plain, "")), OK);
+    let missing = bad("'json', 'ndjson' or 'msgpack' parameter is required");
+    assert_eq!(text(&client.post_with("/a", plain, EVENT)), missing);
+    assert_eq!(text(&client.post_with("/a", form, "x=1")), missing);
+    assert_eq!(stand.stored("a"), "{\"n\":1}\n{\"n\":2}\n");
+}
+
+#[test]
+fn what_fluentd_refuses_is_refused_in_its_words() {
+    let stand = fluentd();
+    let closing = |status: &str, body: &str| {
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Length: {}\r\nContent-Type: text/plain\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    let too_large = closing("413 Request Entity Too Large", "Too large");
+    for (request, expected) in [
+        (&b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"[..], closing("200 OK", "")),
+        (b"OPTIONS /a HTTP/1.1\r\nHost: x\r\n\r\n", closing("403 Forbidden", "")),
+        (b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 10001\r\n\r\n", too_large.clone()),
+        (b"POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 10001\r\n\r\n", too_large),
+        (b"POST /a HTTP/1.1\r\nHost: x\r\nExpect: x\r\n\r\n", closing("417 Expectation Failed", "")),
+        (&request("/a", "Content-Encoding: gzip\r\n", b"{}"), closing("400 Bad Request", "")),
+    ] {
+        let mut client = stand.connect();
+        client.send(request);
+        assert_eq!(text(&client.answer()), expected, "{}", String::from_utf8_lossy(request));
+        assert!(client.is_closed());
+    }
+    // No HTTP is closed without a word.
+    let mut client = stand.connect();
+    client.send("nonsense\r\n\r\n");
+    assert!(client.is_closed());
+    // Every method but GET and OPTIONS posts.
+    let mut client = stand.connect();
+    client.send("DELETE /a HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n{\"d\":1}");
+    assert_eq!(text(&client.answer()), OK);
+    assert_eq!(stand.stored("a"), "{\"d\":1}\n");
+}
+
+#[test]
+fn successes_can_be_a_pixel_or_204() {
+    let stand = with(Compat::Fluentd {
+        cors_allow_origins: Vec::new(),
+        cors_allow_credentials: false,
+        empty_img: false,
+        use_204: true,
+    });
+    let no_content = "HTTP/1.1 204 No Content\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\nContent-Type: text/plain\r\n\r\n";
+    assert_eq!(text(&stand.connect().post("/a", "{}")), no_content);
+    let stand = with(Compat::Fluentd {
+        cors_allow_origins: Vec::new(),
+        cors_allow_credentials: false,
+        empty_img: true,
+        use_204: true,
+    });
+    let answer = stand.connect().post("/a", "{}");
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: image/gif; charset=utf-8\r\nConnection: Keep-Alive\r\nContent-Length: 35\r\n\r\n";
+    assert_eq!(answer.head, head);
+    assert_eq!(&answer.body[..6], b"GIF89a");
+}
+
+#[test]
+fn browsers_may_post_from_origins_that_are_allowed() {
+    let stand = with(Compat::Fluentd {
+        cors_allow_origins: vec!["http://*.example".into()],
+        cors_allow_credentials: true,
+        empty_img: false,
+        use_204: false,
+    });
+    let preflight = |origin: &str| {
+        let mut client = stand.connect();
+        client.send(format!(
+            "OPTIONS /a HTTP/1.1\r\nHost: x\r\nOrigin: {origin}\r\nAccess-Control-Request-Method: POST\r\n\
+             Access-Control-Request-Headers: X-A\r\n\r\n"
+        ));
+        let answer = text(&client.answer());
+        assert!(client.is_closed());
+        answer
+    };
+    let allow = "Access-Control-Allow-Origin: http://a.example\r\nAccess-Control-Allow-Credentials: true\r\n";
+    assert_eq!(
+        preflight("http://a.example"),
+        format!(
+            "HTTP/1.1 200 OK\r\nAccess-Control-Allow-Methods: POST\r\nAccess-Control-Allow-Headers: X-A\r\n{allow}\
+             Content-Length: 0\r\nContent-Type: text/plain\r\n\r\n"
+        )
+    );
+    assert!(preflight("http://b.test").starts_with("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n"));
+    let mut client = stand.connect();
+    assert_eq!(
+        text(&client.post_with("/a", "Origin: http://a.example\r\n", "{}")),
+        format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n{allow}Connection: Keep-Alive\r\nContent-Length: 0\r\n\r\n"
+        )
+    );
+    let refused = client.post_with("/a", "Origin: http://b.test\r\n", "{}");
+    assert_eq!(
+        text(&refused),
+        "HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 0\r\nContent-Type: text/plain\r\n\r\n"
+    );
+    assert!(client.is_closed());
+}
+
+#[test]
+fn records_get_what_the_request_says() {
+    let stand = Stand::with(|config| {
+        config.compat = Compat::fluentd();
+        config.rules = events::Rules::fluentd();
+        config.added = Added { http_headers: true, query_params: true, remote_addr: true };
+    });
+    let mut client = stand.connect();
+    client.send("POST /a?q-x=1 HTTP/1.1\r\nHost: h\"\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n{\"n\":1}");
+    assert_eq!(text(&client.answer()), OK);
+    let stored: serde_json::Value = serde_json::from_str(&stand.stored("a")).unwrap();
+    let expected = serde_json::json!({
+        "n": 1, "HTTP_HOST": "h\"", "HTTP_CONTENT_TYPE": "application/json", "HTTP_CONTENT_LENGTH": "7",
+        "QUERY_Q_X": "1", "REMOTE_ADDR": "127.0.0.1",
+    });
+    assert_eq!(stored, expected);
+}
+
+#[test]
+fn a_client_that_names_a_level_gets_a_receipt() {
+    let stand = fluentd();
+    let answer = stand.connect().post_with("/a", "Proofload-Ack: synced\r\n", "{}");
+    let receipt = answer.header("proofload-receipt");
+    assert_eq!((answer.status, receipt), (200, Some("segment=\"a.log\"; offset=0; bytes=3; level=synced")));
+}
+
+#[test]
+fn the_line_is_the_one_of_the_reference() {
+    let stand = Stand::with(|config| {
+        config.compat = Compat::fluentd();
+        config.rules = events::Rules::fluentd();
+        config.format = events::LineFormat::OutFile { time: true, tag: false };
+        let template = format!("{}/${{tag}}_%Y-%m-%d", config.store.template.folder().display());
+        config.store.template = template.parse().unwrap();
+    });
+    assert_eq!(text(&stand.connect().post("/http_listener_test?time=1578905529", EVENT)), OK);
+    assert_eq!(stand.stored("http_listener_test_2020-01-13"), format!("2020-01-13T08:52:09Z\t{EVENT}\n"));
+}

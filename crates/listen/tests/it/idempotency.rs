@@ -1,0 +1,59 @@
+//! Requests repeated under the same key.
+
+use listen::Level;
+
+use crate::stand::{Stand, request};
+
+#[test]
+fn a_repeat_is_answered_as_the_first_and_stored_once() {
+    let stand = Stand::with(|config| config.threads = 2);
+    let key = "Idempotency-Key: 4711\r\n";
+    let first = stand.connect().post_with("/a", key, "{\"n\":1}");
+    assert_eq!((first.status, first.header("proofload-replayed")), (204, None));
+    for _ in 0..8 {
+        let again = stand.connect().post_with("/a", key, "{\"n\":1}");
+        assert_eq!((again.status, again.header("proofload-replayed")), (204, Some("true")));
+        assert_eq!(again.header("proofload-receipt"), first.header("proofload-receipt"));
+    }
+    assert_eq!(stand.connect().post_with("/a", key, "{\"n\":2}").status, 422);
+    assert_eq!(stand.connect().post_with("/b", key, "{\"n\":1}").status, 204);
+    assert_eq!(stand.stored("a"), "{\"n\":1}\n");
+    assert_eq!(stand.stored("b"), "{\"n\":1}\n");
+    assert_eq!(stand.handle.statistics().replayed, 8);
+}
+
+#[test]
+fn a_key_whose_request_failed_can_be_used_again() {
+    let stand = Stand::start();
+    let key = "Idempotency-Key: 4711\r\n";
+    assert_eq!(stand.connect().post_with("/a", key, "x").status, 400);
+    assert_eq!(stand.connect().post_with("/a", key, "{}").status, 204);
+    for wrong in ["Idempotency-Key:\r\n", &format!("Idempotency-Key: {}\r\n", "x".repeat(256))] {
+        assert_eq!(stand.connect().post_with("/a", wrong, "{}").status, 400, "{wrong}");
+    }
+}
+
+#[test]
+fn repeats_at_the_same_time_are_stored_once() {
+    let stand = Stand::with(|config| {
+        config.threads = 2;
+        config.level = Level::Synced;
+    });
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let post = || {
+            let mut client = stand.connect();
+            loop {
+                client.send(request("/a", "Idempotency-Key: k\r\n", b"{}"));
+                let answer = client.answer();
+                if answer.status != 409 {
+                    return answer.status;
+                }
+                assert_eq!(answer.header("retry-after"), Some("1"));
+            }
+        };
+        let clients: Vec<_> = (0..16).map(|_| scope.spawn(post)).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    assert_eq!(statuses, [204; 16]);
+    assert_eq!(stand.stored("a"), "{}\n");
+}

@@ -1,0 +1,154 @@
+//! Bounds in bytes and in time.
+
+use std::{
+    io::Write,
+    time::{Duration, Instant},
+};
+
+use flate2::{Compression, write::GzEncoder};
+
+use crate::stand::{Client, Stand, request};
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn small(config: &mut listen::Config) {
+    config.limits.body_bytes = 10_000;
+    config.limits.inflated_bytes = 50_000;
+}
+
+/// An event of that many bytes.
+fn event(bytes: usize) -> String {
+    format!("{{\"a\":\"{}\"}}", "x".repeat(bytes - 8))
+}
+
+#[test]
+fn a_body_beyond_the_limit_is_refused_before_it_is_read() {
+    let stand = Stand::with(small);
+    let mut client = stand.connect();
+    client.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 10001\r\n\r\n");
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.header("connection")), (413, Some("close")));
+    assert!(client.is_closed());
+    assert_eq!(stand.connect().post("/a", event(10_000)).status, 204);
+}
+
+#[test]
+fn chunks_do_not_pass_the_limit() {
+    let stand = Stand::with(small);
+    let mut client = stand.connect();
+    client.send("POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let chunk = format!("400\r\n{}\r\n", "x".repeat(1024));
+    // The listener answers and reads on for a while, so that the answer is not lost.
+    (0..40).for_each(|_| client.send(&chunk));
+    assert_eq!(client.answer().status, 413);
+    assert_eq!(stand.stored("a"), "");
+}
+
+#[test]
+fn compressed_bodies_are_inflated_within_their_limit() {
+    let stand = Stand::with(small);
+    let mut client = stand.connect();
+    let gzipped = "Content-Encoding: gzip\r\n";
+    assert_eq!(client.post_with("/a", gzipped, gzip(event(49_999).as_bytes())).status, 204);
+    assert_eq!(stand.stored("a").len(), 50_000);
+    let bomb = gzip(&vec![b' '; 5_000_000]);
+    assert!(bomb.len() < 10_000, "within the limit of the body: {}", bomb.len());
+    assert_eq!(stand.connect().post_with("/a", gzipped, &bomb).status, 413);
+    // A bomb in chunks, which does not say how long it is.
+    let mut client = stand.connect();
+    client
+        .send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send(format!("{:x}\r\n", bomb.len()));
+    client.send([&bomb[..], b"\r\n0\r\n\r\n"].concat());
+    assert_eq!(client.answer().status, 413);
+    let half = gzip(event(100).as_bytes());
+    let answer = stand.connect().post_with("/a", gzipped, &half[..half.len() - 4]);
+    assert_eq!(
+        (answer.status, answer.json()["error"].as_str()),
+        (400, Some("the gzip of the body cannot be inflated"))
+    );
+    assert_eq!(stand.connect().post_with("/a", gzipped, "{}").status, 400);
+    assert_eq!(stand.stored("a").len(), 50_000);
+    assert_eq!(stand.handle.statistics().budget_used_bytes, 0);
+}
+
+#[test]
+fn a_head_beyond_the_limit_is_refused() {
+    let stand = Stand::with(|config| config.limits.head_bytes = 1024);
+    let mut client = stand.connect();
+    client.send(format!("POST /a HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "x".repeat(2_000)));
+    assert_eq!(client.answer().status, 431);
+    assert!(client.is_closed());
+}
+
+#[test]
+fn slow_heads_and_bodies_are_not_waited_for() {
+    let stand = Stand::with(|config| {
+        config.timeouts.head = Duration::from_millis(200);
+        config.timeouts.body = Duration::from_millis(200);
+        config.timeouts.body_bytes_per_s = 1_000;
+        config.timeouts.idle = Duration::from_millis(600);
+    });
+    let mut head = stand.connect();
+    head.send("POST /a HTTP/1.1\r\nHo");
+    let mut body = stand.connect();
+    body.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{");
+    let mut idle = stand.connect();
+    // Keeps 1,000 bytes a second and is read to its end, long after the grace.
+    let mut steady = stand.connect();
+    let event = event(1_000);
+    steady.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n");
+    for part in event.as_bytes().chunks(125) {
+        steady.send(part);
+        std::thread::sleep(Duration::from_millis(60));
+    }
+    assert_eq!(steady.answer().status, 204);
+    for client in [&mut head, &mut body] {
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.header("connection")), (408, Some("close")));
+        assert!(client.is_closed());
+    }
+    assert!(idle.is_closed());
+    let (report, _folder) = stand.stop();
+    let refused = &report.statistics.refused;
+    assert_eq!((refused["slow_head"], refused["slow_body"]), (1, 1));
+}
+
+#[test]
+fn an_idle_connection_is_kept_as_long_as_it_may_be() {
+    let stand = Stand::with(|config| config.timeouts.idle = Duration::from_millis(300));
+    let mut client = stand.connect();
+    let start = Instant::now();
+    for _ in 0..4 {
+        std::thread::sleep(Duration::from_millis(150));
+        assert_eq!(client.post("/a", "{}").status, 204);
+    }
+    let last = Instant::now();
+    assert!(client.is_closed());
+    assert!(last.elapsed() >= Duration::from_millis(290), "{:?}", last.elapsed());
+    assert!(start.elapsed() >= Duration::from_millis(850));
+}
+
+#[test]
+fn connections_beyond_the_limit_are_told_so() {
+    let stand = Stand::with(|config| config.limits.connections = Some(2));
+    let mut first = stand.connect();
+    let mut second = stand.connect();
+    assert_eq!((first.post("/a", "{}").status, second.post("/a", "{}").status), (204, 204));
+    let mut third = stand.connect();
+    // Even if it has sent something by then, no reset destroys the answer.
+    third.send(request("/a", "", b"{}"));
+    let answer = third.answer();
+    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
+    assert!(third.is_closed());
+    assert_eq!(first.post("/a", "{}").status, 204);
+    drop(second);
+    crate::stand::eventually("a place is free", || {
+        let mut client = Client::connect(stand.address);
+        client.post("/a", "{}").status == 204
+    });
+}

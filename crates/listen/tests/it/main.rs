@@ -1,0 +1,11 @@
+//! The listener over real sockets and real files.
+
+mod fluentd;
+mod idempotency;
+mod levels;
+mod limits;
+mod overload;
+mod protocol;
+mod stand;
+mod stop;
+mod tls;

@@ -1,0 +1,172 @@
+//! More than can be taken: of bytes in flight, and of the storage.
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sched::{CloneFlags, unshare},
+};
+use tempfile::TempDir;
+
+use crate::stand::{Stand, eventually, receipts};
+
+#[test]
+fn what_does_not_fit_the_budget_is_refused_before_its_body() {
+    let stand = Stand::with(|config| {
+        config.limits.budget_bytes = 100_000;
+        config.limits.body_bytes = 100_000;
+        config.limits.inflated_bytes = 100_000;
+        config.limits.retry_after_s = 7;
+    });
+    // Takes most of the budget and stands still.
+    let mut large = stand.connect();
+    large.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n\r\n{\"a\":\"");
+    large.send("x".repeat(89_000));
+    eventually("it came", || stand.handle.statistics().budget_used_bytes >= 89_000);
+    let mut second = stand.connect();
+    second.send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 50000\r\n\r\n");
+    let answer = second.answer();
+    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("7")));
+    assert!(second.is_closed());
+    // One that is here already is no reason to close.
+    let mut third = stand.connect();
+    let body = format!("{{\"a\":\"{}\"}}", "x".repeat(20_000));
+    assert_eq!(third.post("/a", &body).status, 503);
+    // Small ones still fit.
+    assert_eq!(third.post("/a", "{}").status, 204);
+    large.send(format!("{}\"}}", "x".repeat(90_000 - 89_000 - 8)));
+    assert_eq!(large.answer().status, 204);
+    assert_eq!(third.post("/a", &body).status, 204);
+    let statistics = stand.handle.statistics();
+    assert_eq!((statistics.refused["budget"], statistics.budget_used_bytes), (2, 0));
+}
+
+#[test]
+fn overload_can_be_told_as_429() {
+    let stand = Stand::with(|config| {
+        config.limits.budget_bytes = 1_000;
+        config.limits.body_bytes = 1_000;
+        config.limits.inflated_bytes = 1_000;
+        config.limits.overload_status = 429;
+        config.format = events::LineFormat::OutFile { time: true, tag: true };
+    });
+    // The lines of 300 small events are longer than the budget, though the body is not.
+    let answer = stand.connect().post("/a", "{}\n".repeat(300));
+    assert_eq!((answer.status, answer.header("retry-after")), (429, Some("1")));
+    assert_eq!(stand.stored("a"), "");
+}
+
+/// A small filesystem that only the threads of one test see.
+struct Small(TempDir);
+
+impl Small {
+    /// Runs a test on one; not where this process may not mount.
+    fn run(bytes: u64, test: impl FnOnce(&Self) + Send) {
+        let alone = || {
+            // For this thread and those that it starts.
+            unshare(CloneFlags::CLONE_NEWNS)?;
+            let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+            mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?;
+            let small = Self(TempDir::new().unwrap());
+            small.mount(MsFlags::empty(), bytes)?;
+            Ok::<_, nix::Error>(small)
+        };
+        let run = || match alone() {
+            Ok(small) => test(&small),
+            Err(error) => eprintln!("not tested: this process may not mount a filesystem ({error})"),
+        };
+        let outcome = std::thread::scope(|scope| scope.spawn(run).join());
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Mounts it, or mounts it anew with another size.
+    fn mount(&self, flags: MsFlags, bytes: u64) -> nix::Result<()> {
+        let size = format!("size={bytes}");
+        mount(Some("proofload-test"), self.path(), Some("tmpfs"), flags, Some(size.as_str()))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = umount2(self.path(), MntFlags::MNT_DETACH);
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_and_goes_by_without_a_restart() {
+    Small::run(256 * 1024, full_disk);
+}
+
+fn full_disk(small: &Small) {
+    let store = crate::stand::store(small.path());
+    let stand = Stand::with(|config| config.store = store);
+    let mut client = stand.connect();
+    let body = format!("{{\"a\":\"{}\"}}", "x".repeat(10_000));
+    let mut acknowledged = Vec::new();
+    let start = Instant::now();
+    let full = loop {
+        assert!(start.elapsed() < Duration::from_secs(10), "the disk is never full");
+        let answer = client.post("/a", &body);
+        if answer.status != 204 {
+            break answer;
+        }
+        acknowledged.extend(receipts(&answer));
+    };
+    assert_eq!((full.status, full.header("retry-after")), (507, Some("1")), "{full:?}");
+    assert!(acknowledged.len() >= 15, "{}", acknowledged.len());
+    // From now on most requests are refused before their body.
+    let mut early = 0;
+    for _ in 0..20 {
+        let mut client = stand.connect();
+        client.send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 10010\r\n\r\n");
+        early += usize::from(client.answer().status == 507);
+    }
+    assert!(early >= 15, "{early}");
+    let health = client.get("/health");
+    assert_eq!((health.status, health.json()["status"].as_str()), (503, Some("storage_full")));
+    let path = small.path().join("a.log");
+    let stored = std::fs::read_to_string(&path).unwrap();
+    for receipt in &acknowledged {
+        assert_eq!(stored[receipt.offset..receipt.offset + receipt.bytes], format!("{body}\n"));
+    }
+    assert_eq!(stored.len(), acknowledged.len() * (body.len() + 1), "no torn line is left");
+    // Others make room.
+    small.mount(MsFlags::MS_REMOUNT, 4 << 20).unwrap();
+    eventually("events are taken again", || {
+        let answer = client.post("/a", &body);
+        assert!(matches!(answer.status, 204 | 507), "{answer:?}");
+        answer.status == 204
+    });
+    assert_eq!(client.get("/health").status, 200);
+    drop(client);
+    let (report, _folder) = stand.stop();
+    assert!(report.statistics.refused["storage_full"] >= 16);
+}
+
+#[test]
+fn a_read_only_disk_is_told() {
+    Small::run(4 << 20, read_only_disk);
+}
+
+fn read_only_disk(small: &Small) {
+    let store = crate::stand::store(small.path());
+    let stand = Stand::with(|config| config.store = store);
+    let mut client = stand.connect();
+    assert_eq!(client.post("/a", "{}").status, 204);
+    // A filesystem with a file open for writing cannot be turned read-only.
+    drop(client);
+    let (_, _folder) = stand.stop();
+    let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+    // The storage's threads may still be on their way out, with files open.
+    eventually("nothing is open for writing", || small.mount(read_only, 4 << 20).is_ok());
+    let error = listen::Server::bind(listen::Config::new(crate::stand::store(small.path())), Vec::new());
+    let error = error.expect_err("nothing can be stored there").to_string();
+    assert!(error.to_lowercase().contains("read-only"), "{error}");
+}

@@ -1,0 +1,135 @@
+//! Stopping, and going on without.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use listen::{Config, Level, Server};
+
+use crate::stand::{Stand, eventually, request, store};
+
+#[test]
+fn requests_in_flight_are_finished_and_idle_connections_closed() {
+    let stand = Stand::start();
+    let mut idle = stand.connect();
+    assert_eq!(idle.post("/a", "{}").status, 204);
+    let mut half = stand.connect();
+    let bytes = request("/a", "", b"{\"late\":1}");
+    half.send(&bytes[..bytes.len() - 4]);
+    // Taken by the listener before it is told to stop.
+    eventually("it came", || stand.handle.statistics().received_bytes >= 2 * bytes.len() as u64 - 20);
+    stand.handle.stop();
+    assert!(idle.is_closed());
+    half.send(&bytes[bytes.len() - 4..]);
+    let answer = half.answer();
+    assert_eq!((answer.status, answer.header("connection")), (204, Some("close")));
+    assert!(half.is_closed());
+    let (report, folder) = stand.stop();
+    assert_eq!(fs::read_to_string(folder.path().join("a.log")).unwrap(), "{}\n{\"late\":1}\n");
+    assert_eq!((report.close_error, report.unanswered), (None, 0));
+    assert_eq!(report.statistics.connections_open, 0);
+    assert_eq!(report.statistics.requests[&204], 2);
+}
+
+#[test]
+fn draining_ends_even_if_clients_do_not() {
+    let stand = Stand::with(|config| config.timeouts.drain = Duration::from_millis(200));
+    let mut half = stand.connect();
+    half.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{");
+    eventually("it came", || stand.handle.statistics().received_bytes >= 50);
+    let start = Instant::now();
+    let (report, folder) = stand.stop();
+    assert!((200..2_000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+    assert_eq!(report.statistics.requests.len(), 0);
+    assert!(!folder.path().join("a.log").exists());
+}
+
+#[test]
+fn everything_accepted_is_on_the_disk_when_it_has_stopped() {
+    let stand = Stand::with(|config| config.level = Level::Accepted);
+    let mut client = stand.connect();
+    let bytes: Vec<u8> =
+        (0..500).flat_map(|n| request("/a", "", format!("{{\"n\":{n}}}").as_bytes())).collect();
+    client.send(&bytes);
+    (0..500).for_each(|_| assert_eq!(client.answer().status, 202));
+    let (report, folder) = stand.stop();
+    assert_eq!(fs::read_to_string(folder.path().join("a.log")).unwrap().lines().count(), 500);
+    assert_eq!((report.close_error, report.statistics.accepted_events_lost), (None, 0));
+}
+
+#[test]
+fn a_next_run_goes_on_where_the_last_ended() {
+    let stand = Stand::start();
+    assert_eq!(stand.connect().post("/a", "{\"n\":1}").status, 204);
+    let (_, folder) = stand.stop();
+    let stand = Stand::at(folder, |_| {});
+    let answer = stand.connect().post("/a", "{\"n\":2}");
+    assert_eq!(crate::stand::receipts(&answer)[0].offset, 8);
+    assert_eq!(stand.stored("a"), "{\"n\":1}\n{\"n\":2}\n");
+}
+
+#[test]
+fn files_renamed_by_others_are_opened_anew_on_reload() {
+    let stand = Stand::start();
+    let mut client = stand.connect();
+    assert_eq!(client.post("/a", "{\"n\":1}").status, 204);
+    let (live, rotated) = (stand.folder().join("a.log"), stand.folder().join("a.log.1"));
+    fs::rename(&live, &rotated).unwrap();
+    stand.handle.reload().unwrap();
+    eventually("a new file is written", || {
+        assert_eq!(client.post("/a", "{\"n\":2}").status, 204);
+        live.exists()
+    });
+    assert!(fs::read_to_string(&rotated).unwrap().starts_with("{\"n\":1}\n"));
+}
+
+#[test]
+fn sockets_can_be_handed_in() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut config = Config::new(store(folder.path()));
+    config.listen.clear();
+    config.threads = 2;
+    config.format = events::LineFormat::Json;
+    let wrong = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let error = Server::bind(config.clone(), vec![wrong.into()]).unwrap_err().to_string();
+    assert!(error.contains("handed in cannot be listened on"), "{error}");
+    let address = socket.local_addr().unwrap();
+    let server = Server::bind(config, vec![socket.into()]).unwrap();
+    assert_eq!(server.local_addrs(), [address]);
+    let stand = Stand::run(server, folder);
+    for _ in 0..10 {
+        assert_eq!(stand.connect().post("/a", "{}").status, 204);
+    }
+}
+
+#[test]
+fn one_accept_queue_can_serve_all_threads() {
+    let stand = Stand::with(|config| {
+        config.threads = 3;
+        config.accept = listen::Accept::Shared;
+    });
+    let mut clients: Vec<_> = (0..60).map(|_| stand.connect()).collect();
+    for client in &mut clients {
+        assert_eq!(client.post("/a", "{}").status, 204);
+    }
+    drop(clients);
+    let (report, _folder) = stand.stop();
+    assert_eq!(report.connections_per_thread.iter().sum::<u64>(), 60);
+    assert_eq!(report.connections_per_thread.len(), 3);
+}
+
+#[test]
+fn every_mistake_of_a_configuration_is_told() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let mut config = Config::new(store(folder.path()));
+    config.listen.clear();
+    config.threads = 0;
+    config.limits.budget_bytes = 1;
+    config.timeouts.idle = Duration::ZERO;
+    let error = Server::bind(config, Vec::new()).unwrap_err().to_string();
+    for mistake in ["no address", "threads must", "the budget must", "no timeout may"] {
+        assert!(error.contains(mistake), "{mistake} in {error}");
+    }
+}

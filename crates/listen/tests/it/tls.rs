@@ -1,0 +1,113 @@
+//! Encrypted connections.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    path::Path,
+    sync::Arc,
+};
+
+use listen::{Error, Tls};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    pki_types::{CertificateDer, ServerName},
+};
+
+use crate::stand::{Client, Stand, request};
+
+/// Writes a new certificate for `localhost`; its bytes.
+fn certify(folder: &Path) -> (Tls, CertificateDer<'static>) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let tls = Tls { certificates: folder.join("cert.pem"), key: folder.join("key.pem") };
+    fs::write(&tls.certificates, made.cert.pem()).unwrap();
+    fs::write(&tls.key, made.signing_key.serialize_pem()).unwrap();
+    (tls, made.cert.der().clone())
+}
+
+/// An encrypted connection of who trusts that certificate.
+fn connect(stand: &Stand, trusted: &CertificateDer<'static>) -> StreamOwned<ClientConnection, TcpStream> {
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let name = ServerName::try_from("localhost").unwrap();
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    StreamOwned::new(connection, stand.connect().socket)
+}
+
+fn answer(stream: &mut impl Read) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).unwrap()
+}
+
+#[test]
+fn events_come_encrypted_and_the_admin_port_stays_plain() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let (tls, certificate) = certify(folder.path());
+    let stand = Stand::with(|config| {
+        config.tls = Some(tls);
+        config.admin = Some("127.0.0.1:0".parse().unwrap());
+    });
+    let mut stream = connect(&stand, &certificate);
+    // Larger than a record of TLS, and several on one connection.
+    for bytes in [2, 100_000, 10] {
+        let event = format!("{{\"a\":\"{}\"}}", "x".repeat(bytes));
+        stream.write_all(&request("/a", "", event.as_bytes())).unwrap();
+        let head = answer(&mut stream);
+        assert!(head.starts_with("HTTP/1.1 204"), "{head}");
+        assert!(stand.stored("a").ends_with(&format!("{event}\n")));
+    }
+    assert_eq!(stream.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
+    stream.write_all(&request("/a", "Connection: close\r\n", b"{}")).unwrap();
+    answer(&mut stream);
+    let mut rest = Vec::new();
+    // An end without close_notify would be an error here.
+    assert_eq!(stream.read_to_end(&mut rest).unwrap(), 0);
+    assert_eq!(Client::connect(stand.admin.unwrap()).get("/health").status, 200);
+}
+
+#[test]
+fn plain_text_to_the_encrypted_port_is_not_answered_with_events_stored() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let (tls, certificate) = certify(folder.path());
+    let stand = Stand::with(|config| config.tls = Some(tls));
+    let mut plain = stand.connect();
+    plain.send(request("/a", "", b"{}"));
+    let mut alert = Vec::new();
+    let _ = plain.socket.read_to_end(&mut alert);
+    assert!(!alert.starts_with(b"HTTP"), "{alert:?}");
+    let mut stream = connect(&stand, &certificate);
+    stream.write_all(&request("/a", "", b"{\"n\":1}")).unwrap();
+    answer(&mut stream);
+    assert_eq!(stand.stored("a"), "{\"n\":1}\n");
+}
+
+#[test]
+fn a_new_certificate_is_read_on_reload_and_a_broken_one_is_not_taken() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let (tls, first) = certify(folder.path());
+    let stand = Stand::with(|config| config.tls = Some(tls.clone()));
+    let mut old = connect(&stand, &first);
+    let post = |stream: &mut StreamOwned<ClientConnection, TcpStream>| {
+        stream.write_all(&request("/a", "", b"{}"))?;
+        let mut byte = [0];
+        stream.read_exact(&mut byte).map(|()| assert_eq!(byte, *b"H"))
+    };
+    post(&mut old).unwrap();
+    fs::write(&tls.certificates, "nonsense").unwrap();
+    let error = stand.handle.reload().unwrap_err();
+    assert!(matches!(&error, Error::Tls { path, .. } if *path == tls.certificates), "{error}");
+    post(&mut connect(&stand, &first)).unwrap();
+    let (_, second) = certify(folder.path());
+    stand.handle.reload().unwrap();
+    assert!(post(&mut connect(&stand, &first)).is_err());
+    post(&mut connect(&stand, &second)).unwrap();
+}

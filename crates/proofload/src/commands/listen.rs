@@ -1,0 +1,259 @@
+//! `proofload listen`: the HTTP data listener as a service: its settings, its signals, its log.
+
+mod args;
+mod draft;
+mod file;
+mod logs;
+mod schema;
+mod secrets;
+mod service;
+mod settings;
+mod watch;
+
+use std::{
+    fs,
+    path::Path,
+    process,
+    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    thread,
+    time::{Duration, Instant},
+};
+
+use listen::{Config, Handle, Report, Server, render};
+use load::host::raise_descriptors;
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use tracing::{error, info, warn};
+
+pub use args::ListenArgs;
+
+use self::{
+    draft::{Draft, Plan},
+    service::Service,
+    watch::Watch,
+};
+use crate::{
+    exit::{Exit, Refusal},
+    output::destination::Destination,
+};
+
+/// How often it is looked what has changed.
+const GLANCE: Duration = Duration::from_millis(500);
+
+/// What the service waits for.
+enum Event {
+    Signal(i32),
+    Ended(Box<Report>),
+}
+
+/// Listens until told to stop, then tells what was done.
+pub fn run(arguments: &ListenArgs) -> Result<Exit, Refusal> {
+    // First of all: it changes the environment, which only one thread may do.
+    let handed = service::handed()?;
+    if arguments.schema {
+        println!("{:#}", schema::schema());
+        return Ok(Exit::GoalsMet);
+    }
+    let (plan, notes) = plan(arguments)?;
+    if arguments.check {
+        notes.iter().chain(&plan.warnings).for_each(|note| eprintln!("proofload: {note}"));
+        println!("the settings are sound: {}", in_words(&plan.config));
+        return Ok(Exit::GoalsMet);
+    }
+    let report = plan.report.as_deref().map(|path| Destination::open("--report", path)).transpose();
+    let report = report.map_err(Refusal::one)?;
+    raise_descriptors();
+    logs::begin(plan.log, plan.log_level);
+    let (sender, events) = mpsc::channel();
+    pass_signals(sender.clone())?;
+    let mut config = plan.config;
+    if !handed.is_empty() && !plan.listens_as_told {
+        config.listen.clear();
+    }
+    let stored = storage_in_words(&config);
+    let server = Server::bind(config, handed).map_err(Refusal::one)?;
+    notes.iter().for_each(|note| info!("{note}"));
+    plan.warnings.iter().for_each(|warning| warn!("{warning}"));
+    tell_recovery(&server);
+    let listening = addresses_in_words(&server);
+    info!("listening on {listening}; storing in {stored}");
+    let (done, stops) = serve(server, sender, &events, &format!("listening on {listening}"))?;
+    if !arguments.quiet && !report.as_ref().is_some_and(Destination::is_stdout) {
+        print!("{}", render(&done));
+    }
+    if let Some(report) = report {
+        report.write_json(&done)?;
+    }
+    Ok(match stops {
+        _ if done.close_error.is_some() || done.statistics.accepted_events_lost > 0 => Exit::GoalsNotMet,
+        0 | 1 => Exit::GoalsMet,
+        _ => Exit::Interrupted,
+    })
+}
+
+/// All settings: what was imported, the file over it, the options over both. With them what should be known.
+fn plan(arguments: &ListenArgs) -> Result<(Plan, Vec<String>), Refusal> {
+    let mut mistakes = Vec::new();
+    let mut notes = Vec::new();
+    let imported = arguments.import.as_deref().and_then(|path| match import(path) {
+        Ok(imported) => {
+            notes.extend(imported.notes.iter().map(ToString::to_string));
+            Some(imported.config)
+        }
+        Err(wrong) => {
+            mistakes.extend(wrong);
+            None
+        }
+    });
+    let mut draft = Draft::new(imported).map_err(Refusal::one)?;
+    if let Some(path) = &arguments.config {
+        let read = text_of("--config", path).and_then(|text| {
+            let told = |wrong: Vec<::settings::Mistake>| wrong.iter().map(ToString::to_string).collect();
+            file::read(&path.display().to_string(), &text, &mut draft).map_err(told)
+        });
+        mistakes.extend(read.err().unwrap_or_default());
+    }
+    for (setting, values) in &arguments.given {
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        if let Err(why) = (setting.apply)(&mut draft, &values) {
+            mistakes.push(format!("--{}: {why}", setting.flag()));
+        }
+    }
+    match draft.finish() {
+        Ok(plan) if mistakes.is_empty() => Ok((plan, notes)),
+        Ok(_) => Err(Refusal::new(mistakes)),
+        Err(more) => Err(Refusal::new([mistakes, more].concat())),
+    }
+}
+
+fn import(path: &Path) -> Result<listen::import::Imported, Vec<String>> {
+    let text = text_of("--import", path)?;
+    let imported = listen::import::fluentd(&path.display().to_string(), &text);
+    imported.map_err(|wrong| wrong.iter().map(ToString::to_string).collect())
+}
+
+fn text_of(option: &str, path: &Path) -> Result<String, Vec<String>> {
+    fs::read_to_string(path)
+        .map_err(|error| vec![format!("{option}: cannot read {}: {error}", path.display())])
+}
+
+fn pass_signals(sender: Sender<Event>) -> Result<(), Refusal> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+        .map_err(|error| Refusal::one(format_args!("cannot handle signals: {error}")))?;
+    // Ends with the process.
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            if sender.send(Event::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Serves until the end, obeys signals meanwhile. Hands out the report and how often it was told to stop.
+fn serve(
+    server: Server,
+    sender: Sender<Event>,
+    events: &Receiver<Event>,
+    status: &str,
+) -> Result<(Report, u32), Refusal> {
+    let handle = server.handle();
+    let running = thread::spawn(move || {
+        let report = server.run();
+        // Nobody is left to hear it only if this process ends anyhow.
+        let _ = sender.send(Event::Ended(Box::new(report)));
+    });
+    let mut service = Service::new(status);
+    service.ready();
+    let mut watch = Watch::new(handle.statistics());
+    let mut next_look = Instant::now() + GLANCE;
+    let mut stops = 0;
+    loop {
+        match events.recv_timeout(next_look.saturating_duration_since(Instant::now())) {
+            Ok(Event::Signal(SIGHUP)) => reload(&handle, &mut service),
+            Ok(Event::Signal(_)) => {
+                stops += 1;
+                stop(&handle, &mut service, stops);
+            }
+            Ok(Event::Ended(report)) => return Ok((*report, stops)),
+            Err(RecvTimeoutError::Timeout) => {
+                next_look = Instant::now() + GLANCE;
+                watch.look(handle.statistics()).iter().for_each(watch::Change::tell);
+                service.alive();
+                if running.is_finished() && events.try_iter().all(|event| !matches!(event, Event::Ended(_))) {
+                    return Err(Refusal::one("the listener broke down; what it said is above"));
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Refusal::one("nobody is left to end the listener"));
+            }
+        }
+    }
+}
+
+fn reload(handle: &Handle, service: &mut Service) {
+    service.reloading();
+    match handle.reload() {
+        Ok(()) => info!("reloaded: files are opened anew, certificates were read again"),
+        Err(error) => error!("not reloaded: {error}; the old certificates stay"),
+    }
+    service.ready();
+}
+
+fn stop(handle: &Handle, service: &mut Service, times: u32) {
+    match times {
+        1 => {
+            info!("stopping: requests in flight are finished; once more does not wait for them");
+            service.stopping();
+            handle.stop();
+        }
+        2 => {
+            warn!("stopping at once; once more ends without waiting for the disk");
+            handle.stop_now();
+        }
+        _ => process::exit(130),
+    }
+}
+
+fn tell_recovery(server: &Server) {
+    let recovery = server.recovery();
+    if recovery.journal_damaged_lines > 0 {
+        warn!("{} damaged lines of the journal were passed over", recovery.journal_damaged_lines);
+    }
+    for cut in &recovery.cuts {
+        let bytes = cut.from_bytes - cut.to_bytes;
+        warn!(
+            "cut a torn end of {bytes} bytes off {}: nobody was told that it was written",
+            cut.path.display()
+        );
+    }
+    if recovery.segments > 0 {
+        info!(
+            "recovered from an end without a stop: {} files were open, {} of them gone or replaced since; {} torn ends cut; \
+             {} compressions finished, {} begun anew",
+            recovery.segments,
+            recovery.replaced,
+            recovery.cuts.len(),
+            recovery.compressions_finished,
+            recovery.compressions_undone
+        );
+    }
+}
+
+fn addresses_in_words(server: &Server) -> String {
+    let list: Vec<String> = server.local_addrs().iter().map(ToString::to_string).collect();
+    let admin = server.admin_addr().map_or(String::new(), |admin| format!(" (admin {admin})"));
+    format!("{}{admin}", list.join(", "))
+}
+
+fn storage_in_words(config: &Config) -> String {
+    format!("{}{}", config.store.template, config.store.suffix)
+}
+
+fn in_words(config: &Config) -> String {
+    let list: Vec<String> = config.listen.iter().map(ToString::to_string).collect();
+    format!("it would listen on {} and store in {}", list.join(", "), storage_in_words(config))
+}

@@ -1,0 +1,112 @@
+//! The JSON Schema of the settings file: what editors complete and underline.
+
+use serde_json::{Map, Value, json};
+
+use super::settings::{self, Kind, Setting};
+
+/// The schema, draft 7, which the TOML plugins of editors know.
+pub fn schema() -> Value {
+    let properties: Map<String, Value> =
+        settings::all().map(|setting| (setting.key.to_owned(), property(setting))).collect();
+    json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "proofload listen",
+        "description": "Settings of the data listener; each is an option of the same name with hyphens.",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": properties,
+    })
+}
+
+fn property(setting: &Setting) -> Value {
+    let mut property = match setting.kind {
+        Kind::Flag => json!({ "type": "boolean", "default": false }),
+        Kind::Count => {
+            json!({ "type": ["integer", "string"], "minimum": 0, "pattern": "^[0-9][0-9_.]*[kKM]?$" })
+        }
+        Kind::Size => {
+            let pattern = "^[0-9][0-9_.]* ?(B|k|kB|KB|M|MB|G|GB|KiB|MiB|GiB)?$";
+            json!({ "type": ["integer", "string"], "minimum": 0, "pattern": pattern })
+        }
+        Kind::Time => {
+            json!({ "type": "string", "pattern": "^[0-9][0-9_.]* ?(ns|us|µs|ms|s|m|min|h)?$" })
+        }
+        Kind::Text => json!({ "type": "string" }),
+        Kind::Choice(words) => {
+            let numbers = words.iter().filter_map(|word| word.parse::<u64>().ok().map(Value::from));
+            let values: Vec<Value> = words.iter().copied().map(Value::from).chain(numbers).collect();
+            json!({ "enum": values })
+        }
+        Kind::List => json!({ "type": ["string", "array"], "items": { "type": "string" } }),
+    };
+    property["description"] = json!(format!("{}.", setting.help));
+    if !setting.default.is_empty() {
+        property["default"] = json!(setting.default);
+    }
+    if setting.kind == Kind::List {
+        let examples: Vec<&str> = setting.example.split_whitespace().collect();
+        property["examples"] = json!([examples]);
+    } else if setting.kind != Kind::Flag {
+        property["examples"] = json!([setting.example]);
+    }
+    property
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// What is written at a place of the documentation is what the code says; `UPDATE_SCHEMA` writes it.
+    fn published(path: &str, wanted: impl FnOnce(&str) -> String) {
+        let path = format!("{}/../../docs/{path}", env!("CARGO_MANIFEST_DIR"));
+        let present = fs::read_to_string(&path).unwrap_or_default();
+        let wanted = wanted(&present);
+        if std::env::var_os("UPDATE_SCHEMA").is_some() {
+            fs::write(&path, &wanted).unwrap();
+            return;
+        }
+        assert!(present == wanted, "{path}: run `UPDATE_SCHEMA=1 cargo test -p proofload` and commit docs");
+    }
+
+    #[test]
+    fn the_published_schema_is_the_one_of_this_code() {
+        published("schema/listen.schema.json", |_| serde_json::to_string_pretty(&schema()).unwrap() + "\n");
+    }
+
+    #[test]
+    fn the_documented_options_are_those_of_this_code() {
+        const BEGIN: &str = "<!-- options: written by `UPDATE_SCHEMA=1 cargo test -p proofload` -->\n";
+        const END: &str = "<!-- end of options -->";
+        published("listen.md", |text| {
+            let (before, rest) = text.split_once(BEGIN).expect("docs/listen.md has the options' beginning");
+            let (_, after) = rest.split_once(END).expect("docs/listen.md has the options' end");
+            format!("{before}{BEGIN}{}{END}{after}", options())
+        });
+    }
+
+    /// Tables of all options by what they are about.
+    fn options() -> String {
+        let mut text = String::new();
+        let mut heading = "";
+        for setting in settings::all() {
+            if setting.heading != heading {
+                heading = setting.heading;
+                text += &format!("\n**{heading}**\n\n| option | default | |\n|---|---|---|\n");
+            }
+            let value = if setting.value_name.is_empty() {
+                String::new()
+            } else {
+                format!(" {}", setting.value_name)
+            };
+            let code = |text: &str| {
+                if text.is_empty() { String::new() } else { format!("`{}`", text.replace('|', "\\|")) }
+            };
+            let option = code(&format!("--{}{value}", setting.flag()));
+            text +=
+                &format!("| {option} | {} | {} |\n", code(setting.default), setting.help.replace('|', "\\|"));
+        }
+        text + "\n"
+    }
+}

@@ -1,0 +1,110 @@
+//! Files of secrets: who may post. Secrets never stand on the command line, where everybody can read them.
+
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
+
+use listen::Credential;
+
+/// Reads one line.
+pub type Reader = fn(&str) -> Result<Credential, &'static str>;
+
+/// What a file holds.
+#[derive(Debug)]
+pub struct Secrets {
+    /// Who may post, at least one.
+    pub credentials: Vec<Credential>,
+    /// What should be known.
+    pub warning: Option<String>,
+}
+
+/// Reads a file, one secret a line; empty lines and those that begin with `#` are passed over.
+///
+/// # Errors
+/// Names the file, and the line that is wrong, but not what is in it.
+pub fn read(path: &Path, read_line: Reader) -> Result<Secrets, String> {
+    let refuse = |error| format!("cannot read {}: {error}", path.display());
+    let text = fs::read_to_string(path).map_err(refuse)?;
+    let mode = fs::metadata(path).map_err(refuse)?.mode();
+    let mut credentials = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let credential = read_line(line.trim());
+        credentials.push(credential.map_err(|why| format!("{}:{}: {why}", path.display(), number + 1))?);
+    }
+    if credentials.is_empty() {
+        return Err(format!("{} holds no secret, so that nobody could post", path.display()));
+    }
+    let warning = (mode & 0o004 != 0)
+        .then(|| format!("everybody on this machine can read {0}: chmod o-r {0}", path.display()));
+    Ok(Secrets { credentials, warning })
+}
+
+/// A token.
+pub fn bearer(line: &str) -> Result<Credential, &'static str> {
+    // The characters of RFC 6750's b64token, in which a token travels.
+    let is_sound = |c: char| c.is_ascii_alphanumeric() || "-._~+/=".contains(c);
+    if line.chars().all(is_sound) {
+        Ok(Credential::Bearer(line.to_owned()))
+    } else {
+        Err("a token has letters, digits and -._~+/= only")
+    }
+}
+
+/// `NAME:PASSWORD`.
+pub fn basic(line: &str) -> Result<Credential, &'static str> {
+    let (user, password) = line.split_once(':').ok_or("expected NAME:PASSWORD")?;
+    if user.is_empty() || password.is_empty() {
+        return Err("neither the name nor the password may be empty");
+    }
+    if ["$2y$", "$2b$", "$2a$", "$apr1$", "$5$", "$6$", "{SHA}"].iter().any(|hash| password.starts_with(hash))
+    {
+        return Err("passwords are not hashed here: write the password itself, readable by this user only");
+    }
+    Ok(Credential::Basic { user: user.to_owned(), password: password.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn read_text(text: &str, mode: u32, line: Reader) -> Result<Secrets, String> {
+        let name = format!("proofload-secrets-{}-{:?}", std::process::id(), std::thread::current().id());
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let result = read(&path, line);
+        fs::remove_file(&path).unwrap();
+        result
+    }
+
+    #[test]
+    fn secrets_are_read_line_by_line() {
+        let secrets = read_text("# who\n\nabc\n d.e= \n", 0o600, bearer).unwrap();
+        assert!(secrets.warning.is_none());
+        assert!(secrets.credentials == [Credential::Bearer("abc".into()), Credential::Bearer("d.e=".into())]);
+        let secrets = read_text("ann:a:b\n", 0o644, basic).unwrap();
+        assert!(secrets.warning.unwrap().contains("chmod o-r"));
+        assert!(secrets.credentials == [Credential::Basic { user: "ann".into(), password: "a:b".into() }]);
+    }
+
+    #[test]
+    fn mistakes_name_the_line_and_keep_the_secret() {
+        for (text, line, why) in [
+            ("ok\nse cret", bearer as Reader, ":2: a token has"),
+            ("secret", basic, ":1: expected NAME:PASSWORD"),
+            ("secret:", basic, "may be empty"),
+            ("ann:$2y$05$secret", basic, "not hashed"),
+            ("# secret", bearer, "nobody could post"),
+        ] {
+            let error = read_text(text, 0o600, line).unwrap_err();
+            assert!(
+                error.contains(why) && !error.replace("proofload-secrets", "").contains("secret\n"),
+                "{error}"
+            );
+            assert!(!error.contains("$2y$05$") && !error.contains("se cret"), "{error}");
+        }
+    }
+}

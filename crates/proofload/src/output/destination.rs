@@ -1,0 +1,73 @@
+//! Where a file that the user asked for goes.
+
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+
+use crate::exit::Refusal;
+
+/// A file, or standard output, opened before anything is measured: a wrong path must not cost an hour.
+pub enum Destination {
+    /// What `-` stands for.
+    Stdout,
+    /// A file, by its path.
+    File(PathBuf, File),
+}
+
+impl Destination {
+    /// Opens it; `-` is standard output.
+    ///
+    /// # Errors
+    /// Names the option and the path that cannot be written.
+    pub fn open(option: &str, path: &Path) -> Result<Self, String> {
+        if path == Path::new("-") {
+            return Ok(Self::Stdout);
+        }
+        match File::create(path) {
+            Ok(file) => Ok(Self::File(path.to_owned(), file)),
+            Err(error) => Err(format!("{option}: cannot write {}: {error}", path.display())),
+        }
+    }
+
+    /// Whether it has standard output for itself.
+    pub fn is_stdout(&self) -> bool {
+        matches!(self, Self::Stdout)
+    }
+
+    /// Lets `write` write to it.
+    ///
+    /// # Errors
+    /// Names the file that could not be written.
+    pub fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Refusal> {
+        let (name, result) = match self {
+            Self::Stdout => {
+                (PathBuf::from("standard output"), flushed(BufWriter::new(io::stdout().lock()), write))
+            }
+            Self::File(path, file) => {
+                let result = flushed(BufWriter::new(file), write);
+                (path, result)
+            }
+        };
+        result.map_err(|error| Refusal::one(format_args!("cannot write {}: {error}", name.display())))
+    }
+
+    /// Writes a value as indented JSON, with a newline at the end.
+    ///
+    /// # Errors
+    /// As for [`Destination::write`].
+    pub fn write_json(self, value: &impl Serialize) -> Result<(), Refusal> {
+        self.write(|output| {
+            serde_json::to_writer_pretty(&mut *output, value)?;
+            output.write_all(b"\n")
+        })
+    }
+}
+
+fn flushed(mut output: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    write(&mut output)?;
+    output.flush()
+}

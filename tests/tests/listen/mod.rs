@@ -1,0 +1,309 @@
+//! The data listener from outside: what it stores, what it answers, and how it is run as a service.
+
+mod access;
+mod running;
+mod service;
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use proofload_tests::{Proofload, temporary::TemporaryFolder};
+use rustix::process::Signal;
+
+use self::running::{Answer, PATIENCE, Running, command, curl};
+use super::beside_others;
+
+/// The event of the reference test.
+const EVENT: &str = r#"{"board_id":10,"playtime":5,"minimum_play":"Y","timestamp":"2019-11-12T10:00:01Z","user_id":1,"interest":100}"#;
+
+/// The configuration of the reference test.
+const FLUENTD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../studies/http-listener/fluentd.conf");
+
+/// The line that a receipt names.
+fn line_at(answer: &Answer, folder: &Path) -> Result<String> {
+    let (offset, bytes): (usize, usize) =
+        (answer.receipt("offset")?.parse()?, answer.receipt("bytes")?.parse()?);
+    let text = fs::read(folder.join(answer.receipt("segment")?))?;
+    let line = text.get(offset..offset + bytes).context("the receipt points behind the file's end")?;
+    Ok(String::from_utf8(line.to_vec())?)
+}
+
+#[test]
+fn events_are_stored_where_the_receipt_says() -> Result<()> {
+    let _shared = beside_others();
+    let listen = Running::start("--path stored/${tag}.%Y-%m-%d.log --route /audit=synced")?;
+    let stored = listen.folder.path().join("stored");
+    for (path, words, status, level) in [
+        ("/web/clicks", "", 204, "written"),
+        ("/web/clicks", "-H Proofload-Ack:accepted", 202, "accepted"),
+        ("/web/clicks", "-H Proofload-Ack:synced", 204, "synced"),
+        ("/audit/login", "", 204, "synced"),
+    ] {
+        let answer = listen.post(path, EVENT, words)?;
+        ensure!(answer.status == status && answer.receipt("level")? == level, "{path} {words}: {answer:?}");
+        if level != "accepted" {
+            let line = line_at(&answer, &stored)?;
+            let tag = path[1..].replace('/', ".");
+            ensure!(
+                line.ends_with(&format!("\t{tag}\t{EVENT}\n")) && line.matches('\n').count() == 1,
+                "{line:?}"
+            );
+        }
+    }
+    let several = format!("{EVENT}\n{EVENT}\n");
+    let answer = listen.post("/web/several", &several, "-H Content-Type:application/x-ndjson")?;
+    ensure!(answer.status == 204 && line_at(&answer, &stored)?.lines().count() == 2, "{answer:?}");
+    let broken = listen.post("/web/broken", "{\"a\":1}\n{\"a\":", "")?;
+    ensure!(broken.status == 400 && broken.body.contains("\"line\":2"), "{broken:?}");
+    let (finished, report) = listen.stop()?;
+    ensure!(finished.code == Some(0), "{finished:?}");
+    ensure!(report["statistics"]["events"]["written"] == 3, "{report}");
+    ensure!(report["statistics"]["events"]["synced"] == 2, "{report}");
+    ensure!(finished.stderr.contains("storing in stored/${tag}.%Y-%m-%d.log"), "{}", finished.stderr);
+    Ok(())
+}
+
+#[test]
+fn fluentds_configuration_runs_as_it_stands() -> Result<()> {
+    let _shared = beside_others();
+    let listen = Running::start(&format!("--import {FLUENTD}"))?;
+    let mut connection = TcpStream::connect(&listen.address)?;
+    connection.set_read_timeout(Some(PATIENCE))?;
+    let request = format!(
+        "POST /http_listener_test HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{EVENT}",
+        EVENT.len()
+    );
+    let expected =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\n\r\n";
+    for _ in 0..2 {
+        connection.write_all(request.as_bytes())?;
+        let mut answer = vec![0; expected.len()];
+        connection.read_exact(&mut answer)?;
+        ensure!(answer == expected.as_bytes(), "{}", String::from_utf8_lossy(&answer));
+    }
+    let (name, text) = listen.stored(".log")?;
+    let file = name.rsplit('/').next().unwrap_or_default();
+    let date = file.strip_prefix("http_listener_test_").and_then(|rest| rest.strip_suffix(".log"));
+    ensure!(name.contains("/output/") && date.is_some_and(|date| date.len() == 10), "{name}");
+    for line in text.lines() {
+        let (time, event) = line.split_once('\t').context("a line has a time and an event")?;
+        // 2020-01-13T17:52:09+09:00
+        ensure!(time.len() == 25 && &time[10..11] == "T" && &time[22..23] == ":", "{line}");
+        ensure!(event == EVENT, "{line}");
+    }
+    ensure!(text.lines().count() == 2 && text.ends_with('\n'), "{text}");
+    let other = listen.post("/other", EVENT, "")?;
+    ensure!(other.status == 404, "no <match> takes it: {other:?}");
+    let (finished, _) = listen.stop()?;
+    ensure!(
+        finished.code == Some(0) && finished.stderr.contains("flush_interval has no effect here"),
+        "{finished:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn every_mistake_in_every_source_is_told_with_its_place() -> Result<()> {
+    let _shared = beside_others();
+    let folder = TemporaryFolder::new()?;
+    fs::write(
+        folder.path().join("f.toml"),
+        "listen = \"here\"\nmax_bdy = 1\n\nack = \"often\"\nidle_timeout = 5\n",
+    )?;
+    fs::write(
+        folder.path().join("fluentd.conf"),
+        "<source>\n  @type http\n  prot 1\n</source>\n<filter **>\n</filter>\n<match **>\n  @type file\n</match>\n",
+    )?;
+    let words = "--config f.toml --import fluentd.conf --budget much --tls-key k.pem --route audit=synced \
+                 --bearer-token-file nowhere";
+    let finished = command(&folder, words)?.run(PATIENCE)?;
+    ensure!(finished.code == Some(2) && finished.stdout.is_empty(), "{finished:?}");
+    for mistake in [
+        "f.toml:1:10: listen: 'here' is not an address",
+        "f.toml:2:1: unknown key 'max_bdy'; did you mean 'max_body'?",
+        "f.toml:4:7: ack: 'often' is not known here (known: accepted, written, synced)",
+        "f.toml:5:16: expected a time in quotes",
+        "fluentd.conf:3:3: unknown parameter 'prot' in <source>; did you mean 'port'?",
+        "fluentd.conf:5:1: <filter> is not known here",
+        "fluentd.conf:7:1: path is missing",
+        "--budget: 'much' is not a size",
+        "--tls-key needs --tls-cert",
+        "--route: 'audit' is not the beginning of a path",
+        "--bearer-token-file: cannot read nowhere",
+    ] {
+        ensure!(finished.stderr.contains(mistake), "{mistake} is not told:\n{}", finished.stderr);
+    }
+    ensure!(finished.stderr.lines().count() == 11, "{}", finished.stderr);
+    Ok(())
+}
+
+#[test]
+fn settings_are_checked_without_being_used() -> Result<()> {
+    let _shared = beside_others();
+    let folder = TemporaryFolder::new()?;
+    fs::write(folder.path().join("f.toml"), "listen = \"127.0.0.1:1\"\npath = \"a/${tag}.txt\"\n")?;
+    let finished = command(&folder, "--config f.toml --check --listen 127.0.0.1:2")?.run(PATIENCE)?;
+    ensure!(finished.code == Some(0), "{finished:?}");
+    let said = "it would listen on 127.0.0.1:2 and store in a/${tag}.txt";
+    ensure!(finished.stdout.contains(said), "{finished:?}");
+    ensure!(fs::read_dir(folder.path())?.count() == 1, "something was made");
+    Ok(())
+}
+
+#[test]
+fn an_address_in_use_is_refused_with_the_next_step() -> Result<()> {
+    let _shared = beside_others();
+    let listen = Running::start("--accept shared")?;
+    let words = format!(
+        "listen --accept shared --listen {} --path {}",
+        listen.address,
+        listen.folder.file("b/x.log")
+    );
+    let output = Proofload::new(&words)?.run()?;
+    ensure!(
+        output.code == Some(2) && output.stderr.contains("another program listens there"),
+        "{}",
+        output.described()
+    );
+    Ok(())
+}
+
+#[test]
+fn two_listeners_do_not_share_a_journal() -> Result<()> {
+    let _shared = beside_others();
+    let listen = Running::start("--path stored/x.log")?;
+    let words = format!("listen --listen 127.0.0.1:0 --path {}", listen.folder.file("stored/x.log"));
+    let output = Proofload::new(&words)?.run()?;
+    let pid = listen.process.pid().to_string();
+    ensure!(output.code == Some(2) && output.stderr.contains(&pid), "{}", output.described());
+    Ok(())
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_kill_and_the_next_start_says_so() -> Result<()> {
+    let _shared = beside_others();
+    let mut listen = Running::start("--path stored/x.log")?;
+    for _ in 0..3 {
+        ensure!(listen.post("/a", EVENT, "")?.status == 204);
+    }
+    listen.process.signal(Signal::KILL);
+    listen.process.wait(PATIENCE)?.context("it outlived SIGKILL")?;
+    let Running { process, folder, .. } = listen;
+    drop(process);
+    let again = Running::start_in(folder, "--path stored/x.log")?;
+    ensure!(
+        again.process.stderr().contains("recovered from an end without a stop"),
+        "{}",
+        again.process.stderr()
+    );
+    ensure!(again.post("/a", EVENT, "")?.status == 204);
+    let (_, text) = again.stored("x.log")?;
+    ensure!(text.lines().count() == 4 && text.lines().all(|line| line.ends_with(EVENT)), "{text}");
+    Ok(())
+}
+
+#[test]
+fn a_request_in_flight_is_finished_at_a_stop() -> Result<()> {
+    let _shared = beside_others();
+    let mut listen = Running::start("--path stored/x.log")?;
+    let mut connection = TcpStream::connect(&listen.address)?;
+    connection.set_read_timeout(Some(PATIENCE))?;
+    let head = format!(
+        "POST /a HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        EVENT.len()
+    );
+    connection.write_all(head.as_bytes())?;
+    connection.write_all(&EVENT.as_bytes()[..20])?;
+    // What was sent must have been read before the stop: a listener that has seen nothing owes nothing.
+    let deadline = Instant::now() + PATIENCE;
+    while !metric(&listen, "budget_used_bytes")?.is_some_and(|used| used > 0.0) {
+        ensure!(Instant::now() < deadline, "the request is not in flight");
+        thread::sleep(Duration::from_millis(10));
+    }
+    listen.process.signal(Signal::TERM);
+    listen.wait_for("stopping")?;
+    thread::sleep(Duration::from_millis(100));
+    ensure!(TcpStream::connect(&listen.address).is_err(), "it still takes connections");
+    connection.write_all(&EVENT.as_bytes()[20..])?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer)?;
+    ensure!(answer.starts_with("HTTP/1.1 204") && answer.contains("Connection: close"), "{answer}");
+    let finished = listen.process.finish(PATIENCE)?;
+    ensure!(finished.code == Some(0), "{finished:?}");
+    ensure!(fs::read_to_string(listen.folder.path().join("stored/x.log"))?.ends_with(&format!("{EVENT}\n")));
+    Ok(())
+}
+
+/// A gauge of `/metrics`, by the end of its name.
+fn metric(listen: &Running, name: &str) -> Result<Option<f64>> {
+    let page = curl(&listen.url("/metrics"), &[], "")?;
+    let line = page
+        .body
+        .lines()
+        .find(|line| line.split([' ', '{']).next().is_some_and(|found| found.ends_with(name)));
+    Ok(line.and_then(|line| line.rsplit(' ').next()?.parse().ok()))
+}
+
+#[test]
+fn the_second_signal_does_not_wait_for_requests() -> Result<()> {
+    let _shared = beside_others();
+    let mut listen = Running::start("--path stored/x.log --drain-timeout 1h --body-timeout 1h")?;
+    let mut connection = TcpStream::connect(&listen.address)?;
+    connection.write_all(b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")?;
+    let deadline = Instant::now() + PATIENCE;
+    while !metric(&listen, "budget_used_bytes")?.is_some_and(|used| used > 0.0) {
+        ensure!(Instant::now() < deadline, "the request is not in flight");
+        thread::sleep(Duration::from_millis(10));
+    }
+    listen.process.signal(Signal::INT);
+    listen.wait_for("stopping")?;
+    ensure!(listen.process.wait(Duration::from_millis(500))?.is_none(), "it did not wait for the request");
+    listen.process.signal(Signal::INT);
+    let finished = listen.process.finish(PATIENCE)?;
+    ensure!(finished.code == Some(130), "{finished:?}");
+    Ok(())
+}
+
+#[test]
+fn files_are_opened_anew_on_sighup() -> Result<()> {
+    let _shared = beside_others();
+    let mut listen = Running::start("--path stored/x.log")?;
+    ensure!(listen.post("/a", EVENT, "")?.status == 204);
+    let (file, moved) =
+        (listen.folder.path().join("stored/x.log"), listen.folder.path().join("stored/x.log.1"));
+    fs::rename(&file, &moved)?;
+    listen.process.signal(Signal::HUP);
+    listen.wait_for("reloaded")?;
+    ensure!(listen.post("/a", EVENT, "-H Proofload-Ack:synced")?.status == 204);
+    for path in [file, moved] {
+        ensure!(fs::read_to_string(&path)?.lines().count() == 1, "{}", path.display());
+    }
+    let (finished, report) = listen.stop()?;
+    ensure!(finished.code == Some(0) && report["statistics"]["events"]["synced"] == 1, "{report}");
+    Ok(())
+}
+
+#[test]
+fn the_log_is_json_when_asked_for() -> Result<()> {
+    let _shared = beside_others();
+    let listen = Running::start("--log json --path stored/x.log")?;
+    let (finished, _) = listen.stop()?;
+    let lines: Vec<serde_json::Value> = finished
+        .stderr
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<_, _>>()
+        .context(finished.stderr.clone())?;
+    let first = lines.first().context("nothing was told")?;
+    let message = first["message"].as_str().unwrap_or_default();
+    ensure!(message.starts_with("listening on ") && first["level"] == "INFO", "{first}");
+    ensure!(lines.iter().all(|line| line["timestamp"].is_string()), "{}", finished.stderr);
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! The listener as systemd runs it: sockets handed in, readiness told, the watchdog fed.
+
+use std::{
+    fs::File,
+    net::TcpListener,
+    os::{fd::OwnedFd, unix::net::UnixDatagram},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use proofload_tests::{nginx::free_address, process::Launch, proofload::binary, temporary::TemporaryFolder};
+use rustix::process::Signal;
+
+use super::{EVENT, PATIENCE, beside_others, running::curl};
+
+/// Ended when dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn post(url: &str) -> Result<u16> {
+    Ok(curl(url, &["-H", "Content-Type: application/json", "--data-binary", EVENT], "")?.status)
+}
+
+#[test]
+fn a_socket_handed_in_is_listened_on() -> Result<()> {
+    let _shared = beside_others();
+    let folder = TemporaryFolder::new()?;
+    let socket = TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("http://{}/a", socket.local_addr()?);
+    // The shell makes number 3 of what came as number 0, as sd_listen_fds(3) has it.
+    let script = format!(
+        "exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec {} listen -q --threads 2 --path {}",
+        binary()?.display(),
+        folder.file("stored/x.log")
+    );
+    let child = Command::new("setpriv")
+        .args(["--pdeathsig", "TERM", "sh", "-c", &script])
+        .stdin(OwnedFd::from(socket))
+        .stdout(Stdio::null())
+        .stderr(Stdio::from(File::create(folder.path().join("stderr"))?))
+        .spawn()?;
+    let mut child = Ended(child);
+    for _ in 0..4 {
+        ensure!(post(&url)? == 204);
+    }
+    let told = std::fs::read_to_string(folder.path().join("stderr"))?;
+    let address = url.trim_start_matches("http://").trim_end_matches("/a");
+    ensure!(told.contains(&format!("listening on {address};")), "{told}");
+    ensure!(end(&mut child.0)? == Some(0), "{}", std::fs::read_to_string(folder.path().join("stderr"))?);
+    let text = std::fs::read_to_string(folder.path().join("stored/x.log"))?;
+    ensure!(text.lines().count() == 4, "{text}");
+    Ok(())
+}
+
+#[test]
+fn systemd_activates_it_by_its_socket() -> Result<()> {
+    let _shared = beside_others();
+    if Launch::new("systemd-socket-activate").arg("--version").run(PATIENCE)?.code != Some(0) {
+        // Debian's package systemd has it; the protocol is tested above without.
+        println!("skipped: there is no systemd-socket-activate here");
+        return Ok(());
+    }
+    let folder = TemporaryFolder::new()?;
+    let address = free_address()?;
+    let mut process = Launch::new("systemd-socket-activate")
+        .args(["--listen", &address.to_string(), &binary()?.display().to_string(), "listen", "-q", "--path"])
+        .arg(folder.file("stored/x.log"))
+        .start()?;
+    let deadline = Instant::now() + PATIENCE;
+    while !process.stderr().contains("Listening on") {
+        ensure!(process.is_running() && Instant::now() < deadline, "{}", process.stderr());
+        thread::sleep(Duration::from_millis(5));
+    }
+    // The first connection starts it; the second finds it there.
+    for _ in 0..2 {
+        ensure!(post(&format!("http://{address}/a"))? == 204, "{}", process.stderr());
+    }
+    process.signal(Signal::TERM);
+    let finished = process.finish(PATIENCE)?;
+    ensure!(finished.code == Some(0), "{finished:?}");
+    Ok(())
+}
+
+#[test]
+fn systemd_is_told_what_it_asks_for() -> Result<()> {
+    let _shared = beside_others();
+    let folder = TemporaryFolder::new()?;
+    let path = folder.file("notify");
+    let told = UnixDatagram::bind(&path)?;
+    told.set_read_timeout(Some(PATIENCE))?;
+    let mut process = Launch::new(binary()?.display().to_string())
+        .words("listen -q --listen 127.0.0.1:0 --path")
+        .arg(folder.file("stored/x.log"))
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "2000000")
+        .start()?;
+    expect(&told, "READY=1\nSTATUS=listening on 127.0.0.1:")?;
+    expect(&told, "WATCHDOG=1")?;
+    expect(&told, "WATCHDOG=1")?;
+    process.signal(Signal::HUP);
+    expect(&told, "RELOADING=1\nMONOTONIC_USEC=")?;
+    expect(&told, "READY=1")?;
+    process.signal(Signal::TERM);
+    expect(&told, "STOPPING=1")?;
+    ensure!(process.finish(PATIENCE)?.code == Some(0));
+    Ok(())
+}
+
+/// Waits for a message that begins so; those of the watchdog may come between.
+fn expect(socket: &UnixDatagram, beginning: &str) -> Result<()> {
+    let mut buffer = [0; 1024];
+    for _ in 0..20 {
+        let length = socket.recv(&mut buffer).with_context(|| format!("'{beginning}' was not told"))?;
+        let message = String::from_utf8_lossy(&buffer[..length]);
+        if message.starts_with(beginning) {
+            return Ok(());
+        }
+        ensure!(message.starts_with("WATCHDOG=1"), "told '{message}' instead of '{beginning}'");
+    }
+    bail!("'{beginning}' was not told")
+}
+
+fn end(child: &mut Child) -> Result<Option<i32>> {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, Signal::TERM)?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.code());
+        }
+        ensure!(Instant::now() < deadline, "it does not end");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
