@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use record::{Purpose, SearchPlan, TrialEntry};
 use serde::Deserialize;
 
-use crate::{Results, reading::planned_s};
+use crate::{Results, reading::counted_s};
 
 /// The bounds after a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -83,10 +83,11 @@ impl Rule {
 
 /// The path of a search for a goal in one block of a setting.
 pub fn path(results: &Results, setting: usize, block: usize, goal: usize) -> Vec<Step> {
-    let Some(plan) = &results.plan.search else { return Vec::new() };
+    let Some(plan) = results.plan.search_of(setting) else { return Vec::new() };
     let rules = Rule::of(plan, goal);
     let mut loads: [BTreeMap<u64, (f64, Seconds)>; 2] = Default::default();
-    let trials = results.trials_of(setting).filter(|entry| entry.block == block);
+    let trials =
+        results.trials_of(setting).filter(|entry| entry.block == block && entry.purpose != Purpose::Confirm);
     let searched =
         trials.filter_map(|entry| Some((entry, entry.load.filter(|load| load.is_finite() && *load >= 0.0)?)));
     searched
@@ -94,7 +95,7 @@ pub fn path(results: &Results, setting: usize, block: usize, goal: usize) -> Vec
             let said = said(results, entry, goal);
             let [of_lower, of_upper] = [0, 1].map(|which| {
                 let seconds = loads[which].entry(load.to_bits()).or_insert((load, Seconds::default()));
-                seconds.1.add(planned_s(entry), said, &rules[which]);
+                seconds.1.add(counted_s(entry), said, &rules[which]);
                 bounds_of(loads[which].values(), &rules[which])
             });
             let bounds = BoundsSoFar { lower: of_lower.lower, upper: of_upper.upper };
@@ -172,6 +173,7 @@ mod tests {
             trial_duration_s: 1.0,
             duration_sum_s: 3.0,
             exceed_ratio: 0.5,
+            confirm: 0,
             method_settings: serde_json::Value::Null,
         };
         assert_eq!(Rule::of(&plan, 0), [rule(0.5, 3.0); 2]);

@@ -5,6 +5,7 @@
 
 mod answer;
 mod bounds;
+mod confirmed;
 mod export;
 mod format;
 mod loads;

@@ -61,7 +61,9 @@ fn searched(results: &Results, readings: &[Reading]) -> Vec<Curve> {
     let settings = results.plan.settings.iter().enumerate().filter(|(_, setting)| setting.searched);
     let curve = |number: usize| {
         let mut loads: BTreeMap<u64, Vec<&Reading>> = BTreeMap::new();
-        let deciding = |r: &&Reading| r.setting == number && !r.void && r.purpose == Purpose::Search;
+        let deciding = |r: &&Reading| {
+            r.setting == number && !r.void && matches!(r.purpose, Purpose::Search | Purpose::Confirm)
+        };
         for reading in readings.iter().filter(deciding) {
             if let Some(load) = reading.load.filter(|load| *load >= 0.0) {
                 loads.entry(load.to_bits()).or_default().push(reading);

@@ -21,7 +21,7 @@ pub struct Reading {
     pub load: Option<f64>,
     /// Nothing may be concluded from it.
     pub void: bool,
-    /// It lasted less than a trial of its search that counts in full.
+    /// It counts for less than a whole trial of its search.
     pub short: bool,
     /// The load as it was offered.
     pub offered: Offered,
@@ -71,7 +71,7 @@ impl Reading {
             purpose: entry.purpose,
             load: entry.load.filter(|load| load.is_finite()),
             void: trial.validity.is_void(),
-            short: is_short(entry, plan),
+            short: entry.is_short(plan),
             offered: match &trial.plan.load {
                 LoadModel::Closed { users, .. } => Offered::Users(*users as f64),
                 LoadModel::Open { stages, .. } => {
@@ -84,7 +84,7 @@ impl Reading {
             p99: quantile(&trial.response_time, 0.99),
             lateness_p99_ns: ended(&trial.lateness, 0.99),
             own_lateness_p99_ns: ended(&trial.own_lateness, 0.99),
-            error_ratio: errors.loss_ratio_of(trial),
+            error_ratio: errors.loss_ratio_of(trial, None),
             met: (0..plan.goals.len())
                 .map(|goal| (goal < entry.loss_ratios.len()).then(|| entry.meets(goal, plan)))
                 .collect(),
@@ -99,15 +99,10 @@ impl Reading {
     }
 }
 
-/// How long a trial was to send, in seconds; how long it took, if requests ended it.
-pub fn planned_s(entry: &TrialEntry) -> f64 {
-    entry.trial.plan.duration_ns.map_or(entry.trial.elapsed_s, |ns| ns as f64 / 1e9)
-}
-
-/// Whether a trial lasted less than one of its search that counts in full.
-pub fn is_short(entry: &TrialEntry, plan: &StudyPlan) -> bool {
-    let full_s = plan.search.as_ref().map_or(0.0, |search| search.trial_duration_s);
-    entry.purpose == Purpose::Search && planned_s(entry) < full_s * 0.999
+/// What a trial counts for in its search, in seconds; where that was not written, how long it was to send.
+pub fn counted_s(entry: &TrialEntry) -> f64 {
+    let planned_s = entry.trial.plan.duration_ns.map(|ns| ns as f64 / 1e9);
+    entry.asked_s.or(planned_s).unwrap_or(entry.trial.elapsed_s)
 }
 
 /// Whether a trial says anything of its target: it is valid, and no warm-up.

@@ -1,6 +1,6 @@
 //! Rows and lines that the terminal, Markdown and the page have in common.
 
-use record::Ending;
+use record::{Ending, Purpose};
 
 use crate::{
     Results, Status,
@@ -61,8 +61,9 @@ pub fn trials_line(results: &Results) -> String {
 
 /// `14 trials, 1 of them void, 2 min 20 s of trials`: what a setting's search cost.
 pub fn cost_line(results: &Results, setting: usize) -> String {
-    let trials = results.trials_of(setting).count();
-    let void = results.trials_of(setting).filter(|entry| entry.trial.validity.is_void()).count();
+    let own = || results.trials_of(setting).filter(|entry| entry.purpose != Purpose::Confirm);
+    let trials = own().count();
+    let void = own().filter(|entry| entry.trial.validity.is_void()).count();
     let trials_s: f64 = match answer::searches_of(results, setting) {
         [] => results.trials_of(setting).map(|entry| entry.trial.elapsed_s).sum(),
         searches => searches.iter().map(|search| search.trial_seconds).sum(),

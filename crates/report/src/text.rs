@@ -60,6 +60,7 @@ pub fn quantity(name: &str, value: f64) -> String {
         return "–".to_owned();
     }
     match name {
+        n if n.ends_with("_bytes_per_s") => format!("{}/s", show_bytes(value.max(0.0).round() as u64)),
         n if n.ends_with("_per_s") => show_rate(value),
         n if n.ends_with("_us") => show_time_ns((value.max(0.0) * 1e3).round() as u64),
         n if n.ends_with("_ns") => show_time_ns(value.max(0.0).round() as u64),
@@ -177,6 +178,7 @@ mod tests {
     fn values_carry_the_unit_of_their_name() {
         assert_eq!(quantity("throughput_per_s", 12_345.0), "12,345/s");
         assert_eq!(quantity("response_p99_us", 1_250.0), "1.25 ms");
+        assert_eq!(quantity("received_bytes_per_s", 310_534.0), "303 KiB/s");
         assert_eq!(quantity("error_ratio", 0.01), "1 %");
         assert_eq!(quantity("open_connections", 1_234.0), "1,234");
         assert_eq!(confidence(0.968_75), "96.8 %");
@@ -211,6 +213,7 @@ mod tests {
             let summary = QuantitySummary {
                 quantity,
                 values,
+                mean: None,
                 median,
                 low,
                 high,

@@ -81,6 +81,19 @@ fn what_is_censored_and_what_is_void_is_marked() {
 }
 
 #[test]
+fn further_trials_at_the_lower_bound_and_audits_are_shown() {
+    let clean = page(&searches::confirmed(0));
+    for part in
+        ["The lower bound again", "6 of 6 further trials at", "bytes stored", "held against what was stored"]
+    {
+        assert!(clean.contains(part), "{part}");
+    }
+    assert!(!clean.contains("What the audits found"));
+    let lost = page(&searches::confirmed(2));
+    assert!(lost.contains("What the audits found") && lost.contains("0000002a-000001-00000001"));
+}
+
+#[test]
 fn a_second_without_an_answer_is_a_gap() {
     let mut results = searches::none_met();
     let series = &mut results.trials[1].trial.series;
@@ -108,6 +121,7 @@ fn the_largest_study_makes_a_page_that_can_be_sent() {
             levels: [("n".to_owned(), Level::Number(f64::from(number)))].into(),
             name: format!("{long}{number}"),
             searched: number % 2 == 0,
+            method: None,
         })
         .collect();
     results.plan.factors = vec![record::Factor {

@@ -25,6 +25,7 @@ fn the_terminal_shows_tables() {
     insta::assert_snapshot!("terminal-interrupted", terminal(&searches::interrupted()));
     insta::assert_snapshot!("terminal-blocks", terminal(&searches::blocks_and_factor()));
     insta::assert_snapshot!("terminal-one-factor", terminal(&sweeps::one_factor()));
+    insta::assert_snapshot!("terminal-confirmed", terminal(&searches::confirmed(0)));
     insta::assert_snapshot!("terminal-empty", terminal(&fixtures::empty()));
 }
 
@@ -60,6 +61,7 @@ fn lines_are_no_longer_than_the_terminal() {
 #[test]
 fn junit_tells_failed_void_and_unfinished_apart() {
     insta::assert_snapshot!("junit-two-goals", plain(&searches::two_goals(), Format::Junit));
+    insta::assert_snapshot!("junit-lost", plain(&searches::confirmed(2), Format::Junit));
     insta::assert_snapshot!("junit-none-met", plain(&searches::none_met(), Format::Junit));
     insta::assert_snapshot!("junit-everything-void", plain(&searches::everything_void(), Format::Junit));
     insta::assert_snapshot!("junit-interrupted", plain(&searches::interrupted(), Format::Junit));
@@ -68,15 +70,18 @@ fn junit_tells_failed_void_and_unfinished_apart() {
 #[test]
 fn openmetrics_has_bounds_and_medians() {
     insta::assert_snapshot!("openmetrics-two-goals", plain(&searches::two_goals(), Format::OpenMetrics));
+    insta::assert_snapshot!("openmetrics-lost", plain(&searches::confirmed(2), Format::OpenMetrics));
     insta::assert_snapshot!("openmetrics-one-setting", plain(&sweeps::one_setting(), Format::OpenMetrics));
 }
 
 #[test]
 fn github_gets_a_summary_and_annotations() {
     insta::assert_snapshot!("github-generator-bound", plain(&searches::generator_bound(), Format::Github));
+    insta::assert_snapshot!("github-lost", plain(&searches::confirmed(2), Format::Github));
     insta::assert_snapshot!("github-one-factor", plain(&sweeps::one_factor(), Format::Github));
     let annotations = |results: &Results| plain(results, Format::GithubAnnotations);
     insta::assert_snapshot!("annotations-none-met", annotations(&searches::none_met()));
+    insta::assert_snapshot!("annotations-lost", annotations(&searches::confirmed(2)));
     insta::assert_snapshot!("annotations-everything-void", annotations(&searches::everything_void()));
     assert_eq!(annotations(&searches::one_goal()), "");
 }

@@ -7,7 +7,7 @@
 mod gate;
 mod rows;
 
-use record::{Level, StudyPlan, StudyResult, Warning};
+use record::{Environment, Level, StudyPlan, StudyResult, Warning};
 use schemars::JsonSchema;
 use search::statistics::{self, Confidence, Verdict};
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,8 @@ pub struct Side<'a> {
     pub plan: &'a StudyPlan,
     /// What was found.
     pub result: &'a StudyResult,
+    /// What it was measured on, if that was written.
+    pub environment: Option<&'a Environment>,
 }
 
 /// How to compare.
@@ -156,6 +158,7 @@ pub fn compare(a: Side, b: Side, options: &CompareOptions) -> Result<Comparison,
     if !differences.is_empty() {
         warnings.push(Warning::new("other_plan", format!("the plans differ: {}", differences.join("; "))));
     }
+    warnings.extend(other_environment(a, b));
     let mut pairs = Vec::new();
     for (index, setting) in a.plan.settings.iter().enumerate() {
         match b.plan.settings.iter().position(|other| other.levels == setting.levels) {
@@ -283,6 +286,17 @@ fn differences(a: &StudyPlan, b: &StudyPlan) -> Vec<String> {
     hold("trial", duration(a), duration(b));
     hold("search", search(a), search(b));
     differences
+}
+
+fn other_environment(a: Side, b: Side) -> Option<Warning> {
+    let differences = a.environment?.differences(b.environment?);
+    (!differences.is_empty()).then(|| {
+        let message = format!(
+            "A and B were measured in other environments, which may be the difference: {}",
+            differences.join("; ")
+        );
+        Warning::new("other_environment", message)
+    })
 }
 
 fn only_in(side: &str, setting: &str) -> Warning {

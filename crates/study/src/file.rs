@@ -7,6 +7,7 @@
 //! * [`Document::setup`]: what one setting needs at one load.
 //! * [`schema`]: the file's JSON Schema, for editors.
 
+mod audits;
 mod checks;
 mod describe;
 mod factors;

@@ -27,7 +27,10 @@ pub fn growth_per_s(trial: &Trial, goal: GoalQuantity) -> Option<f64> {
         GoalQuantity::ResponseTime { bound_ns } => bound_ns,
         // Without a bound of its own: what is not answered while answers are waited for is lost.
         GoalQuantity::Errors => trial.plan.timeout_ns.min(trial.plan.drain_ns),
-        GoalQuantity::ConnectTime { .. } => return None,
+        GoalQuantity::ConnectTime { .. }
+        | GoalQuantity::Lost
+        | GoalQuantity::Duplicated
+        | GoalQuantity::Corrupt => return None,
     } as f64
         / 1e9;
     let sending_s = trial.plan.duration_ns? as f64 / 1e9;

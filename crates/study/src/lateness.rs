@@ -1,14 +1,15 @@
 //! Whether a generator that was late says anything against what a trial showed.
 
-use record::{Goal, GoalQuantity, Trial, Validity, VoidRule, Warning};
+use record::{AuditResult, Goal, GoalQuantity, Trial, Validity, VoidRule, Warning};
 
 /// A trial that is void for lateness alone, and met every goal in spite of it, one on response times among them, is valid: response times count from when
 /// requests were due, so that the lateness is part of those that met the goals, and the bursts that follow it
 /// made the load harder, not easier. One that did not meet them stays void: lateness may have been the reason.
-pub fn forgive(trial: &mut Trial, goals: &[Goal]) {
+pub fn forgive(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal]) {
     let reasons = trial.validity.reasons();
     let late_only = !reasons.is_empty() && reasons.iter().all(|reason| reason.rule == VoidRule::Late);
-    let met = !goals.is_empty() && goals.iter().all(|goal| goal.loss_ratio_of(trial) <= goal.loss_ratio);
+    let met =
+        !goals.is_empty() && goals.iter().all(|goal| goal.loss_ratio_of(trial, audit) <= goal.loss_ratio);
     // Without a bound on response times, lateness is part of nothing that was asked.
     let timed = goals.iter().any(|goal| matches!(goal.quantity, GoalQuantity::ResponseTime { .. }));
     if late_only && timed && met {
@@ -52,7 +53,7 @@ mod tests {
     fn lateness_is_forgiven_only_where_it_cannot_have_helped() {
         let goals = [Goal::response_time(0.99, 10_000_000), Goal::errors(0.0)];
         let valid_after = |mut trial: Trial, goals: &[Goal]| {
-            forgive(&mut trial, goals);
+            forgive(&mut trial, None, goals);
             !trial.validity.is_void()
         };
         assert!(valid_after(trial(9, &[VoidRule::Late]), &goals), "met in spite of it");

@@ -5,9 +5,11 @@
 //! * [`run`]: runs it, trial by trial, and takes up what was killed.
 //! * [`outcome`]: what the trials mean; the plan and the journal decide.
 
+mod auditing;
 pub mod compare;
 mod course;
 pub mod environment;
+mod evidence;
 pub mod file;
 mod growth;
 mod lateness;
@@ -20,4 +22,4 @@ mod study;
 
 pub use plan::plan;
 pub use run::{Closing, Event, Options, RunError, run};
-pub use study::{Fresh, Search, Setup, Source, Study, Target, TrialShape, set_load};
+pub use study::{Audit, Fresh, Search, Setup, Source, Study, Target, TrialShape, set_load};

@@ -1,6 +1,9 @@
 //! What the trials of a study mean. Pure: the plan and the journal decide.
 
-use record::{Goal, Knee, QuantitySummary, SettingOutcome, StudyPlan, Trial, TrialEntry, Warning};
+use record::{
+    AuditResult, AuditTotals, Confirmation, Goal, Knee, Purpose, QuantitySummary, SearchOutcome,
+    SettingOutcome, StudyPlan, Trial, TrialEntry, Warning,
+};
 use search::{
     knee::Kneedle,
     statistics::{Confidence, summarize},
@@ -26,11 +29,14 @@ fn of_setting(plan: &StudyPlan, entries: &[TrialEntry], setting: usize) -> Resul
         searches: Vec::new(),
         summaries: Vec::new(),
         knee: None,
+        audit: AuditTotals::of(valid.iter().filter_map(|entry| entry.audit.as_ref())),
         warnings: Vec::new(),
     };
     if plan.settings[setting].searched {
         for (block, _) in plan.blocks.iter().enumerate() {
-            let Some((found, distrust)) = search_of(plan, &own, block)? else { continue };
+            let Some((mut found, distrust)) = search_of(plan, &own, block)? else { continue };
+            found.confirmation = confirmation(plan, setting, &found, &own);
+            outcome.warnings.extend(unconfirmed(plan, setting, &found));
             outcome.searches.push(found);
             outcome.warnings.extend(distrust.map(|why| Warning::new("search_void", why)));
         }
@@ -52,27 +58,86 @@ fn search_of(
     plan: &StudyPlan,
     own: &[&TrialEntry],
     block: usize,
-) -> Result<Option<(record::SearchOutcome, Option<String>)>, String> {
-    let of_block: Vec<_> = own.iter().filter(|entry| entry.block == block).collect();
-    let Some(search) = plan.search.as_ref().filter(|_| !of_block.is_empty()) else { return Ok(None) };
+) -> Result<Option<(SearchOutcome, Option<String>)>, String> {
+    let of_block: Vec<_> =
+        own.iter().filter(|entry| entry.block == block && entry.purpose != Purpose::Confirm).collect();
+    let Some(first) = of_block.first() else { return Ok(None) };
+    let Some(search) = plan.search_of(first.setting) else { return Ok(None) };
     let mut searching = Searching::new(search, &plan.goals)?;
-    for entry in of_block {
+    for entry in &of_block {
         searching.tell(entry)?;
     }
     // Only after it was asked once more does a search know that it has come to its end.
     searching.next();
-    Ok(Some((searching.outcome(block), searching.distrust())))
+    let mut found = searching.outcome(block);
+    if of_block.iter().all(|entry| entry.trial.plan.duration_ns.is_none()) {
+        // They were as long as their requests took, whatever the search counted them for.
+        found.trial_seconds = of_block.iter().map(|entry| entry.trial.elapsed_s).sum();
+    }
+    Ok(Some((found, searching.distrust())))
 }
 
-/// Each goal in at least half of the repeats.
+/// The load at which a search's answer is confirmed: the largest that has a lower bound of every goal at or above it.
+pub(crate) fn confirmed_load(found: &SearchOutcome) -> Option<f64> {
+    let lower: Option<Vec<f64>> = found.goals.iter().map(|goal| Some(goal.lower.as_ref()?.load)).collect();
+    lower?.into_iter().reduce(f64::min).filter(|_| found.finished)
+}
+
+fn confirmation(
+    plan: &StudyPlan,
+    setting: usize,
+    found: &SearchOutcome,
+    own: &[&TrialEntry],
+) -> Option<Confirmation> {
+    let planned = plan.search_of(setting)?.confirm;
+    let load = confirmed_load(found).filter(|_| planned > 0)?;
+    let is_one = |entry: &&&TrialEntry| {
+        entry.purpose == Purpose::Confirm && entry.block == found.block && !entry.trial.validity.is_void()
+    };
+    let valid: Vec<&TrialEntry> = own.iter().filter(is_one).copied().collect();
+    let met = |goal: usize| valid.iter().filter(|entry| entry.meets(goal, plan)).count() as u32;
+    Some(Confirmation {
+        load,
+        planned,
+        valid: valid.len() as u32,
+        met: (0..plan.goals.len()).map(met).collect(),
+        summaries: summaries(&valid),
+        audit: AuditTotals::of(valid.iter().filter_map(|entry| entry.audit.as_ref())),
+    })
+}
+
+/// Goals that the lower bound met in the search, and not in all of the trials after it.
+fn unconfirmed(plan: &StudyPlan, setting: usize, found: &SearchOutcome) -> Vec<Warning> {
+    let Some((confirmed, search)) = found.confirmation.as_ref().zip(plan.search_of(setting)) else {
+        return Vec::new();
+    };
+    let goals = plan.goals.iter().zip(&confirmed.met).enumerate();
+    let warning = |(place, (goal, met)): (usize, (&Goal, &u32))| {
+        let is_carried = plan.is_carried(place, *met as usize, confirmed.valid as usize);
+        let message = format!(
+            "{}: met in {met} of {} further trials at {}, the lower bound of the search: the true limit lies lower, or \
+             varies from trial to trial; more repeats in the search (search.repeats) tell",
+            goal.name,
+            confirmed.valid,
+            search.unit.show(confirmed.load)
+        );
+        Warning::new(if is_carried { "not_always_met" } else { "not_confirmed" }, message)
+    };
+    goals.filter(|(_, (_, met))| **met < confirmed.valid).map(warning).collect()
+}
+
+/// Each goal in as many of the repeats as it takes.
 fn goals_met(plan: &StudyPlan, valid: &[&TrialEntry]) -> Option<bool> {
-    let met = |goal: usize| 2 * valid.iter().filter(|entry| entry.meets(goal, plan)).count() >= valid.len();
+    let met = |goal: usize| {
+        let met = valid.iter().filter(|entry| entry.meets(goal, plan)).count();
+        plan.is_carried(goal, met, valid.len())
+    };
     (!valid.is_empty() && !plan.goals.is_empty()).then(|| (0..plan.goals.len()).all(met))
 }
 
 /// The bounds may be further apart than asked, where trials at one load disagree.
 fn far_apart(plan: &StudyPlan, outcome: &SettingOutcome) -> Vec<Warning> {
-    let Some(search) = &plan.search else { return Vec::new() };
+    let Some(search) = plan.search_of(outcome.setting) else { return Vec::new() };
     let mut warnings = Vec::new();
     for goal in outcome.searches.iter().flat_map(|search| &search.goals) {
         let (Some(lower), Some(upper)) = (&goal.lower, &goal.upper) else { continue };
@@ -97,13 +162,9 @@ fn far_apart(plan: &StudyPlan, outcome: &SettingOutcome) -> Vec<Warning> {
 /// Where the 99th percentile of response time begins to rise faster than the load. A short trial above the limit
 /// ends before its backlog shows: it is left out.
 fn knee(plan: &StudyPlan, outcome: &SettingOutcome, valid: &[&TrialEntry]) -> Option<Knee> {
-    let full_s = plan.search.as_ref()?.trial_duration_s;
     let goals = outcome.searches.iter().flat_map(|search| &search.goals);
     let limit = goals.filter_map(|goal| Some(goal.upper.as_ref()?.load)).fold(f64::INFINITY, f64::min);
-    let shows = |entry: &&&TrialEntry| {
-        let planned_s = entry.trial.plan.duration_ns.map_or(full_s, |ns| ns as f64 / 1e9);
-        entry.load.is_some_and(|load| load < limit) || planned_s >= full_s * 0.999
-    };
+    let shows = |entry: &&&TrialEntry| entry.load.is_some_and(|load| load < limit) || !entry.is_short(plan);
     let points: Vec<(f64, f64)> = valid
         .iter()
         .filter(shows)
@@ -117,28 +178,42 @@ fn knee(plan: &StudyPlan, outcome: &SettingOutcome, valid: &[&TrialEntry]) -> Op
     }
 }
 
-/// A quantity: its name, and how it is read off a trial.
-type Quantity = (&'static str, fn(&Trial) -> f64);
+/// A quantity: its name, and how it is read off a trial that has it.
+type Quantity = (&'static str, fn(&TrialEntry) -> Option<f64>);
 
 /// The quantities of a summary.
-const QUANTITIES: [Quantity; 8] = [
-    ("throughput_per_s", |trial| trial.throughput_per_s),
-    ("response_p50_us", |trial| percentile_us(trial, 0.5)),
-    ("response_p90_us", |trial| percentile_us(trial, 0.9)),
-    ("response_p99_us", p99_us),
-    ("response_p99_9_us", |trial| percentile_us(trial, 0.999)),
-    ("connect_p99_us", |trial| trial.connect_time.quantile_ns(0.99) as f64 / 1e3),
-    ("error_ratio", |trial| Goal::errors(0.0).loss_ratio_of(trial)),
-    ("received_bytes_per_s", |trial| trial.counts.received_bytes as f64 / trial.elapsed_s.max(1e-9)),
+const QUANTITIES: [Quantity; 11] = [
+    ("throughput_per_s", |entry| Some(entry.trial.throughput_per_s)),
+    ("response_p50_us", |entry| Some(percentile_us(&entry.trial, 0.5))),
+    ("response_p90_us", |entry| Some(percentile_us(&entry.trial, 0.9))),
+    ("response_p99_us", |entry| Some(p99_us(&entry.trial))),
+    ("response_p99_9_us", |entry| Some(percentile_us(&entry.trial, 0.999))),
+    ("connect_p99_us", |entry| Some(entry.trial.connect_time.quantile_ns(0.99) as f64 / 1e3)),
+    ("error_ratio", |entry| Some(Goal::errors(0.0).loss_ratio_of(&entry.trial, None))),
+    ("received_bytes_per_s", |entry| Some(per_s(entry, entry.trial.counts.received_bytes as f64))),
+    ("sent_bytes_per_s", |entry| Some(per_s(entry, entry.trial.counts.sent_bytes as f64))),
+    ("stored_events_per_s", |entry| entry.audit.as_ref().map(|audit| per_s(entry, audit.stored as f64))),
+    ("stored_bytes_per_s", |entry| entry.audit.as_ref().map(|audit| per_s(entry, stored_bytes(audit)))),
 ];
+
+fn per_s(entry: &TrialEntry, count: f64) -> f64 {
+    count / entry.trial.elapsed_s.max(1e-9)
+}
+
+/// The bytes of the files that hold the trial's own events: all of them unless others are there too.
+fn stored_bytes(audit: &AuditResult) -> f64 {
+    let found = audit.stored + audit.repeated + audit.duplicated + audit.never_sent + audit.foreign_events;
+    audit.read.bytes as f64 * audit.stored as f64 / found.max(1) as f64
+}
 
 fn summaries(valid: &[&TrialEntry]) -> Vec<QuantitySummary> {
     let confidence = Confidence::new(0.95).expect("it lies between 0 and 1");
     let of = |(quantity, read): &Quantity| {
-        let values: Vec<f64> = valid.iter().map(|entry| read(&entry.trial)).collect();
+        let values: Vec<f64> = valid.iter().map(|entry| read(entry)).collect::<Option<_>>()?;
         let summary = summarize(&values, confidence).ok()?;
         Some(QuantitySummary {
             quantity: (*quantity).to_owned(),
+            mean: Some(values.iter().sum::<f64>() / values.len() as f64),
             values,
             median: summary.median,
             low: summary.low,

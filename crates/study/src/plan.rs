@@ -3,7 +3,7 @@
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_pcg::Pcg64Mcg;
 use record::{
-    StudyPlan,
+    AuditPlan, StudyPlan,
     study::PLAN_SCHEMA,
     units::{parse_time, show_time_ns},
 };
@@ -18,7 +18,9 @@ use crate::{
 /// # Errors
 /// What the search cannot work with.
 pub fn plan(study: &Study, command: Vec<String>, proofload_version: &str) -> Result<StudyPlan, String> {
-    let search = study.search.as_ref().map(|asked| searching::plan(study, asked)).transpose()?;
+    let searches = study.search.iter().chain(&study.other_searches);
+    let searches: Result<Vec<_>, String> = searches.map(|asked| searching::plan(study, asked)).collect();
+    let mut searches = searches?.into_iter();
     let first = study.setup(0, study.search.as_ref().map(|search| search.min));
     let first =
         first.map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
@@ -34,7 +36,12 @@ pub fn plan(study: &Study, command: Vec<String>, proofload_version: &str) -> Res
         blocks: blocks(study),
         goals: study.goals.clone(),
         trial_duration_s: duration.map(|duration| duration.as_secs_f64()),
-        search,
+        search: searches.next(),
+        other_searches: searches.collect(),
+        audit: first
+            .audit
+            .as_ref()
+            .map(|audit| AuditPlan { files: audit.files.clone(), flush_s: audit.flush.as_secs_f64() }),
         budget_s: study.budget.map(|budget| budget.as_secs_f64()),
         workload: in_words(&first),
         inputs: digest(study),
@@ -68,12 +75,11 @@ fn blocks(study: &Study) -> Vec<Vec<usize>> {
 
 fn in_words(setup: &Setup) -> String {
     let workload = &setup.workload;
-    let method = match (&workload.method, &workload.body) {
-        (Some(method), _) => method.as_str(),
-        (None, Some(_)) => "POST",
-        (None, None) => "GET",
-    };
-    let mut parts = vec![format!("{method} {}", workload.url)];
+    let mut parts = vec![format!("{} {}", setup.method(), workload.url)];
+    parts.extend(workload.events.as_ref().map(|_| {
+        let per_request = workload.events_per_request.as_deref().unwrap_or("1");
+        format!("{per_request} numbered event{} a request", if per_request == "1" { "" } else { "s" })
+    }));
     parts.extend(setup.target.as_ref().map(|target| format!("target {} ({})", target.name, target.what)));
     parts
         .push(if workload.no_keepalive { "a connection per request" } else { "kept connections" }.to_owned());

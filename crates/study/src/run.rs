@@ -12,10 +12,15 @@ use record::{
 };
 
 use crate::{
-    course::{Course, Cut},
-    environment, outcome,
+    course::{Course, Cut, Kept},
+    environment,
+    evidence::Evidence,
+    outcome,
     study::Study,
 };
+
+/// The code of the warning that says why a study failed.
+const FAILED: &str = "study_failed";
 
 /// How a study is run.
 #[derive(Debug)]
@@ -43,6 +48,8 @@ pub enum Event<'a> {
         plan: &'a StudyPlan,
         /// Trials of an earlier run that need not be run again.
         done: usize,
+        /// Those of them that were void, so that their places were or are to be tried again.
+        again: usize,
     },
     /// Hosts and targets of a setting are being brought up.
     SettingUp {
@@ -118,24 +125,40 @@ pub fn run(
     // First of all: nobody else may be writing to this folder.
     let journal = folder.journal()?;
     let (plan, done, earlier) = begin(made, folder, options)?;
-    on_event(Event::Planned { plan: &plan, done: done.len() });
+    let again = done.iter().filter(|entry| entry.is_tried_again(study.trial.void_attempts)).count();
+    on_event(Event::Planned { plan: &plan, done: done.len(), again });
     let started_unix_s = match &earlier {
         Some(earlier) => earlier.started_unix_s,
         None => done.first().map_or_else(unix_s, |entry| entry.trial.started_unix_s - entry.study_time_s),
     };
-    let resumed = earlier.map_or(u32::from(options.resume), |earlier| earlier.resumed + 1);
-    let mut course = Course::new(study, &plan, options, on_event, folder, journal, done);
-    let ending = course.through_all_blocks();
+    let resumed = earlier.as_ref().map_or(u32::from(options.resume), |earlier| earlier.resumed + 1);
+    let mut told = earlier.map(|earlier| earlier.warnings).unwrap_or_default();
+    // It was why the earlier run ended; this one ends in its own way.
+    told.retain(|warning| warning.code != FAILED);
+    told.extend(other_environment(folder, options)?);
+    let evidence = Evidence::new(folder).map_err(|cause| FolderError::File {
+        what: "find",
+        path: folder.path().to_owned(),
+        cause,
+    })?;
+    let mut course = Course::new(study, &plan, options, on_event, Kept { folder, journal, evidence }, done);
+    let ending = course.finish();
     course.take_down();
     let elapsed_s = course.study_time_s();
-    let Course { entries, mut warnings, .. } = course;
+    let Course { entries, warnings: new, .. } = course;
+    let mut warnings = told;
+    for warning in new {
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
     let (ending, failure) = match ending {
         Ok(()) => (Ending::Finished, None),
         Err(Cut::Stopped) => (Ending::Interrupted, None),
         Err(Cut::OutOfBudget) => (Ending::OutOfBudget, None),
         Err(Cut::Failed(why)) => (Ending::Failed, Some(why)),
     };
-    warnings.extend(failure.map(|why| Warning::new("study_failed", why)));
+    warnings.extend(failure.map(|why| Warning::new(FAILED, why)));
     let outcomes = outcome::of(&plan, &entries).map_err(RunError::OtherPlan)?;
     let result = StudyResult {
         schema: RESULT_SCHEMA.to_owned(),
@@ -179,6 +202,23 @@ fn begin(
         )));
     }
     Ok((written, folder.trials()?, folder.result()?))
+}
+
+/// What is no longer as it was when a study that is taken up again was begun.
+fn other_environment(folder: &ResultFolder, options: &Options) -> Result<Option<Warning>, RunError> {
+    if !options.resume {
+        return Ok(None);
+    }
+    let here = environment::read(&Host::read().map_err(RunError::Host)?, env!("CARGO_PKG_VERSION"));
+    let differences = folder.environment()?.differences(&here);
+    Ok((!differences.is_empty()).then(|| {
+        let message = format!(
+            "taken up again in another environment, so that trials before and after are not alike ({}); run it anew to \
+             have all of them here",
+            differences.join("; ")
+        );
+        Warning::new("other_environment", message)
+    }))
 }
 
 fn unix_s() -> f64 {

@@ -1,6 +1,6 @@
 //! A study's search in the terms of the room `search`, and its outcome back.
 
-use record::{Bound, BoundKind, Goal, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, TrialEntry};
+use record::{Bound, BoundKind, Goal, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, Setting, TrialEntry};
 use search::{Measured, Preset, Unit};
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,7 @@ pub(crate) struct Method {
 /// disagree; they are part of the answer's interval and decide nothing. The other presets have one each, with the
 /// exceed ratio that their standard gives.
 pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> {
+    let ends_itself = ends_itself(study, asked);
     let preset: Preset = asked.preset.parse().map_err(|error: search::UnknownPreset| error.to_string())?;
     let shape = |goal: &Goal, name: String, exceed_ratio: Option<f64>| {
         let mut shaped = preset.goal(name, goal.loss_ratio);
@@ -40,7 +41,11 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
         if let Some(repeats) = asked.repeats {
             shaped.duration_sum_s = shaped.final_trial_duration_s * f64::from(repeats);
         }
-        shaped.initial_trial_duration_s = shaped.initial_trial_duration_s.min(shaped.final_trial_duration_s);
+        shaped.initial_trial_duration_s = match ends_itself {
+            // Asked to be short, it would be as long, and count for less.
+            true => shaped.final_trial_duration_s,
+            false => shaped.initial_trial_duration_s.min(shaped.final_trial_duration_s),
+        };
         shaped.width = asked.width;
         shaped.exceed_ratio = exceed_ratio.unwrap_or(shaped.exceed_ratio);
         if exceed_ratio == Some(SURELY_NOT) {
@@ -80,9 +85,17 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
         trial_duration_s: decisive.final_trial_duration_s,
         duration_sum_s: decisive.duration_sum_s,
         exceed_ratio: decisive.exceed_ratio,
+        confirm: asked.confirm,
         method_settings: serde_json::to_value(Method { plan: plan.clone(), goals: places })
             .expect("a search's plan has no maps with keys that are no text"),
     })
+}
+
+/// Whether the trials of a search end by loops or requests.
+fn ends_itself(study: &Study, asked: &Search) -> bool {
+    let own = |setting: &&Setting| study.search_of(setting) == Some(asked);
+    let first = study.settings.iter().position(|setting| own(&setting));
+    first.and_then(|first| study.setup(first, Some(asked.min)).ok()).is_some_and(|setup| setup.ends_itself())
 }
 
 /// A search at work, told in the study's terms.
@@ -189,6 +202,7 @@ impl Searching {
             finished: outcome.ended == search::Ended::Complete,
             trials: outcome.trials,
             trial_seconds: outcome.trial_seconds,
+            confirmation: None,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,11 +12,17 @@ use std::{
 };
 
 use fleet::{FleetError, Workers};
-use lab::Lab;
+use lab::{
+    Lab,
+    plan::{Plan, Program},
+};
 use load::{Circumstances, Host, Tick, conclude, preflight};
 use record::{HttpPlan, Trial};
 
 use crate::study::Setup;
+
+/// Stands in commands and patterns for the folder that a target's process stores in.
+const TARGET_FOLDER: &str = "{target_folder}";
 
 /// How often sockets are looked at while they settle, and the wish to stop during a pause.
 const GLANCE: Duration = Duration::from_millis(20);
@@ -29,6 +36,8 @@ pub(crate) struct Stand {
     quiet_sockets: u64,
     /// Arguments of a worker process.
     worker: Vec<String>,
+    /// The folders that the target's processes store in.
+    stored: Vec<PathBuf>,
 }
 
 /// Why a trial could not be run.
@@ -47,10 +56,18 @@ pub(crate) enum StandError {
 }
 
 impl Stand {
-    /// Brings up what a setup needs. `worker` are the arguments that make this program a worker process.
-    pub(crate) fn up(setup: Setup, options: &lab::Options, worker: &[String]) -> Result<Self, StandError> {
-        let lab = setup.lab.as_ref().map(|plan| Lab::up(plan, options)).transpose()?;
-        let mut stand = Self { setup, lab, quiet_sockets: 0, worker: worker.to_vec() };
+    /// Brings up what a setup needs. `worker` are the arguments that make this program a worker process. What processes
+    /// store goes into folders of their names within `stored`.
+    pub(crate) fn up(
+        setup: Setup,
+        options: &lab::Options,
+        worker: &[String],
+        stored: &Path,
+    ) -> Result<Self, StandError> {
+        let plan = setup.lab.as_ref().map(|plan| storing_in(plan, stored));
+        let lab = plan.as_ref().map(|plan| Lab::up(plan, options)).transpose()?;
+        let folders = setup.target_processes().map(|name| stored.join(name)).collect();
+        let mut stand = Self { setup, lab, quiet_sockets: 0, worker: worker.to_vec(), stored: folders };
         stand.quiet_sockets = stand.sockets();
         Ok(stand)
     }
@@ -104,6 +121,11 @@ impl Stand {
             series,
         };
         Ok(conclude(Arc::unwrap_or_clone(plan), part, circumstances))
+    }
+
+    /// The folders that the target's processes store in, one each.
+    pub(crate) fn stored(&self) -> &[PathBuf] {
+        &self.stored
     }
 
     /// Something that ended or wrote too much, although it should not have.
@@ -162,5 +184,67 @@ impl Stand {
             line.split(' ').skip_while(|word| *word != "inuse").nth(1)?.parse::<u64>().ok()
         };
         self.setup.from.iter().filter_map(in_use).sum()
+    }
+}
+
+/// Whether a pattern is within the folder of a target's process.
+pub(crate) fn names_target_folder(pattern: &str) -> bool {
+    pattern.contains(TARGET_FOLDER)
+}
+
+/// A text with the folder of a target's process in its place.
+pub(crate) fn put_target_folder(text: &str, folder: &Path) -> String {
+    text.replace(TARGET_FOLDER, &folder.display().to_string())
+}
+
+/// The plan with the folder of each process, which is called like it, in its place.
+fn storing_in(plan: &Plan, stored: &Path) -> Plan {
+    let mut plan = plan.clone();
+    for process in &mut plan.processes {
+        let folder = stored.join(&process.name);
+        let put = |text: &mut String| *text = put_target_folder(text, &folder);
+        match &mut process.program {
+            Program::Command(words) => words.iter_mut().for_each(put),
+            Program::Known(known) => {
+                known.args.iter_mut().for_each(put);
+                known.store = Some(folder.clone());
+            }
+        }
+        process.environment.values_mut().for_each(put);
+        if let Some(directory) = &mut process.directory {
+            *directory = put_target_folder(&directory.display().to_string(), &folder).into();
+        }
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::plan::Process;
+    use std::{collections::BTreeMap, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn every_process_stores_in_a_folder_of_its_own() {
+        let process = |name: &str| Process {
+            name: name.to_owned(),
+            host: 0,
+            program: Program::Command(vec!["x".to_owned(), "--to={target_folder}/a".to_owned()]),
+            environment: BTreeMap::from([("TO".to_owned(), "{target_folder}".to_owned())]),
+            directory: Some("{target_folder}/b".into()),
+            ready: None,
+            ready_timeout: Duration::ZERO,
+            log_limit_bytes: 0,
+            flood: lab::plan::Flood::Fail,
+            may_end: false,
+            stage: 0,
+        };
+        let plan = Plan { processes: vec![process("one"), process("two")], ..Plan::default() };
+        let plan = storing_in(&plan, Path::new("/r/stored"));
+        let second = &plan.processes[1];
+        assert_eq!(second.program, Program::Command(vec!["x".to_owned(), "--to=/r/stored/two/a".to_owned()]));
+        assert_eq!(second.environment["TO"], "/r/stored/two");
+        assert_eq!(second.directory.as_deref(), Some(Path::new("/r/stored/two/b")));
     }
 }

@@ -27,6 +27,8 @@ pub struct Study {
     pub trial: TrialShape,
     /// The search, if there is one; the settings say where.
     pub search: Option<Search>,
+    /// The same search by other presets, for the settings that name them.
+    pub other_searches: Vec<Search>,
     /// What the reader of the result should know from the beginning, such as settings that were left out.
     pub warnings: Vec<record::Warning>,
     /// Where setups come from.
@@ -86,6 +88,8 @@ pub struct Search {
     pub trial_duration: Option<Duration>,
     /// Seconds of trials that decide about a load, as a number of such trials; the preset's if none.
     pub repeats: Option<u32>,
+    /// Trials at the lower bound once it is found.
+    pub confirm: u32,
 }
 
 /// What is to be set up for one setting at one load.
@@ -100,6 +104,18 @@ pub struct Setup {
     pub from: Vec<usize>,
     /// The workload, with the load in its place.
     pub workload: HttpWorkload,
+    /// What the target's files are held against, if they are.
+    pub audit: Option<Audit>,
+}
+
+/// An audit after every trial: what the target acknowledged against what it stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Audit {
+    /// Patterns of the files that it stores in. `{target_folder}` stands for the folder of each of the target's
+    /// processes.
+    pub files: Vec<String>,
+    /// How long it may take to write what it has acknowledged.
+    pub flush: Duration,
 }
 
 /// A target.
@@ -111,7 +127,39 @@ pub struct Target {
     pub what: String,
 }
 
+impl Setup {
+    /// The names of the target's processes; none if it runs already.
+    pub fn target_processes(&self) -> impl Iterator<Item = &str> {
+        let plan = self.lab.as_ref().zip(self.target.as_ref());
+        plan.into_iter().flat_map(|(plan, target)| {
+            let own = |process: &&lab::plan::Process| {
+                let host = &plan.hosts[process.host].name;
+                process.name.strip_prefix(host.as_str()).and_then(|name| name.strip_prefix('-'))
+                    == Some(&target.name)
+            };
+            plan.processes.iter().filter(own).map(|process| process.name.as_str())
+        })
+    }
+
+    /// The method of its requests.
+    pub fn method(&self) -> &str {
+        let has_body = self.workload.body.is_some() || self.workload.events.is_some();
+        self.workload.method.as_deref().unwrap_or(if has_body { "POST" } else { "GET" })
+    }
+
+    /// Whether its trials end by themselves, whatever time they are given.
+    pub fn ends_itself(&self) -> bool {
+        self.workload.loops.is_some() || self.workload.requests.is_some()
+    }
+}
+
 impl Study {
+    /// The search of a setting; none if it is not searched.
+    pub fn search_of(&self, setting: &Setting) -> Option<&Search> {
+        let named = |search: &&Search| setting.method.as_ref().is_none_or(|name| *name == search.preset);
+        self.search.iter().filter(|_| setting.searched).chain(&self.other_searches).find(named)
+    }
+
     /// What is to be set up.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use crate::{
     Options, Results, Status,
     answer::{self, Answer},
+    confirmed,
     export::Export,
     reading::{Reading, readings},
     summary::{self, Repeats, banner, cost_line, trials_line},
@@ -48,6 +49,14 @@ impl Export for GithubAnnotations {
 
     fn render(&self, results: &Results, _: &Options) -> String {
         let title = text::clipped(&results.plan.title, 80);
+        let audits =
+            confirmed::audited(results).into_iter().filter(|audited| audited.status() == Status::NotMet);
+        let audits = audits.map(|audited| {
+            let message = format!("{}: {}", results.setting_name(audited.setting), audited.sentence());
+            let message = message_escaped(&text::visible(&message));
+            format!("::error title={}::{message}\n", property_escaped(&title))
+        });
+        let audits: String = audits.collect();
         let lines = answer::answers(results).into_iter().filter_map(|answer| {
             let command = match answer.status {
                 Status::NotMet | Status::Void => "error",
@@ -58,7 +67,7 @@ impl Export for GithubAnnotations {
             let message = message_escaped(&format!("{place}: {}", answer.sentence));
             Some(format!("::{command} title={}::{message}\n", property_escaped(&title)))
         });
-        lines.collect()
+        lines.collect::<String>() + &audits
     }
 }
 
@@ -80,7 +89,9 @@ fn write_summary(out: &mut String, results: &Results) -> std::fmt::Result {
         writeln!(out, "> **{}**\n", markdown(&banner))?;
     }
     write_searches(out, results, &answers)?;
+    write_confirmed(out, results)?;
     write_repeats(out, results, &readings, &answers)?;
+    write_audits(out, results)?;
     writeln!(out, "{}\n", trials_line(results))?;
     for told in warnings(results) {
         writeln!(out, "- Warning: {}", markdown(&told.sentence(MOST_PLACES)))?;
@@ -109,6 +120,32 @@ fn write_searches(out: &mut String, results: &Results, answers: &[Answer]) -> st
         }
     }
     Ok(())
+}
+
+fn write_confirmed(out: &mut String, results: &Results) -> std::fmt::Result {
+    for confirmed in confirmed::confirmed(results) {
+        let mut place = Vec::new();
+        if results.plan.settings.len() > 1 {
+            place.push(results.setting_name(confirmed.setting));
+        }
+        place.extend(confirmed.block.map(|block| format!("block {block}")));
+        place.push(confirmed.sentence());
+        writeln!(out, "{} {}\n", confirmed.status().sign(), markdown(&place.join(", ")))?;
+        write_table(out, &confirmed::HEADER, &confirmed.rows())?;
+    }
+    Ok(())
+}
+
+fn write_audits(out: &mut String, results: &Results) -> std::fmt::Result {
+    let audited = confirmed::audited(results);
+    if audited.is_empty() {
+        return Ok(());
+    }
+    let header: Vec<&str> = std::iter::once("setting").chain(confirmed::AUDIT_HEADER).collect();
+    let rows = audited
+        .iter()
+        .map(|audited| std::iter::once(results.setting_name(audited.setting)).chain(audited.row()).collect());
+    write_table(out, &header, &rows.collect::<Vec<_>>())
 }
 
 fn write_repeats(

@@ -7,6 +7,7 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use crate::{
     Options, Results, Status,
     answer::{self, Answer},
+    confirmed,
     export::Export,
     text,
 };
@@ -40,29 +41,44 @@ fn suite(results: &Results, setting: usize, answers: &[Answer]) -> TestSuite {
     suite.set_time(Duration::try_from_secs_f64(seconds).unwrap_or_default());
     suite.add_property(("seed", results.plan.seed.to_string().as_str()));
     suite.add_property(("command", text::shell_line(&results.plan.command).as_str()));
+    let confirmed =
+        confirmed::confirmed(results).into_iter().filter(|confirmed| confirmed.setting == setting);
+    let confirmed = confirmed.map(|confirmed| {
+        let block = confirmed.block.map(|block| format!(" (block {block})")).unwrap_or_default();
+        case_of(&name, format!("lower bound confirmed{block}"), confirmed.status(), &confirmed.sentence())
+    });
+    let audited = confirmed::audited(results).into_iter().filter(|audited| audited.setting == setting);
+    let audited =
+        audited.map(|audited| case_of(&name, "audit".to_owned(), audited.status(), &audited.sentence()));
     suite.add_test_cases(answers.iter().filter(|answer| answer.setting == setting).map(|a| case(&name, a)));
+    suite.add_test_cases(confirmed.chain(audited));
     suite
 }
 
 fn case(setting: &str, answer: &Answer) -> TestCase {
-    let status = match answer.status {
-        Status::Met => TestCaseStatus::success(),
-        Status::NotMet => problem(NonSuccessKind::Failure, "goal not met", &answer.sentence),
-        Status::Void => problem(NonSuccessKind::Error, "void", &answer.sentence),
-        Status::Unfinished => {
-            let mut status = TestCaseStatus::skipped();
-            status.set_message(answer.sentence.clone());
-            status
-        }
-    };
     let goal = text::visible(&answer.goal_name);
     let name = match answer.block {
         Some(block) => format!("{goal} (block {block})"),
         None => goal,
     };
+    case_of(setting, name, answer.status, &answer.sentence)
+}
+
+fn case_of(setting: &str, name: String, status: Status, sentence: &str) -> TestCase {
+    let sentence = text::visible(sentence);
+    let status = match status {
+        Status::Met => TestCaseStatus::success(),
+        Status::NotMet => problem(NonSuccessKind::Failure, "goal not met", &sentence),
+        Status::Void => problem(NonSuccessKind::Error, "void", &sentence),
+        Status::Unfinished => {
+            let mut status = TestCaseStatus::skipped();
+            status.set_message(sentence.clone());
+            status
+        }
+    };
     let mut case = TestCase::new(name, status);
     case.set_classname(setting);
-    case.set_system_out(answer.sentence.clone());
+    case.set_system_out(sentence);
     case
 }
 

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fmt::Write};
 use record::{BoundKind, LoadUnit};
 
 use crate::{
-    Options, Results, answer,
+    Options, Results, answer, confirmed,
     export::Export,
     reading::{Reading, readings},
     setting, text,
@@ -53,6 +53,9 @@ fn write_all(out: &mut String, results: &Results) -> std::fmt::Result {
     for family in
         [info(results), ending(results)].into_iter().chain(bounds(results)).chain(repeats(results, &readings))
     {
+        write_family(out, &family)?;
+    }
+    for family in confirmations(results).into_iter().chain([audits(results)]) {
         write_family(out, &family)?;
     }
     for family in [goals(results, &readings), trials(results), void_trials(results)] {
@@ -217,6 +220,61 @@ fn repeats(results: &Results, readings: &[Reading]) -> Vec<Family> {
         }
     }
     vec![throughput, times, errors]
+}
+
+fn confirmations(results: &Results) -> Vec<Family> {
+    let family = |name, help| Family { name, kind: "gauge", unit: "", help, samples: Vec::new() };
+    let mut load = family("proofload_confirmed_load", "The lower bound that further trials were run at.");
+    let mut median = family(
+        "proofload_confirmed_median",
+        "What further trials at the lower bound gave, by quantity: the median of the valid ones.",
+    );
+    let mut mean = family("proofload_confirmed_mean", "The same: the mean of the valid ones.");
+    for confirmed in confirmed::confirmed(results) {
+        let labels = |quantity: Option<&str>| {
+            let mut labels = vec![("setting", results.setting_name(confirmed.setting))];
+            labels.extend(confirmed.block.map(|block| ("block", block.to_string())));
+            labels.extend(quantity.map(|quantity| ("quantity", quantity.to_owned())));
+            labels
+        };
+        load.samples.push(Sample { suffix: "", labels: labels(None), value: confirmed.found.load });
+        for summary in &confirmed.found.summaries {
+            let sample = |value| Sample { suffix: "", labels: labels(Some(&summary.quantity)), value };
+            median.samples.push(sample(summary.median));
+            mean.samples.extend(summary.mean.map(sample));
+        }
+    }
+    vec![load, median, mean]
+}
+
+fn audits(results: &Results) -> Family {
+    let samples = confirmed::audited(results).into_iter().flat_map(|audited| {
+        let totals = &audited.totals;
+        let counts = [
+            ("acknowledged", totals.acknowledged),
+            ("stored", totals.stored),
+            ("lost", totals.lost),
+            ("repeated", totals.repeated),
+            ("duplicated", totals.duplicated),
+            ("corrupt", totals.corrupt),
+            ("never_sent", totals.never_sent),
+            ("wrong_place", totals.wrong_places),
+            ("out_of_order", totals.out_of_order),
+        ];
+        let setting = results.setting_name(audited.setting);
+        counts.map(|(what, count)| Sample {
+            suffix: "",
+            labels: vec![("setting", setting.clone()), ("events", what.to_owned())],
+            value: count as f64,
+        })
+    });
+    Family {
+        name: "proofload_audited_events",
+        kind: "gauge",
+        unit: "",
+        help: "Events of all audited trials, by what the audits found.",
+        samples: samples.collect(),
+    }
 }
 
 fn goals(results: &Results, readings: &[Reading]) -> Family {

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use crate::{
     Options, Results, Status,
     answer::{self, Answer},
+    confirmed::{self, Confirmed},
     export::Export,
     reading::{Reading, readings},
     summary::{self, Repeats, banner, cost_line, trials_line},
@@ -87,7 +88,11 @@ fn write_all(out: &mut Page, results: &Results) -> std::fmt::Result {
     }
     let answers = answer::answers_with(results, &readings);
     write_searches(out, results, &answers)?;
+    for confirmed in confirmed::confirmed(results) {
+        write_confirmed(out, results, &confirmed)?;
+    }
     write_repeats(out, results, &readings, &answers)?;
+    write_audits(out, results)?;
     writeln!(out.text, "\n{}", trials_line(results))?;
     for told in warnings(results) {
         let label = out.styled(DOUBTFUL, "Warning");
@@ -128,6 +133,45 @@ fn write_searches(out: &mut Page, results: &Results, answers: &[Answer]) -> std:
         }
     }
     Ok(())
+}
+
+fn write_confirmed(out: &mut Page, results: &Results, confirmed: &Confirmed) -> std::fmt::Result {
+    let sign = confirmed.status().sign();
+    let mut place = Vec::new();
+    if results.plan.settings.len() > 1 {
+        place.push(text::visible(&results.setting_name(confirmed.setting)));
+    }
+    place.extend(confirmed.block.map(|block| format!("block {block}")));
+    let place = if place.is_empty() { String::new() } else { format!("{}: ", place.join(", ")) };
+    writeln!(out.text, "\n{sign} {place}{}", text::visible(&confirmed.sentence()))?;
+    let rows = confirmed.rows();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    out.table(&confirmed::HEADER, rows)?;
+    match confirmed.confidence() {
+        Some(confidence) => writeln!(out.text, "In brackets: where the true median lies at {confidence}."),
+        None => Ok(()),
+    }
+}
+
+/// Every setting's audits, if there were any.
+fn write_audits(out: &mut Page, results: &Results) -> std::fmt::Result {
+    let audited = confirmed::audited(results);
+    if audited.is_empty() {
+        return Ok(());
+    }
+    let several = results.plan.settings.len() > 1;
+    let mut header = confirmed::AUDIT_HEADER.to_vec();
+    if several {
+        header.insert(0, "setting");
+    }
+    let rows = audited.iter().map(|audited| {
+        let name = several.then(|| text::clipped(&results.setting_name(audited.setting), LONGEST_NAME));
+        name.into_iter().chain(audited.row()).collect()
+    });
+    writeln!(out.text)?;
+    out.table(&header, rows.collect())
 }
 
 fn write_repeats(

@@ -1,6 +1,6 @@
 //! The values of two settings, side by side, and what they show.
 
-use record::{BoundKind, SearchOutcome, Setting, SettingOutcome, Warning};
+use record::{BoundKind, QuantitySummary, SearchOutcome, Setting, SettingOutcome, Warning};
 use search::statistics::{self, Better, Question, Runs, Scale, Verdict, compare_all};
 
 use super::{CompareError, CompareOptions, DEFAULT_QUANTITIES, Gate, Row, Side};
@@ -8,7 +8,7 @@ use super::{CompareError, CompareOptions, DEFAULT_QUANTITIES, Gate, Row, Side};
 const LOWER_BOUND: &str = "lower_bound";
 
 /// What can be compared, which way is better, and whether it may be 0 in a sound run.
-const QUANTITIES: [(&str, Better, Scale); 9] = [
+const QUANTITIES: [(&str, Better, Scale); 12] = [
     ("throughput_per_s", Better::More, Scale::Ratio),
     ("response_p50_us", Better::Less, Scale::Ratio),
     ("response_p90_us", Better::Less, Scale::Ratio),
@@ -17,6 +17,9 @@ const QUANTITIES: [(&str, Better, Scale); 9] = [
     ("connect_p99_us", Better::Less, Scale::Ratio),
     ("error_ratio", Better::Less, Scale::Difference),
     ("received_bytes_per_s", Better::More, Scale::Ratio),
+    ("sent_bytes_per_s", Better::More, Scale::Ratio),
+    ("stored_events_per_s", Better::More, Scale::Ratio),
+    ("stored_bytes_per_s", Better::More, Scale::Ratio),
     (LOWER_BOUND, Better::More, Scale::Ratio),
 ];
 
@@ -78,8 +81,7 @@ impl<'a> Pair<'a> {
                 continue;
             }
             let of = |outcome: &SettingOutcome| {
-                outcome
-                    .summaries
+                summaries(outcome)
                     .iter()
                     .find(|summary| summary.quantity == quantity)
                     .map(|summary| summary.values.clone())
@@ -137,6 +139,14 @@ impl<'a> Pair<'a> {
             })
         });
         both.filter(|values| !values.a.is_empty() && !values.b.is_empty()).collect()
+    }
+}
+
+/// What the repeats of a setting gave; where it was searched, what further trials at its one lower bound gave.
+fn summaries(outcome: &SettingOutcome) -> &[QuantitySummary] {
+    match &outcome.searches[..] {
+        [search] => search.confirmation.as_ref().map_or(&[], |confirmed| &confirmed.summaries),
+        _ => &outcome.summaries,
     }
 }
 

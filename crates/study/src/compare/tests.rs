@@ -18,6 +18,7 @@ fn plan(levels: &[&str]) -> StudyPlan {
         levels: BTreeMap::from([("balancer".to_owned(), level(text))]),
         name: format!("balancer={text}"),
         searched: false,
+        method: None,
     };
     StudyPlan {
         schema: PLAN_SCHEMA.to_owned(),
@@ -31,6 +32,8 @@ fn plan(levels: &[&str]) -> StudyPlan {
         goals: vec![Goal::errors(0.0)],
         trial_duration_s: Some(10.0),
         search: None,
+        other_searches: Vec::new(),
+        audit: None,
         budget_s: None,
         workload: "GET http://127.0.0.1/".to_owned(),
         inputs: String::new(),
@@ -55,6 +58,7 @@ fn outcome(setting: usize, quantities: &[(&str, Vec<f64>)]) -> SettingOutcome {
     let summary = |(quantity, values): &(&str, Vec<f64>)| QuantitySummary {
         quantity: (*quantity).to_owned(),
         values: values.clone(),
+        mean: None,
         median: 0.0,
         low: 0.0,
         high: 0.0,
@@ -67,6 +71,7 @@ fn outcome(setting: usize, quantities: &[(&str, Vec<f64>)]) -> SettingOutcome {
         searches: Vec::new(),
         summaries: quantities.iter().map(summary).collect(),
         knee: None,
+        audit: None,
         warnings: Vec::new(),
     }
 }
@@ -84,6 +89,7 @@ fn searched(setting: usize, found: &[(f64, BoundKind)]) -> SettingOutcome {
         finished: true,
         trials: 5,
         trial_seconds: 5.0,
+        confirmation: None,
     };
     SettingOutcome { searches: found.iter().enumerate().map(search).collect(), ..outcome(setting, &[]) }
 }
@@ -103,7 +109,7 @@ fn usual(throughput: f64, p99: f64) -> Vec<(&'static str, Vec<f64>)> {
 fn compared(a: SettingOutcome, b: SettingOutcome, options: &CompareOptions) -> Comparison {
     let plan = plan(&["haproxy"]);
     let (a, b) = (result(vec![a]), result(vec![b]));
-    let side = |name, result| Side { name, plan: &plan, result };
+    let side = |name, result| Side { name, plan: &plan, result, environment: None };
     let comparison = compare(side("A", &a), side("B", &b), options).unwrap();
     let json = serde_json::to_string(&comparison).unwrap();
     assert_eq!(serde_json::from_str::<Comparison>(&json).unwrap(), comparison);
@@ -169,6 +175,22 @@ fn two_runs_cannot_tell() {
 }
 
 #[test]
+fn another_environment_is_a_reason_to_be_careful() {
+    let (a_plan, found) = (plan(&["haproxy"]), result(vec![outcome(0, &usual(1.0, 1.0))]));
+    let (two, four) = (
+        Environment { cpus: 2, ..Environment::default() },
+        Environment { cpus: 4, ..Environment::default() },
+    );
+    let side =
+        |name, environment| Side { name, plan: &a_plan, result: &found, environment: Some(environment) };
+    let warned = |b| {
+        let comparison = compare(side("A", &two), side("B", b), &CompareOptions::default()).unwrap();
+        comparison.warnings.iter().any(|warning| warning.message.contains("processors used: 2 against 4"))
+    };
+    assert!(warned(&four) && !warned(&two));
+}
+
+#[test]
 fn lower_bounds_are_compared_unless_the_search_ran_out_of_load() {
     let bounds = |factor: f64, kind: &BoundKind| -> Vec<(f64, BoundKind)> {
         STEADY.iter().map(|load| (load * factor, kind.clone())).collect()
@@ -198,8 +220,8 @@ fn other_plans_are_refused_with_what_differs_unless_forced() {
     b_plan.workload = "GET http://127.0.0.2/".to_owned();
     b_plan.goals.clear();
     let found = result(vec![outcome(0, &usual(1.0, 1.0))]);
-    let a = Side { name: "A", plan: &a_plan, result: &found };
-    let b = Side { name: "B", plan: &b_plan, result: &found };
+    let a = Side { name: "A", plan: &a_plan, result: &found, environment: None };
+    let b = Side { name: "B", plan: &b_plan, result: &found, environment: None };
     let error = compare(a, b, &CompareOptions::default()).unwrap_err();
     let CompareError::OtherPlan { differences } = &error else { panic!("{error}") };
     assert_eq!(
@@ -218,13 +240,21 @@ fn other_plans_are_refused_with_what_differs_unless_forced() {
 fn settings_of_one_result_alone_are_named() {
     let (a_plan, b_plan) = (plan(&["haproxy", "lvs"]), plan(&["lvs", "l2dsr"]));
     let found = result(vec![outcome(0, &usual(1.0, 1.0)), outcome(1, &usual(1.0, 1.0))]);
-    let a = Side { name: "A", plan: &a_plan, result: &found };
-    let both =
-        compare(a, Side { name: "B", plan: &b_plan, result: &found }, &CompareOptions::default()).unwrap();
+    let a = Side { name: "A", plan: &a_plan, result: &found, environment: None };
+    let both = compare(
+        a,
+        Side { name: "B", plan: &b_plan, result: &found, environment: None },
+        &CompareOptions::default(),
+    )
+    .unwrap();
     assert!(both.rows.iter().all(|row| row.setting == "balancer=lvs"));
     assert_eq!(codes(&both.warnings), ["only_in_one", "only_in_one"]);
     let other = plan(&["nginx"]);
-    let nothing = compare(a, Side { name: "B", plan: &other, result: &found }, &CompareOptions::default());
+    let nothing = compare(
+        a,
+        Side { name: "B", plan: &other, result: &found, environment: None },
+        &CompareOptions::default(),
+    );
     assert!(matches!(nothing, Err(CompareError::Nothing { .. })));
 }
 
@@ -240,7 +270,7 @@ fn levels_of_one_study_are_compared_block_by_block() {
         outcome(0, &[("throughput_per_s", drifting(1.0))]),
         outcome(1, &[("throughput_per_s", b)]),
     ]);
-    let side = Side { name: "R", plan: &plan, result: &found };
+    let side = Side { name: "R", plan: &plan, result: &found, environment: None };
     let level = |text: &str| Level::Text(text.to_owned());
     let (haproxy, lvs) = (level("haproxy"), level("lvs"));
     let found = compare_levels(side, "balancer", (&haproxy, &lvs), &CompareOptions::default()).unwrap();
@@ -261,7 +291,7 @@ fn levels_of_one_study_are_compared_block_by_block() {
 fn unknown_quantities_are_refused_with_those_there_are() {
     let plan = plan(&["haproxy"]);
     let found = result(vec![outcome(0, &usual(1.0, 1.0))]);
-    let side = Side { name: "A", plan: &plan, result: &found };
+    let side = Side { name: "A", plan: &plan, result: &found, environment: None };
     let options = CompareOptions { quantities: vec!["p99".to_owned()], ..CompareOptions::default() };
     let error = compare(side, side, &options).unwrap_err().to_string();
     assert!(error.starts_with("there is no quantity 'p99'; there are throughput_per_s, "), "{error}");

@@ -7,9 +7,9 @@ use settings::{Reader, suggestion};
 use toml::{Spanned, de::DeTable};
 
 use super::{
-    ground::{Ground, names_in_places},
+    ground::{Ground, WITH_PLACES, names_in_places},
     outline::Outline,
-    places::{self, Piece},
+    places::{self, Piece, TARGET_FOLDER},
 };
 
 /// Balancers that a factor of that name is to put between clients and targets.
@@ -31,11 +31,12 @@ pub(super) fn places(
             (name.get_ref().as_ref(), is_group)
         })
         .collect();
-    for part in ["hosts", "links", "processes", "targets", "workload"] {
+    for part in ["hosts", "links", "processes", "targets", "workload", "audit"] {
         let Some(value) = tree.get(part) else { continue };
         let mut own = vec!["study_folder"];
         match part {
-            "targets" => own.extend(["self", "port"]),
+            "targets" => own.extend(["self", "port", TARGET_FOLDER]),
+            "audit" => own.push(TARGET_FOLDER),
             "processes" => own.push("self"),
             _ => {}
         }
@@ -79,7 +80,8 @@ pub(super) fn factors(
     outline: &Outline<'_>,
     ground: &Ground<'_>,
 ) {
-    let named = names_in_places(tree);
+    let mut named = names_in_places(tree, &WITH_PLACES);
+    named.extend(names_in_places(tree, &["audit"]));
     let conditions = outline.factors.list.iter().flat_map(|factor| &factor.when);
     let searched = outline.search.iter().flat_map(|search| &search.when);
     let asked: BTreeSet<&str> = conditions.chain(searched).map(|condition| condition.factor()).collect();
@@ -136,10 +138,10 @@ pub(super) fn targets(
     if outline.factors.are_overridden() || !chosen.iter().all(Option::is_some) {
         return;
     }
-    for target in &ground.targets.list {
+    for target in ground.targets.list.iter().filter(|target| !target.is_optional) {
         if !chosen.is_empty() && !chosen.contains(&Some(target.name)) {
             let message = format!(
-                "no setting has the target '{}': choose it by 'target', or leave it out",
+                "no setting has the target '{}': choose it by 'target', make it optional, or leave it out",
                 target.name
             );
             reader.mistake(target.span.clone(), message);

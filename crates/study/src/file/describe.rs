@@ -6,7 +6,7 @@ use lab::plan::{LinkKind, Plan, Program};
 use record::{LoadUnit, units::show_count};
 
 use super::{
-    length::{length_s, minutes, worst_case},
+    length::{length_s, minutes, trial_s, worst_case},
     searches::preset_trials,
 };
 use crate::study::{Fresh, Search, Setup, Study};
@@ -48,14 +48,25 @@ impl Study {
             "goals",
             &list(self.goals.iter().map(|goal| goal.name.clone()), "none: everything is only measured"),
         );
-        if let Some(search) = &self.search {
+        for search in self.search.iter().chain(&self.other_searches) {
             row("search", &search_in_words(search));
+        }
+        if let Some((_, Setup { audit: Some(audit), .. })) = setups.first() {
+            let flush = seconds(audit.flush);
+            row(
+                "audit",
+                &format!("{} after each trial, at the latest {flush} after it", cut(&audit.files.join(", "))),
+            );
         }
         row("trials", &self.trials_in_words());
         row("takes", &self.time_in_words(&setups));
+        let receipts = if setups.iter().any(|(_, setup)| setup.audit.is_some()) { ", receipts" } else { "" };
         row(
             "writes",
-            "study.toml, plan.json, environment.json, trials.jsonl (one line a trial), result.json and reports",
+            &format!(
+                "study.toml, plan.json, environment.json, trials.jsonl (one line a trial){receipts}, result.json and \
+                 reports"
+            ),
         );
         for warning in self.warnings.iter().take(SHOWN) {
             row("warning", &warning.message);
@@ -138,14 +149,16 @@ impl Study {
         let share = self.settings.len() as f64 / setups.len().max(1) as f64;
         let around_s = trial.pause.as_secs_f64() + trial.warm_up.map_or(0.0, |time| time.as_secs_f64());
         let (mut least_s, mut most_s, mut is_open) = (0.0, 0.0, false);
-        for (searched, setup) in setups {
-            match (searched, &self.search) {
-                (true, Some(search)) => {
+        for (setting, (_, setup)) in self.settings.iter().zip(setups) {
+            match self.search_of(setting) {
+                Some(search) => {
                     let (loads, at_a_load_s) = worst_case(search);
-                    least_s += 2.0 * at_a_load_s + around_s;
-                    most_s += loads * at_a_load_s + around_s;
+                    let confirmed_s = f64::from(search.confirm) * trial_s(search);
+                    is_open |= setup.ends_itself();
+                    least_s += 2.0 * at_a_load_s + confirmed_s + around_s;
+                    most_s += loads * at_a_load_s + confirmed_s + around_s;
                 }
-                _ => {
+                None => {
                     let length = length_s(&setup.workload);
                     is_open |= length.is_none();
                     least_s += length.unwrap_or(0.0) + around_s;
@@ -223,8 +236,7 @@ fn targets(setups: &[(bool, Setup)]) -> String {
 
 fn workload(setup: &Setup, study: &Study) -> String {
     let workload = &setup.workload;
-    let method = workload.method.as_deref().unwrap_or(if workload.body.is_some() { "POST" } else { "GET" });
-    let mut words = vec![format!("{method} {}", cut(&workload.url))];
+    let mut words = vec![format!("{} {}", setup.method(), cut(&workload.url))];
     let searched =
         study.search.as_ref().filter(|_| study.settings.first().is_some_and(|first| first.searched));
     let unit = searched.map(|search| &search.unit);
@@ -232,6 +244,7 @@ fn workload(setup: &Setup, study: &Study) -> String {
         ("users", &workload.users, unit == Some(&LoadUnit::Users)),
         ("rate", &workload.rate, unit == Some(&LoadUnit::Rate)),
         ("connections", &workload.connections, unit == Some(&LoadUnit::Connections)),
+        ("events", &workload.events, false),
         ("loops", &workload.loops, false),
         ("requests", &workload.requests, false),
         ("arrivals", &workload.arrivals, false),
@@ -261,10 +274,13 @@ fn search_in_words(search: &Search) -> String {
     let (loads, at_a_load_s) = worst_case(search);
     let (_, trials) = preset_trials(&search.preset);
     let trials = search.repeats.unwrap_or(trials);
-    let trial_s = at_a_load_s / f64::from(trials);
+    let confirm = match search.confirm {
+        0 => String::new(),
+        confirm => format!("\nthen {confirm} trials at the lower bound"),
+    };
     format!(
-        "{} from {} to {}, bounds {} % apart, by {}\ntrials of {trial_s} s, of which {trials} decide about a load; at the \
-         most {loads} loads, {} of trials a search",
+        "{} from {} to {}, bounds {} % apart, by {}\ntrials of {} s, of which {trials} decide about a load; at the \
+         most {loads} loads, {} of trials a search{confirm}",
         match &search.unit {
             LoadUnit::Users => "users",
             LoadUnit::Rate => "rate",
@@ -275,6 +291,7 @@ fn search_in_words(search: &Search) -> String {
         search.unit.show(search.max),
         (search.width * 1e6).round() / 1e4,
         search.preset,
+        trial_s(search),
         minutes(loads * at_a_load_s),
     )
 }

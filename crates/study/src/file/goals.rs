@@ -25,6 +25,13 @@ pub(super) const CONNECT_PERCENTILES: [(&str, &str, f64); 6] = [
     ("connect_p99_99", "connect p99.99", 0.0001),
 ];
 
+/// What an audit finds: the key, how none of it is called, its noun, and the quantity.
+pub(super) const FINDINGS: [(&str, &str, &str, GoalQuantity); 3] = [
+    ("lost", "nothing lost", "lost", GoalQuantity::Lost),
+    ("duplicated", "nothing duplicated", "duplicated", GoalQuantity::Duplicated),
+    ("corrupt", "nothing corrupt", "corrupt", GoalQuantity::Corrupt),
+];
+
 /// A goal, and where it stands.
 pub(super) struct GoalRead {
     pub(super) goal: Goal,
@@ -35,7 +42,9 @@ impl GoalRead {
     /// The longest time that meets it, if it bounds one.
     pub(super) fn bound_ns(&self) -> Option<u64> {
         match self.goal.quantity {
-            GoalQuantity::Errors => None,
+            GoalQuantity::Errors | GoalQuantity::Lost | GoalQuantity::Duplicated | GoalQuantity::Corrupt => {
+                None
+            }
             GoalQuantity::ResponseTime { bound_ns } | GoalQuantity::ConnectTime { bound_ns } => {
                 Some(bound_ns)
             }
@@ -94,6 +103,13 @@ fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<GoalRead> {
             };
             goals.push((format!("{shown} ≤ {}", plain_time(bound_ns)), quantity, share, value.span()));
         }
+    }
+    for (key, none, noun, quantity) in FINDINGS {
+        let Some(value) = table.take(key) else { continue };
+        let Some(ratio) = read_ratio(reader, value) else { continue };
+        let what =
+            if ratio == 0.0 { none.to_owned() } else { format!("{noun} ≤ {} %", plain(ratio * 100.0)) };
+        goals.push((what, quantity, ratio, value.span()));
     }
     let span = table.span();
     table.finish(reader);

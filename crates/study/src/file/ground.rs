@@ -9,7 +9,6 @@ use std::{
 };
 
 use lab::{file::Groups, plan::Plan};
-use load::HttpWorkload;
 use settings::{Reader, Table, Value};
 use toml::{
     Spanned,
@@ -17,16 +16,19 @@ use toml::{
 };
 
 use super::{
-    Document, checks,
+    Document, audits, checks, length,
     levels::Levels,
     outline::Outline,
     places,
-    searches::preset_trials,
     targets::{Place, Standing, TargetTable, Targets, insert},
     wiring::{check_ways, finish_commands, put_on_local, spread},
     workload::{self, OTHERS, WORDS, Way, WorkloadRead},
 };
 use crate::study::{Setup, set_load};
+
+/// Tables in whose texts levels stand. A factor that is named there sets nothing else; to be named in a pattern of the audit's
+/// files as well is no matter.
+pub(super) const WITH_PLACES: [&str; 6] = ["hosts", "links", "processes", "targets", "workload", "search"];
 
 /// The host of a study that names none: it has nothing but a loopback interface.
 pub(super) const LOCAL: &str = "local";
@@ -72,7 +74,7 @@ impl<'d> Ground<'d> {
         tree: &'d DeTable<'d>,
         outline: &'d Outline<'d>,
     ) -> Self {
-        let named = names_in_places(tree);
+        let named = names_in_places(tree, &WITH_PLACES);
         let is_key = |name: &&str| WORDS.contains(name) || OTHERS.contains(name);
         let setters = outline.factors.names().filter(is_key).filter(|name| !named.contains(name)).collect();
         Self { tree, outline, targets: Targets::read(reader, tree), folder: document.folder(), setters }
@@ -159,7 +161,9 @@ impl<'d> Ground<'d> {
         table.take("from");
         let WorkloadRead { mut workload, mut spans } = workload::read(reader, table, &way);
         spread(&mut workload, standing.as_ref(), authority.as_deref(), &see);
-        self.put_length(reader, &mut workload, &mut spans, load.is_some());
+        let search = self.outline.search.as_ref().filter(|_| load.is_some());
+        let search = search.map(|search| search.at(|factor| levels.level(factor)));
+        length::put(reader, &mut workload, &mut spans, self.outline.duration.as_ref(), search);
         if let (Some(search), Some(load)) = (&self.outline.search, load) {
             set_load(&mut workload, &search.search.unit, load);
         }
@@ -167,11 +171,17 @@ impl<'d> Ground<'d> {
         if let Some(hosts) = &mut hosts {
             finish_commands(&mut hosts.plan, standing.as_ref(), authority.as_deref());
         }
+        // Without a target nothing could be said of its files, and why there is none has been told.
+        let audit = self.tree.get("audit").filter(|_| is_whole).and_then(|value| {
+            audits::check_events(reader, value, &workload, &spans);
+            audits::read(reader, value, levels, standing.as_ref(), &self.folder)
+        });
         let setup = Setup {
             lab: hosts.map(|hosts| hosts.plan),
             target: standing.map(|standing| standing.target),
             from,
             workload,
+            audit,
         };
         Some(Assembled { setup, spans, workload: span, is_whole })
     }
@@ -325,44 +335,13 @@ impl<'d> Ground<'d> {
         );
         None
     }
-
-    /// How long the trial lasts, where the workload does not say it.
-    fn put_length(
-        &self,
-        reader: &mut Reader<'_>,
-        workload: &mut HttpWorkload,
-        spans: &mut BTreeMap<&'static str, Range<usize>>,
-        is_searched: bool,
-    ) {
-        let trial = self.outline.duration.as_ref();
-        if let (Some(_), Some(span)) = (trial, spans.get("duration")) {
-            reader.mistake(span.clone(), "the duration is given in [trial] too: leave out one of both");
-        }
-        let search = self.outline.search.as_ref().filter(|_| is_searched).map(|search| &search.search);
-        let length_s = match (search, trial) {
-            (Some(_), _) if !workload.stages.is_empty() => return,
-            (Some(search), _) => {
-                let own = search.trial_duration.map(|duration| duration.as_secs_f64());
-                if own.is_none() && workload.duration.is_some() {
-                    return;
-                }
-                own.unwrap_or_else(|| preset_trials(&search.preset).0)
-            }
-            (None, Some((duration, span))) => {
-                spans.insert("duration", span.clone());
-                duration.as_secs_f64()
-            }
-            (None, None) => return,
-        };
-        workload.duration = Some(format!("{length_s}s"));
-    }
 }
 
-/// The names that stand in places of texts, wherever settings are put together of them.
-pub(super) fn names_in_places<'d>(tree: &'d DeTable<'d>) -> BTreeSet<&'d str> {
+/// The names that stand in places of texts in these tables.
+pub(super) fn names_in_places<'d>(tree: &'d DeTable<'d>, tables: &[&str]) -> BTreeSet<&'d str> {
     let mut names = BTreeSet::new();
-    for key in ["hosts", "links", "processes", "targets", "workload"] {
-        let Some(value) = tree.get(key) else { continue };
+    for key in tables {
+        let Some(value) = tree.get(*key) else { continue };
         places::each_text(value, &mut |_, text| {
             for piece in places::pieces(text) {
                 if let places::Piece::Name(name) = piece {

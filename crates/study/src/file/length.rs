@@ -1,10 +1,14 @@
 //! How long a study takes, as far as that is known beforehand.
 
+use std::{collections::BTreeMap, ops::Range, time::Duration};
+
 use load::HttpWorkload;
 use record::{
     Stage,
     units::{parse_time, show_count},
 };
+
+use settings::Reader;
 
 use super::searches::preset_trials;
 use crate::study::Search;
@@ -15,14 +19,19 @@ const DEFAULT_S: f64 = 10.0;
 /// Loads that a search measures at the most, if all are measured in full, and seconds of trials at each: doubling up
 /// from the least load, then halving the interval until it is as narrow as asked.
 pub(super) fn worst_case(search: &Search) -> (f64, f64) {
-    let (trial_s, repeats) = preset_trials(&search.preset);
-    let trial_s = search.trial_duration.map_or(trial_s, |duration| duration.as_secs_f64());
+    let (_, repeats) = preset_trials(&search.preset);
     let doublings = (search.max / search.min).log2().ceil().max(1.0);
     let mut halvings = (std::f64::consts::LN_2 / -(1.0 - search.width).ln()).log2().ceil().max(0.0);
     if search.unit.is_whole() {
         halvings = halvings.min(search.max.log2().ceil());
     }
-    (doublings + 1.0 + halvings, trial_s * f64::from(search.repeats.unwrap_or(repeats)))
+    (doublings + 1.0 + halvings, trial_s(search) * f64::from(search.repeats.unwrap_or(repeats)))
+}
+
+/// Seconds of a trial that counts in full.
+pub(super) fn trial_s(search: &Search) -> f64 {
+    let own = search.trial_duration.map(|duration| duration.as_secs_f64());
+    own.unwrap_or_else(|| preset_trials(&search.preset).0)
 }
 
 /// How long a trial lasts, unless its requests alone end it.
@@ -36,6 +45,35 @@ pub(super) fn length_s(workload: &HttpWorkload) -> Option<f64> {
         Some(duration) => parse_time(duration).ok().map(|duration| duration.as_secs_f64()),
         None => (!bounded).then_some(DEFAULT_S),
     }
+}
+
+/// How long a trial lasts, where the workload does not say it: the study's own length, or that of its search.
+pub(super) fn put(
+    reader: &mut Reader<'_>,
+    workload: &mut HttpWorkload,
+    spans: &mut BTreeMap<&'static str, Range<usize>>,
+    trial: Option<&(Duration, Range<usize>)>,
+    search: Option<&Search>,
+) {
+    if let (Some(_), Some(span)) = (trial, spans.get("duration")) {
+        reader.mistake(span.clone(), "the duration is given in [trial] too: leave out one of both");
+    }
+    let ends_itself = workload.loops.is_some() || workload.requests.is_some();
+    let length_s = match (search, trial) {
+        (Some(_), _) if !workload.stages.is_empty() => return,
+        (Some(search), _) => {
+            if search.trial_duration.is_none() && (workload.duration.is_some() || ends_itself) {
+                return;
+            }
+            trial_s(search)
+        }
+        (None, Some((duration, span))) => {
+            spans.insert("duration", span.clone());
+            duration.as_secs_f64()
+        }
+        (None, None) => return,
+    };
+    workload.duration = Some(format!("{length_s}s"));
 }
 
 /// A longer time for people: `50 s`, `6 min 40 s`, `2 h 5 min`.

@@ -51,6 +51,11 @@ impl<'d> Levels<'d> {
         self.values.get(name)
     }
 
+    /// The same as a record has it.
+    pub(super) fn level(&self, name: &str) -> Option<Level> {
+        self.get(name).and_then(level)
+    }
+
     /// The value with levels in the places of their factors; none if it is nothing but the place of a factor that
     /// does not apply. A text that is nothing but a place becomes the level as it is, a number or a flag, except in
     /// lists and environments, which hold texts.

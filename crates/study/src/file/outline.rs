@@ -43,7 +43,7 @@ impl<'d> Outline<'d> {
             Some(budget)
         });
         // Read for every setting.
-        for key in ["hosts", "links", "processes", "targets", "workload"] {
+        for key in ["hosts", "links", "processes", "targets", "workload", "audit"] {
             table.take(key);
         }
         let begun = reader.mistakes();
@@ -61,6 +61,12 @@ impl<'d> Outline<'d> {
                 search.span(),
                 "a search needs at least one goal, such as [[goals]] with p99 = \"10ms\"",
             );
+        }
+        for goal in goals.iter().filter(|goal| goal.goal.quantity.is_audited()) {
+            if !tree.contains_key("audit") {
+                let message = "only an audit can tell: add a table [audit], and events to [workload.http]";
+                reader.mistake(goal.span.clone(), message);
+            }
         }
         Self { title, seed, budget, factors, has_sound_factors, goals, trial, duration, search }
     }

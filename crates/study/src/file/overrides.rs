@@ -11,7 +11,7 @@ use toml::{
 /// The name that mistakes in overrides are told by.
 const SOURCE: &str = "--set";
 /// What an override may begin with, beside a factor.
-const HEADS: [&str; 11] = [
+const HEADS: [&str; 12] = [
     "title",
     "seed",
     "budget",
@@ -21,6 +21,7 @@ const HEADS: [&str; 11] = [
     "factors",
     "trial",
     "search",
+    "audit",
     "links",
     "processes",
 ];

@@ -5,6 +5,9 @@ use std::borrow::Cow;
 use settings::Value;
 use toml::{Spanned, de::DeValue};
 
+/// Stands for the folder that a target's process stores in, which is known when it is started.
+pub(super) const TARGET_FOLDER: &str = "target_folder";
+
 /// A part of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Piece<'a> {

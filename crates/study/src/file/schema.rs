@@ -6,13 +6,14 @@
 
 mod kinds;
 
+use lab::plan::KnownKind;
 use search::Preset;
 use serde_json::{Value, json};
 
 use self::kinds::{
     choice, flag, join, one_or_more, pattern, size, table, text, texts, time, whole, workload_time,
 };
-use super::goals::{CONNECT_PERCENTILES, PERCENTILES};
+use super::goals::{CONNECT_PERCENTILES, FINDINGS, PERCENTILES};
 
 /// The schema, draft 7, which the TOML plugins of editors know.
 pub fn schema() -> Value {
@@ -40,6 +41,7 @@ pub fn schema() -> Value {
         "trial": trial(),
         "search": search(),
     });
+    properties["audit"] = audit();
     properties["goals"] = goals();
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -118,14 +120,16 @@ fn links() -> Value {
 fn process_keys() -> Value {
     json!({
         "on": one_or_more("The host or hosts that it runs on.", "web"),
-        "run": choice("A program that is known.", &["nginx", "haproxy", "sshd", "iperf3", "serve"]),
-        "command": texts("Words of a command line; {port}, {self}, {HOST} and {study_folder} stand for what they say.", "./server"),
+        "run": choice("A program that is known.", &KnownKind::ALL.map(KnownKind::name)),
+        "command": texts("Words of a command line; {port}, {self}, {HOST}, {study_folder} and {target_folder} stand for what they say.", "./server"),
         "args": texts("Arguments added to a known program's command line.", "--capacity"),
         "port": whole(1, "The port that it listens on; a known program has one of its own.", 8080),
         "files": {
             "type": "object", "description": "nginx: files by path and size.",
             "additionalProperties": { "type": ["string", "integer"], "examples": ["5KiB"] }
         },
+        "log_bodies": flag("nginx: whether it is a data listener, which logs request bodies and answers 204.", false),
+        "backlog": whole(1, "nginx, listen: length of the queue of connections not yet accepted.", 4096),
         "workers": whole(1, "nginx: worker processes. haproxy: threads.", 1),
         "backends": one_or_more("haproxy: the hosts that requests go to.", "web"),
         "backend_port": whole(1, "haproxy: their port.", 80),
@@ -134,6 +138,7 @@ fn process_keys() -> Value {
         "log_limit": size("Output that is kept.", "64MiB"),
         "flood": choice("What happens to more output.", &["fail", "truncate"]),
         "may_end": flag("Whether it may end, with status 0, while the study runs.", false),
+        "directory": text("The folder that it is started in.", "{target_folder}"),
         "env": {
             "type": "object", "description": "Variables of its environment.",
             "additionalProperties": { "type": "string" }
@@ -153,6 +158,7 @@ fn target() -> Value {
         &mut keys,
         json!({
             "url": text("It runs already, here: nothing is started.", "http://10.0.0.7/"),
+            "optional": flag("It is there for those who ask for it by --set target=NAME.", false),
             "needs": one_or_more("Programs without which its settings are left out.", "go"),
             "file": table(json!({
                 "path": text("The path that it is served at.", "/dummy_file"),
@@ -193,6 +199,13 @@ fn workload() -> Value {
         "method": text("Method; GET, or POST with a body.", "PUT"),
         "headers": texts("Header fields.", "Accept: text/html"),
         "body": text("The body: text, or @FILE beside the study.", "@event.json"),
+        "events": text("Numbered events in place of a body: a JSON object, @FILE beside the study, or default.", "default"),
+        "events_per_request": count("Events in each request; 1.", 1),
+        "as": choice("How events stand in a body: ndjson unless there is only one.", &["json", "ndjson", "array"]),
+        "retries": { "type": ["integer", "string"], "minimum": 0, "description": "How often a request that failed is made again, at the most; 0.", "examples": [3] },
+        "ack": choice("The level of acknowledgement asked for.", &["accepted", "written", "synced"]),
+        "idempotency": flag("Whether every request has an Idempotency-Key.", false),
+        "receipts": text("Folder for what becomes of every event; an audited study has its own.", "receipts"),
         "expect": { "type": ["string", "integer"], "default": "2xx,3xx", "description": "Statuses that are a success.", "examples": ["200,404"] },
         "timeout": workload_time("A request that takes longer has failed; 30s.", "2s"),
         "drain": workload_time("How long answers are waited for at the end; 2s.", "2s"),
@@ -259,13 +272,29 @@ fn search() -> Value {
             "type": ["number", "string"], "exclusiveMinimum": 0, "exclusiveMaximum": 1, "pattern": "^[0-9][0-9.]*%?$",
             "description": "How near the bounds get to each other, as a share of the load.", "examples": ["2%"]
         },
-        "preset": choice("How loads are chosen and judged.", &Preset::ALL.map(Preset::name)),
+        "preset": choice("How loads are chosen and judged; noise-aware is mlrsearch.", &presets()),
         "trial": time("Duration of a trial that counts in full; the preset's unless given.", "2s"),
         "repeats": whole(1, "How many such trials decide about a load; the preset's unless given.", 3),
+        "confirm": whole(0, "Trials at the lower bound once it is found; six give a 95 % interval of the median.", 6),
         "when": when("Only these settings are searched; the others run the workload's own load."),
     });
     let mut table = table(properties, &["vary", "min", "max"]);
     table["description"] = json!("A search for the largest load that meets the goals.");
+    table
+}
+
+fn presets() -> Vec<&'static str> {
+    Preset::ALL.into_iter().map(Preset::name).chain(["noise-aware"]).collect()
+}
+
+fn audit() -> Value {
+    let properties = json!({
+        "files": texts("Files that the target stores in; {target_folder} is that of each of its processes.", "{target_folder}/**/*.log"),
+        "flush": time("How long it may take to write what it has acknowledged; 2s.", "12s"),
+    });
+    let mut table = table(properties, &[]);
+    table["description"] =
+        json!("After each trial, what the target stored is held against what it acknowledged.");
     table
 }
 
@@ -281,6 +310,11 @@ fn goals() -> Value {
             let percent = (100.0 - share * 100.0).to_string();
             properties[key] = time(&format!("{percent} % of {what} at the most."), "10ms");
         }
+    }
+    for (key, _, noun, _) in FINDINGS {
+        properties[key] = ratio.clone();
+        properties[key]["description"] =
+            json!(format!("Largest share of events that an audit may find {noun}."));
     }
     json!({
         "type": "array", "minItems": 1, "description": "What a load must satisfy; a table may state several.",

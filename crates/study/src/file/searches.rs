@@ -3,14 +3,17 @@
 use std::{ops::Range, time::Duration};
 
 use record::{
-    LoadUnit,
+    Level, LoadUnit,
     units::{parse_count, parse_rate, parse_ratio},
 };
 use search::Preset;
 use settings::{Reader, Table, Value, suggestion};
 use toml::de::DeValue;
 
-use super::factors::{Condition, Factors};
+use super::{
+    factors::{Condition, Factors},
+    places,
+};
 use crate::study::Search;
 
 /// Loads that every workload has, beside factors.
@@ -19,7 +22,10 @@ const SHORTEST_TRIAL: Duration = Duration::from_millis(100);
 
 /// The search, and where its parts stand.
 pub(super) struct SearchRead<'d> {
+    /// The search, by the first of its presets.
     pub(super) search: Search,
+    /// The same by all of its presets, by the levels of a factor that choose among them.
+    presets: Option<(&'d str, Vec<(Level, Search)>)>,
     /// The factor that is varied, if it is one.
     pub(super) factor: Option<&'d str>,
     pub(super) when: Vec<Condition>,
@@ -58,27 +64,81 @@ pub(super) fn read<'d>(
     {
         reader.mistake(span.clone(), format!("the largest load, {max}, is not above the least, {min}"));
     }
-    let preset =
-        table.take("preset").and_then(|value| read_preset(reader, value)).unwrap_or(Preset::Mlrsearch);
+    let presets = table.take("preset").map(|value| read_presets(reader, value, factors)).unwrap_or_default();
     let width = table.take("width").and_then(|value| read_width(reader, value));
     let duration = table.take("trial").and_then(|value| read_duration(reader, value)).or(trial);
     let repeats = table.take("repeats").and_then(|value| reader.whole(value, 1..1_001)).map(|n| n as u32);
+    let confirm = table.take("confirm").and_then(|value| reader.whole(value, 0..1_001)).unwrap_or(0) as u32;
     let when = table.take("when").map(|value| Condition::read_all(reader, value)).unwrap_or_default();
     when.iter().for_each(|condition| factors.check(reader, condition, None));
     table.finish(reader);
     let (unit, factor) = unit?;
     let ((min, min_span), (max, max_span)) = (min?, max?);
-    let search = Search {
-        unit,
-        min: min?,
-        max: max?,
+    let (min, max) = (min?, max?);
+    let by = |preset: Preset| Search {
+        unit: unit.clone(),
+        min,
+        max,
         width: width.unwrap_or_else(|| preset.goal("", 0.0).width),
         preset: preset.name().to_owned(),
         trial_duration: duration,
         repeats,
+        confirm,
+    };
+    let (preset, presets) = match presets {
+        Presets::One(preset) => (preset, None),
+        Presets::ByLevel { factor, levels } => {
+            let first = levels.first().map_or(Preset::Mlrsearch, |(_, preset)| *preset);
+            let levels = levels.into_iter().map(|(level, preset)| (level, by(preset))).collect();
+            (first, Some((factor, levels)))
+        }
     };
     let vary = vary.map_or(value.span(), |vary| vary.span());
-    Some(SearchRead { search, factor, when, span: value.span(), vary, min: min_span, max: max_span })
+    let search = by(preset);
+    Some(SearchRead { search, presets, factor, when, span: value.span(), vary, min: min_span, max: max_span })
+}
+
+impl SearchRead<'_> {
+    /// The search of a setting with these levels; where the factor that chooses the preset has none, by the first.
+    pub(super) fn at(&self, level_of: impl Fn(&str) -> Option<Level>) -> &Search {
+        let Some((factor, presets)) = &self.presets else { return &self.search };
+        let chosen = level_of(factor).and_then(|level| presets.iter().find(|(known, _)| *known == level));
+        chosen.map_or(&self.search, |(_, search)| search)
+    }
+
+    /// The factor that chooses the preset.
+    pub(super) fn preset_factor(&self) -> Option<&str> {
+        self.presets.as_ref().map(|(factor, _)| *factor)
+    }
+}
+
+/// The preset, or one for each level of a factor.
+enum Presets<'d> {
+    One(Preset),
+    ByLevel { factor: &'d str, levels: Vec<(Level, Preset)> },
+}
+
+impl Default for Presets<'_> {
+    fn default() -> Self {
+        Self::One(Preset::Mlrsearch)
+    }
+}
+
+fn read_presets<'d>(reader: &mut Reader<'_>, value: &Value<'_>, factors: &Factors<'d>) -> Presets<'d> {
+    let place = value.get_ref().as_str().map(places::pieces);
+    if let Some([places::Piece::Name(name)]) = place.as_deref() {
+        let Some(factor) = factors.get(name).filter(|factor| !factor.searched) else {
+            let hint = suggestion(name, factors.names());
+            reader.mistake(value.span(), format!("'{{{name}}}' stands for no factor with levels{hint}"));
+            return Presets::default();
+        };
+        let preset = |(level, at): &(Level, &Value<'_>)| Some((level.clone(), read_preset(reader, at)?));
+        return Presets::ByLevel {
+            factor: factor.name,
+            levels: factor.levels.iter().filter_map(preset).collect(),
+        };
+    }
+    Presets::One(read_preset(reader, value).unwrap_or(Preset::Mlrsearch))
 }
 
 /// Seconds of a full trial, and how many decide about a load, unless the study says them.

@@ -27,6 +27,8 @@ pub(super) struct TargetTable<'d> {
     value: &'d Value<'d>,
     /// Programs that it needs and this machine lacks.
     pub(super) lacks: Vec<&'d str>,
+    /// Whether it is there for those who ask for it (`--set target=NAME`).
+    pub(super) is_optional: bool,
 }
 
 /// A target as it is in one setting.
@@ -60,7 +62,9 @@ impl<'d> Targets<'d> {
                 reader.mistake(span.clone(), message);
             }
             let lacks = read_needs(reader, value);
-            list.push(TargetTable { name, span, value, lacks });
+            let optional = value.get_ref().as_table().and_then(|table| table.get("optional"));
+            let is_optional = optional.and_then(|value| reader.flag(value)).unwrap_or(false);
+            list.push(TargetTable { name, span, value, lacks, is_optional });
         }
         list.sort_by_key(|target| target.span.start);
         Self { list }
@@ -160,6 +164,7 @@ impl<'d> TargetTable<'d> {
         if table.contains_key("url") {
             let mut table = Table::of(&table, value.span());
             table.take("needs");
+            table.take("optional");
             for key in ["run", "command", "on", "args", "port"] {
                 if let Some(value) = table.take(key) {
                     let message = format!(
@@ -186,6 +191,7 @@ impl<'d> TargetTable<'d> {
         let whole = places::replaced_within(&Spanned::new(value.span(), DeValue::Table(table)), &own);
         let mut table = reader.table(&whole, "a table");
         table.take("needs");
+        table.take("optional");
         if run.as_deref() == Some("nginx") {
             table.take("file");
         }

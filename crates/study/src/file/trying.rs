@@ -17,7 +17,7 @@ use super::{
     places,
     searches::SearchRead,
 };
-use crate::study::{Source, Study};
+use crate::study::{Search, Source, Study};
 
 /// Mistakes after which no further settings are tried.
 const ENOUGH: usize = 1_000;
@@ -38,10 +38,15 @@ pub(super) fn study<'d>(
         .factors
         .combinations(reader)
         .into_iter()
-        .map(|levels| Setting {
-            name: outline.factors.words(&levels),
-            searched: outline.search.as_ref().is_some_and(|search| hold(&search.when, &levels)),
-            levels,
+        .map(|levels| {
+            let search = outline.search.as_ref().filter(|search| hold(&search.when, &levels));
+            let chosen = search.filter(|search| search.preset_factor().is_some());
+            Setting {
+                name: outline.factors.words(&levels),
+                searched: search.is_some(),
+                method: chosen.map(|search| search.at(|factor| levels.get(factor).cloned()).preset.clone()),
+                levels,
+            }
         })
         .collect();
     checks::searched(reader, outline, &settings);
@@ -63,13 +68,16 @@ pub(super) fn study<'d>(
     if reader.has_mistakes() {
         return None;
     }
-    let is_searched = settings.iter().any(|setting| setting.searched);
-    let mut search = outline.search.as_ref().filter(|_| is_searched).map(|search| search.search.clone());
-    if let Some(search) = &mut search
-        && search.trial_duration.is_none()
-    {
-        search.trial_duration = workload_duration(tree);
+    let mut searches: Vec<Search> = Vec::new();
+    for setting in settings.iter().filter(|setting| setting.searched) {
+        let search =
+            outline.search.as_ref().map(|search| search.at(|factor| setting.levels.get(factor).cloned()));
+        searches.extend(search.filter(|search| !searches.contains(search)).cloned());
     }
+    for search in &mut searches {
+        search.trial_duration = search.trial_duration.or_else(|| workload_duration(tree));
+    }
+    let mut searches = searches.into_iter();
     Some(Study {
         title: outline.title.clone(),
         seed: outline.seed,
@@ -78,7 +86,8 @@ pub(super) fn study<'d>(
         settings,
         goals: outline.goals.iter().map(|goal| goal.goal.clone()).collect(),
         trial: outline.trial.clone(),
-        search,
+        search: searches.next(),
+        other_searches: searches.collect(),
         source: Source::File(document.clone()),
         warnings,
     })
@@ -247,6 +256,9 @@ fn without_lacking(
         kept.retain(|(_, chosen)| *chosen != Some(target.name));
         let lacks = target.lacks.join(", ");
         let left_out = count - kept.len();
+        if left_out == 0 {
+            continue;
+        }
         let message = format!(
             "{left_out} of {before} settings are left out: the target '{}' needs {lacks}, which this machine does not \
              have; install it to have them measured",

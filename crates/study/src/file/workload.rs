@@ -9,7 +9,7 @@ use toml::de::DeValue;
 use super::places;
 
 /// Keys that one value in text or a number belongs to, and that a factor of the same name sets.
-pub(super) const WORDS: [&str; 22] = [
+pub(super) const WORDS: [&str; 28] = [
     "users",
     "loops",
     "ramp_up",
@@ -22,6 +22,12 @@ pub(super) const WORDS: [&str; 22] = [
     "pipeline",
     "method",
     "body",
+    "events",
+    "events_per_request",
+    "as",
+    "retries",
+    "ack",
+    "receipts",
     "expect",
     "timeout",
     "drain",
@@ -34,7 +40,8 @@ pub(super) const WORDS: [&str; 22] = [
     "path",
 ];
 /// The other keys that a factor of the same name sets.
-pub(super) const OTHERS: [&str; 6] = ["target", "from", "url", "keepalive", "headers", "stages"];
+pub(super) const OTHERS: [&str; 7] =
+    ["target", "from", "url", "keepalive", "idempotency", "headers", "stages"];
 
 /// A workload, and where its fields stand.
 pub(super) struct WorkloadRead {
@@ -64,16 +71,20 @@ pub(super) fn read(reader: &mut Reader<'_>, mut table: Table<'_, '_>, way: &Way<
             continue;
         };
         match key {
-            "body" => drop(read_body(reader, value, word, way.folder).map(|body| words.insert(key, body))),
+            "body" | "events" => {
+                drop(read_body(reader, value, word, way.folder).map(|body| words.insert(key, body)))
+            }
             "path" => path = Some((value, word)),
             _ => drop(words.insert(key, word)),
         }
     }
     let url = read_url(reader, &mut table, path, way, &mut spans);
-    let keepalive = table.take("keepalive").and_then(|value| {
-        spans.insert("keepalive", value.span());
+    let mut flag = |reader: &mut Reader<'_>, key| {
+        let value = table.take(key)?;
+        spans.insert(key, value.span());
         reader.flag(value)
-    });
+    };
+    let (keepalive, idempotency) = (flag(reader, "keepalive"), flag(reader, "idempotency"));
     let mut list = |reader: &mut Reader<'_>, key, what| {
         let Some(value) = table.take(key) else { return Vec::new() };
         spans.insert(key, value.span());
@@ -102,6 +113,13 @@ pub(super) fn read(reader: &mut Reader<'_>, mut table: Table<'_, '_>, way: &Way<
         method: word("method"),
         headers,
         body: word("body"),
+        events: word("events"),
+        events_per_request: word("events_per_request"),
+        events_as: word("as"),
+        retries: word("retries"),
+        ack: word("ack"),
+        idempotency: idempotency == Some(true),
+        receipts: word("receipts"),
         expect: word("expect"),
         timeout: word("timeout"),
         drain: word("drain"),

@@ -1,5 +1,6 @@
 //! Study files, from text to what is set up, without anything being started.
 
+mod audits;
 mod broken;
 mod overrides;
 mod random;

@@ -5,11 +5,12 @@ use record::{BoundKind, Factor};
 
 use super::{
     Page, Section, ladder,
-    parts::{Column, left_out, table},
+    parts::{Column, details, left_out, table},
 };
 use crate::{
     Status,
     answer::{Answer, searches_of},
+    confirmed,
     summary::{self, Repeats},
 };
 
@@ -37,7 +38,9 @@ pub fn section(page: &Page) -> Section {
         }
         (ladder::figure(page))
         (searches(page))
+        (confirmed(page))
         (repeats(page))
+        (audits(page))
     };
     Section { anchor: "answer", heading: "The answer", body }
 }
@@ -178,6 +181,98 @@ fn searches(page: &Page) -> Markup {
     html! {
         (table("Bounds of every goal", &columns, &rows))
     }
+}
+
+fn confirmed(page: &Page) -> Markup {
+    let all = confirmed::confirmed(page.results);
+    let shown = all.len().min(page.limits.figures);
+    html! {
+        @for confirmed in &all[..shown] {
+            @let status = confirmed.status();
+            h3 {
+                "The lower bound again"
+                @if page.several_settings() { ", " bdi { (page.setting(confirmed.setting)) } }
+                @if let Some(block) = confirmed.block { ", block " (block) }
+            }
+            p {
+                span class={ "sign " (class(status)) } aria-hidden="true" { (status.sign()) } " "
+                bdi { (page.text(&confirmed.sentence())) } "."
+            }
+            @let columns = [Column::Name, Column::Number, Column::Number];
+            @let columns: Vec<(Column, &str)> = columns.into_iter().zip(confirmed::HEADER).collect();
+            @let caption = match confirmed.confidence() {
+                Some(at) => format!("Over its valid trials; in brackets where the true median lies at {at}"),
+                None => "Over its valid trials".to_owned(),
+            };
+            (table(&caption, &columns, &confirmed.rows()))
+        }
+        (left_out(shown, all.len(), "confirmation"))
+    }
+}
+
+fn audits(page: &Page) -> Markup {
+    let all = confirmed::audited(page.results);
+    if all.is_empty() {
+        return html! {};
+    }
+    let several = page.several_settings();
+    let counts = std::iter::once(Column::Name).chain(std::iter::repeat(Column::Number));
+    let mut columns: Vec<(Column, &str)> = counts.zip(confirmed::AUDIT_HEADER).collect();
+    if several {
+        columns.insert(0, (Column::Name, "setting"));
+    }
+    let shown = all.len().min(page.limits.settings);
+    let rows: Vec<Vec<String>> = all[..shown]
+        .iter()
+        .map(|audited| {
+            let name = several.then(|| page.setting(audited.setting));
+            name.into_iter().chain(audited.row()).collect()
+        })
+        .collect();
+    html! {
+        (table("Events: what was acknowledged, held against what was stored", &columns, &rows))
+        (left_out(shown, all.len(), "setting"))
+        (examples(page))
+    }
+}
+
+/// The first findings of the audits, with where they are.
+fn examples(page: &Page) -> Markup {
+    let examples = page.results.trials.iter().flat_map(|entry| {
+        let audit = entry.audit.iter();
+        audit.flat_map(|audit| &audit.examples).map(move |example| (entry.index, example))
+    });
+    let rows: Vec<Vec<String>> = examples
+        .take(page.limits.lines)
+        .map(|(index, example)| {
+            let place = match (&example.file, example.line) {
+                (Some(file), Some(line)) => format!("{file}:{line}"),
+                (Some(file), None) => file.clone(),
+                (None, _) => "–".to_owned(),
+            };
+            vec![
+                index.to_string(),
+                example.finding.name().replace('_', " "),
+                example.event.clone().unwrap_or_else(|| "–".to_owned()),
+                page.text(&place),
+                page.text(&example.detail),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return html! {};
+    }
+    let columns = [
+        (Column::Name, "trial"),
+        (Column::Word, "finding"),
+        (Column::Word, "event"),
+        (Column::Short, "where"),
+        (Column::Long, "what is known"),
+    ];
+    details(
+        "What the audits found",
+        table("Findings of the audits, the first of each trial", &columns, &rows),
+    )
 }
 
 fn repeats(page: &Page) -> Markup {

@@ -210,7 +210,11 @@ fn goal_lines(page: &Page) -> Vec<Layer> {
             label: text::clipped(&goal.name, 24),
             class: "goal-line".to_owned(),
         })),
-        GoalQuantity::Errors | GoalQuantity::ConnectTime { .. } => None,
+        GoalQuantity::Errors
+        | GoalQuantity::ConnectTime { .. }
+        | GoalQuantity::Lost
+        | GoalQuantity::Duplicated
+        | GoalQuantity::Corrupt => None,
     });
     bounds.collect()
 }

@@ -4,7 +4,7 @@ use maud::html;
 
 use super::Section;
 
-const TERMS: [(&str, &str); 13] = [
+const TERMS: [(&str, &str); 15] = [
     (
         "Goal",
         "What a load must satisfy, such as: at most 1 % of the requests fail, are never sent, or take \
@@ -23,6 +23,16 @@ const TERMS: [(&str, &str); 13] = [
     (
         "Generator-bound",
         "The instrument could not make more load. The figure says nothing about where the target ends.",
+    ),
+    (
+        "Further trials",
+        "Trials at the lower bound after the search, whose figures are those of that load; the search's own trials \
+         stopped as soon as they had decided.",
+    ),
+    (
+        "Audit",
+        "Every event carries a number and a checksum. What the target acknowledged is looked for in the files it \
+         stored: lost is what is not there, duplicated what is there more often than it was sent.",
     ),
     ("Conditional throughput", "The lower bound less what was lost at it (RFC 9971)."),
     (

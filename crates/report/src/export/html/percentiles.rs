@@ -10,7 +10,7 @@ use super::{
 use crate::{
     answer::searches_of,
     plot::{Axis, Chart, Layer, Line, Points, Scale, Shape, short_share, short_time_us},
-    reading::{decides, is_short, quantile},
+    reading::{decides, quantile},
     text,
 };
 
@@ -82,7 +82,7 @@ fn at_bounds(page: &Page, setting: usize) -> Option<(Option<String>, Vec<Distrib
             .results
             .trials_of(setting)
             .filter(|entry| entry.block == block && entry.load == Some(load))
-            .filter(|entry| decides(entry) && !is_short(entry, &page.results.plan))
+            .filter(|entry| decides(entry) && !entry.is_short(&page.results.plan))
             .collect();
         merged(format!("{which} bound, {shown}"), &trials)
     };

@@ -69,6 +69,7 @@ fn rule(rule: VoidRule) -> &'static str {
         VoidRule::Accounting => "counts do not add up",
         VoidRule::LittlesLaw => "Little's law broken",
         VoidRule::WorkerLost => "worker lost",
+        VoidRule::Unaudited => "not audited",
     }
 }
 
@@ -105,6 +106,7 @@ fn row(page: &Page, reading: &Reading) -> Vec<String> {
         Purpose::WarmUp => "warm-up",
         Purpose::Search => "search",
         Purpose::Repeat => "repeat",
+        Purpose::Confirm => "confirmation",
     };
     row.extend([
         reading.block.to_string(),

@@ -1,0 +1,149 @@
+//! What further trials at the lower bounds gave, and what audits found.
+
+use record::{AuditTotals, Confirmation};
+
+use crate::{Results, Status, answer::searches_of, setting::outcome, text};
+
+/// Heads of [`Confirmed::rows`].
+pub const HEADER: [&str; 3] = ["quantity", "median", "mean"];
+
+/// Heads of [`Audited::row`].
+pub const AUDIT_HEADER: [&str; 8] = [
+    "audit",
+    "acknowledged",
+    "stored",
+    "lost",
+    "duplicated",
+    "corrupt",
+    "never sent",
+    "not where the receipt says",
+];
+
+/// Quantities by the names that people know them under.
+const QUANTITIES: [(&str, &str); 11] = [
+    ("throughput_per_s", "throughput"),
+    ("stored_events_per_s", "events stored"),
+    ("stored_bytes_per_s", "bytes stored"),
+    ("sent_bytes_per_s", "bytes sent"),
+    ("received_bytes_per_s", "bytes received"),
+    ("response_p50_us", "response time, p50"),
+    ("response_p90_us", "response time, p90"),
+    ("response_p99_us", "response time, p99"),
+    ("response_p99_9_us", "response time, p99.9"),
+    ("connect_p99_us", "time to connect, p99"),
+    ("error_ratio", "errors"),
+];
+
+/// Further trials at the lower bound of a search.
+pub struct Confirmed<'a> {
+    /// The number of the setting.
+    pub setting: usize,
+    /// The block of the search; none if it is the only one.
+    pub block: Option<usize>,
+    /// What they gave.
+    pub found: &'a Confirmation,
+    results: &'a Results,
+}
+
+/// Those of all searches.
+pub fn confirmed(results: &Results) -> Vec<Confirmed<'_>> {
+    let of_setting = |setting: usize| {
+        let searches = searches_of(results, setting);
+        let several = searches.len() > 1;
+        searches.iter().filter_map(move |search| {
+            let found = search.confirmation.as_ref()?;
+            Some(Confirmed { setting, block: several.then_some(search.block), found, results })
+        })
+    };
+    (0..results.plan.settings.len()).flat_map(of_setting).collect()
+}
+
+impl Confirmed<'_> {
+    /// Whether the goals were met again.
+    pub fn status(&self) -> Status {
+        let Confirmation { valid, planned, met, .. } = self.found;
+        let carried =
+            |(goal, met): (usize, &u32)| self.results.plan.is_carried(goal, *met as usize, *valid as usize);
+        match valid {
+            0 => Status::Unfinished,
+            _ if !met.iter().enumerate().all(carried) => Status::NotMet,
+            valid if valid < planned => Status::Unfinished,
+            _ => Status::Met,
+        }
+    }
+
+    /// `6 of 6 further trials at 128 users were valid, no errors met in 6, p99 ≤ 10 ms in 5`.
+    pub fn sentence(&self) -> String {
+        let Confirmation { load, valid, planned, met, .. } = self.found;
+        let unit = self.results.plan.search_of(self.setting).map(|search| &search.unit);
+        let load = unit.map_or_else(|| text::number(*load), |unit| unit.show(*load));
+        let goals = self.results.plan.goals.iter().zip(met);
+        let goals = goals.map(|(goal, met)| format!(", {} met in {met}", goal.name));
+        let goals = if *valid == 0 { String::new() } else { goals.collect() };
+        format!(
+            "{valid} of {planned} further trials at {load}, the lower bound, {} valid{goals}",
+            if *valid == 1 { "was" } else { "were" }
+        )
+    }
+
+    /// Each quantity: its name, its median with the median's interval, its mean.
+    pub fn rows(&self) -> Vec<Vec<String>> {
+        let known = QUANTITIES.iter().filter_map(|(name, words)| {
+            let summary = self.found.summaries.iter().find(|summary| summary.quantity == *name)?;
+            let mean = summary.mean.map_or_else(|| "–".to_owned(), |mean| text::quantity(name, mean));
+            Some(vec![(*words).to_owned(), text::interval(summary), mean])
+        });
+        known.collect()
+    }
+
+    /// The confidence of the intervals, if there are any.
+    pub fn confidence(&self) -> Option<String> {
+        let with_interval = self.found.summaries.iter().filter(|summary| summary.values.len() > 1);
+        with_interval.map(|summary| summary.confidence).min_by(f64::total_cmp).map(text::confidence)
+    }
+}
+
+/// What the audits of a setting's trials found.
+pub struct Audited {
+    /// The number of the setting.
+    pub setting: usize,
+    /// All of them added up.
+    pub totals: AuditTotals,
+}
+
+/// Those of all settings.
+pub fn audited(results: &Results) -> Vec<Audited> {
+    let of_setting = |setting| Some(Audited { setting, totals: outcome(results, setting)?.audit? });
+    (0..results.plan.settings.len()).filter_map(of_setting).collect()
+}
+
+impl Audited {
+    /// Whether what was acknowledged is stored, once, and as it was sent.
+    pub fn status(&self) -> Status {
+        if self.totals.is_clean() { Status::Met } else { Status::NotMet }
+    }
+
+    /// `✓ 8 trials` and the counts.
+    pub fn row(&self) -> Vec<String> {
+        let totals = &self.totals;
+        let trials = text::counted(totals.trials as usize, "trial");
+        let counts = [
+            totals.acknowledged,
+            totals.stored,
+            totals.lost,
+            totals.duplicated,
+            totals.corrupt,
+            totals.never_sent,
+            totals.wrong_places,
+        ];
+        let head = format!("{} {trials}", self.status().sign());
+        std::iter::once(head).chain(counts.map(record::units::show_count)).collect()
+    }
+
+    /// All of it in words.
+    pub fn sentence(&self) -> String {
+        let head = AUDIT_HEADER.iter().skip(1).zip(self.row().into_iter().skip(1));
+        let counts: Vec<String> = head.map(|(name, count)| format!("{count} {name}")).collect();
+        format!("audit of {}: {}", text::counted(self.totals.trials as usize, "trial"), counts.join(", "))
+    }
+}

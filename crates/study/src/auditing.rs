@@ -1,0 +1,97 @@
+//! After a trial: what the target acknowledged, held against what it stored.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use record::{AuditResult, Trial, Validity, VoidReason, VoidRule};
+
+use crate::{
+    stand::{names_target_folder, put_target_folder},
+    study::Audit,
+};
+
+/// How often it is looked whether a target has written what it still owed.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// The audit of a trial. A target may take its time to write: as long as something that it acknowledged is missing, and it
+/// still has time, its files are read again.
+///
+/// # Errors
+/// Why nothing can be said.
+pub(crate) fn audit(
+    asked: &Audit,
+    receipts: &Path,
+    stored: &[PathBuf],
+    stop: &AtomicBool,
+) -> Result<AuditResult, String> {
+    let patterns = patterns(asked, stored);
+    let begun = Instant::now();
+    loop {
+        let result = audit_now(receipts, &patterns);
+        let is_done = match &result {
+            Ok(result) => result.lost == 0 && result.torn == 0,
+            // A file that was rotated away while it was looked for is there under another name.
+            Err(_) => false,
+        };
+        if is_done || begun.elapsed() >= asked.flush || stop.load(Ordering::Relaxed) {
+            return result;
+        }
+        thread::sleep(GLANCE.min(asked.flush.saturating_sub(begun.elapsed())));
+    }
+}
+
+/// The patterns of files, once for each folder that the target's processes store in.
+fn patterns(asked: &Audit, stored: &[PathBuf]) -> Vec<String> {
+    let in_folders = |pattern: &String| match names_target_folder(pattern) {
+        false => vec![pattern.clone()],
+        true => stored.iter().map(|folder| put_target_folder(pattern, &literal(folder))).collect(),
+    };
+    asked.files.iter().flat_map(in_folders).collect()
+}
+
+/// A folder as a pattern of itself alone.
+fn literal(folder: &Path) -> PathBuf {
+    let text = folder.display().to_string();
+    let escape = |c: char| if "*?[]".contains(c) { format!("[{c}]") } else { c.to_string() };
+    text.chars().map(escape).collect::<String>().into()
+}
+
+/// Makes a trial void of which an audit could not say anything.
+pub(crate) fn make_void(trial: &mut Trial, why: String) {
+    let mut reasons = trial.validity.reasons().to_vec();
+    let evidence = format!("what was stored could not be held against what was acknowledged: {why}");
+    reasons.push(VoidReason { rule: VoidRule::Unaudited, evidence });
+    trial.validity = Validity::from_reasons(reasons);
+}
+
+/// Why an audit may not be believed, if it may not.
+pub(crate) fn doubt(audit: &AuditResult) -> Option<String> {
+    if audit.is_conclusive() {
+        return None;
+    }
+    let missing = &audit.incomplete;
+    Some(if missing.is_empty() { "there are no receipts".to_owned() } else { missing.join("; ") })
+}
+
+/// One reading of everything.
+fn audit_now(receipts: &Path, patterns: &[String]) -> Result<AuditResult, String> {
+    let order = audit::Order { receipts: vec![receipts.to_owned()], files: patterns.to_vec(), level: None };
+    audit::audit(&order).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_those_of_every_process() {
+        let files = vec!["{target_folder}/**/*.log".to_owned(), "/var/log/x".to_owned()];
+        let asked = Audit { files, flush: Duration::ZERO };
+        let stored = ["/r/a[1]".into(), "/r/b".into()];
+        assert_eq!(patterns(&asked, &stored), ["/r/a[[]1[]]/**/*.log", "/r/b/**/*.log", "/var/log/x"]);
+    }
+}

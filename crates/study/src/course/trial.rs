@@ -1,0 +1,250 @@
+//! One trial of a study: hosts and targets brought up for it, what it leaves judged and written down.
+
+use std::{
+    path::Path,
+    sync::atomic::Ordering,
+    thread,
+    time::{Duration, Instant},
+};
+
+use record::{
+    AuditResult, Decision, ErrorClass, Goal, GoalQuantity, HttpPlan, Purpose, TrialEntry, Warning,
+    study::ENTRY_SCHEMA,
+};
+
+use super::{Course, Cut, Place};
+use crate::{
+    auditing, growth, lateness,
+    run::Event,
+    stand::{Stand, StandError},
+    study::{Fresh, Setup},
+};
+
+/// How often the wish to stop is looked for during a pause.
+const GLANCE: Duration = Duration::from_millis(20);
+/// No target is waited for longer than this because of what the last trial left it to do.
+const LONGEST_LEFTOVER: Duration = Duration::from_secs(30);
+
+impl Course<'_> {
+    /// Runs a trial and writes it down.
+    pub(super) fn trial(&mut self, place: Place, duration: Option<Duration>) -> Result<&TrialEntry, Cut> {
+        self.may_go_on()?;
+        let setup = self.study.setup(place.setting, place.load).map_err(|mistakes| {
+            Cut::Failed(mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+        })?;
+        let receipts = setup.audit.as_ref().map(|_| self.evidence.receipts(self.next_index));
+        let receipts = receipts.transpose().map_err(Cut::Failed)?;
+        let setup = with_receipts(with_duration(setup, duration), receipts.as_deref());
+        self.bring_up(&setup, place)?;
+        self.let_settle()?;
+        self.may_go_on()?;
+        let mut trial = self.run_one(&setup, place)?;
+        if trial.interrupted {
+            let text = serde_json::to_string_pretty(&trial).expect("a trial can be written as JSON");
+            let written = self.folder.write("interrupted-trial.json", &text);
+            written.map_err(|error| Cut::Failed(error.to_string()))?;
+            return Err(Cut::Stopped);
+        }
+        let audit = self.audit(&setup, place, receipts.as_deref(), &mut trial)?;
+        let goals = &self.plan.goals;
+        let growing = goals.iter().filter_map(|goal| growth::growth_per_s(&trial, goal.quantity));
+        let growth_per_s = growing.reduce(f64::max);
+        // What grows may be the lateness itself: then nothing is known.
+        if growth_per_s.is_none() {
+            lateness::forgive(&mut trial, audit.as_ref(), goals);
+        }
+        self.leftover = leftover(&trial);
+        let loss_ratios = goals.iter().map(|goal| goal.loss_ratio_of(&trial, audit.as_ref()));
+        let mut entry = TrialEntry {
+            schema: ENTRY_SCHEMA.to_owned(),
+            index: self.next_index,
+            block: place.block,
+            setting: place.setting,
+            purpose: place.purpose,
+            load: place.load,
+            attempt: place.attempt,
+            loss_ratios: loss_ratios.collect(),
+            growth_per_s,
+            audit,
+            asked_s: duration.map(|duration| duration.as_secs_f64()),
+            study_time_s: self.study_time_s() - trial.elapsed_s,
+            trial,
+        };
+        self.journal.append(&entry).map_err(|error| Cut::Failed(error.to_string()))?;
+        self.next_index += 1;
+        (self.on_event)(Event::Ended(&entry));
+        // It is kept to the end of the study, with hundreds like it.
+        entry.pack();
+        self.entries.push(entry);
+        Ok(&self.entries[self.entries.len() - 1])
+    }
+
+    /// What the target stored of what it acknowledged in this trial; none if that is not asked for.
+    fn audit(
+        &mut self,
+        setup: &Setup,
+        place: Place,
+        receipts: Option<&Path>,
+        trial: &mut record::Trial,
+    ) -> Result<Option<AuditResult>, Cut> {
+        let Some((asked, receipts)) = setup.audit.as_ref().zip(receipts) else { return Ok(None) };
+        let stand = self.stand.as_ref().expect("it was brought up just before");
+        let audited = auditing::audit(asked, receipts, stand.stored(), &self.options.stop);
+        let (audit, doubt) = match audited {
+            Ok(audit) => {
+                let doubt = auditing::doubt(&audit);
+                (Some(audit), doubt)
+            }
+            Err(why) => (None, Some(why)),
+        };
+        let is_clean = doubt.is_none() && audit.as_ref().is_some_and(AuditResult::is_clean);
+        if let Some(why) = doubt {
+            auditing::make_void(trial, why);
+        }
+        let is_worth_it = matches!(place.purpose, Purpose::Repeat | Purpose::Confirm);
+        self.evidence.audited(self.next_index, is_clean, is_worth_it).map_err(Cut::Failed)?;
+        Ok(audit)
+    }
+
+    fn run_one(&mut self, setup: &Setup, place: Place) -> Result<record::Trial, Cut> {
+        let stand = self.stand.as_ref().expect("it was brought up just before");
+        let seed = self.study.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(self.next_index);
+        // A warm-up is no trial of its own number.
+        let seed = if place.purpose == Purpose::WarmUp { !seed } else { seed };
+        let (mut plan, notes) = stand.plan(setup, seed).map_err(cut)?;
+        plan.decides = decision(&self.plan.goals, &plan);
+        for note in notes {
+            if !self.notes.contains(&note) {
+                (self.on_event)(Event::Warning(&format!("using {note}")));
+                self.notes.push(note);
+            }
+        }
+        let unit = self.plan.search.as_ref().map(|search| &search.unit);
+        (self.on_event)(Event::Begins {
+            name: &self.plan.settings[place.setting].name,
+            purpose: place.purpose,
+            load: place.load.zip(unit).map(|(load, unit)| unit.show(load)),
+            plan: &plan,
+        });
+        let on_event = &mut *self.on_event;
+        let trial = stand.run(plan, &self.options.stop, &self.options.command, |tick| {
+            on_event(Event::Second(tick));
+        });
+        // A target that died explains more than the errors of the trial it died in.
+        stand.failure().map_err(cut)?;
+        trial.map_err(|error| match error {
+            StandError::Fleet(_) if self.options.stop.load(Ordering::Relaxed) => Cut::Stopped,
+            error => cut(error),
+        })
+    }
+
+    /// Hosts and targets as the setting wants them, warmed up if they are new.
+    fn bring_up(&mut self, setup: &Setup, place: Place) -> Result<(), Cut> {
+        let fresh = self.study.trial.fresh == Fresh::Trial && setup.lab.is_some();
+        if !fresh && self.stand.as_ref().is_some_and(|stand| stand.carries(setup)) {
+            return Ok(());
+        }
+        self.take_down();
+        if setup.lab.is_some() {
+            self.leftover = Duration::ZERO;
+            (self.on_event)(Event::SettingUp { name: &self.plan.settings[place.setting].name });
+        }
+        let stored = self.evidence.stored().map_err(Cut::Failed)?;
+        let stand = Stand::up(setup.clone(), &self.options.lab, &self.options.worker, &stored);
+        self.stand = Some(stand.map_err(|error| match error {
+            StandError::Lab(lab::Error::CalledOff) => Cut::Stopped,
+            error => cut(error),
+        })?);
+        if let Some(duration) = self.study.trial.warm_up {
+            let warm = with_receipts(with_duration(setup.clone(), Some(duration)), None);
+            let place = Place { purpose: Purpose::WarmUp, ..place };
+            let trial = self.run_one(&warm, place)?;
+            if trial.interrupted {
+                return Err(Cut::Stopped);
+            }
+            self.leftover = leftover(&trial);
+        }
+        Ok(())
+    }
+
+    fn let_settle(&mut self) -> Result<(), Cut> {
+        // What was given up is still being worked on, and would be taken for the next load's.
+        let until = Instant::now() + self.study.trial.pause + std::mem::take(&mut self.leftover);
+        while Instant::now() < until && !self.options.stop.load(Ordering::Relaxed) {
+            thread::sleep(GLANCE.min(until.saturating_duration_since(Instant::now())));
+        }
+        let patience = self.study.trial.settle;
+        if let (false, Some(stand)) = (patience.is_zero(), &self.stand) {
+            let left = stand.settle(patience, &self.options.stop);
+            if left > 0 && !self.options.stop.load(Ordering::Relaxed) {
+                let message = format!(
+                    "before trial {}, {left} connections of the trial before were still there after {:.1} s; the target \
+                     keeps them, or settle is too short",
+                    self.next_index,
+                    patience.as_secs_f64()
+                );
+                (self.on_event)(Event::Warning(&message));
+                self.warnings.push(Warning::new("not_settled", message));
+            }
+        }
+        if self.options.stop.load(Ordering::Relaxed) { Err(Cut::Stopped) } else { Ok(()) }
+    }
+
+    fn may_go_on(&self) -> Result<(), Cut> {
+        if self.options.stop.load(Ordering::Relaxed) {
+            return Err(Cut::Stopped);
+        }
+        match self.study.budget {
+            Some(budget) if self.study_time_s() >= budget.as_secs_f64() => Err(Cut::OutOfBudget),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How long a target may need for the requests that a trial gave up waiting for (a timeout, the end), at the rate it
+/// answered the others.
+pub(super) fn leftover(trial: &record::Trial) -> Duration {
+    let given_up = trial.counts.in_flight + trial.errors.of(ErrorClass::Timeout);
+    if given_up == 0 {
+        return Duration::ZERO;
+    }
+    if trial.throughput_per_s <= 0.0 {
+        return LONGEST_LEFTOVER;
+    }
+    Duration::from_secs_f64(given_up as f64 / trial.throughput_per_s).min(LONGEST_LEFTOVER)
+}
+
+/// A trial's length in the place of the workload's own; a workload that ends by loops or requests keeps its end.
+fn with_duration(mut setup: Setup, duration: Option<Duration>) -> Setup {
+    if let (Some(duration), false) = (duration, setup.ends_itself()) {
+        setup.workload.duration = Some(format!("{}s", duration.as_secs_f64()));
+    }
+    setup
+}
+
+/// Where the events' receipts go; none are kept of a trial that no audit looks at.
+fn with_receipts(mut setup: Setup, folder: Option<&Path>) -> Setup {
+    if setup.audit.is_some() {
+        setup.workload.receipts = folder.map(|folder| folder.display().to_string());
+    }
+    setup
+}
+
+/// What a trial for these goals is to decide about; without a bound on a time, an open load may be late by a tenth
+/// of the time that its answers are waited for.
+fn decision(goals: &[Goal], plan: &HttpPlan) -> Option<Decision> {
+    let bound = |goal: &Goal| match goal.quantity {
+        GoalQuantity::ResponseTime { bound_ns } | GoalQuantity::ConnectTime { bound_ns } => Some(bound_ns),
+        GoalQuantity::Errors | GoalQuantity::Lost | GoalQuantity::Duplicated | GoalQuantity::Corrupt => None,
+    };
+    let response_time_ns = goals.iter().filter_map(bound).min();
+    let loss_ratio = goals.iter().map(|goal| goal.loss_ratio).reduce(f64::max)?;
+    Some(Decision {
+        response_time_ns: response_time_ns.unwrap_or(plan.timeout_ns.min(plan.drain_ns)),
+        loss_ratio,
+    })
+}
+
+fn cut(error: StandError) -> Cut {
+    Cut::Failed(error.to_string())
+}
