@@ -16,7 +16,10 @@ use proofload_tests::{
 
 mod cost;
 mod figure;
+mod fsync;
 mod link;
+mod listen;
+mod listen_accept;
 mod memory;
 mod tool;
 
@@ -36,7 +39,7 @@ struct Arguments {
     only: Option<String>,
 }
 
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 12] = [
     "cpu-keepalive",
     "cpu-keepalive-both",
     "cpu-new-connection",
@@ -44,6 +47,11 @@ const NAMES: [&str; 7] = [
     "memory-10k",
     link::CPU,
     link::FAST,
+    "listen-written",
+    "listen-synced",
+    "listen-ndjson",
+    "listen-array",
+    listen_accept::NAME,
 ];
 
 fn main() -> ExitCode {
@@ -91,6 +99,14 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     if wanted(arguments, &[link::FAST]) {
         all_used &= link::measure_fast(arguments.rounds.min(3))?;
+    }
+    for workload in listen::WORKLOADS {
+        if wanted(arguments, &[workload.name]) {
+            all_used &= listen::measure(workload, cores, arguments.rounds, arguments.seconds)?;
+        }
+    }
+    if wanted(arguments, &[listen_accept::NAME]) {
+        all_used &= listen_accept::measure(arguments.rounds.min(3), arguments.seconds)?;
     }
     Ok(all_used)
 }

@@ -5,16 +5,23 @@
 //! started it. Nothing here links the code under test: only the command line and the JSON are known.
 
 pub mod bars;
+pub mod faulty_disk;
 pub mod lab;
 pub mod link;
+pub mod listen;
 pub mod machine;
+pub mod mounts;
+pub mod nbd;
 pub mod nginx;
 pub mod process;
 pub mod proofload;
+pub mod random;
 pub mod serve;
+pub mod siege;
 pub mod stats;
 pub mod temporary;
 pub mod vm;
+pub mod wire;
 
 pub use bars::{Bar, Outcome, Scale};
 pub use nginx::Nginx;

@@ -86,6 +86,30 @@ impl CoreTime {
     }
 }
 
+/// Processor time that a process has used so far, all its threads together, in seconds, to a hundredth.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn process_cpu_s(pid: u32) -> Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
+        .with_context(|| format!("cannot tell the processor time of process {pid}"))?;
+    // The name, in brackets, may hold anything; utime and stime are the 12th and 13th after it.
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    let ticks: u64 = fields.skip(11).take(2).map(|field| field.parse().unwrap_or(0)).sum();
+    Ok(ticks as f64 / TICKS_PER_S)
+}
+
+/// Memory that a process has in use, in bytes.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn resident_bytes(pid: u32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    Ok(kib.with_context(|| format!("process {pid} has no memory"))? * 1024)
+}
+
 /// Lifts this process's limit of open files to the hard one, for the children to inherit, and says
 /// what it now is.
 pub fn raise_descriptor_limit() -> u64 {

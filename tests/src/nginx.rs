@@ -35,8 +35,8 @@ impl Default for Options {
 }
 
 /// A running nginx with its own configuration in a folder of its own. It answers
-/// `/` with 13 bytes from memory, `/64k` with a file of 64 KiB, and `/length` with the request's
-/// `Content-Length`.
+/// `/` with 13 bytes from memory, `/64k` with a file of 64 KiB, `/length` with the request's
+/// `Content-Length`, and `/204` with nothing, whatever is posted to it.
 #[derive(Debug)]
 pub struct Nginx {
     // Dropped in this order: nginx ends before its folder goes.
@@ -88,14 +88,7 @@ impl Nginx {
         let master = self.process.pid();
         let children = fs::read_to_string(format!("/proc/{master}/task/{master}/children"))
             .context("cannot tell nginx's worker")?;
-        let mut ticks = 0;
-        for worker in children.split_whitespace() {
-            let stat = fs::read_to_string(format!("/proc/{worker}/stat"))?;
-            // The name, in brackets, may hold anything; utime and stime are the 12th and 13th after it.
-            let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-            ticks += fields.skip(11).take(2).map(|field| field.parse().unwrap_or(0)).sum::<u64>();
-        }
-        Ok(ticks as f64 / machine::TICKS_PER_S)
+        children.split_whitespace().map(|worker| machine::process_cpu_s(worker.parse()?)).sum()
     }
 
     fn start_once(program: &str, options: &Options) -> Result<Self> {
@@ -156,6 +149,7 @@ http {{
     keepalive_requests {keepalive_requests};
     keepalive_timeout 3600s;
     client_body_temp_path client_body;
+    client_max_body_size 64m;
     proxy_temp_path proxy;
     fastcgi_temp_path fastcgi;
     uwsgi_temp_path uwsgi;
@@ -166,6 +160,7 @@ http {{
         root www;
         location = / {{ return 200 'Hello, World!'; }}
         location = /length {{ return 200 $content_length; }}
+        location = /204 {{ return 204; }}
         location = /64k {{ sendfile on; tcp_nopush on; }}
     }}
 }}
@@ -207,6 +202,7 @@ mod tests {
         assert_eq!(body_of(&nginx, "GET / HTTP/1.0\r\n\r\n"), 13);
         assert_eq!(body_of(&nginx, "GET /64k HTTP/1.0\r\n\r\n"), 65_536);
         assert_eq!(body_of(&nginx, "POST /length HTTP/1.0\r\nContent-Length: 12\r\n\r\nabcdefghijkl"), 2);
+        assert_eq!(body_of(&nginx, "POST /204 HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc"), 0);
         assert_eq!(nginx.error_log(), "");
         assert!((0.0..5.0).contains(&nginx.cpu_s().unwrap()));
         let (address, folder) = (nginx.address(), nginx.folder.path().to_owned());

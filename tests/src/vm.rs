@@ -1,16 +1,19 @@
 //! Other kernels: boots Debian's kernel in an emulated machine and runs a script there.
 //!
 //! The machine has one processor, memory, a serial port for the console and one for the script's
-//! output. It has no disk and no network. Its whole file system is an archive made for the run: our
-//! static binary, busybox, Debian's tools with their libraries, and the kernel's modules.
+//! output. It has no disk and no network unless it is given them. Its whole file system is an archive
+//! made for the run: our static binary, busybox, Debian's tools with their libraries, and the kernel's
+//! modules.
 //!
 //! # Time
 //! The machine's clock counts instructions, one nanosecond each, and leaps over idle time (QEMU's
 //! `-icount`). A busy host makes a run longer, but nothing in it later: delays and rates measured
-//! inside do not depend on what else goes on outside.
+//! inside do not depend on what else goes on outside. A machine that has a part outside, a disk or a
+//! network, has the clock out here instead: its own would run away while it waits for that part.
 
 use std::{
     fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -21,19 +24,15 @@ use crate::{machine, process::Launch, proofload, temporary::TemporaryFolder};
 
 mod archive;
 mod kernel;
+mod running;
 mod tools;
 
 use archive::Archive;
 pub use kernel::Kernel;
+pub use running::{Ran, RunningVm};
 
 /// Memory of the machine unless said otherwise, in MiB.
 const MEMORY_MIB: u32 = 512;
-
-/// What the last line of the output starts with; the script's exit status follows.
-const STATUS: &str = "vm-exit-status ";
-
-/// The console's last lines that an error shows.
-const CONSOLE_LINES: usize = 40;
 
 /// A machine to boot.
 #[derive(Debug, Clone)]
@@ -42,26 +41,20 @@ pub struct Vm {
     modules: Vec<String>,
     files: Vec<(String, Vec<u8>)>,
     memory_mib: u32,
-}
-
-/// A script that ran in a machine to its end.
-#[derive(Debug)]
-pub struct Ran {
-    /// The script's exit status.
-    pub code: i32,
-    /// All the script wrote, standard output and standard error as they came.
-    pub output: String,
-    /// What the kernel and its first process said on the console.
-    pub console: String,
-    /// The kernel's release, as in `6.1.0-56-amd64`.
-    pub release: String,
-    /// How long it took out here, boot included.
-    pub wall: Duration,
+    disk: Option<PathBuf>,
+    forward: Option<(SocketAddr, u16)>,
 }
 
 impl Default for Vm {
     fn default() -> Self {
-        Self { tools: Vec::new(), modules: Vec::new(), files: Vec::new(), memory_mib: MEMORY_MIB }
+        Self {
+            tools: Vec::new(),
+            modules: Vec::new(),
+            files: Vec::new(),
+            memory_mib: MEMORY_MIB,
+            disk: None,
+            forward: None,
+        }
     }
 }
 
@@ -101,6 +94,20 @@ impl Vm {
         self
     }
 
+    /// Gives it a disk, `/dev/vda`, that a server of the Network Block Device protocol has at this
+    /// socket.
+    pub fn disk(mut self, socket: &Path) -> Self {
+        self.disk = Some(socket.to_owned());
+        self.modules(["virtio_pci", "virtio_blk"])
+    }
+
+    /// Gives it a network, `eth0`, that leads nowhere but from an address out here to a port of it. It
+    /// has to take the address 10.0.2.15/24 there.
+    pub fn forward(mut self, from: SocketAddr, to_port: u16) -> Self {
+        self.forward = Some((from, to_port));
+        self.modules(["virtio_pci", "virtio_net"])
+    }
+
     /// Boots, runs a script for `sh`, switches off. What the machine needs lies in a temporary folder,
     /// and the machine dies with this process.
     ///
@@ -109,35 +116,44 @@ impl Vm {
     /// `timeout` (by the clock out here), and when it breaks down before the script has ended; with
     /// what it said.
     pub fn run(&self, script: &str, timeout: Duration) -> Result<Ran> {
+        self.start(script)?.finish(timeout)
+    }
+
+    /// The same, without waiting for its end.
+    ///
+    /// # Errors
+    /// When something that it is made of is missing.
+    pub fn start(&self, script: &str) -> Result<RunningVm> {
         let qemu = installed("qemu-system-x86_64", "qemu-system-x86")?;
         let kernel = Kernel::fetched()?;
         let folder = TemporaryFolder::new()?;
-        let initramfs = folder.path().join("initramfs");
+        let initramfs = folder.file("initramfs");
         fs::write(&initramfs, self.archive(&kernel, script)?).context("cannot write the machine's files")?;
-        let (console, output) = (folder.path().join("console"), folder.path().join("output"));
-        let launch = Launch::new(qemu.display().to_string())
-            .words("-accel tcg -icount shift=0,sleep=off -machine pc -cpu qemu64,+rdrand -smp 1")
-            .words("-nodefaults -no-user-config -no-reboot -display none -nic none")
+        let mut launch = Launch::new(qemu.display().to_string())
+            .words("-accel tcg -machine pc -cpu qemu64,+rdrand -smp 1")
+            .words("-nodefaults -no-user-config -no-reboot -display none")
             .args(["-m", &self.memory_mib.to_string()])
             .args(["-kernel", &kernel.image().display().to_string()])
-            .args(["-initrd", &initramfs.display().to_string()])
-            .args(["-serial", &format!("file:{}", console.display())])
-            .args(["-serial", &format!("file:{}", output.display())])
+            .args(["-initrd", &initramfs])
+            .args(["-serial", &format!("file:{}", folder.file("console"))])
+            .args(["-serial", &format!("file:{}", folder.file("output"))])
             .args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on"]);
-        let finished = launch.run(timeout);
-        let console = lossy(&console);
-        let finished = finished.with_context(|| said(&console, &lossy(&output)))?;
-        let all = lossy(&output);
-        let Some((output, code)) = parted(&all) else {
-            bail!("the machine ended before its script did; {}\n{}", said(&console, &all), finished.stderr);
+        if self.disk.is_none() && self.forward.is_none() {
+            launch = launch.words("-icount shift=0,sleep=off");
+        }
+        if let Some(socket) = &self.disk {
+            let drive = format!("file=nbd:unix:{},format=raw,if=virtio,cache=none", socket.display());
+            launch = launch.args(["-drive", &drive]);
+        }
+        launch = match self.forward {
+            Some((from, to_port)) => {
+                let forward = format!("user,id=n,restrict=on,hostfwd=tcp:{from}-10.0.2.15:{to_port}");
+                launch.args(["-netdev", &forward, "-device", "virtio-net-pci,netdev=n,romfile="])
+            }
+            None => launch.words("-nic none"),
         };
-        Ok(Ran {
-            code,
-            output: output.to_owned(),
-            console,
-            release: kernel.release().to_owned(),
-            wall: finished.wall,
-        })
+        let release = kernel.release().to_owned();
+        Ok(RunningVm::new(launch.start()?, folder, release))
     }
 
     fn archive(&self, kernel: &Kernel, script: &str) -> Result<Vec<u8>> {
@@ -172,39 +188,10 @@ impl Vm {
     }
 }
 
-impl Ran {
-    /// The output of a script that succeeded.
-    ///
-    /// # Errors
-    /// When its exit status was not 0; with all that was said.
-    pub fn succeeded(&self) -> Result<&str> {
-        if self.code != 0 {
-            bail!("the script's exit status was {}; {}", self.code, said(&self.console, &self.output));
-        }
-        Ok(&self.output)
-    }
-}
-
-/// The output without its last line, and the exit status in that line.
-fn parted(output: &str) -> Option<(&str, i32)> {
-    let (before, status) = output.rsplit_once(STATUS)?;
-    Some((before, status.trim_end().parse().ok()?))
-}
-
 fn installed(program: &str, package: &str) -> Result<PathBuf> {
     machine::program(program).with_context(|| {
         format!("{program} is not installed: run scripts/setup.sh test, or install {package}")
     })
-}
-
-fn lossy(path: &Path) -> String {
-    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
-}
-
-fn said(console: &str, output: &str) -> String {
-    let lines: Vec<&str> = console.lines().collect();
-    let tail = lines[lines.len().saturating_sub(CONSOLE_LINES)..].join("\n");
-    format!("the script wrote:\n{output}\nthe end of the console:\n{tail}")
 }
 
 #[cfg(test)]
@@ -212,19 +199,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_is_the_exit_status() {
-        assert_eq!(parted("a\nvm-exit-status 7\n"), Some(("a\n", 7)));
-        assert_eq!(parted("no newlinevm-exit-status 0\n"), Some(("no newline", 0)));
-        assert_eq!(parted("vm-exit-status 3\nvm-exit-status 4\n"), Some(("vm-exit-status 3\n", 4)));
-        assert_eq!(parted("killed in the middle vm-exit-sta"), None);
-    }
-
-    #[test]
     fn a_script_runs_in_another_kernel_and_its_output_and_status_come_back() {
         let vm = Vm::default().tools(["tc"]).modules(["sch_netem", "sch_tbf"]).file("/etc/motd", "hello\n");
         let script = "uname -r; cat /etc/motd; tc qdisc add dev lo root netem delay 5ms; echo a >&2; exit 7";
         let ran = vm.run(script, Duration::from_secs(120)).unwrap();
         assert_eq!((ran.output, ran.code), (format!("{}\nhello\na\n", ran.release), 7), "{}", ran.console);
+    }
+
+    #[test]
+    fn a_machine_has_the_disk_and_the_network_that_it_is_given() {
+        let folder = TemporaryFolder::new().unwrap();
+        let image = folder.path().join("image");
+        fs::write(&image, "on the disk".to_owned() + &"\0".repeat(1_048_576 - 11)).unwrap();
+        let disk = crate::nbd::ForgetfulDisk::of_image(&image).unwrap();
+        let served = disk.serve(&folder.path().join("disk")).unwrap();
+        let address = crate::nginx::free_address().unwrap();
+        let vm = Vm::default().disk(served.socket()).forward(address, 80);
+        let script = "ifconfig eth0 10.0.2.15 netmask 255.255.255.0 up
+            printf flushed | dd of=/dev/vda bs=512 seek=1 conv=fsync
+            echo now
+            for _ in 1 2 3 4 5 6 7 8 9; do head -c 11 /dev/vda | nc -w 5 -l -p 80; done";
+        let running = vm.start(script).unwrap();
+        let mut heard = String::new();
+        for _ in 0..600 {
+            if running.output().contains("now\n")
+                && let Ok(mut stream) = std::net::TcpStream::connect(address)
+            {
+                stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+                let _ = std::io::Read::read_to_string(&mut stream, &mut heard);
+            }
+            if !heard.is_empty() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(heard, "on the disk", "{}", running.said());
+        running.kill().unwrap();
+        drop(served);
+        assert!(disk.cut(1).flushes > 0);
+        disk.write_image(&image).unwrap();
+        assert_eq!(fs::read(&image).unwrap()[512..519], *b"flushed");
     }
 
     #[test]

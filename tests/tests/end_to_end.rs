@@ -2,7 +2,9 @@
 //!
 //! Measurements have the machine to themselves: they take `QUIET` alone, the other tests share it.
 
+mod audit;
 mod lab;
+mod listen;
 mod study;
 
 use std::{
@@ -44,6 +46,7 @@ const TIMED: &[&str] = &[
     "vm-netem",
     "limit-capacity",
     "limit-generator-bound",
+    "listen-hostile",
 ];
 
 fn sample(name: &str) {
@@ -72,6 +75,7 @@ samples! {
     sample_of_connections_18k "connections-18k",
     sample_of_connections_200k "connections-200k",
     sample_of_descriptors "descriptors",
+    sample_of_fuzz_events "fuzz-events",
     sample_of_fuzz_http1 "fuzz-http1",
     sample_of_interrupt "interrupt",
     sample_of_known_closed "known-closed",
@@ -86,6 +90,12 @@ samples! {
     sample_of_link_delay "link-delay",
     sample_of_link_loss "link-loss",
     sample_of_link_rate "link-rate",
+    sample_of_listen_compat "listen-compat",
+    sample_of_listen_crash "listen-crash",
+    sample_of_listen_disk "listen-disk",
+    sample_of_listen_hostile "listen-hostile",
+    sample_of_listen_memory "listen-memory",
+    sample_of_listen_power_cut "listen-power-cut",
     sample_of_misbehaviour "misbehaviour",
     sample_of_pacing "pacing",
     sample_of_report_browser "report-browser",

@@ -17,14 +17,18 @@ pub const BAR: Bar = Bar {
 const BUILD_S: u64 = 900;
 
 fn run(scale: Scale) -> Result<Outcome> {
-    let fuzz_s = scale.pick(10, 600);
+    fuzz("http1", scale.pick(10, 600))
+}
+
+/// Runs one of the fuzzers for so many seconds.
+pub fn fuzz(target: &str, fuzz_s: u64) -> Result<Outcome> {
     let script = repository().join("fuzz/run.sh");
     if !script.is_file() {
         bail!("{} is missing: run this from a whole checkout", script.display());
     }
     let finished = Launch::new("bash")
         .arg(script.display().to_string())
-        .args(["http1", &fuzz_s.to_string()])
+        .args([target, &fuzz_s.to_string()])
         // The flags of the build that started us are not the fuzzer's.
         .without_env("RUSTFLAGS")
         .without_env("CARGO_ENCODED_RUSTFLAGS")

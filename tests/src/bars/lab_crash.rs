@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use rustix::process::Signal;
 
 use super::{Bar, Outcome, Scale, seconds};
-use crate::{lab::Labs, process::Launch};
+use crate::{lab::Labs, process::Launch, random::Random};
 
 /// The bar.
 pub const BAR: Bar = Bar {
@@ -62,7 +62,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     fs::write(labs.state().join("notes.journal"), "somebody's notes\n")?;
     let before = labs.inventory()?;
 
-    let mut random = Random(0x5eed);
+    let mut random = Random::new(0x5eed);
     let (mut outcome, mut moments) = (Outcome::default(), [0; 3]);
     let mut left = Vec::new();
     for _ in 0..kills {
@@ -70,12 +70,12 @@ fn run(scale: Scale) -> Result<Outcome> {
         moments[moment as usize] += 1;
         let mut lab = labs.command(&format!("lab up {file}"))?.start()?;
         match moment {
-            0 => thread::sleep(random.up_to(up)),
-            1 => thread::sleep(up + random.up_to(Duration::from_millis(200))),
+            0 => thread::sleep(random.between(Duration::ZERO, up)),
+            1 => thread::sleep(up + random.between(Duration::ZERO, Duration::from_millis(200))),
             _ => {
                 thread::sleep(up + Duration::from_millis(50));
                 lab.signal(Signal::TERM);
-                thread::sleep(random.up_to(Duration::from_millis(150)));
+                thread::sleep(random.between(Duration::ZERO, Duration::from_millis(150)));
             }
         }
         lab.signal(Signal::KILL);
@@ -102,25 +102,4 @@ fn run(scale: Scale) -> Result<Outcome> {
         moments[2]
     ));
     Ok(outcome)
-}
-
-/// SplitMix64 (G. L. Steele et al., "Fast Splittable Pseudorandom Number Generators", 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    fn up_to(&mut self, most: Duration) -> Duration {
-        Duration::from_nanos(self.below(most.as_nanos() as u64 + 1))
-    }
 }

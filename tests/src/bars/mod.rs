@@ -17,6 +17,7 @@ use crate::stats::{median, spread};
 mod connections_18k;
 mod connections_200k;
 mod descriptors;
+mod fuzz_events;
 mod fuzz_http1;
 mod interrupt;
 mod known_closed;
@@ -31,6 +32,12 @@ mod limit_generator_bound;
 mod link_delay;
 mod link_loss;
 mod link_rate;
+mod listen_compat;
+mod listen_crash;
+mod listen_disk;
+mod listen_hostile;
+mod listen_memory;
+mod listen_power_cut;
 mod many_connections;
 mod misbehaviour;
 mod pacing;
@@ -67,6 +74,13 @@ pub const ALL: &[Bar] = &[
     study_resume::BAR,
     study_files::BAR,
     report_browser::BAR,
+    listen_crash::BAR,
+    listen_power_cut::BAR,
+    listen_disk::BAR,
+    listen_memory::BAR,
+    listen_hostile::BAR,
+    listen_compat::BAR,
+    fuzz_events::BAR,
 ];
 
 /// One bar.

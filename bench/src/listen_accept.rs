@@ -1,0 +1,78 @@
+//! One accept queue a thread, or one for all: how evenly connections fall on the listener's threads, and
+//! what the slowest answers pay for it.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use proofload_tests::{
+    Proofload,
+    listen::ListenCall,
+    stats::{median, spread},
+    temporary::TemporaryFolder,
+};
+
+/// The figure's name.
+pub const NAME: &str = "listen-accept";
+
+/// Threads of the listener.
+const THREADS: u32 = 4;
+/// Requests a second, whatever the number of connections: far from what two processors can do.
+const RATE_PER_S: u32 = 6_000;
+const FEW: u32 = 16;
+const MANY: u32 = 1_000;
+
+/// Measures both ways in turn. Whether all runs could be used.
+///
+/// # Errors
+/// When a listener cannot be started.
+pub fn measure(rounds: u32, seconds: u32) -> Result<bool> {
+    println!("\n== {NAME}: {THREADS} threads, {RATE_PER_S} requests a second");
+    let mut all_used = true;
+    for connections in [FEW, MANY] {
+        let mut runs = [("reuseport", Vec::new(), Vec::new()), ("shared", Vec::new(), Vec::new())];
+        for round in 0..rounds {
+            for (accept, p99s, shares) in &mut runs {
+                match one_run(accept, connections, seconds) {
+                    Ok((p99_us, per_thread)) => {
+                        let total: u64 = per_thread.iter().sum();
+                        let busiest = per_thread.iter().copied().max().unwrap_or(0) as f64;
+                        let share = busiest * f64::from(THREADS) / total.max(1) as f64;
+                        println!(
+                            "   round {} {connections} connections {accept:<9} p99 {p99_us:.0} us, per thread {per_thread:?}",
+                            round + 1
+                        );
+                        p99s.push(p99_us);
+                        shares.push(share);
+                    }
+                    Err(error) => {
+                        println!("   round {} {connections} connections {accept} void: {error:#}", round + 1);
+                        all_used = false;
+                    }
+                }
+            }
+        }
+        for (accept, p99s, shares) in &runs {
+            let (low, high) = spread(p99s);
+            println!(
+                "bench {NAME}-{connections}-{accept} p99={:.0}us spread={low:.0}-{high:.0} busiest_thread={:.2} times its share",
+                median(p99s),
+                median(shares)
+            );
+        }
+    }
+    Ok(all_used)
+}
+
+/// The 99th percentile of response times, and the connections of each thread.
+fn one_run(accept: &str, connections: u32, seconds: u32) -> Result<(f64, Vec<u64>)> {
+    let folder = TemporaryFolder::new()?;
+    let store = folder.path().join("store");
+    fs::create_dir(&store)?;
+    let words = format!("--threads {THREADS} --accept {accept} --log-level warn");
+    let listen = ListenCall::new(&store, &words)?.start()?;
+    let words = format!("-R {RATE_PER_S} -c {connections} -d {seconds}s --threads 1 -q --events");
+    let output = Proofload::http(&listen.url("/accept"), &words)?.run()?;
+    let trial = output.trial.as_ref().with_context(|| output.described())?;
+    let p99_us = trial.response_time.percentile(0.99).ns as f64 / 1e3;
+    Ok((p99_us, listen.stop()?.connections_per_thread))
+}

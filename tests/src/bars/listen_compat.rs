@@ -1,0 +1,355 @@
+//! `--compat fluentd` answers as Fluentd's `in_http` does, byte for byte, and stores the line that its
+//! `out_file` would.
+
+use std::{fs, net::TcpStream, path::Path, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Bar, Outcome, Scale};
+use crate::{
+    faulty_disk::{FaultyDisk, Mood},
+    listen::{Listen, ListenCall, stored_files},
+    process::Launch,
+    temporary::TemporaryFolder,
+    wire::{exchange, exchange_on, is_closed, post, read_answer},
+};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "listen-compat",
+    what: "--compat fluentd: the answers of Fluentd's in_http case by case, byte for byte, and the line of the \
+           reference test",
+    full_seconds: 20,
+    run,
+};
+
+/// The reference test's event.
+const EVENT: &str = r#"{"board_id":10,"playtime":5,"minimum_play":"Y","timestamp":"2019-11-12T10:00:01Z","user_id":1,"interest":100}"#;
+/// 2020-01-13 17:52:09 where the reference test was made, nine hours east.
+const TIME_S: u64 = 1_578_905_529;
+const ZONE: &str = "JST-9";
+const LINE_TIME: &str = "2020-01-13T17:52:09+09:00";
+
+const OK: &str =
+    "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\n\r\n";
+const OK_CLOSE: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n\r\n";
+const GET: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Type: text/plain\r\n\r\n";
+const NO_PARAMETER: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: Keep-Alive\r\n\
+    Content-Length: 68\r\n\r\n400 Bad Request\n'json', 'ndjson' or 'msgpack' parameter is required\n";
+const BAD_GZIP: &str = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nContent-Type: text/plain\r\n\r\n";
+const TOO_LARGE: &str =
+    "HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 9\r\nContent-Type: text/plain\r\n\r\nToo large";
+const CONTINUE: &str = "HTTP/1.1 100 Continue\r\n\r\n";
+const EXPECTATION: &str =
+    "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\nContent-Type: text/plain\r\n\r\n";
+const FORBIDDEN: &str = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nContent-Type: text/plain\r\n\r\n";
+const FORBIDDEN_POST: &str =
+    "HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 0\r\nContent-Type: text/plain\r\n\r\n";
+const NO_CONTENT: &str = "HTTP/1.1 204 No Content\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\n\
+    Content-Type: text/plain\r\n\r\n";
+const NO_ROOM: &str = "HTTP/1.1 500 Internal Server Error\r\nContent-Type: text/plain\r\n\
+    Connection: Keep-Alive\r\nContent-Length: 57\r\n\r\n500 Internal Server Error\nbuffer space has too many data\n";
+const NOTHING: &str = "";
+
+const JSON: &str = "Content-Type: application/json\r\n";
+const NDJSON: &str = "Content-Type: application/x-ndjson\r\n";
+const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
+
+/// A request, its answer, whether the connection is closed then, and how many lines are stored.
+struct Case {
+    name: &'static str,
+    request: Vec<u8>,
+    answer: &'static str,
+    closes: bool,
+    lines: usize,
+}
+
+fn case(name: &'static str, request: Vec<u8>, answer: &'static str, closes: bool, lines: usize) -> Case {
+    Case { name, request, answer, closes, lines }
+}
+
+fn cases() -> Vec<Case> {
+    let to = |path: &str, headers: &str, body: &str| post(path, headers, body.as_bytes());
+    let raw = |text: &str| text.as_bytes().to_vec();
+    let two = format!("{EVENT}\n{EVENT}\n");
+    let form = "json=%7B%22a%22%3A1%7D";
+    vec![
+        case("ok", to("/t", JSON, EVENT), OK, false, 1),
+        case("ok_ndjson", to("/t", NDJSON, &two), OK, false, 2),
+        case("ok_array", to("/t", JSON, &format!("[{EVENT},{EVENT}]")), OK, false, 2),
+        case("ok_form", to("/t", FORM, form), OK, false, 1),
+        case("ok_query", to(&format!("/t?{form}"), "Content-Type: text/plain\r\n", "x"), OK, false, 1),
+        case("ok_empty_body", to("/t", NDJSON, ""), OK, false, 0),
+        case("ok_close", to("/t", &format!("{JSON}Connection: close\r\n"), EVENT), OK_CLOSE, true, 1),
+        case(
+            "ok_http10",
+            raw("POST /t HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n{\"a\":1}"),
+            OK_CLOSE,
+            true,
+            1,
+        ),
+        case(
+            "ok_http10_keepalive",
+            raw(
+                "POST /t HTTP/1.0\r\nContent-Type: application/json\r\nConnection: Keep-alive\r\nContent-Length: 7\r\n\r\n{\"a\":1}",
+            ),
+            OK,
+            false,
+            1,
+        ),
+        case("malformed_body", to("/t", JSON, "{\"a\":"), OK, false, 0),
+        case("malformed_line", to("/t", NDJSON, &format!("{EVENT}\nno\n{EVENT}\n")), OK, false, 2),
+        case("not_an_object", to("/t", JSON, &format!("[{EVENT},7]")), OK, false, 1),
+        case("no_content_type", to("/t", "", EVENT), NO_PARAMETER, false, 0),
+        case("form_without_json", to("/t", FORM, "other=1"), NO_PARAMETER, false, 0),
+        case("bad_gzip", to("/t", &format!("{JSON}Content-Encoding: gzip\r\n"), EVENT), BAD_GZIP, true, 0),
+        case(
+            "bad_deflate",
+            to("/t", &format!("{JSON}Content-Encoding: deflate\r\n"), EVENT),
+            BAD_GZIP,
+            true,
+            0,
+        ),
+        case("unknown_encoding", to("/t", &format!("{JSON}Content-Encoding: br\r\n"), EVENT), OK, false, 1),
+        case("too_large", to("/t", JSON, &"x".repeat(5_000)), TOO_LARGE, true, 0),
+        case(
+            "too_large_chunked",
+            raw(&format!(
+                "POST /t HTTP/1.1\r\nHost: x\r\n{JSON}Transfer-Encoding: chunked\r\n\r\n1388\r\n{}",
+                "x".repeat(5_000)
+            )),
+            TOO_LARGE,
+            true,
+            0,
+        ),
+        case(
+            "too_large_expected",
+            raw(&format!(
+                "POST /t HTTP/1.1\r\nHost: x\r\n{JSON}Content-Length: 5000\r\nExpect: 100-continue\r\n\r\n"
+            )),
+            TOO_LARGE,
+            true,
+            0,
+        ),
+        case(
+            "expects_else",
+            raw(&format!("POST /t HTTP/1.1\r\nHost: x\r\n{JSON}Content-Length: 9\r\nExpect: 200-ok\r\n\r\n")),
+            EXPECTATION,
+            true,
+            0,
+        ),
+        case("get", raw("GET /t HTTP/1.1\r\nHost: x\r\n\r\n"), GET, true, 0),
+        case("options", raw("OPTIONS /t HTTP/1.1\r\nHost: x\r\n\r\n"), FORBIDDEN, true, 0),
+        case(
+            "put",
+            raw(&format!("PUT /t HTTP/1.1\r\nHost: x\r\n{JSON}Content-Length: 7\r\n\r\n{{\"a\":1}}")),
+            OK,
+            false,
+            1,
+        ),
+        case(
+            "delete",
+            raw(&format!("DELETE /t HTTP/1.1\r\nHost: x\r\n{JSON}Content-Length: 7\r\n\r\n{{\"a\":1}}")),
+            OK,
+            false,
+            1,
+        ),
+        case("not_http", raw("\x16\x03\x01\x02\x00 hello\r\n\r\n"), NOTHING, true, 0),
+    ]
+}
+
+fn run(_scale: Scale) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    ensure!(OK.len() == 88 && OK_CLOSE.len() == 64, "the table is not as measured");
+    let folder = TemporaryFolder::new()?;
+    let listen = start(&folder.path().join("plain"), "--compat fluentd --no-tag --max-body 4KiB", "")?;
+    let mut before = 0;
+    for case in cases() {
+        let answer = exchange(listen.address(), &case.request).with_context(|| case.name)?;
+        judge(&mut outcome, case.name, &answer.text(), case.answer, answer.closed == case.closes);
+        let now = lines(&folder.path().join("plain"))?.len();
+        if now - before != case.lines {
+            outcome.equal(
+                &format!("{}_lines", case.name),
+                (now - before) as u64,
+                case.lines as u64,
+                "stored",
+            );
+        }
+        before = now;
+    }
+    continued(&mut outcome, &listen)?;
+    line_of_reference(&mut outcome, &listen, &folder.path().join("plain"))?;
+    listen.stop()?;
+    cors(&mut outcome, &folder)?;
+    other_successes(&mut outcome, &folder)?;
+    no_room(&mut outcome)?;
+    Ok(outcome)
+}
+
+fn judge(outcome: &mut Outcome, name: &str, answer: &str, expected: &str, closes_right: bool) {
+    let pass = answer == expected && closes_right;
+    outcome.holds(name, pass, "byte for byte, and the connection as Fluentd leaves it");
+    if !pass {
+        outcome.note(format!(
+            "{name}: answered {answer:?}, expected {expected:?}; closing right: {closes_right}"
+        ));
+    }
+}
+
+/// A client that waits for leave to send its body.
+fn continued(outcome: &mut Outcome, listen: &Listen) -> Result<()> {
+    let mut stream = TcpStream::connect(listen.address())?;
+    let head =
+        format!("POST /t HTTP/1.1\r\nHost: x\r\n{JSON}Content-Length: 7\r\nExpect: 100-continue\r\n\r\n");
+    let leave = exchange_on(&mut stream, head.as_bytes())?;
+    judge(outcome, "continue", &leave.text(), CONTINUE, !leave.closed);
+    let answer = exchange_on(&mut stream, b"{\"a\":1}")?;
+    judge(outcome, "continued", &answer.text(), OK, !answer.closed);
+    // Several on a connection, pipelined.
+    let request = post("/t", JSON, EVENT.as_bytes());
+    let first = exchange_on(&mut stream, &[request.as_slice(), &request].concat())?;
+    let both = first.text() == OK || first.text() == OK.repeat(2);
+    let second = if first.body.is_empty() { read_answer(&mut stream)?.text() } else { OK.to_owned() };
+    judge(outcome, "pipelined", &second, OK, both && !is_closed(&mut stream));
+    Ok(())
+}
+
+fn line_of_reference(outcome: &mut Outcome, listen: &Listen, store: &Path) -> Result<()> {
+    let request = post(&format!("/http_listener_test?time={TIME_S}"), NDJSON, EVENT.as_bytes());
+    let answer = exchange(listen.address(), &request)?;
+    judge(outcome, "reference", &answer.text(), OK, !answer.closed);
+    let stored = fs::read_to_string(store.join("http_listener_test.log")).unwrap_or_default();
+    let expected = format!("{LINE_TIME}\t{EVENT}\n");
+    outcome.holds("reference_line", stored == expected, "time, tab, the event as sent, newline");
+    if stored != expected {
+        outcome.note(format!("stored {stored:?}, expected {expected:?}"));
+    }
+    Ok(())
+}
+
+fn cors(outcome: &mut Outcome, folder: &TemporaryFolder) -> Result<()> {
+    let listen = start(
+        &folder.path().join("cors"),
+        "",
+        "cors_allow_origins [\"http://a.example\",\"http://*.b.example\"]",
+    )?;
+    let options = |origin: &str, method: &str| {
+        format!(
+            "OPTIONS /t HTTP/1.1\r\nHost: x\r\nOrigin: {origin}\r\nAccess-Control-Request-Method: {method}\r\n\
+             Access-Control-Request-Headers: content-type\r\n\r\n"
+        )
+        .into_bytes()
+    };
+    let allowed = |origin: &str| {
+        format!(
+            "HTTP/1.1 200 OK\r\nAccess-Control-Allow-Methods: POST\r\nAccess-Control-Allow-Headers: content-type\r\n\
+             Access-Control-Allow-Origin: {origin}\r\nContent-Length: 0\r\nContent-Type: text/plain\r\n\r\n"
+        )
+    };
+    let from = |origin: &str| post("/t", &format!("{JSON}Origin: {origin}\r\n"), EVENT.as_bytes());
+    let posted = |origin: &str| {
+        format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nAccess-Control-Allow-Origin: {origin}\r\n\
+             Connection: Keep-Alive\r\nContent-Length: 0\r\n\r\n"
+        )
+    };
+    let (a, b, c) = ("http://a.example", "http://x.b.example", "http://c.example");
+    let table = [
+        ("cors_preflight", options(a, "POST"), allowed(a), true),
+        ("cors_preflight_pattern", options(b, "POST"), allowed(b), true),
+        ("cors_preflight_origin", options(c, "POST"), FORBIDDEN.to_owned(), true),
+        ("cors_preflight_method", options(a, "PUT"), FORBIDDEN.to_owned(), true),
+        ("cors_post", from(a), posted(a), false),
+        ("cors_post_origin", from(c), FORBIDDEN_POST.to_owned(), true),
+        ("cors_post_no_origin", post("/t", JSON, EVENT.as_bytes()), FORBIDDEN_POST.to_owned(), true),
+    ];
+    for (name, request, expected, closes) in table {
+        let answer = exchange(listen.address(), &request)?;
+        judge(outcome, name, &answer.text(), &expected, answer.closed == closes);
+    }
+    listen.stop()?;
+    Ok(())
+}
+
+fn other_successes(outcome: &mut Outcome, folder: &TemporaryFolder) -> Result<()> {
+    let listen = start(&folder.path().join("204"), "", "use_204_response true")?;
+    let answer = exchange(listen.address(), &post("/t", JSON, EVENT.as_bytes()))?;
+    // A 204 has no body whatever its Content-Length says, so the head is all there is.
+    judge(outcome, "use_204_response", &answer.text(), NO_CONTENT, !answer.closed);
+    listen.stop()?;
+    let listen = start(&folder.path().join("gif"), "", "respond_with_empty_img true")?;
+    let answer = exchange(listen.address(), &post("/t", JSON, EVENT.as_bytes()))?;
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: image/gif; charset=utf-8\r\nConnection: Keep-Alive\r\n\
+                Content-Length: 35\r\n\r\n";
+    let is_gif = answer.body.len() == 35 && answer.body.starts_with(b"GIF89a") && answer.body.ends_with(b";");
+    judge(outcome, "respond_with_empty_img", &answer.head, head, is_gif && !answer.closed);
+    listen.stop()?;
+    Ok(())
+}
+
+fn no_room(outcome: &mut Outcome) -> Result<()> {
+    let disk = FaultyDisk::new()?;
+    let call = ListenCall::new(&disk.path(), "--compat fluentd")?;
+    let listen = call.start_by(|launch: Launch| disk.start(launch))?;
+    let request = post("/t", JSON, EVENT.as_bytes());
+    let good = exchange(listen.address(), &request)?;
+    disk.set(Mood { refusal: Some(28), ..Mood::default() });
+    let full = exchange(listen.address(), &request)?;
+    disk.set(Mood::default());
+    judge(outcome, "room", &good.text(), OK, !good.closed);
+    judge(outcome, "no_room", &full.text(), NO_ROOM, !full.closed);
+    // It tries again by itself.
+    let mut again = String::new();
+    for _ in 0..40 {
+        again = exchange(listen.address(), &request)?.text();
+        if again == OK {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    judge(outcome, "room_again", &again, OK, true);
+    listen.stop()?;
+    Ok(())
+}
+
+/// A listener with these arguments, or with those of a configuration of Fluentd's with one more line in its
+/// source.
+fn start(store: &Path, words: &str, source: &str) -> Result<Listen> {
+    fs::create_dir(store)?;
+    let mut words = words.to_owned();
+    if !source.is_empty() {
+        let text = format!(
+            "<source>\n  @type http\n  port 9880\n  bind 127.0.0.1\n  {source}\n</source>\n<match **>\n  @type file\n  \
+             path {0}/${{tag}}\n  append true\n  <buffer tag>\n    flush_mode interval\n    flush_interval 1s\n  </buffer>\n\
+             </match>\n",
+            store.display()
+        );
+        let file = store.with_extension("conf");
+        fs::write(&file, text)?;
+        words += &format!(" --import {}", file.display());
+    }
+    let call = ListenCall::new(store, &words)?;
+    call.start_by(|launch| launch.env("TZ", ZONE).start())
+}
+
+fn lines(store: &Path) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for file in stored_files(store)? {
+        lines.extend(fs::read_to_string(&file)?.lines().map(str::to_owned));
+    }
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_in_the_table_are_those_of_the_bodies() {
+        for answer in [NO_PARAMETER, NO_ROOM, TOO_LARGE] {
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(head.contains(&format!("Content-Length: {}", body.len())), "{answer}: {}", body.len());
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Disks that fill, refuse, break, crawl and stand still, and clocks that jump: nothing acknowledged is
+//! lost, every refusal is clear, and all is well again without a restart.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::Path,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use record::{AckLevel, AuditResult};
+
+use super::{Bar, Outcome, Scale, seconds};
+use crate::{
+    Vm,
+    faulty_disk::{FaultyDisk, Mood},
+    listen::{EventLoad, Listen, ListenCall, audit},
+    mounts::PrivateMounts,
+    process::Launch,
+    temporary::TemporaryFolder,
+    wire::{Answer, exchange, post},
+};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "listen-disk",
+    what: "a full, read-only, broken, slow or hanging disk and a jumping clock: no acknowledged loss, clear \
+           answers, recovery without a restart",
+    full_seconds: 120,
+    run,
+};
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+const EROFS: i32 = 30;
+
+/// Clients of every level, at a pace that leaves room for the rest.
+const LOAD: &str = "-u 4 --think-time 5ms -d 600s --timeout 20s --threads 1";
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    full_memory_disk(scale, &mut outcome).context("full disk")?;
+    for (name, errno, status) in [("no_space", ENOSPC, 507), ("read_only", EROFS, 503), ("broken", EIO, 500)]
+    {
+        refusing(name, errno, status, scale, &mut outcome).context(name)?;
+    }
+    slow(scale, &mut outcome).context("slow disk")?;
+    standing_still(scale, &mut outcome).context("standing disk")?;
+    jumping_clock(scale, &mut outcome).context("jumping clock")?;
+    Ok(outcome)
+}
+
+/// A real file system without a free page, and with one again.
+fn full_memory_disk(scale: Scale, outcome: &mut Outcome) -> Result<()> {
+    let (mounts, folder) = (Arc::new(PrivateMounts::new()?), TemporaryFolder::new()?);
+    let store = folder.path().join("store");
+    fs::create_dir(&store)?;
+    mounts.memory(&store, 8 << 20)?;
+    let ballast = store.join(".ballast");
+    mounts.run({
+        let ballast = ballast.clone();
+        move || Ok(fs::write(ballast, vec![b'x'; 7 << 20])?)
+    })?;
+    let call = ListenCall::new(&store, "--threads 1")?;
+    let mut listen = call.start_by(|launch| mounts.run(move || launch.start()))?;
+    let loads = Loads::start(&call, folder.path())?;
+    // What is left of the disk fills within a second or two.
+    let refusal = until_answer(call.address(), 507, seconds(scale.pick(10, 30)));
+    clear(outcome, "full", refusal.as_ref(), 507);
+    thread::sleep(Duration::from_millis(scale.pick(300, 3_000)));
+    mounts.run(move || Ok(fs::remove_file(ballast)?))?;
+    recovered(outcome, "full", call.address());
+    let receipts = loads.end()?;
+    listen.wait_until_ready()?;
+    listen.stop()?;
+    let result = mounts.run(move || audit_all(&receipts, &store))?;
+    sound(outcome, "full", &result);
+    Ok(())
+}
+
+/// A disk that refuses every write for a while.
+fn refusing(name: &str, errno: i32, status: u16, scale: Scale, outcome: &mut Outcome) -> Result<()> {
+    let bed = Bed::new("--threads 1")?;
+    thread::sleep(Duration::from_millis(scale.pick(300, 1_000)));
+    bed.disk.set(Mood { refusal: Some(errno), ..Mood::default() });
+    let refusal = until_answer(bed.call.address(), status, seconds(5));
+    clear(outcome, name, refusal.as_ref(), status);
+    thread::sleep(Duration::from_millis(scale.pick(300, 3_000)));
+    bed.disk.set(Mood::default());
+    recovered(outcome, name, bed.call.address());
+    thread::sleep(Duration::from_millis(300));
+    let result = bed.end()?;
+    sound(outcome, name, &result);
+    Ok(())
+}
+
+/// A disk on which every write takes 20 ms and every sync 100 ms.
+fn slow(scale: Scale, outcome: &mut Outcome) -> Result<()> {
+    let bed = Bed::new("--threads 1")?;
+    let mood = Mood { write: Duration::from_millis(20), sync: Duration::from_millis(100), ..Mood::default() };
+    bed.disk.set(mood);
+    let worst = worst_health(bed.call.address(), Duration::from_millis(scale.pick(1_000, 5_000)))?;
+    bed.disk.set(Mood::default());
+    let result = bed.end()?;
+    prompt(outcome, "slow", worst);
+    outcome.figure("slow_synced", result.sent.synced, ">= 1", result.sent.synced > 0);
+    sound(outcome, "slow", &result);
+    Ok(())
+}
+
+/// A disk that answers no write at all for a while: memory stays within the budget, what does not fit is
+/// refused, and what waited is stored.
+fn standing_still(scale: Scale, outcome: &mut Outcome) -> Result<()> {
+    let bed = Bed::new("--threads 1 --budget 1MiB --max-body 256KiB --max-inflated 256KiB")?;
+    thread::sleep(Duration::from_millis(300));
+    bed.disk.set(Mood { stands_still: true, ..Mood::default() });
+    // Fills the budget: answered at once, as they are only accepted, until nothing more fits.
+    let body = format!("{{\"filler\":\"{}\"}}", "x".repeat(64 << 10));
+    let request =
+        post("/filler", "Content-Type: application/json\r\nProofload-Ack: accepted\r\n", body.as_bytes());
+    let (mut accepted, mut refusal) = (0_u64, None);
+    for _ in 0..100 {
+        let answer = exchange(bed.call.address(), &request)?;
+        match answer.status() {
+            202 => accepted += 1,
+            _ => {
+                refusal = Some(answer);
+                break;
+            }
+        }
+    }
+    clear(outcome, "standing", refusal.as_ref(), 503);
+    outcome.figure(
+        "standing_accepted",
+        accepted,
+        "1 to 16: the budget holds 16",
+        (1..=16).contains(&accepted),
+    );
+    let worst = worst_health(bed.call.address(), Duration::from_millis(scale.pick(500, 5_000)))?;
+    bed.disk.set(Mood::default());
+    recovered(outcome, "standing", bed.call.address());
+    let stored = bed.disk.store();
+    let result = bed.end_after(|| {
+        let lines = fs::read_to_string(stored.join("filler.log")).unwrap_or_default();
+        outcome.equal("standing_stored", lines.matches("{\"filler\"").count() as u64, accepted, "accepted");
+    })?;
+    prompt(outcome, "standing", worst);
+    sound(outcome, "standing", &result);
+    Ok(())
+}
+
+/// A machine whose clock is set back and forth while events come in.
+fn jumping_clock(scale: Scale, outcome: &mut Outcome) -> Result<()> {
+    let script = format!("JUMPS={}\n{}", scale.pick(6, 40), include_str!("listen_disk_clock.sh"));
+    let ran = Vm::default().proofload()?.run(&script, seconds(scale.pick(120, 400)))?;
+    let output = ran.succeeded()?;
+    let (_, json) = output.split_once("== audit\n").context("the machine wrote no audit")?;
+    let result: AuditResult = serde_json::from_str(json).with_context(|| format!("no audit: {json}"))?;
+    ensure!(result.is_conclusive(), "the audit concludes nothing: {:?}", result.incomplete);
+    // Those in flight when the clients were stopped: two of each load.
+    outcome.figure("clock_unknown", result.sent.unknown, "<= 6", result.sent.unknown <= 6);
+    outcome.figure("clock_taken_over", result.sent.taken_over(), ">= 100", result.sent.taken_over() >= 100);
+    outcome.equal("clock_refused", result.sent.refused, 0, "a clock is no reason to");
+    sound(outcome, "clock", &result);
+    Ok(())
+}
+
+/// A listener on a faulty disk, under load at all three levels.
+struct Bed {
+    call: ListenCall,
+    listen: Listen,
+    loads: Loads,
+    disk: FaultyDisk,
+    folder: TemporaryFolder,
+}
+
+impl Bed {
+    fn new(words: &str) -> Result<Self> {
+        let (disk, folder) = (FaultyDisk::new()?, TemporaryFolder::new()?);
+        let call = ListenCall::new(&disk.path(), words)?;
+        let listen = call.start_by(|launch: Launch| disk.start(launch))?;
+        let loads = Loads::start(&call, folder.path())?;
+        Ok(Self { call, listen, loads, disk, folder })
+    }
+
+    fn end(self) -> Result<AuditResult> {
+        self.end_after(|| {})
+    }
+
+    /// Ends load and listener, does something, and audits.
+    fn end_after(self, then: impl FnOnce()) -> Result<AuditResult> {
+        let receipts = self.loads.end()?;
+        self.listen.stop()?;
+        then();
+        let result = audit_all(&receipts, &self.disk.store());
+        drop(self.folder);
+        result
+    }
+}
+
+/// A load of every level.
+struct Loads(Vec<EventLoad>);
+
+impl Loads {
+    fn start(call: &ListenCall, folder: &Path) -> Result<Self> {
+        let start =
+            |level: AckLevel| EventLoad::start(&call.url("/events"), &folder.join(level.name()), level, LOAD);
+        AckLevel::ALL.into_iter().map(start).collect::<Result<_>>().map(Self)
+    }
+
+    fn end(self) -> Result<Vec<std::path::PathBuf>> {
+        let receipts = self.0.iter().map(|load| load.receipts().to_owned()).collect();
+        for load in self.0 {
+            load.interrupt()?;
+        }
+        Ok(receipts)
+    }
+}
+
+/// `accepted` events may be lost to a disk that refuses them after their answer; the others not.
+fn audit_all(receipts: &[std::path::PathBuf], store: &Path) -> Result<AuditResult> {
+    let receipts: Vec<&Path> = receipts.iter().map(|path| path.as_path()).collect();
+    audit(&receipts, store, AckLevel::Written)
+}
+
+fn sound(outcome: &mut Outcome, name: &str, result: &AuditResult) {
+    outcome.equal(&format!("{name}_lost"), result.lost, 0, "acknowledged as written or synced");
+    let wrong = result.corrupt + result.duplicated + result.never_sent + result.places.wrong;
+    outcome.equal(&format!("{name}_wrong"), wrong, 0, "corrupt, beyond what was sent, or in the wrong place");
+    result.examples.iter().take(3).for_each(|example| outcome.note(format!("{name}: {example:?}")));
+    let sent = &result.sent;
+    outcome.note(format!(
+        "{name}: {} accepted ({} of them missing), {} written, {} synced, {} refused, {} unknown",
+        sent.accepted, result.missing.accepted, sent.written, sent.synced, sent.refused, sent.unknown
+    ));
+}
+
+/// The answer says what is wrong, and when to come again.
+fn clear(outcome: &mut Outcome, name: &str, answer: Option<&Answer>, status: u16) {
+    let is_clear = answer.is_some_and(|answer| {
+        answer.status() == status && answer.header("Retry-After").is_some() && !answer.body.is_empty()
+    });
+    outcome.holds(&format!("{name}_answer"), is_clear, &format!("{status} with Retry-After and a reason"));
+    if !is_clear {
+        outcome.note(format!("{name}: answered {:?}", answer.map(Answer::text)));
+    }
+}
+
+fn recovered(outcome: &mut Outcome, name: &str, address: SocketAddr) {
+    let begun = Instant::now();
+    let answer = until_answer(address, 204, seconds(5));
+    let bound = "events are written again within 5 s, without a restart";
+    outcome.holds(&format!("{name}_recovered"), answer.is_some(), bound);
+    if answer.is_some() {
+        outcome.note(format!("{name}: recovered after {:.0} ms", begun.elapsed().as_secs_f64() * 1e3));
+    }
+}
+
+/// Posts until an answer has this status; none if none had in time.
+fn until_answer(address: SocketAddr, status: u16, within: Duration) -> Option<Answer> {
+    let headers = "Content-Type: application/json\r\nProofload-Ack: written\r\n";
+    let request = post("/probe", headers, b"{\"probe\":1}");
+    let begun = Instant::now();
+    while begun.elapsed() < within {
+        if let Ok(answer) = exchange(address, &request)
+            && answer.status() == status
+        {
+            return Some(answer);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    None
+}
+
+/// The longest time that `GET /metrics` took meanwhile: the loop does not wait for the disk.
+fn worst_health(address: SocketAddr, during: Duration) -> Result<Duration> {
+    let (begun, mut worst) = (Instant::now(), Duration::ZERO);
+    while begun.elapsed() < during {
+        let answer = exchange(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")?;
+        ensure!(answer.status() == 200, "the metrics are not answered: {}", answer.text());
+        worst = worst.max(answer.took);
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(worst)
+}
+
+fn prompt(outcome: &mut Outcome, name: &str, worst: Duration) {
+    let value = format!("{:.1} ms", worst.as_secs_f64() * 1e3);
+    let bound = "<= 200 ms, the slowest of the answers that need no disk";
+    outcome.figure(&format!("{name}_metrics"), value, bound, worst <= Duration::from_millis(200));
+}

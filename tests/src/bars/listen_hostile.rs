@@ -1,0 +1,92 @@
+//! Good clients of the listener do not suffer from bad ones.
+
+use anyhow::{Context, Result, ensure};
+use record::{AckLevel, Trial};
+
+use super::{Bar, Outcome, Runs, Scale, us};
+use crate::{
+    listen::{EventLoad, ListenCall, audit},
+    machine::{Cores, raise_descriptor_limit},
+    siege::Siege,
+    temporary::TemporaryFolder,
+};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "listen-hostile",
+    what: "10,000 idle connections, slow heads and bodies, endless chunks, compressed bombs and garbage beside \
+           good clients: their p99 at most doubles, nothing of theirs fails, memory stays bounded",
+    full_seconds: 130,
+    run,
+};
+
+/// What the good clients do, on connections that are there before the siege.
+const RATE_PER_S: u64 = 2_000;
+const MOST_RATIO: f64 = 2.0;
+/// Budget of bodies and lines, and what may be used beside it: ten thousand idle connections of 4 KiB, and
+/// buffers.
+const BUDGET_MIB: u64 = 64;
+const BESIDE_MIB: u64 = 40 + 32;
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let limit = raise_descriptor_limit();
+    ensure!(limit > 11_000, "11,000 connections need a limit of open files above {limit}");
+    let (rounds, seconds) = scale.pick((2, 2), (7, 7));
+    let cores = Cores::of_this_process()?;
+    let folder = TemporaryFolder::new()?;
+    let store = folder.path().join("store");
+    std::fs::create_dir(&store)?;
+    let words = format!("--threads 1 --budget {BUDGET_MIB}MiB --max-inflated 8MiB --max-body 4MiB");
+    let listen = ListenCall::new(&store, &words)?.on_core(cores.server).start()?;
+    let (mut outcome, mut receipts) = (Outcome::default(), Vec::new());
+    let (mut calm, mut hostile, mut ratio) = (Runs::default(), Runs::default(), Runs::default());
+    let mut failed = 0;
+    let mut peak = 0;
+    for round in 0..rounds {
+        let mut good = |name: &str| -> Result<Trial> {
+            let path = folder.path().join(format!("receipts-{name}-{round}"));
+            let words = format!(
+                "-R {RATE_PER_S} -c 32 -d {seconds}s --threads 1 --cpus {} --timeout 10s",
+                cores.generator
+            );
+            let output =
+                EventLoad::start(&listen.url("/good"), &path, AckLevel::Written, &words)?.finish()?;
+            receipts.push(path);
+            output.trial.clone().with_context(|| output.described())
+        };
+        let without = good("calm")?;
+        let siege = Siege::begin(listen.address(), cores.generator)?;
+        let with = good("hostile")?;
+        peak = peak.max(listen.resident_bytes()?);
+        let deeds = siege.end()?;
+        let p99 = |trial: &Trial| us(trial.response_time.percentile(0.99).ns);
+        failed += without.errors.total() + with.errors.total();
+        ratio.push(p99(&with) / p99(&without));
+        calm.push(p99(&without));
+        hostile.push(p99(&with));
+        outcome.note(format!(
+            "p99 {:.0} us without, {:.0} us with; own lateness p99 {:.0} and {:.0} us; {deeds:?}",
+            p99(&without),
+            p99(&with),
+            us(without.own_lateness.quantile_ns(0.99)),
+            us(with.own_lateness.quantile_ns(0.99)),
+        ));
+    }
+    outcome.at_most("p99_ratio", &ratio, MOST_RATIO, "");
+    outcome.equal("failed", failed, 0, "requests of good clients");
+    let most = BUDGET_MIB + BESIDE_MIB;
+    let value = format!("{:.1} MiB", peak as f64 / 1_048_576.0);
+    outcome.figure("memory", value, format!("<= {most} MiB"), peak <= most << 20);
+    let report = listen.stop()?;
+    outcome.note(format!(
+        "p99 {:.0} us without and {:.0} us with; the listener answered {:?}, timed out {}",
+        calm.median(),
+        hostile.median(),
+        report.statistics.requests,
+        report.statistics.connections_timed_out
+    ));
+    let receipts: Vec<_> = receipts.iter().map(|path| path.as_path()).collect();
+    let result = audit(&receipts, &store, AckLevel::Written)?;
+    outcome.equal("lost", result.lost + result.corrupt, 0, "events of good clients");
+    Ok(outcome)
+}

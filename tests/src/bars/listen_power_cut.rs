@@ -1,0 +1,201 @@
+//! The power goes: what was acknowledged as synced is on the disk.
+//!
+//! Debian's kernel runs the listener on ext4, on a disk with a volatile cache ([`crate::nbd`]). The load
+//! and its receipts are out here. At a random moment the machine is killed and the disk forgets a part of
+//! what it was not told to flush. Then the machine boots again on that disk, the listener recovers, and
+//! the files are read out and audited.
+
+use std::{
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use record::{AckLevel, AuditResult};
+
+use super::{Bar, Outcome, Scale, seconds};
+use crate::{
+    Vm,
+    listen::{EventLoad, audit},
+    nbd::{Cut, ForgetfulDisk},
+    nginx::free_address,
+    process::Launch,
+    random::Random,
+    temporary::TemporaryFolder,
+    wire,
+};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "listen-power-cut",
+    what: "20 power cuts of a machine whose disk forgets what was not flushed: every event acknowledged as \
+           synced is there, no line is torn; and the same disk loses events where nobody flushes",
+    full_seconds: 700,
+    run,
+};
+
+/// Size of the disk: some times of what a load stores.
+const DISK_BYTES: u64 = 64 << 20;
+/// The least and the longest time from the first event to the cut.
+const MOMENTS: (Duration, Duration) = (Duration::from_millis(300), Duration::from_millis(2_500));
+/// How long a boot and a recovery may take, by the clock out here.
+const BOOT: Duration = Duration::from_secs(120);
+
+/// How the disk is mounted and what is asked of the listener.
+#[derive(Debug, Clone, Copy)]
+struct Setting {
+    options: &'static str,
+    level: AckLevel,
+}
+
+/// What is claimed.
+const SYNCED: Setting = Setting { options: "data=ordered", level: AckLevel::Synced };
+/// A kernel that never tells the disk to flush: shows that the disk forgets.
+const NEVER_FLUSHED: Setting = Setting { options: "data=ordered,nobarrier", level: AckLevel::Synced };
+/// A level that does not promise to survive: shows that the cuts come early enough to lose something.
+const WRITTEN: Setting = Setting { options: "data=ordered", level: AckLevel::Written };
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let cuts = scale.pick(1, 20);
+    let mut random = Random::new(0x706f_7765);
+    let mut outcome = Outcome::default();
+    let (mut lost, mut torn, mut corrupt, mut duplicated, mut synced) = (0, 0, 0, 0, 0);
+    let (mut unflushed, mut forgotten, mut flushes) = (0, 0, 0);
+    for _ in 0..cuts {
+        let (result, cut) = one_cut(SYNCED, &mut random)?;
+        lost += result.lost;
+        torn += result.torn;
+        corrupt += result.corrupt;
+        duplicated += result.duplicated + result.never_sent;
+        synced += result.sent.synced;
+        unflushed += cut.unflushed_sectors;
+        forgotten += cut.forgotten_sectors;
+        flushes += cut.flushes;
+        result.examples.iter().take(3).for_each(|example| outcome.note(format!("{example:?}")));
+    }
+    outcome.equal("lost_synced", lost, 0, "acknowledged as synced and not on the disk");
+    outcome.equal("torn_lines", torn, 0, "after the listener's recovery");
+    outcome.equal("corrupt", corrupt, 0, "events that are not as they were sent");
+    outcome.equal("beyond_sent", duplicated, 0, "events or copies that nobody sent");
+    let enough = 50 * cuts;
+    outcome.figure(
+        "synced",
+        synced,
+        format!(">= {enough}, so that there was something to lose"),
+        synced >= enough,
+    );
+    if scale == Scale::Full {
+        let bound = ">= 1: the disk forgets what was not flushed";
+        outcome.figure("forgotten_sectors", forgotten, bound, forgotten > 0);
+    }
+    outcome.note(format!(
+        "{cuts} cuts: of {unflushed} sectors written and not flushed {forgotten} were forgotten, after {flushes} flushes"
+    ));
+    if scale == Scale::Full {
+        for (name, setting) in [("never_flushed", NEVER_FLUSHED), ("written", WRITTEN)] {
+            let lost = lost_at_last(setting, &mut random)?;
+            let bound = ">= 1: the bar can fail";
+            outcome.figure(&format!("lost_{name}"), lost, bound, lost > 0);
+        }
+    }
+    Ok(outcome)
+}
+
+/// Cuts until something is lost, five times at the most.
+fn lost_at_last(setting: Setting, random: &mut Random) -> Result<u64> {
+    for _ in 0..5 {
+        // Where nobody flushes, the file system itself may be beyond repair: everything is lost then.
+        match one_cut(setting, random) {
+            Ok((result, _)) if result.lost == 0 => {}
+            Ok((result, _)) => return Ok(result.lost),
+            Err(error) if setting.options.contains("nobarrier") && error.is::<Unmountable>() => return Ok(1),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(0)
+}
+
+/// The file system cannot be mounted any more.
+#[derive(Debug)]
+struct Unmountable(String);
+
+impl std::fmt::Display for Unmountable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the file system did not survive the cut: {}", self.0)
+    }
+}
+
+impl std::error::Error for Unmountable {}
+
+fn one_cut(setting: Setting, random: &mut Random) -> Result<(AuditResult, Cut)> {
+    let folder = TemporaryFolder::new()?;
+    let (image, receipts) = (folder.path().join("image"), folder.path().join("receipts"));
+    make_file_system(&image)?;
+    let disk = ForgetfulDisk::of_image(&image)?;
+    let served = disk.serve(&folder.path().join("disk"))?;
+
+    let address = free_address()?;
+    let vm = Vm::default().proofload()?.disk(served.socket()).forward(address, 9880);
+    let mut machine = vm.start(&script(setting, "cut"))?;
+    let begun = Instant::now();
+    while !is_healthy(address) {
+        if begun.elapsed() > BOOT || !machine.is_running() {
+            bail!("the listener in the machine does not answer; {}", machine.said());
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    let url = format!("http://{address}/cut");
+    let load = EventLoad::start(&url, &receipts, setting.level, "-u 16 -d 600s --timeout 2s --threads 1")?;
+    thread::sleep(random.between(MOMENTS.0, MOMENTS.1));
+    // The disk first: a flush that it has not answered is none.
+    let cut = disk.cut(random.any());
+    machine.kill()?;
+    load.interrupt()?;
+    drop(served);
+
+    let served = disk.serve(&folder.path().join("disk"))?;
+    let vm = Vm::default().proofload()?.disk(served.socket()).forward(free_address()?, 9880);
+    let ran = vm.start(&script(setting, "recover"))?.finish(BOOT)?;
+    if ran.code != 0 && ran.output.contains("mount: mounting") {
+        return Err(Unmountable(ran.output).into());
+    }
+    ran.succeeded()?;
+    drop(served);
+    disk.write_image(&image)?;
+    let files = read_out(&image, folder.path())?;
+    Ok((audit(&[&receipts], &files, setting.level)?, cut))
+}
+
+fn script(setting: Setting, phase: &str) -> String {
+    let Setting { options, level } = setting;
+    format!("OPTIONS={options} LEVEL={level} PHASE={phase}\n{}", include_str!("listen_power_cut.sh"))
+}
+
+fn is_healthy(address: std::net::SocketAddr) -> bool {
+    wire::exchange(address, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        .is_ok_and(|answer| answer.status() == 200)
+}
+
+fn make_file_system(image: &Path) -> Result<()> {
+    fs::File::create(image)?.set_len(DISK_BYTES)?;
+    let program = crate::machine::program("mkfs.ext4")
+        .context("mkfs.ext4 is not installed: run scripts/setup.sh test, or install e2fsprogs")?;
+    let launch = Launch::new(program.display().to_string()).words("-q -F -b 4096");
+    let finished = launch.arg(image.display().to_string()).run(seconds(30))?;
+    ensure!(finished.code == Some(0), "mkfs.ext4: {}", finished.stderr);
+    Ok(())
+}
+
+/// Copies the events' folder out of an image that is not mounted anywhere.
+fn read_out(image: &Path, to: &Path) -> Result<std::path::PathBuf> {
+    let program = crate::machine::program("debugfs")
+        .context("debugfs is not installed: run scripts/setup.sh test, or install e2fsprogs")?;
+    let order = format!("rdump /events {}", to.display());
+    let launch = Launch::new(program.display().to_string()).args(["-R", &order]);
+    let finished = launch.arg(image.display().to_string()).run(seconds(60))?;
+    let files = to.join("events");
+    ensure!(files.is_dir(), "debugfs did not read the events out: {}", finished.stderr);
+    Ok(files)
+}

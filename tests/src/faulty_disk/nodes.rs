@@ -1,0 +1,140 @@
+//! The files behind the mount, by the kernel's numbers.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File, Metadata, OpenOptions},
+    io,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use fuser::{Errno, FileAttr, FileHandle, FileType, INodeNo, OpenAccMode, OpenFlags};
+use rustix::fs::OFlags;
+
+/// What the kernel knows of a folder by numbers: files by those of the folder's own inodes (the folder itself
+/// is 1), open files by handles.
+pub struct Nodes {
+    root: u64,
+    next_handle: AtomicU64,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    paths: HashMap<u64, PathBuf>,
+    open: HashMap<u64, Arc<File>>,
+}
+
+impl Nodes {
+    /// Those of a folder.
+    pub fn new(folder: PathBuf) -> Self {
+        let root = fs::metadata(&folder).map_or(1, |metadata| metadata.ino());
+        let inner = Inner { paths: HashMap::from([(1, folder)]), open: HashMap::new() };
+        Self { root, next_handle: AtomicU64::new(1), inner: Mutex::new(inner) }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no thread panics while it holds this")
+    }
+
+    /// Where a node lies.
+    pub fn path(&self, node: INodeNo) -> Result<PathBuf, Errno> {
+        self.inner().paths.get(&node.0).cloned().ok_or(Errno::ENOENT)
+    }
+
+    /// An open file.
+    pub fn file(&self, handle: FileHandle) -> Result<Arc<File>, Errno> {
+        self.inner().open.get(&handle.0).cloned().ok_or(Errno::EBADF)
+    }
+
+    /// What the kernel is told of a file.
+    pub fn attributes(&self, metadata: &Metadata) -> FileAttr {
+        let time = |seconds: i64, nanos: i64| {
+            SystemTime::UNIX_EPOCH + Duration::new(seconds.max(0) as u64, nanos as u32)
+        };
+        let ino = if metadata.ino() == self.root { 1 } else { metadata.ino() };
+        FileAttr {
+            ino: INodeNo(ino),
+            size: metadata.size(),
+            blocks: metadata.blocks(),
+            atime: time(metadata.atime(), metadata.atime_nsec()),
+            mtime: time(metadata.mtime(), metadata.mtime_nsec()),
+            ctime: time(metadata.ctime(), metadata.ctime_nsec()),
+            crtime: SystemTime::UNIX_EPOCH,
+            kind: FileType::from_std(metadata.file_type()).unwrap_or(FileType::RegularFile),
+            perm: (metadata.mode() & 0o7777) as u16,
+            nlink: metadata.nlink() as u32,
+            uid: metadata.uid(),
+            gid: metadata.gid(),
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        }
+    }
+
+    /// What is known of a node: by its path, or by an open file if the path is gone.
+    pub fn look(&self, node: INodeNo) -> Result<FileAttr, Errno> {
+        let (path, open) = {
+            let inner = self.inner();
+            (inner.paths.get(&node.0).cloned(), inner.open.values().cloned().collect::<Vec<_>>())
+        };
+        let is_it = |attributes: &FileAttr| attributes.ino == node;
+        let by_path = path.and_then(|path| fs::symlink_metadata(path).ok());
+        if let Some(found) = by_path.map(|metadata| self.attributes(&metadata)).filter(is_it) {
+            return Ok(found);
+        }
+        open.iter()
+            .filter_map(|file| file.metadata().ok())
+            .map(|metadata| self.attributes(&metadata))
+            .find(is_it)
+            .ok_or(Errno::ENOENT)
+    }
+
+    /// The node at a path, which is remembered.
+    pub fn enter(&self, path: PathBuf) -> Result<FileAttr, Errno> {
+        let attributes = self.attributes(&fs::symlink_metadata(&path)?);
+        self.inner().paths.insert(attributes.ino.0, path);
+        Ok(attributes)
+    }
+
+    /// Keeps a file open, under the handle that is returned.
+    pub fn keep(&self, file: File) -> FileHandle {
+        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        self.inner().open.insert(handle, Arc::new(file));
+        FileHandle(handle)
+    }
+
+    /// Closes it.
+    pub fn forget(&self, handle: FileHandle) {
+        self.inner().open.remove(&handle.0);
+    }
+
+    /// Follows a rename, of what lies in a folder too.
+    pub fn moved(&self, from: &Path, to: &Path) {
+        for path in self.inner().paths.values_mut() {
+            if let Ok(rest) = path.strip_prefix(from) {
+                *path = if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) };
+            }
+        }
+    }
+}
+
+/// Opens a file of the folder as the kernel was asked to.
+pub fn open_file(path: &Path, flags: OpenFlags, more: OFlags, mode: u32) -> io::Result<File> {
+    let (read, write) = match flags.acc_mode() {
+        OpenAccMode::O_RDONLY => (true, false),
+        OpenAccMode::O_WRONLY => (false, true),
+        OpenAccMode::O_RDWR => (true, true),
+    };
+    OpenOptions::new()
+        .read(read)
+        .write(write)
+        .create(more.contains(OFlags::CREATE))
+        .mode(mode)
+        .custom_flags((more & (OFlags::EXCL | OFlags::TRUNC)).bits() as i32)
+        .open(path)
+}

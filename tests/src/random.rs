@@ -1,0 +1,50 @@
+//! Numbers that look random and are the same in every run.
+
+use std::time::Duration;
+
+/// SplitMix64 (G. L. Steele et al., "Fast Splittable Pseudorandom Number Generators", 2014).
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// Begins the sequence of this seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Any number.
+    pub fn any(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below a bound, which is not 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.any() % bound
+    }
+
+    /// A time from `least` to `most`.
+    pub fn between(&mut self, least: Duration, most: Duration) -> Duration {
+        let span_ns = most.saturating_sub(least).as_nanos() as u64;
+        least + Duration::from_nanos(self.below(span_ns + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_stay_within_their_bounds_and_repeat() {
+        let (least, most) = (Duration::from_millis(2), Duration::from_millis(3));
+        let draw = || {
+            let mut random = Random::new(1);
+            (0..100).map(|_| random.between(least, most)).collect::<Vec<_>>()
+        };
+        assert!(draw().iter().all(|time| (least..=most).contains(time)));
+        assert_eq!(draw(), draw());
+    }
+}
