@@ -14,6 +14,7 @@ use proofload_tests::{
     nginx,
 };
 
+mod consumer;
 mod cost;
 mod figure;
 mod fsync;

@@ -1,0 +1,100 @@
+//! Takes away what a listener has stored, as whatever ships its files would.
+//!
+//! A listener writes to memory that the kernel has just found for it. Under a hypervisor that gives memory only
+//! when it is touched, fresh pages fill at a tenth of the speed of used ones, and a run of seconds would measure that.
+//! So what lies some way behind the end of each file is cut out of it, and its pages are used again.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use rustix::fs::{FallocateFlags, fallocate};
+
+/// How often it looks.
+const EVERY: Duration = Duration::from_millis(20);
+/// What stays before the end, so that nobody's write is touched.
+const KEPT_BYTES: u64 = 1 << 20;
+
+/// Works until it is dropped.
+#[derive(Debug)]
+pub struct Consumer {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Consumer {
+    /// Begins to consume the files of a folder. The lengths of files stay as they are.
+    pub fn of(folder: &Path) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (folder, told) = (folder.to_owned(), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            let mut files: Vec<(PathBuf, File, u64)> = Vec::new();
+            while !told.load(Ordering::Relaxed) {
+                std::thread::sleep(EVERY);
+                open_new(&folder, &mut files);
+                for (_, file, taken) in &mut files {
+                    let length = file.metadata().map_or(0, |metadata| metadata.len());
+                    let until = length.saturating_sub(KEPT_BYTES) & !0xfff;
+                    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                    // A filesystem that cannot do it is as fast as it is.
+                    if until > *taken && fallocate(&*file, flags, *taken, until - *taken).is_ok() {
+                        *taken = until;
+                    }
+                }
+            }
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It does nothing that panics, and there is nothing left to do if it did.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn open_new(folder: &Path, files: &mut Vec<(PathBuf, File, u64)>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|ending| ending == "log")
+            && !files.iter().any(|(known, ..)| *known == path)
+            && let Ok(file) = OpenOptions::new().write(true).open(&path)
+        {
+            files.push((path, file, 0));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn files_keep_their_length_and_their_end() {
+        let folder = proofload_tests::temporary::TemporaryFolder::new().unwrap();
+        let path = folder.path().join("x.log");
+        fs::write(&path, vec![b'x'; 4 << 20]).unwrap();
+        File::open(&path).unwrap().sync_all().unwrap();
+        let before = path.metadata().unwrap().blocks();
+        let consumer = Consumer::of(folder.path());
+        std::thread::sleep(10 * EVERY);
+        drop(consumer);
+        let after = path.metadata().unwrap();
+        assert_eq!(after.len(), 4 << 20);
+        assert!(after.blocks() < before, "{} of {before} blocks", after.blocks());
+        assert_eq!(fs::read(&path).unwrap().last(), Some(&b'x'));
+    }
+}
