@@ -1,9 +1,11 @@
 //! One clock for every process of this machine, and waking up by it on time.
 
+mod run;
 mod spin;
 
 use rustix::time::{ClockId, clock_gettime};
 
+pub use run::Clock;
 pub use spin::SpinTail;
 
 /// Nanoseconds of CLOCK_MONOTONIC: the same in every process of this machine, never set back.

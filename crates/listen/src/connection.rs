@@ -1,8 +1,9 @@
 //! A connection's state. Idle connections hold no buffers.
 
 use http1::{Limits, RequestReader};
+use sockets::Token;
 
-use crate::{budget::Seat, flight::Flight, places::Token, stream::Stream};
+use crate::{budget::Seat, flight::Flight, stream::Stream};
 
 /// Where a connection stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

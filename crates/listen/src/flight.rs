@@ -1,7 +1,7 @@
 //! A request between the end of its head and the end of its body.
 
 use events::{EventTime, InflateError, Inflater, Kind};
-use http1::Framing;
+use http1::{Framing, Request};
 use segments::Level;
 
 use crate::{
@@ -14,8 +14,11 @@ use crate::{
 /// The budget is taken in steps of so many bytes while a body comes: what is announced but never sent takes
 /// little of it.
 const STEP_BYTES: u64 = 64 * 1024;
-/// A compressed body is inflated in pieces of so many bytes, between which the budget is asked.
-const INFLATE_BYTES: usize = 4 * 1024;
+/// A compressed body is inflated in pieces of so many bytes, between which the budget is asked. Small, since one
+/// byte can hold a thousand of deflate, and tens of thousands of Zstandard.
+const INFLATE_BYTES: usize = 64;
+/// After so many inflated bytes other connections get their turn.
+const TURN_BYTES: usize = 256 * 1024;
 /// Buffers that have grown beyond it are not kept for the next request.
 const KEPT_BYTES: usize = 256 * 1024;
 
@@ -46,6 +49,11 @@ pub(crate) struct Flight<'a> {
     pub body: Vec<u8>,
     /// Bytes of the body as sent.
     pub received_bytes: u64,
+    /// What of a compressed body has come and is not inflated yet, from `packed_used` on.
+    packed: Vec<u8>,
+    packed_used: usize,
+    /// The request has come to its end, and waits for its body to be inflated.
+    pub ended: Option<Request>,
 }
 
 impl<'a> Flight<'a> {
@@ -67,6 +75,9 @@ impl<'a> Flight<'a> {
             added: String::new(),
             body: Vec::new(),
             received_bytes: 0,
+            packed: Vec::new(),
+            packed_used: 0,
+            ended: None,
         }
     }
 
@@ -84,6 +95,9 @@ impl<'a> Flight<'a> {
         self.query.clear();
         self.added.clear();
         self.received_bytes = 0;
+        self.packed.clear();
+        self.packed_used = 0;
+        self.ended = None;
         if self.body.capacity() > KEPT_BYTES {
             self.body = Vec::new();
         } else {
@@ -115,7 +129,9 @@ impl<'a> Flight<'a> {
             return Err(Refusal::TooLarge(limits.body_bytes));
         }
         if self.inflater.is_some() {
-            return self.inflate(bytes, limits);
+            // No more than the receive buffer holds: nothing is read before it is inflated.
+            self.packed.extend_from_slice(bytes);
+            return Ok(());
         }
         reserve(&mut self.share, (self.body.len() + bytes.len()) as u64)?;
         self.body.extend_from_slice(bytes);
@@ -131,15 +147,29 @@ impl<'a> Flight<'a> {
         }
     }
 
-    fn inflate(&mut self, bytes: &[u8], limits: &Limits) -> Result<(), Refusal> {
+    /// More of a compressed body is to be inflated.
+    #[inline]
+    pub fn is_packed(&self) -> bool {
+        self.packed_used < self.packed.len()
+    }
+
+    /// Inflates for a turn.
+    pub fn unpack(&mut self, limits: &Limits) -> Result<(), Refusal> {
         let Some(inflater) = &mut self.inflater else { return Ok(()) };
-        for piece in bytes.chunks(INFLATE_BYTES) {
+        let enough = self.body.len() + TURN_BYTES;
+        for piece in self.packed[self.packed_used..].chunks(INFLATE_BYTES) {
+            if self.body.len() >= enough {
+                return Ok(());
+            }
+            self.packed_used += piece.len();
             inflater.feed(piece, &mut self.body).map_err(|error| match error {
                 InflateError::TooLarge { .. } => Refusal::InflatesTooLarge(limits.inflated_bytes),
                 _ => Refusal::Corrupt(self.coding),
             })?;
             reserve(&mut self.share, self.body.len() as u64)?;
         }
+        self.packed.clear();
+        self.packed_used = 0;
         Ok(())
     }
 }

@@ -1,8 +1,9 @@
 //! Requests whose events the storage has.
 
 use segments::{Done, Failure, Level, Receipt};
+use sockets::Token;
 
-use crate::{answer::Manner, budget::Share, idempotency::Claim, places::Token};
+use crate::{answer::Manner, budget::Share, idempotency::Claim};
 
 /// A request whose events the storage has.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use segments::{Port, Recovery, Store};
 
 use crate::{
     Config, Error, Report, Statistics,
+    listeners::{Listener, Listeners},
     shared::{Shared, State},
-    sockets::{Listener, Listeners},
     worker::Worker,
 };
 

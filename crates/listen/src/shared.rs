@@ -5,6 +5,7 @@ use std::{
     sync::atomic::{AtomicU8, Ordering},
 };
 
+use clock::Clock;
 use rustix::event::{EventfdFlags, eventfd};
 use segments::Store;
 
@@ -18,7 +19,6 @@ use crate::{
     idempotency::Idempotency,
     identity::Identity,
     routes::Routes,
-    timers::Clock,
 };
 
 /// What the threads of a listener share.

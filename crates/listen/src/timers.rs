@@ -1,28 +1,10 @@
 //! Deadlines of connections: a heap with one entry for each, however often its deadline moves.
 
-use std::{cmp::Reverse, collections::BinaryHeap, time::Instant};
+use std::{cmp::Reverse, collections::BinaryHeap};
 
-use crate::{Timeouts, places::Token};
+use sockets::Token;
 
-/// Nanoseconds since the start of the run, the same on all threads.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock {
-    start: Instant,
-}
-
-impl Clock {
-    /// A clock that starts now.
-    pub fn start() -> Self {
-        Self { start: Instant::now() }
-    }
-
-    /// Now.
-    #[inline]
-    pub fn now_ns(&self) -> u64 {
-        // 2⁶⁴ ns are 584 years.
-        self.start.elapsed().as_nanos() as u64
-    }
-}
+use crate::Timeouts;
 
 /// When each connection must be looked at next.
 ///

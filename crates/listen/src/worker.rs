@@ -14,13 +14,13 @@ use rustix::{
     time::Timespec,
 };
 use segments::{Done, Port};
+use sockets::{Places, Token};
 
 use crate::{
     connection::{Connection, Phase},
     engine::{Engine, Fate},
-    places::{Places, Token},
+    listeners::Listener,
     shared::{Shared, State},
-    sockets::Listener,
     stream::Stream,
 };
 
@@ -144,7 +144,7 @@ impl<'a> Worker<'a> {
         match (self.shared.course.state(), self.drain_until_ns) {
             (State::Running, _) | (State::Draining, None) => false,
             (State::Draining, Some(until_ns)) => {
-                (self.table.len() == 0 && self.engine.in_flight() == 0) || self.engine.now_ns >= until_ns
+                (self.table.is_empty() && self.engine.in_flight() == 0) || self.engine.now_ns >= until_ns
             }
             (State::Over, _) => true,
         }

@@ -1,46 +1,15 @@
-//! A connection's state, and the table of a thread's connections. Idle connections hold no buffers.
+//! A connection's state. Idle connections hold no buffers.
 
 use std::os::fd::OwnedFd;
 
 use http1::{Limits, RequestHead, RequestReader, RequestSink};
+use sockets::Token;
 
 use crate::{
     WhenFull,
     answer::{Kind, Shape},
     misbehave::Misbehaviour,
 };
-
-/// Names a connection in events and timers. A later connection in the same place has another token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Token(u64);
-
-impl Token {
-    /// Generations count round within 31 bits; the top bit is left to the listeners.
-    const GENERATIONS: u32 = 1 << 31;
-
-    /// The place in the table and how often it was taken before.
-    pub fn new(index: u32, generation: u32) -> Self {
-        Self(u64::from(generation % Self::GENERATIONS) << 32 | u64::from(index))
-    }
-
-    /// As the number that epoll keeps; below 2⁶³.
-    pub fn number(self) -> u64 {
-        self.0
-    }
-
-    /// The token of such a number.
-    pub fn from_number(number: u64) -> Self {
-        Self(number)
-    }
-
-    fn index(self) -> usize {
-        (self.0 & u64::from(u32::MAX)) as usize
-    }
-
-    fn generation(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-}
 
 /// Where a connection stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,7 +111,7 @@ pub(crate) struct Held {
 }
 
 impl Connection {
-    fn new(socket: OwnedFd, token: Token, now_ns: u64) -> Self {
+    pub fn new(socket: OwnedFd, token: Token, now_ns: u64) -> Self {
         Self {
             socket,
             token,
@@ -174,81 +143,12 @@ impl Connection {
     }
 }
 
-/// The connections of a thread.
-#[derive(Debug, Default)]
-pub(crate) struct Table {
-    places: Vec<Place>,
-    free: Vec<u32>,
-}
-
-#[derive(Debug)]
-struct Place {
-    generation: u32,
-    connection: Option<Connection>,
-}
-
-impl Table {
-    /// Takes a connection in.
-    pub fn insert(&mut self, socket: OwnedFd, now_ns: u64) -> &mut Connection {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place { generation: 0, connection: None });
-            // Descriptors are numbered by a C int.
-            (self.places.len() - 1) as u32
-        });
-        let place = &mut self.places[index as usize];
-        place.connection.insert(Connection::new(socket, Token::new(index, place.generation), now_ns))
-    }
-
-    /// The connection of that token, unless it is gone.
-    #[inline]
-    pub fn find(&mut self, token: Token) -> Option<&mut Connection> {
-        let place = self.places.get_mut(token.index())?;
-        place.connection.as_mut().filter(|connection| connection.token == token)
-    }
-
-    /// Lets a connection go, which closes it.
-    pub fn remove(&mut self, token: Token) {
-        let Some(place) = self.places.get_mut(token.index()) else { return };
-        if place.connection.take_if(|connection| connection.token == token).is_some() {
-            place.generation = token.generation() + 1;
-            self.free.push(token.index() as u32);
-        }
-    }
-
-    /// All connections.
-    pub fn iter(&self) -> impl Iterator<Item = &Connection> {
-        self.places.iter().filter_map(|place| place.connection.as_ref())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_token_finds_only_its_own_connection() {
-        let socket = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
-        let mut table = Table::default();
-        let first = table.insert(socket(), 0).token;
-        let second = table.insert(socket(), 0).token;
-        assert_ne!(first, second);
-        table.remove(first);
-        table.remove(first);
-        assert!(table.find(first).is_none());
-        let third = table.insert(socket(), 0).token;
-        assert!(table.find(third).is_some() && table.find(second).is_some() && table.find(first).is_none());
-        assert_eq!((third.index(), Token::from_number(third.number())), (first.index(), third));
-        table.remove(first);
-        assert_eq!(table.iter().count(), 2);
-    }
-
-    #[test]
-    fn generations_leave_the_top_bit_alone() {
-        assert!(Token::new(u32::MAX, u32::MAX).number() < 1 << 63);
-    }
-
-    #[test]
     fn an_idle_connection_takes_little_memory() {
-        assert!(size_of::<Place>() <= 256, "{}", size_of::<Place>());
+        assert!(size_of::<Connection>() <= 248, "{}", size_of::<Connection>());
     }
 }

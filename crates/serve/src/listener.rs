@@ -2,9 +2,7 @@
 
 use std::{io, net::SocketAddr, os::fd::OwnedFd};
 
-use rustix::net::{
-    AddressFamily, SocketFlags, SocketType, bind, getsockname, ipproto, listen, socket_with, sockopt,
-};
+use sockets::{bound, listening, local_address};
 
 use crate::{Config, Error};
 
@@ -25,8 +23,7 @@ pub(crate) fn listeners(config: &Config) -> Result<(Vec<Vec<OwnedFd>>, Vec<Socke
         }
         let mut address = asked;
         for thread in &mut threads {
-            let socket = bound(address, shared).map_err(fails)?;
-            listen(&socket, config.backlog as i32).map_err(|e| fails(e.into()))?;
+            let socket = listening(address, shared, config.backlog).map_err(fails)?;
             address = local_address(&socket).map_err(fails)?;
             thread.push(socket);
         }
@@ -35,40 +32,9 @@ pub(crate) fn listeners(config: &Config) -> Result<(Vec<Vec<OwnedFd>>, Vec<Socke
     Ok((threads, addresses))
 }
 
-fn bound(address: SocketAddr, shared: bool) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-    // Connections of an earlier run may still be in TIME_WAIT.
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    if shared {
-        sockopt::set_socket_reuseport(&socket, true)?;
-    }
-    if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, true)?;
-    }
-    // Accepted connections inherit it.
-    sockopt::set_tcp_nodelay(&socket, true)?;
-    bind(&socket, &address)?;
-    Ok(socket)
-}
-
-fn local_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
-    Ok(getsockname(socket)?.try_into()?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn accepted_connections_send_without_delay() {
-        let socket = bound(SocketAddr::from(([127, 0, 0, 1], 0)), false).unwrap();
-        listen(&socket, 1).unwrap();
-        let _client = std::net::TcpStream::connect(local_address(&socket).unwrap()).unwrap();
-        let accepted = rustix::net::accept(&socket).unwrap();
-        assert!(sockopt::tcp_nodelay(&accepted).unwrap());
-    }
 
     #[test]
     fn threads_share_the_port_that_the_first_was_given() {

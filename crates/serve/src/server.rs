@@ -10,6 +10,7 @@ use std::{
     },
 };
 
+use clock::Clock;
 use rustix::{event::epoll, thread::sched_getaffinity};
 
 use crate::{
@@ -17,7 +18,6 @@ use crate::{
     answer::Answers,
     engine::Shared,
     listener::listeners,
-    timers::Clock,
     worker::{Crowd, Worker},
 };
 

@@ -1,28 +1,8 @@
 //! What is to happen later on one thread: a heap of times.
 
-use std::{cmp::Reverse, collections::BinaryHeap, time::Instant};
+use std::{cmp::Reverse, collections::BinaryHeap};
 
-use crate::connection::Token;
-
-/// Nanoseconds since the start of the run, the same on all threads.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock {
-    start: Instant,
-}
-
-impl Clock {
-    /// A clock that starts now.
-    pub fn start() -> Self {
-        Self { start: Instant::now() }
-    }
-
-    /// Now.
-    #[inline]
-    pub fn now_ns(&self) -> u64 {
-        // 2⁶⁴ ns are 584 years.
-        self.start.elapsed().as_nanos() as u64
-    }
-}
+use sockets::Token;
 
 /// What a timer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,12 +53,12 @@ mod tests {
     fn timers_come_in_order_and_never_early() {
         let mut timers = Timers::default();
         for (due, index) in [(30, 3), (10, 1), (20, 2)] {
-            timers.set(due, Token::new(index, 0), Alarm::Answer);
+            timers.set(due, Token::from_number(index), Alarm::Answer);
         }
         assert_eq!(timers.next_due_ns(), Some(10));
         assert_eq!(timers.pop_due(9), None);
-        assert_eq!(timers.pop_due(25), Some((Token::new(1, 0), Alarm::Answer)));
-        assert_eq!(timers.pop_due(25), Some((Token::new(2, 0), Alarm::Answer)));
+        assert_eq!(timers.pop_due(25), Some((Token::from_number(1), Alarm::Answer)));
+        assert_eq!(timers.pop_due(25), Some((Token::from_number(2), Alarm::Answer)));
         assert_eq!(timers.pop_due(25), None);
     }
 }

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use clock::Clock;
 use rustix::{
     event::epoll::{self, Event, EventData, EventFlags},
     io::Errno,
@@ -16,12 +17,12 @@ use rustix::{
     thread::{CpuSet, sched_setaffinity, set_current_timer_slack},
     time::Timespec,
 };
+use sockets::{Places, Token};
 
 use crate::{
     Config, Report,
-    connection::{Table, Token},
+    connection::Connection,
     engine::{Engine, Fate, Shared, reset_on_close},
-    timers::Clock,
 };
 
 /// Events taken at once. Timers that fall due meanwhile are looked at after each.
@@ -70,7 +71,7 @@ pub(crate) struct Worker<'a> {
     crowd: &'a Crowd,
     stop: &'a AtomicBool,
     engine: Engine<'a>,
-    table: Table,
+    table: Places<Connection>,
     /// Connections that have more to do at once.
     again: VecDeque<Token>,
     /// Nothing is accepted until then.
@@ -92,7 +93,7 @@ impl<'a> Worker<'a> {
         let config = shared.config;
         let engine = Engine::new(shared, number as u64);
         let timed = engine.measures() || config.keepalive_timeout_ns.is_some() || config.stall.is_some();
-        let (table, again) = (Table::default(), VecDeque::new());
+        let (table, again) = (Places::default(), VecDeque::new());
         let (clock, accept_paused_until_ns) = (shared.clock, None);
         Self {
             config,
@@ -261,8 +262,8 @@ impl<'a> Worker<'a> {
             reset_on_close(&socket);
             return;
         }
-        let connection = self.table.insert(socket, self.engine.now_ns);
-        let token = connection.token;
+        let now_ns = self.engine.now_ns;
+        let (token, connection) = self.table.insert(|token| Connection::new(socket, token, now_ns));
         // Once and for all: edges tell of everything that comes later.
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let data = EventData::new_u64(token.number());

@@ -32,7 +32,7 @@ pub const BAR: Bar = Bar {
     name: "listen-power-cut",
     what: "20 power cuts of a machine whose disk forgets what was not flushed: every event acknowledged as \
            synced is there, no line is torn; and the same disk loses events where nobody flushes",
-    full_seconds: 700,
+    full_seconds: 500,
     run,
 };
 

@@ -12,6 +12,7 @@ mod store;
 
 use rustix::event::epoll::EventFlags;
 use segments::{Batch, Port};
+use sockets::{Places, Token};
 
 use crate::{
     connection::{Connection, Phase},
@@ -19,7 +20,6 @@ use crate::{
     engine::render::Renderer,
     flight::Flight,
     pending::Pending,
-    places::{Places, Token},
     shared::Shared,
     timers::Timers,
 };
@@ -45,6 +45,8 @@ pub(crate) enum Fate {
 enum Step {
     /// The next step.
     On,
+    /// The next step, when others have had their turn.
+    Later,
     /// Nothing until the kernel, the storage or a timer says so.
     Wait,
     /// The connection is over.
@@ -145,6 +147,7 @@ impl<'a> Engine<'a> {
             };
             match step {
                 Step::On => {}
+                Step::Later => break,
                 Step::Wait => {
                     self.arm(connection);
                     return Fate::Keep;

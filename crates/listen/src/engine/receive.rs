@@ -18,6 +18,9 @@ use crate::{
 impl<'a> Engine<'a> {
     #[inline]
     pub(super) fn read(&mut self, connection: &mut Connection<'a>) -> Step {
+        if connection.flight.as_ref().is_some_and(|flight| flight.is_packed()) {
+            return self.unpack(connection);
+        }
         if let Some(mut held) = connection.held.take() {
             let (used, step) = self.parse(connection, &held.bytes[held.used..]);
             held.used += used;
@@ -73,6 +76,10 @@ impl<'a> Engine<'a> {
                 Err(error) => return (bytes.len(), self.not_http(connection, error)),
             };
             used += fed.used;
+            if let Some(flight) = connection.flight.as_mut().filter(|flight| flight.is_packed()) {
+                flight.ended = fed.done;
+                return (used, self.unpack(connection));
+            }
             let step = match fed.done {
                 Some(request) => self.ended(connection, request),
                 None => self.not_ended(connection),
@@ -82,6 +89,20 @@ impl<'a> Engine<'a> {
             }
         }
         (used, Step::On)
+    }
+
+    /// Inflates more of what has come. A bomb must not hold up the others.
+    fn unpack(&mut self, connection: &mut Connection<'a>) -> Step {
+        let Some(flight) = &mut connection.flight else { return Step::On };
+        if let Err(refusal) = flight.unpack(&self.shared.config.limits) {
+            flight.reply = Some(Reply::Refused(refusal));
+        } else if flight.is_packed() {
+            return Step::Later;
+        }
+        match flight.ended.take() {
+            Some(request) => self.ended(connection, request),
+            None => self.not_ended(connection),
+        }
     }
 
     /// A request was read whole.

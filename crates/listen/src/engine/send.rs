@@ -42,7 +42,7 @@ impl<'a> Engine<'a> {
         let manner = Manner { close: true, ..Manner::default() };
         match self.answer(connection, &Reply::Refused(Refusal::Connections), &manner) {
             Step::Gone => Fate::Gone,
-            Step::On | Step::Wait => Fate::Again,
+            Step::On | Step::Later | Step::Wait => Fate::Again,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Events to the storage, and what comes of them.
 
 use segments::{Batch, Done, Level, Part};
+use sockets::Token;
 
 use super::{Engine, Fate, Step};
 use crate::{
@@ -9,7 +10,6 @@ use crate::{
     flight::Flight,
     idempotency::Found,
     pending::Pending,
-    places::Token,
     refusal::Refusal,
 };
 
@@ -212,7 +212,7 @@ impl<'a> Engine<'a> {
     fn go_on(&mut self, connection: &mut Connection<'a>, step: Step) -> Fate {
         match step {
             Step::Gone => Fate::Gone,
-            Step::On | Step::Wait => self.proceed(connection),
+            Step::On | Step::Later | Step::Wait => self.proceed(connection),
         }
     }
 }

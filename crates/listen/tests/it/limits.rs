@@ -49,6 +49,20 @@ fn chunks_do_not_pass_the_limit() {
 }
 
 #[test]
+fn a_long_compressed_body_takes_several_turns_and_what_follows_waits() {
+    let stand = Stand::start();
+    let lines = (event(1_000) + "\n").repeat(2_000);
+    let packed = gzip(lines.as_bytes());
+    assert!(packed.len() < 32 << 10, "all in one receive buffer: {}", packed.len());
+    let mut client = stand.connect();
+    let long = request("/a", "Content-Encoding: gzip\r\n", &packed);
+    client.send([long, request("/b", "", b"{}")].concat());
+    assert_eq!((client.answer().status, client.answer().status), (204, 204));
+    assert_eq!(stand.stored("a").lines().count(), 2_000);
+    assert_eq!(stand.stored("b").lines().count(), 1);
+}
+
+#[test]
 fn compressed_bodies_are_inflated_within_their_limit() {
     let stand = Stand::with(small);
     let mut client = stand.connect();

@@ -9,6 +9,7 @@ mod send;
 
 use std::sync::Mutex;
 
+use clock::Clock;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use rustix::event::epoll::EventFlags;
@@ -20,7 +21,7 @@ use crate::{
     answer::Answers,
     connection::{Connection, Phase},
     misbehave::Draw,
-    timers::{Alarm, Clock, Timers},
+    timers::{Alarm, Timers},
 };
 
 /// The receive buffer of a thread.

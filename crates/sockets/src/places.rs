@@ -2,7 +2,7 @@
 
 /// Names an occupant of a table. Fits into what epoll and the storage keep for us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Token(u64);
+pub struct Token(u64);
 
 impl Token {
     /// Generations count round within 31 bits; the top bit is left to what else is waited for.
@@ -33,7 +33,7 @@ impl Token {
 
 /// The table.
 #[derive(Debug)]
-pub(crate) struct Places<T> {
+pub struct Places<T> {
     places: Vec<Place<T>>,
     free: Vec<u32>,
 }
@@ -83,6 +83,16 @@ impl<T> Places<T> {
         Some(occupant)
     }
 
+    /// All occupants.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().filter_map(|place| place.occupant.as_ref())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
@@ -112,6 +122,7 @@ mod tests {
         assert_eq!(places.find(third).copied(), Some("third"));
         assert_eq!(Token::from_number(third.number()), third);
         assert_eq!((places.len(), places.tokens()), (2, vec![third, second]));
+        assert_eq!(places.iter().collect::<Vec<_>>(), [&"third", &"second"]);
     }
 
     #[test]

@@ -1,15 +1,9 @@
 //! Listening sockets: for each thread its own, one for all, or those handed in.
 
-use std::{
-    io,
-    net::SocketAddr,
-    os::fd::{AsFd, OwnedFd},
-    sync::Arc,
-};
+use std::{io, net::SocketAddr, os::fd::OwnedFd, sync::Arc};
 
-use rustix::net::{
-    AddressFamily, SocketFlags, SocketType, bind, getsockname, ipproto, listen, socket_with, sockopt,
-};
+use rustix::net::sockopt;
+use sockets::{bound, listening, local_address};
 
 use crate::{Accept, Config, Error};
 
@@ -88,31 +82,6 @@ impl Listeners {
     }
 }
 
-fn listening(address: SocketAddr, reuse_port: bool, backlog: u32) -> io::Result<OwnedFd> {
-    let socket = bound(address, reuse_port)?;
-    // The kernel caps it anyway, far below.
-    listen(&socket, i32::try_from(backlog).unwrap_or(i32::MAX))?;
-    Ok(socket)
-}
-
-fn bound(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-    // Connections of an earlier run may still be in TIME_WAIT.
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    if reuse_port {
-        sockopt::set_socket_reuseport(&socket, true)?;
-    }
-    if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, true)?;
-    }
-    // Accepted connections inherit it.
-    sockopt::set_tcp_nodelay(&socket, true)?;
-    bind(&socket, &address)?;
-    Ok(socket)
-}
-
 /// Makes a socket handed in fit for the loops; its address.
 fn take_over(socket: &OwnedFd) -> io::Result<SocketAddr> {
     if !sockopt::socket_acceptconn(socket)? {
@@ -121,8 +90,4 @@ fn take_over(socket: &OwnedFd) -> io::Result<SocketAddr> {
     rustix::io::ioctl_fionbio(socket, true)?;
     sockopt::set_tcp_nodelay(socket, true)?;
     local_address(socket)
-}
-
-fn local_address(socket: impl AsFd) -> io::Result<SocketAddr> {
-    Ok(getsockname(socket)?.try_into()?)
 }

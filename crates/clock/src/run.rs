@@ -1,0 +1,23 @@
+//! Time since a run began.
+
+use std::time::Instant;
+
+/// Nanoseconds since the start of a run, the same on all its threads.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    /// A clock that starts now.
+    pub fn start() -> Self {
+        Self { start: Instant::now() }
+    }
+
+    /// Now.
+    #[inline]
+    pub fn now_ns(&self) -> u64 {
+        // 2⁶⁴ ns are 584 years.
+        self.start.elapsed().as_nanos() as u64
+    }
+}
