@@ -32,6 +32,8 @@ pub(crate) struct SegmentFile {
     pub poisoned: Arc<AtomicBool>,
     /// Length at the last sync that worked.
     pub synced_bytes: AtomicU64,
+    /// It has been cut, and not been synced since.
+    pub cut: AtomicBool,
     /// Folders whose names are not durable yet.
     pub folders: Mutex<Vec<PathBuf>>,
 }
@@ -95,6 +97,7 @@ impl Segment {
             inode: found.inode,
             poisoned: Arc::default(),
             synced_bytes: AtomicU64::new(good_bytes),
+            cut: AtomicBool::new(false),
             folders: Mutex::new(found.folders),
         };
         Self {
@@ -140,7 +143,7 @@ impl Segment {
         self.unsynced_bytes += kept;
         if written.bytes > kept {
             self.remainder = Some((self.tail, written.begin + written.bytes));
-            // Tried again before the next write if the disk does not even let itself be cut.
+            // Tried again before the next write, and now and then, if the disk does not even let itself be cut.
             let _ = self.cut_remainder();
         }
         Appended { writes: written.calls, failure: written.failure }
@@ -182,11 +185,15 @@ impl Segment {
     }
 
     /// Takes back what a failed write has left, unless somebody else has written behind it.
-    fn cut_remainder(&mut self) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    /// When the disk does not let itself be cut: to be tried again.
+    pub fn cut_remainder(&mut self) -> Result<(), Errno> {
         let Some((from, to)) = self.remainder else { return Ok(()) };
         let length = self.shared.file.metadata().map_err(|cause| errno(&cause))?.len();
         if length == to {
             ftruncate(&self.shared.file, from)?;
+            self.shared.cut.store(true, Ordering::Release);
         } else {
             self.torn = true;
         }

@@ -97,6 +97,14 @@ impl Slots {
         }
     }
 
+    /// All that are open.
+    pub fn segments(&mut self) -> impl Iterator<Item = &mut Segment> {
+        self.slots.iter_mut().flatten().filter_map(|slot| match &mut slot.state {
+            State::Open(segment) => Some(segment),
+            State::Closed { .. } => None,
+        })
+    }
+
     /// The file is this store's from now on.
     pub fn take(&mut self, path: &Path, inode: u64) {
         self.open_paths.insert(path.to_owned());

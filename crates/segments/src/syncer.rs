@@ -155,7 +155,9 @@ fn sync(shared: &Shared, file: &SegmentFile, bytes: u64) -> Result<(), Failure> 
         return Err(Failure::Io(Errno::IO.raw_os_error()));
     }
     let folders = file.take_folders();
-    if folders.is_empty() && file.synced_bytes.load(Ordering::Relaxed) >= bytes {
+    // What was cut may be on disk: as long as that is not synced, a power cut can bring it back.
+    let cut = file.cut.swap(false, Ordering::AcqRel);
+    if folders.is_empty() && !cut && file.synced_bytes.load(Ordering::Relaxed) >= bytes {
         return Ok(());
     }
     let begin = Instant::now();
@@ -212,6 +214,7 @@ mod tests {
             inode: 0,
             poisoned: Arc::default(),
             synced_bytes: 0.into(),
+            cut: false.into(),
             folders: Mutex::default(),
         });
         for _ in 0..2 {

@@ -1,7 +1,7 @@
 //! Opens and closes segments.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     fs,
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
@@ -32,12 +32,23 @@ pub(crate) enum Why {
     Ended,
 }
 
+/// A segment that is closed but for what a failed write has left at its end. No line goes there, and the
+/// journal has it as open, until that is cut.
+#[derive(Debug)]
+struct Uncut {
+    segment: Segment,
+    /// It is to be packed then.
+    ended: bool,
+}
+
 /// The segments of a store, in the hands of its writer.
 #[derive(Debug)]
 pub(crate) struct Table {
     shared: Arc<Shared>,
     place: Place,
     pub slots: Slots,
+    /// The oldest first.
+    uncut: VecDeque<Uncut>,
     /// Where symbolic links lead to: the slice of time of their segment.
     links: HashMap<Box<Path>, i64>,
 }
@@ -45,11 +56,13 @@ pub(crate) struct Table {
 /// Keys whose segments are closed are remembered up to so many times the number that may be open.
 const CLOSED_MOST: usize = 16;
 const LINKS_MOST: usize = 10_000;
+/// Each takes a descriptor. Others are left to the next start.
+const UNCUT_MOST: usize = 64;
 
 impl Table {
     pub fn new(shared: Arc<Shared>) -> Self {
         let place = Place::new(&shared.config);
-        Self { shared, place, slots: Slots::default(), links: HashMap::new() }
+        Self { shared, place, slots: Slots::default(), uncut: VecDeque::new(), links: HashMap::new() }
     }
 
     /// Opens what of `group` is not; all of them with one sync of the journal. Says what could not be.
@@ -59,6 +72,8 @@ impl Table {
         if missing.is_empty() {
             return Vec::new();
         }
+        // Else the name of a file that is whole by now would be passed over.
+        self.cut_closed();
         self.make_room(missing.len(), group);
         let mut refused = Vec::new();
         let mut opened = Vec::new();
@@ -95,7 +110,7 @@ impl Table {
     pub fn close(&mut self, number: usize, why: Why) {
         let slot = self.slots.slot(number);
         let state = State::Closed { start: Start::Find, parked: None };
-        let segment = match std::mem::replace(&mut slot.state, state) {
+        let mut segment = match std::mem::replace(&mut slot.state, state) {
             State::Open(segment) => segment,
             State::Closed { start, parked } => {
                 if why == Why::Ended {
@@ -107,6 +122,7 @@ impl Table {
                 return;
             }
         };
+        let whole = segment.cut_remainder().is_ok();
         let file = &segment.shared;
         let poisoned = file.is_poisoned();
         let parked = Parked {
@@ -117,29 +133,68 @@ impl Table {
             poisoned: file.poisoned.clone(),
         };
         slot.state = match why {
-            Why::Parked if !poisoned => {
+            Why::Parked if whole && !poisoned => {
                 State::Closed { start: Start::Continue(segment.index), parked: Some(parked) }
             }
             _ => State::Closed { start: Start::Fresh(next(segment.index)), parked: None },
         };
-        let ended = why != Why::Parked && self.shared.config.compress != Compression::None;
-        if ended || poisoned {
-            self.shared.retire(&file.path);
-        }
-        self.slots.untake(&file.path, file.inode);
-        if !poisoned {
-            let request = Request::Close { file: file.clone(), bytes: segment.tail, ended };
-            // The syncer outlives the writer.
-            let _ = self.shared.syncs.put(request);
-        }
         if why == Why::Ended {
             self.slots.remove(number);
+        }
+        let ended = (why != Why::Parked || !whole) && self.shared.config.compress != Compression::None;
+        if whole {
+            self.closed(&segment, ended);
+        } else {
+            self.leave_uncut(Uncut { segment, ended });
         }
         self.shared.counters.open_segments.set(self.slots.open_count() as u64);
     }
 
-    /// Closes what has ended, and forgets keys that were closed long ago.
+    /// Nothing is left for the writer to do about a segment.
+    fn closed(&mut self, segment: &Segment, ended: bool) {
+        let file = &segment.shared;
+        self.slots.untake(&file.path, file.inode);
+        // Else it stays open in the journal, so that the next start looks at what the disk really has.
+        let sound = !file.is_poisoned();
+        if ended || !sound {
+            self.shared.retire(&file.path);
+        }
+        if sound {
+            let request = Request::Close { file: file.clone(), bytes: segment.tail, ended };
+            // The syncer outlives the writer.
+            let _ = self.shared.syncs.put(request);
+        }
+    }
+
+    fn leave_uncut(&mut self, uncut: Uncut) {
+        self.uncut.push_back(uncut);
+        if self.uncut.len() > UNCUT_MOST
+            && let Some(Uncut { segment, .. }) = self.uncut.pop_front()
+        {
+            let file = &segment.shared;
+            self.shared.retire(&file.path);
+            self.slots.untake(&file.path, file.inode);
+        }
+    }
+
+    /// Tries again to cut what failed writes have left in segments that are closed.
+    fn cut_closed(&mut self) {
+        for mut uncut in std::mem::take(&mut self.uncut) {
+            match uncut.segment.cut_remainder() {
+                Ok(()) => self.closed(&uncut.segment, uncut.ended),
+                Err(_) => self.uncut.push_back(uncut),
+            }
+        }
+        self.shared.counters.open_segments.set(self.slots.open_count() as u64);
+    }
+
+    /// Cuts what can be cut by now, closes what has ended, and forgets keys that were closed long ago.
     pub fn sweep(&mut self) {
+        self.cut_closed();
+        for segment in self.slots.segments() {
+            // If not now, then before its next line, by the next sweep, or when it is closed.
+            let _ = segment.cut_remainder();
+        }
         let config = &self.shared.config;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let now_s = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
@@ -155,6 +210,7 @@ impl Table {
 
     /// Closes all that is open.
     pub fn park_all(&mut self) {
+        self.cut_closed();
         for number in self.slots.open_by_use() {
             self.close(number, Why::Parked);
         }

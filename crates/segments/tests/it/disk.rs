@@ -15,13 +15,13 @@ use crate::rig::{Rig, config, names};
 const INSIDE: &str = "SEGMENTS_TEST_INSIDE";
 
 /// The folder of the test, when this is the inner run.
-fn inside() -> Option<PathBuf> {
+pub fn inside() -> Option<PathBuf> {
     env::var_os(INSIDE).map(PathBuf::from)
 }
 
 /// Runs the test `name` again below `wrap`, a shell command in which `$0` is the folder and which ends in
 /// running its arguments.
-fn again(name: &str, folder: &Path, wrapped: &mut Command, wrap: &str) {
+pub fn again(name: &str, folder: &Path, wrapped: &mut Command, wrap: &str) {
     let status = wrapped
         .args(["sh", "-c", &format!("{wrap} && exec \"$@\"")])
         .arg(folder)
@@ -173,24 +173,39 @@ fn a_file_that_may_not_grow_is_followed_by_the_next() {
     );
 }
 
-/// A filesystem in a file, which needs root and loop devices; `None`, with the reason printed, without.
-/// The image lies on a tmpfs of `size`.
-fn own_disk(size: &str) -> Option<(Command, String)> {
-    let wrap = format!(
-        "mount -t tmpfs -o size={size} none \"$0\" && truncate -s 64M \"$0/image\" && mkdir \"$0/disk\" && \
-         mkfs.ext4 -q \"$0/image\" && mount -o loop \"$0/image\" \"$0/disk\""
-    );
+#[test]
+fn a_cut_is_synced_too() {
+    let Some(folder) = inside() else {
+        let folder = tempfile::tempdir().unwrap();
+        let name = "disk::a_cut_is_synced_too";
+        return again(name, folder.path(), &mut Command::new("env"), "trap '' XFSZ; ulimit -f 64");
+    };
+    let mut rig = Rig::open(config(&folder, "x"), 1);
+    let key = rig.key("");
+    let line = "l".repeat(9_999) + "\n";
+    for _ in 0..3 {
+        rig.put(&key, Level::Synced, &line).unwrap();
+    }
+    assert_eq!(rig.store.statistics().syncs, 3);
+    // Half of it went to the first file, and may have reached the disk: a power cut must not bring it back.
+    assert_eq!(&*rig.put(&key, Level::Written, &line).unwrap().segment, "x_1.log");
+    rig.until("synced", |rig| rig.store.statistics().syncs == 4);
+}
+
+/// `unshare` with a mount namespace of its own in which this process stays root, as `wrap` needs it; `None`,
+/// with the reason printed, where `wrap` fails.
+pub fn as_root(wrap: &str) -> Option<Command> {
     let folder = tempfile::tempdir().unwrap();
     let mut probe = Command::new("unshare");
-    probe.args(["--mount", "--", "sh", "-c", &wrap]).arg(folder.path());
+    probe.args(["--mount", "--", "sh", "-c", wrap]).arg(folder.path());
     match probe.output() {
         Ok(output) if output.status.success() => {
             let mut command = Command::new("unshare");
             command.args(["--mount", "--"]);
-            Some((command, wrap))
+            Some(command)
         }
         Ok(output) => {
-            println!("skipped: no loop devices here: {}", String::from_utf8_lossy(&output.stderr).trim());
+            println!("skipped: not allowed here: {}", String::from_utf8_lossy(&output.stderr).trim());
             None
         }
         Err(cause) => {
@@ -204,9 +219,12 @@ fn own_disk(size: &str) -> Option<(Command, String)> {
 fn what_the_disk_did_not_take_is_never_called_synced() {
     let Some(folder) = inside() else {
         let folder = tempfile::tempdir().unwrap();
-        let Some((mut wrapped, wrap)) = own_disk("12m") else { return };
+        // A filesystem in a file that lies on a smaller one.
+        let wrap = "mount -t tmpfs -o size=12m none \"$0\" && truncate -s 64M \"$0/image\" && \
+                    mkdir \"$0/disk\" && mkfs.ext4 -q \"$0/image\" && mount -o loop \"$0/image\" \"$0/disk\"";
+        let Some(mut wrapped) = as_root(wrap) else { return };
         let name = "disk::what_the_disk_did_not_take_is_never_called_synced";
-        return again(name, folder.path(), &mut wrapped, &wrap);
+        return again(name, folder.path(), &mut wrapped, wrap);
     };
     // The device has no room for what the filesystem on it has promised.
     let mut rig = Rig::open(config(&folder.join("disk"), "x"), 1);

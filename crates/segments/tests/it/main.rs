@@ -8,3 +8,4 @@ mod opening;
 mod packing;
 mod rig;
 mod rotation;
+mod uncut;
