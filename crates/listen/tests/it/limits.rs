@@ -42,8 +42,8 @@ fn chunks_do_not_pass_the_limit() {
     let mut client = stand.connect();
     client.send("POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
     let chunk = format!("400\r\n{}\r\n", "x".repeat(1024));
-    // The listener answers and reads on for a while, so that the answer is not lost.
-    (0..40).for_each(|_| client.send(&chunk));
+    // The listener answers, and reads on for as much as a body may have, so that the answer is not lost.
+    (0..15).for_each(|_| client.send(&chunk));
     assert_eq!(client.answer().status, 413);
     assert_eq!(stand.stored("a"), "");
 }

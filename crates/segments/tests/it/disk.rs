@@ -22,16 +22,24 @@ pub fn inside() -> Option<PathBuf> {
 /// Runs the test `name` again below `wrap`, a shell command in which `$0` is the folder and which ends in
 /// running its arguments.
 pub fn again(name: &str, folder: &Path, wrapped: &mut Command, wrap: &str) {
-    let status = wrapped
+    // Through pipes: a log that our own output goes to is a file too, which may not grow in there.
+    let output = wrapped
         .args(["sh", "-c", &format!("{wrap} && exec \"$@\"")])
         .arg(folder)
         .arg(env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(INSIDE, folder)
         .stdin(Stdio::null())
-        .status()
+        .output()
         .unwrap();
-    assert!(status.success(), "{name} failed inside: {status}");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "{name} failed inside: {}\n{}{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
 }
 
 /// `unshare` with a mount namespace of its own; `None`, with the reason printed, where that is not allowed.
