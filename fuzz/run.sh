@@ -28,7 +28,7 @@ RUSTFLAGS="-Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-trace-compares \
     -Ccodegen-units=1 --cfg fuzzing"
 export CARGO_TARGET_DIR RUSTFLAGS
-cargo build --release --target "$host" --bin "$target"
+cargo build --release --target "$host" --bin "$target" --features "$target"
 
 mkdir -p "corpus/$target" "artifacts/$target"
 if [ -f "seeds/$target.dict" ]; then
