@@ -14,6 +14,8 @@ pub mod histogram;
 pub mod plan;
 pub mod receipt;
 pub mod study;
+#[cfg(test)]
+mod testing;
 pub mod trial;
 pub mod units;
 pub mod validity;

@@ -249,12 +249,6 @@ mod tests {
 
     #[test]
     fn the_published_schema_is_the_one_of_this_code() {
-        let schema = serde_json::to_string_pretty(&schemars::schema_for!(Trial)).unwrap() + "\n";
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/trial.schema.json");
-        if std::env::var_os("UPDATE_SCHEMA").is_some() {
-            std::fs::write(path, &schema).unwrap();
-        }
-        let published = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(published == schema, "run `UPDATE_SCHEMA=1 cargo test -p record` and commit docs/schema");
+        crate::testing::assert_published::<Trial>("trial.schema.json");
     }
 }

@@ -1,5 +1,6 @@
 //! What a search found.
 
+pub use record::BoundKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -66,23 +67,4 @@ pub struct Bound {
     pub good_s: f64,
     /// Seconds of its full-length trials that were high-loss.
     pub bad_s: f64,
-}
-
-/// What kind of answer two bounds are.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum BoundKind {
-    /// Both bounds, as near as asked.
-    Regular,
-    /// The largest load of the plan meets the goal: the answer is *at least* the lower bound.
-    AtLeast,
-    /// The smallest load of the plan does not meet it: the answer is *below* the upper bound.
-    Below,
-    /// The generator could not make more load: the answer is *at least* the lower bound, if there is one.
-    GeneratorBound {
-        /// The least load at which trials were void again and again.
-        at: f64,
-    },
-    /// The search ended before it was done with this goal: the bounds are as wide as they are.
-    Unfinished,
 }

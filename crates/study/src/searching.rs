@@ -212,17 +212,18 @@ fn bound(bound: &search::Bound) -> Bound {
 }
 
 /// The lower bound is of the first goal, the upper one of the second.
-fn kind(meets: search::BoundKind, misses: search::BoundKind) -> BoundKind {
-    use search::BoundKind as Kind;
+fn kind(meets: BoundKind, misses: BoundKind) -> BoundKind {
     match (meets, misses) {
-        (Kind::Unfinished, _) | (_, Kind::Unfinished) => BoundKind::Unfinished,
-        (_, Kind::GeneratorBound { at }) | (Kind::GeneratorBound { at }, _) => {
+        (BoundKind::Unfinished, _) | (_, BoundKind::Unfinished) => BoundKind::Unfinished,
+        (_, BoundKind::GeneratorBound { at }) | (BoundKind::GeneratorBound { at }, _) => {
             BoundKind::GeneratorBound { at }
         }
-        (_, Kind::AtLeast) => BoundKind::AtLeast,
-        (Kind::Below, Kind::Below) => BoundKind::Below,
+        (_, BoundKind::AtLeast) => BoundKind::AtLeast,
+        (BoundKind::Below, BoundKind::Below) => BoundKind::Below,
         // Trials at the least load disagree.
-        (Kind::Below, _) => BoundKind::Unfinished,
-        (Kind::Regular | Kind::AtLeast, Kind::Regular | Kind::Below) => BoundKind::Regular,
+        (BoundKind::Below, _) => BoundKind::Unfinished,
+        (BoundKind::Regular | BoundKind::AtLeast, BoundKind::Regular | BoundKind::Below) => {
+            BoundKind::Regular
+        }
     }
 }

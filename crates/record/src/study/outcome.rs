@@ -175,7 +175,7 @@ pub struct Bound {
 }
 
 /// What kind of answer two bounds are.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum BoundKind {
     /// Both bounds, as near as asked.

@@ -84,7 +84,7 @@ fn searched(setting: usize, found: &[(f64, BoundKind)]) -> SettingOutcome {
             goal: "no errors".to_owned(),
             lower: Some(Bound { load: *load, conditional_throughput: None, trials: 1 }),
             upper: None,
-            kind: kind.clone(),
+            kind: *kind,
         }],
         finished: true,
         trials: 5,
@@ -193,7 +193,7 @@ fn another_environment_is_a_reason_to_be_careful() {
 #[test]
 fn lower_bounds_are_compared_unless_the_search_ran_out_of_load() {
     let bounds = |factor: f64, kind: &BoundKind| -> Vec<(f64, BoundKind)> {
-        STEADY.iter().map(|load| (load * factor, kind.clone())).collect()
+        STEADY.iter().map(|load| (load * factor, *kind)).collect()
     };
     let verdict = |a: Vec<(f64, BoundKind)>, b: Vec<(f64, BoundKind)>| {
         let found = compared(searched(0, &a), searched(0, &b), &CompareOptions::default());

@@ -1,0 +1,14 @@
+//! What the tests of several modules need.
+
+use schemars::JsonSchema;
+
+/// Holds a type against its file in docs/schema, or writes that where `UPDATE_SCHEMA` is set.
+pub fn assert_published<T: JsonSchema>(file: &str) {
+    let schema = serde_json::to_string_pretty(&schemars::schema_for!(T)).unwrap() + "\n";
+    let path = format!("{}/../../docs/schema/{file}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        std::fs::write(&path, &schema).unwrap();
+    }
+    let published = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(published == schema, "run `UPDATE_SCHEMA=1 cargo test -p record` and commit docs/schema");
+}
