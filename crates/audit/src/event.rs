@@ -4,18 +4,26 @@
 //! writes it anew (members reordered, an object around it, JSON inside JSON, nginx's `\x22`) has the same members:
 //! then the line is read, and those are compared.
 
-use memchr::{memchr, memmem};
+mod reading;
+mod same;
+
+use memchr::memmem;
 use record::receipt::{EVENT_KEY, Marker, Numbering};
 use serde_json::{Map, Value};
+
+use reading::{Numbers, read_events};
+use same::is_same;
 
 /// How far behind the key its number may begin: quotes, a colon, blanks, all of it escaped more than once.
 const FARTHEST: usize = 24;
 /// Bytes of a run and the dash behind it.
 const RUN_BYTES: usize = 9;
-/// How often a line may be escaped as a whole.
-const MOST_ESCAPED: usize = 3;
 /// So many bytes of an event's beginning tell a fragment of it from other text.
 const FRAGMENT_BYTES: usize = 16;
+/// Quotes around a name, escaped or percent-encoded, and what escapes them.
+const QUOTES: [&[u8]; 7] = [b"\"", b"\\", b"x22", b"u0022", b"%22", b"%5C", b"&quot;"];
+/// What stands between the name of a member and its value.
+const COLONS: [&[u8]; 3] = [b":", b"%3A", b"%3a"];
 
 /// What stands in a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +51,7 @@ pub enum Seen {
 pub struct Examiner {
     key: memmem::Finder<'static>,
     runs: Vec<Known>,
+    numbers: Numbers,
 }
 
 /// What an event of a run must be.
@@ -59,23 +68,11 @@ struct Known {
 impl Examiner {
     /// For events of these runs.
     pub fn new<'a>(runs: impl Iterator<Item = &'a Numbering>) -> Self {
-        let known = |numbering: &Numbering| {
-            let front = numbering.front();
-            let before_run = front.len() - RUN_BYTES;
-            let whole = [front, b"\"}"].concat();
-            let mut members = match serde_json::from_slice(&whole) {
-                Ok(Value::Object(members)) => members,
-                _ => unreachable!("a numbered template is a JSON object"),
-            };
-            members.remove(EVENT_KEY);
-            Known {
-                members,
-                run_text: memmem::Finder::new(&front[before_run..]).into_owned(),
-                beginning: memmem::Finder::new(&front[..before_run.min(FRAGMENT_BYTES)]).into_owned(),
-                numbering: numbering.clone(),
-            }
-        };
-        Self { key: memmem::Finder::new(EVENT_KEY.as_bytes()), runs: runs.map(known).collect() }
+        let runs: Vec<&Numbering> = runs.collect();
+        let values = runs.iter().flat_map(|run| members_of(run, Numbers::Values)).map(|(_, value)| value);
+        let numbers = Numbers::needed_for(&values.collect());
+        let runs = runs.into_iter().map(|run| Known::new(run, numbers)).collect();
+        Self { key: memmem::Finder::new(EVENT_KEY.as_bytes()), runs, numbers }
     }
 
     /// Gives everything in a line that is, or was, an event.
@@ -88,50 +85,59 @@ impl Examiner {
             let behind_key = from + at + EVENT_KEY.len();
             from = behind_key;
             let Some((at, marker)) = marker_behind(line, behind_key) else {
-                if matches!(line.get(behind_key), Some(b'"' | b'\\' | b'%' | b'&')) {
+                if is_name(&line[behind_key..]) {
                     found_any = true;
+                    previous_end = behind_key;
                     give(Seen::Altered { marker: None, why: "its number cannot be read" });
                 }
                 continue;
             };
             found_any = true;
             from = at + Marker::BYTES;
-            match self.runs.iter().position(|known| known.numbering.run() == marker.id.run) {
-                None => give(self.of_another_run(line, at, marker)),
-                Some(run) => {
-                    let known = &self.runs[run];
-                    if known.numbering.marker(marker.id.client, marker.id.number) != marker {
-                        give(Seen::Altered {
-                            marker: Some(marker),
-                            why: "its fingerprint is of another event",
-                        });
-                    } else if let Some(start) = known.verbatim_start(line, at) {
-                        if known.beginning.find(&line[previous_end.min(start)..start]).is_some() {
-                            give(Seen::Altered { marker: None, why: "a torn event stands before another" });
-                        }
-                        previous_end = from + 2;
-                        give(Seen::Event { run, marker });
-                    } else {
-                        let events = read_anew.get_or_insert_with(|| read_events(line));
-                        let same = |(other, members): &(Marker, Map<String, Value>)| {
-                            *other == marker && known.has_members(members)
-                        };
-                        give(match events.iter().any(same) {
-                            true => Seen::Event { run, marker },
-                            false => Seen::Altered { marker: Some(marker), why: "it is not as it was sent" },
-                        });
-                    }
+            let since = std::mem::replace(&mut previous_end, from);
+            let Some(run) = self.runs.iter().position(|known| known.numbering.run() == marker.id.run) else {
+                give(self.of_another_run(line, at, marker));
+                continue;
+            };
+            let known = &self.runs[run];
+            if known.numbering.marker(marker.id.client, marker.id.number) != marker {
+                give(Seen::Altered { marker: Some(marker), why: "its fingerprint is of another event" });
+            } else if let Some(start) = known.verbatim_start(line, at) {
+                if known.beginning.find(&line[since.min(start)..start]).is_some() {
+                    give(Seen::Altered { marker: None, why: "a torn event stands before another" });
                 }
+                give(Seen::Event { run, marker });
+            } else {
+                let events = read_anew.get_or_insert_with(|| read_events(line, self.numbers));
+                let same = |(other, members): &(Marker, Map<String, Value>)| {
+                    *other == marker && known.has_members(members)
+                };
+                give(match events.iter().any(same) {
+                    true => Seen::Event { run, marker },
+                    false => Seen::Altered { marker: Some(marker), why: "it is not as it was sent" },
+                });
             }
         }
         if !found_any && self.runs.iter().any(|known| known.run_text.find(line).is_some()) {
-            give(Seen::Altered { marker: None, why: "the key of its number cannot be read" });
+            let why = "the key of its number cannot be read (lines of csv have none, and cannot be audited)";
+            give(Seen::Altered { marker: None, why });
         }
     }
 
     /// Whether a line without its end was going to be an event.
     pub fn is_fragment(&self, line: &[u8]) -> bool {
         self.runs.iter().any(|known| known.beginning.find(line).is_some())
+    }
+
+    /// Whether a line ends in the middle of an event, with NUL bytes behind that or without. An event of the same
+    /// members that was never numbered is none.
+    pub fn ends_early(&self, line: &[u8]) -> bool {
+        let end = line.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        let line = &line[..end];
+        self.runs.iter().filter(|known| known.beginning.find(line).is_some()).any(|known| {
+            let last = memmem::rfind(line, known.beginning.needle());
+            last.is_some_and(|start| known.numbering.front().starts_with(&line[start..]))
+        })
     }
 
     /// An event whose run nobody knows may be one of ours with a broken run: its fingerprint is still of ours.
@@ -148,6 +154,17 @@ impl Examiner {
 }
 
 impl Known {
+    fn new(numbering: &Numbering, numbers: Numbers) -> Self {
+        let front = numbering.front();
+        let before_run = front.len() - RUN_BYTES;
+        Self {
+            members: members_of(numbering, numbers),
+            run_text: memmem::Finder::new(&front[before_run..]).into_owned(),
+            beginning: memmem::Finder::new(&front[..before_run.min(FRAGMENT_BYTES)]).into_owned(),
+            numbering: numbering.clone(),
+        }
+    }
+
     /// Where the event whose marker is `at` begins, if its own bytes are there as they were sent.
     #[inline]
     fn verbatim_start(&self, line: &[u8], at: usize) -> Option<usize> {
@@ -163,6 +180,16 @@ impl Known {
     }
 }
 
+/// What every event of a run has, but for its number.
+fn members_of(numbering: &Numbering, numbers: Numbers) -> Map<String, Value> {
+    let whole = [numbering.front(), b"\"}"].concat();
+    let Some(Value::Object(mut members)) = numbers.read(&whole) else {
+        unreachable!("a numbered template is a JSON object")
+    };
+    members.remove(EVENT_KEY);
+    members
+}
+
 /// The marker that begins soon behind the key, and where.
 #[inline]
 fn marker_behind(line: &[u8], behind_key: usize) -> Option<(usize, Marker)> {
@@ -170,94 +197,14 @@ fn marker_behind(line: &[u8], behind_key: usize) -> Option<(usize, Marker)> {
     places.into_iter().find_map(|at| Some((at, Marker::parse(line.get(at..)?)?)))
 }
 
-/// Numbers may be written in another form.
-fn is_same(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
-        (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b))
-        }
-        (Value::Object(a), Value::Object(b)) => {
-            a.len() == b.len() && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| is_same(a, b)))
-        }
-        (a, b) => a == b,
+/// Whether the word before `rest` is the name of a member: its quotes end, and a colon follows.
+fn is_name(mut rest: &[u8]) -> bool {
+    let mut is_quoted = false;
+    while let Some(length) = QUOTES.iter().find(|quote| rest.starts_with(quote)).map(|quote| quote.len()) {
+        rest = &rest[length..];
+        is_quoted = true;
     }
-}
-
-/// Every JSON object with a number in a line that holds JSON somewhere, escaped or not.
-fn read_events(line: &[u8]) -> Vec<(Marker, Map<String, Value>)> {
-    let mut events = Vec::new();
-    let mut text = line.to_vec();
-    for _ in 0..=MOST_ESCAPED {
-        collect_from_text(&text, 0, &mut events);
-        let plain = unescaped(&text);
-        if !events.is_empty() || plain.len() == text.len() {
-            break;
-        }
-        text = plain;
-    }
-    events
-}
-
-fn collect_from_text(text: &[u8], depth: usize, events: &mut Vec<(Marker, Map<String, Value>)>) {
-    let mut from = 0;
-    while let Some(at) = text[from..].iter().position(|byte| matches!(byte, b'{' | b'[')) {
-        let start = from + at;
-        let mut values = serde_json::Deserializer::from_slice(&text[start..]).into_iter::<Value>();
-        match values.next() {
-            Some(Ok(value)) => {
-                from = start + values.byte_offset();
-                collect(value, depth, events);
-            }
-            _ => from = start + 1,
-        }
-        if memmem::find(&text[from..], EVENT_KEY.as_bytes()).is_none() {
-            return;
-        }
-    }
-}
-
-fn collect(value: Value, depth: usize, events: &mut Vec<(Marker, Map<String, Value>)>) {
-    match value {
-        Value::Array(values) => values.into_iter().for_each(|value| collect(value, depth, events)),
-        Value::Object(members) => {
-            let marker = members.get(EVENT_KEY).and_then(Value::as_str);
-            let marker = marker.filter(|text| text.len() == Marker::BYTES);
-            match marker.and_then(|text| Marker::parse(text.as_bytes())) {
-                Some(marker) => events.push((marker, members)),
-                None => members.into_iter().for_each(|(_, value)| collect(value, depth, events)),
-            }
-        }
-        Value::String(text) if depth < MOST_ESCAPED && text.contains(EVENT_KEY) => {
-            collect_from_text(text.as_bytes(), depth + 1, events);
-        }
-        _ => {}
-    }
-}
-
-/// One layer of escapes less: `\"`, `\\` and nginx's `\x22`.
-fn unescaped(text: &[u8]) -> Vec<u8> {
-    if memchr(b'\\', text).is_none() {
-        return text.to_vec();
-    }
-    let mut plain = Vec::with_capacity(text.len());
-    let mut at = 0;
-    while let Some(&byte) = text.get(at) {
-        let (byte, taken) = match (byte, text.get(at + 1)) {
-            (b'\\', Some(&escaped @ (b'"' | b'\\' | b'/'))) => (escaped, 2),
-            (b'\\', Some(b'x')) => {
-                let digits = text.get(at + 2..at + 4).and_then(|digits| std::str::from_utf8(digits).ok());
-                match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-                    Some(byte) => (byte, 4),
-                    None => (byte, 1),
-                }
-            }
-            _ => (byte, 1),
-        };
-        plain.push(byte);
-        at += taken;
-    }
-    plain
+    is_quoted && COLONS.iter().any(|colon| rest.trim_ascii_start().starts_with(colon))
 }
 
 #[cfg(test)]

@@ -1,16 +1,12 @@
 //! What the receiver stored: files, plain or compressed, line by line.
 
 use std::{
-    collections::BTreeSet,
-    fs::{self, File},
+    fs::File,
     io::{self, Read},
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
 use memchr::memchr;
-
-use crate::AuditError;
 
 /// Read at once, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -39,67 +35,6 @@ pub struct FileEnd {
     pub broken: Option<String>,
 }
 
-/// The files that paths, folders and patterns name, each once, in a stable order. Hidden ones are taken only where
-/// they are named themselves.
-///
-/// # Errors
-/// When a path does not exist, or a folder cannot be read.
-pub fn find(names: &[String]) -> Result<Vec<PathBuf>, AuditError> {
-    let mut found = Vec::new();
-    for name in names {
-        let path = Path::new(name);
-        if path.exists() || !name.contains(['*', '?', '[']) {
-            gather(path, &mut found)?;
-            continue;
-        }
-        let options =
-            glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::default() };
-        let paths = glob::glob_with(name, options)
-            .map_err(|cause| AuditError::Pattern { pattern: name.clone(), cause })?;
-        for path in paths {
-            let path = path.map_err(|error| {
-                let path = error.path().to_owned();
-                AuditError::Read { path, cause: error.into() }
-            })?;
-            gather(&path, &mut found)?;
-        }
-    }
-    found.sort();
-    // A symbolic link to the segment in use, or a path given twice.
-    let mut seen = BTreeSet::new();
-    let mut distinct = Vec::with_capacity(found.len());
-    for path in found {
-        let about = fs::metadata(&path).map_err(|cause| AuditError::Read { path: path.clone(), cause })?;
-        if seen.insert((about.dev(), about.ino())) {
-            distinct.push(path);
-        }
-    }
-    Ok(distinct)
-}
-
-fn gather(path: &Path, found: &mut Vec<PathBuf>) -> Result<(), AuditError> {
-    let failed = |cause| AuditError::Read { path: path.to_owned(), cause };
-    let about = fs::metadata(path).map_err(failed)?;
-    if about.is_file() {
-        found.push(path.to_owned());
-        return Ok(());
-    }
-    if !about.is_dir() {
-        return Ok(());
-    }
-    for entry in fs::read_dir(path).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        // A link to a folder may lead back up, and one to nothing names no file.
-        let is_link = entry.file_type().map_err(failed)?.is_symlink();
-        if hidden || (is_link && !fs::metadata(entry.path()).is_ok_and(|about| about.is_file())) {
-            continue;
-        }
-        gather(&entry.path(), found)?;
-    }
-    Ok(())
-}
-
 /// The name of a file without the ending of its compression, and that.
 pub fn plain_name(path: &Path) -> (PathBuf, Compression) {
     let compression = match path.extension().and_then(|extension| extension.to_str()) {
@@ -126,12 +61,20 @@ pub enum Compression {
 /// # Errors
 /// When the file cannot be read. A compressed one that is cut short is no error: see [`FileEnd::broken`].
 pub fn lines(path: &Path, give: impl FnMut(Line<'_>)) -> io::Result<FileEnd> {
+    lines_of(open(path)?, plain_name(path).1 != Compression::None, give)
+}
+
+/// A file's bytes, decompressed.
+///
+/// # Errors
+/// When it cannot be opened.
+pub fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     let file = File::open(path)?;
-    match plain_name(path).1 {
-        Compression::None => lines_of(file, false, give),
-        Compression::Gzip => lines_of(flate2::read::MultiGzDecoder::new(file), true, give),
-        Compression::Zstd => lines_of(zstd::stream::read::Decoder::new(file)?, true, give),
-    }
+    Ok(match plain_name(path).1 {
+        Compression::None => Box::new(file),
+        Compression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(file)),
+        Compression::Zstd => Box::new(zstd::stream::read::Decoder::new(file)?),
+    })
 }
 
 fn lines_of(mut input: impl Read, compressed: bool, mut give: impl FnMut(Line<'_>)) -> io::Result<FileEnd> {

@@ -2,7 +2,8 @@
 //! not as it was sent, and what stands where it should not.
 //!
 //! * [`receipts`]: what the sender knows, read from its folders.
-//! * [`files`]: what the receiver stored, plain or compressed, line by line.
+//! * [`paths`]: which files the receiver stored it in.
+//! * [`files`]: what is in them, plain or compressed, line by line.
 //! * [`event`]: the events in a line, and whether they are as they were sent.
 //! * [`tally`]: both held against each other.
 //!
@@ -12,6 +13,7 @@
 mod event;
 mod files;
 mod findings;
+mod paths;
 mod places;
 mod receipts;
 mod tally;
@@ -81,7 +83,7 @@ pub enum AuditError {
 pub fn audit(order: &Order) -> Result<AuditResult, AuditError> {
     let started = Instant::now();
     let receipts = Receipts::read(&order.receipts)?;
-    let files = files::find(&order.files)?;
+    let files = paths::find(&order.files)?;
     let examiner = Examiner::new(receipts.runs.iter().map(|run| &run.numbering));
     let mut read = ReadCounts { files: files.len() as u64, ..ReadCounts::default() };
     let mut tally = Tally::new(receipts, order.level);

@@ -2,7 +2,9 @@
 
 use std::{
     collections::BTreeMap,
-    path::{Path, PathBuf},
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::{Component, Path, PathBuf},
 };
 
 use record::{
@@ -44,10 +46,14 @@ impl Places {
     /// A file is read, called so without the ending of its compression.
     pub fn begin_file(&mut self, plain: &Path) {
         self.awaited.clear();
-        for (name, segment) in self.segments.iter_mut().filter(|(name, _)| plain.ends_with(name)) {
+        if self.segments.is_empty() {
+            return;
+        }
+        for name in segments_of(plain) {
+            let Some(segment) = self.segments.get_mut(&name) else { continue };
             segment.was_read = true;
-            let claims = segment.claims.iter().enumerate();
-            self.awaited.extend(claims.map(|(index, claim)| (claim.offset, name.clone(), index)));
+            let open = segment.claims.iter().enumerate().filter(|(_, claim)| !claim.holds);
+            self.awaited.extend(open.map(|(index, claim)| (claim.offset, name.clone(), index)));
         }
         self.awaited.sort_by_key(|&(offset, ..)| std::cmp::Reverse(offset));
     }
@@ -88,5 +94,36 @@ impl Places {
             }
         }
         counts
+    }
+}
+
+/// Every name that a receiver may have had for what is now this file: a receipt names as many of its folders as it
+/// likes, and who rotates files adds to their names behind a dot or a hyphen (`x.log.1`, `x.log-20261121`). Looked up
+/// one by one: there may be as many segments as files.
+fn segments_of(plain: &Path) -> impl Iterator<Item = PathBuf> {
+    let name = plain.file_name().unwrap_or_default().as_bytes();
+    let folders: Vec<Component<'_>> = plain.parent().unwrap_or(Path::new("")).components().collect();
+    let ends = (1..=name.len()).filter(move |&end| end == name.len() || matches!(name[end], b'.' | b'-'));
+    ends.flat_map(move |end| {
+        let folders = folders.clone();
+        (0..=folders.len()).map(move |from| {
+            folders[from..].iter().collect::<PathBuf>().join(OsStr::from_bytes(&name[..end]))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_may_be_a_segment_by_any_part_of_its_path_rotated_or_not() {
+        let names: Vec<PathBuf> = segments_of(Path::new("/a/b/x.log-2026.1")).collect();
+        for name in ["x", "x.log", "x.log-2026", "x.log-2026.1", "b/x.log", "a/b/x.log", "/a/b/x.log"] {
+            assert!(names.contains(&PathBuf::from(name)), "{name}: {names:?}");
+        }
+        assert_eq!(names.len(), 4 * 4);
+        assert_eq!(segments_of(Path::new("x")).collect::<Vec<_>>(), [PathBuf::from("x")]);
+        assert_eq!(segments_of(Path::new("/")).count(), 0);
     }
 }

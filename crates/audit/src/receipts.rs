@@ -33,6 +33,8 @@ pub struct Run {
     /// Where the receiver says that events are.
     pub places: Vec<StoredAt>,
     workers: u64,
+    /// Those whose receipts were read to their end.
+    ended: u64,
     seen: BTreeMap<u64, PathBuf>,
 }
 
@@ -58,6 +60,13 @@ pub struct End {
     pub outcome: EventOutcome,
     /// How often each was sent.
     pub attempts: u8,
+}
+
+impl Run {
+    /// Whether the receipts tell of all its clients.
+    pub fn is_complete(&self) -> bool {
+        self.ended == self.workers
+    }
 }
 
 impl Client {
@@ -176,6 +185,7 @@ fn read_file(
                 let own = header.first_client as usize..(header.first_client + header.clients) as usize;
                 let run = runs.get_mut(run).expect("its header was taken");
                 run.clients[own].iter_mut().for_each(|client| client.complete = true);
+                run.ended += u64::from(!is_whole);
                 is_whole = true;
             }
         }
@@ -202,6 +212,7 @@ fn take_header(path: &Path, header: &ReceiptHeader, runs: &mut BTreeMap<RunId, R
             clients: Vec::new(),
             places: Vec::new(),
             workers: header.workers,
+            ended: 0,
             seen: BTreeMap::new(),
         }),
     };

@@ -17,6 +17,9 @@ use crate::{
     receipts::{End, Receipts, Run},
 };
 
+/// What is wrong with a line that was to hold something else.
+const NULS: &str = "there are NUL bytes in the line";
+
 /// Counts while files are read.
 #[derive(Debug)]
 pub struct Tally {
@@ -52,7 +55,14 @@ impl Tally {
         let Receipts { mut runs, incomplete } = receipts;
         let mut places = Places::default();
         for run in &mut runs {
-            places.claim(run.numbering.run(), std::mem::take(&mut run.places));
+            let mut claimed = std::mem::take(&mut run.places);
+            // What was not acknowledged, or at too low a level, is not held to its place either.
+            claimed.retain(|place| {
+                let client = run.clients.get_mut(place.client as usize);
+                let end = client.and_then(|client| client.end_of(place.number));
+                end.is_some_and(|end| held_to_its_promise(end.outcome, level))
+            });
+            places.claim(run.numbering.run(), claimed);
         }
         let result = AuditResult {
             schema: SCHEMA.to_owned(),
@@ -108,18 +118,28 @@ impl Tally {
             self.result.torn += u64::from(!line.is_ended);
             return;
         }
-        if memchr(0, line.bytes).is_some() {
-            self.corrupt(None, at, "there are NUL bytes in the line");
-        } else if events + foreign == 0 && !line.is_ended && self.was_to_be_an_event(line, examiner) {
-            self.result.torn += 1;
-            self.corrupt(None, at, "the last line ends before its event does");
-        } else if events + foreign == 0 && !line.bytes.is_empty() {
-            self.result.other_lines += 1;
+        if events + foreign == 0 {
+            self.line_without_events(line, at, examiner);
+        } else if events > 0 && memchr(0, line.bytes).is_some() {
+            self.corrupt(None, at, NULS);
         }
     }
 
-    fn was_to_be_an_event(&self, line: &Line<'_>, examiner: &Examiner) -> bool {
-        self.events_in_file > 0 || examiner.is_fragment(line.bytes)
+    /// Somebody else's line, unless it shows that it was to be one of ours.
+    fn line_without_events(&mut self, line: &Line<'_>, at: At, examiner: &Examiner) {
+        if line.bytes.is_empty() {
+            return;
+        }
+        if line.bytes.iter().all(|&byte| byte == 0) {
+            self.corrupt(None, at, NULS);
+        } else if !line.is_ended && (self.events_in_file > 0 || examiner.is_fragment(line.bytes)) {
+            self.result.torn += 1;
+            self.corrupt(None, at, "the last line ends before its event does");
+        } else if examiner.ends_early(line.bytes) {
+            self.corrupt(None, at, "the line ends before its event does");
+        } else {
+            self.result.other_lines += 1;
+        }
     }
 
     fn corrupt(&mut self, marker: Option<Marker>, at: At, why: &str) {
@@ -129,8 +149,9 @@ impl Tally {
 
     fn event(&mut self, run: usize, marker: Marker, at: At) {
         let id = marker.id;
+        let run_is_complete = self.runs[run].is_complete();
         let Some(client) = self.runs[run].clients.get_mut(id.client as usize) else {
-            return self.unknown_to_receipts(id, false, at);
+            return self.unknown_to_receipts(id, run_is_complete, at);
         };
         let Some(end) = client.end_of(id.number) else {
             let complete = client.complete;

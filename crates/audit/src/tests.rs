@@ -1,10 +1,6 @@
 //! Files whose damage is known.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::{fs, path::Path};
 
 use proptest::prelude::*;
 use record::{
@@ -15,27 +11,9 @@ use record::{
 };
 
 use super::*;
-use crate::testing::event;
-
-struct Folder(PathBuf);
+use crate::testing::{Folder, event};
 
 impl Folder {
-    fn new() -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("proofload-audit-{}-{number}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(path.join("receipts")).unwrap();
-        fs::create_dir_all(path.join("files")).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
-        let path = self.0.join(name);
-        fs::write(&path, bytes).unwrap();
-        path
-    }
-
     fn audit(&self) -> AuditResult {
         self.audit_at(None)
     }
@@ -43,12 +21,6 @@ impl Folder {
     fn audit_at(&self, level: Option<AckLevel>) -> AuditResult {
         let files = vec![self.0.join("files").display().to_string()];
         audit(&Order { receipts: vec![self.0.join("receipts")], files, level }).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -210,9 +182,11 @@ fn an_acknowledgement_is_held_to_its_own_level() {
         assert_eq!((result.lost, result.missing.total()), (lost, 7), "{level:?}");
     }
     folder.write("files/x.log", stored(1, 8).concat());
+    // The last of these, and all of a client that the receipts do not have, although they are complete.
+    folder.write("files/y.log", stored(2, 2)[1].clone());
     let result = folder.audit();
-    assert_eq!((result.lost, result.refused_stored, result.unknown_stored, result.never_sent), (0, 1, 1, 2));
-    assert_eq!(finding_of(&result, AuditFinding::NeverSent).len(), 2);
+    assert_eq!((result.lost, result.refused_stored, result.unknown_stored, result.never_sent), (0, 1, 1, 3));
+    assert_eq!(finding_of(&result, AuditFinding::NeverSent).len(), 3);
 }
 
 #[test]
@@ -257,6 +231,83 @@ fn claims_of_places_are_held_against_the_lines() {
     let result = folder.audit();
     assert_eq!(result.places, PlaceCounts { right: 1, wrong: 2, unchecked: 1 });
     assert!(!result.is_clean());
+}
+
+#[test]
+fn a_place_is_promised_no_more_than_the_event_itself() {
+    let folder = Folder::new();
+    let claim = |number| {
+        ReceiptLine::Stored(StoredAt { client: 0, number, segment: "x.log".to_owned(), offset: 9, bytes: 1 })
+    };
+    let lines = [
+        header(1, 0, 0, 1),
+        run(0, 0, 0, EventOutcome::Synced, 1),
+        run(0, 1, 1, EventOutcome::Written, 1),
+        run(0, 2, 2, EventOutcome::Unknown, 1),
+        claim(0),
+        claim(1),
+        claim(2),
+        ReceiptLine::End(ReceiptEnd { events: 3 }),
+    ];
+    folder.write("receipts/receipts-0.jsonl", text(&lines));
+    folder.write("files/x.log", "");
+    for (level, wrong) in [(None, 2), (Some(AckLevel::Written), 2), (Some(AckLevel::Synced), 1)] {
+        let result = folder.audit_at(level);
+        assert_eq!((result.places.wrong, result.lost), (wrong, wrong), "{level:?}");
+    }
+}
+
+#[test]
+fn rotated_and_half_packed_files_are_clean() {
+    use std::io::Write;
+    let folder = Folder::new();
+    let stored = stored(1, 8);
+    let mut lines = vec![header(1, 0, 0, 1), run(0, 0, 7, EventOutcome::Written, 1)];
+    for number in 0..8 {
+        let (segment, offset) = ("x.log".to_owned(), stored[number as usize % 2].len() as u64 * (number % 2));
+        let number = number as u32;
+        lines.push(ReceiptLine::Stored(StoredAt { client: 0, number, segment, offset, bytes: 1 }));
+    }
+    lines.push(ReceiptLine::End(ReceiptEnd { events: 8 }));
+    folder.write("receipts/receipts-0.jsonl", text(&lines));
+    let pair = |at: usize| stored[at..at + 2].concat();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&pair(0)).unwrap();
+    folder.write("files/x.log.2.gz", gzip.finish().unwrap());
+    folder.write("files/x.log.1", pair(2));
+    folder.write("files/x.log-20261121", pair(4));
+    folder.write("files/x.log", pair(6));
+    // Whoever packed it was killed before the plain file was removed.
+    folder.write("files/x.log.zst", zstd::encode_all(&pair(6)[..], 1).unwrap());
+    let result = folder.audit();
+    assert!(result.is_clean(), "{result:#?}");
+    assert_eq!((result.places.right, result.repeated, result.read.files), (8, 0, 4));
+    // With other lines in it, it is no copy.
+    folder.write("files/x.log.zst", zstd::encode_all(&pair(4)[..], 1).unwrap());
+    assert_eq!(folder.audit().duplicated, 2);
+}
+
+#[test]
+fn lines_that_are_not_ours_do_not_make_a_run_unclean() {
+    let folder = Folder::new();
+    receipts(&folder, 1, 2, EventOutcome::Written, 1);
+    let [first, second] = &stored(1, 2)[..] else { panic!("two events") };
+    let other = "a NUL \0 in somebody's log\n{\"app\":\"proofload\"}\n";
+    let unnumbered = format!("{REFERENCE_EVENT}\n");
+    let foreign = format!("{}\0\n", event(&Numbering::new(REFERENCE_EVENT, RunId(1)).unwrap(), 0, 0));
+    let others = [other, &unnumbered, &foreign].concat();
+    folder.write("files/x.log", [&first[..], others.as_bytes(), second].concat());
+    let result = folder.audit();
+    assert!(result.is_clean(), "{result:#?}");
+    assert_eq!((result.stored, result.other_lines, result.foreign_events), (2, 3, 1));
+    // A line of ours that ends early is corrupt wherever it stands, and so is one that holds NUL bytes.
+    let torn = [&first[..70], b"\n", &first[..90], b"\0\0\n"].concat();
+    folder.write("files/x.log", [&first[..], &torn, second].concat());
+    let result = folder.audit();
+    assert_eq!((result.corrupt, result.torn, result.lost), (2, 0, 0), "{result:#?}");
+    let zeros = [&first[..first.len() - 1], b"\0\n", second].concat();
+    folder.write("files/x.log", zeros);
+    assert_eq!(folder.audit().corrupt, 1);
 }
 
 #[test]

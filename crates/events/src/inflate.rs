@@ -43,8 +43,8 @@ pub enum InflateError {
     },
 }
 
-/// Undoes the coding of one body. It never makes more of a body than it is allowed to: memory beyond that is one
-/// window, 32 KiB for gzip and deflate, 8 MiB for Zstandard.
+/// Undoes the coding of one body. It never makes more of a body than it is allowed to: memory beyond that is what
+/// [`Inflater::memory_bytes`] says, one window at the most, 32 KiB for gzip and deflate, 8 MiB for Zstandard.
 pub struct Inflater {
     coding: Coding,
     most_bytes: usize,
@@ -69,6 +69,11 @@ enum Coding {
 
 /// A window of 8 MiB, which RFC 8878 asks every decoder for and lets it refuse more.
 const ZSTD_WINDOW_LOG_MOST: u32 = 23;
+const ZSTD_WINDOW_BYTES_MOST: usize = 1 << ZSTD_WINDOW_LOG_MOST;
+/// State and window of gzip and deflate.
+const FLATE_BYTES: usize = 64 * 1024;
+/// State and buffers of Zstandard, but for the window.
+const ZSTD_BYTES: usize = 256 * 1024;
 /// What is asked of memory at once.
 const STEP_BYTES: usize = 32 * 1024;
 
@@ -186,6 +191,18 @@ impl Inflater {
                     *is_complete = hint == 0;
                     Ok(unread(&rest))
                 })
+            }
+        }
+    }
+
+    /// Memory that undoing the coding takes now, in bytes, besides what it has written. The window of Zstandard counts
+    /// as it fills: memory that was asked for and never touched is none.
+    pub fn memory_bytes(&self) -> usize {
+        match &self.coding {
+            Coding::Identity => 0,
+            Coding::Flate { .. } | Coding::Undecided(_) => FLATE_BYTES,
+            Coding::Zstd { .. } => {
+                ZSTD_BYTES + (self.most_bytes - self.left_bytes).min(ZSTD_WINDOW_BYTES_MOST)
             }
         }
     }

@@ -122,7 +122,8 @@ fn as_fluentd(value: &[u8]) -> Kind {
     known.into_iter().find(|(prefix, _)| value.starts_with(prefix)).map_or(Kind::Other, |(_, kind)| kind)
 }
 
-fn unquoted(value: &[u8]) -> &[u8] {
+/// The value of a parameter without the quotes it may have.
+pub(crate) fn unquoted(value: &[u8]) -> &[u8] {
     let value = value.trim_ascii();
     value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value)
 }

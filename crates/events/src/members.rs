@@ -186,7 +186,8 @@ fn value_end(bytes: &[u8], start: usize) -> usize {
     bytes.len()
 }
 
-fn is_whitespace(byte: u8) -> bool {
+/// What JSON calls whitespace.
+pub(crate) fn is_whitespace(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 

@@ -5,6 +5,7 @@ use memchr::memmem;
 use crate::{
     Boundary,
     form::{FIELDS, Found},
+    kind::unquoted,
 };
 
 /// The field with the records. Of fields of one name the first counts; parts without a name are passed over, and so
@@ -78,10 +79,9 @@ fn named(part: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// The parameter `name` of a disposition.
 fn parameter_name(disposition: &[u8]) -> Option<&[u8]> {
-    disposition.split(|&byte| byte == b';').find_map(|parameter| {
-        let value = parameter.trim_ascii().strip_prefix(b"name=")?;
-        Some(value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value))
-    })
+    disposition
+        .split(|&byte| byte == b';')
+        .find_map(|parameter| parameter.trim_ascii().strip_prefix(b"name=").map(unquoted))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, ops::Range};
 
-use crate::members::string_end;
+use crate::members::{is_whitespace, string_end};
 
 /// Writes the valid object `json`, nested not too deep, to `out`, without its top-level members `dropped`.
 pub(crate) fn generate(json: &str, dropped: Option<&str>, out: &mut String) {
@@ -37,12 +37,7 @@ impl Generator<'_> {
         let mut is_to_arrange = false;
         self.at += 1;
         self.out.push('{');
-        while self.next_token() != b'}' {
-            if self.json.as_bytes()[self.at] == b',' {
-                self.at += 1;
-                self.out.push(',');
-                continue;
-            }
+        while self.goes_on_before('}') {
             let name_start = self.out.len();
             self.string();
             let name = name_start..self.out.len();
@@ -69,8 +64,6 @@ impl Generator<'_> {
                 }
             }
         }
-        self.at += 1;
-        self.out.push('}');
         if is_to_arrange {
             self.arrange(start, &members);
         }
@@ -95,16 +88,23 @@ impl Generator<'_> {
     fn array(&mut self) {
         self.at += 1;
         self.out.push('[');
-        while self.next_token() != b']' {
-            if self.json.as_bytes()[self.at] == b',' {
-                self.at += 1;
-                self.out.push(',');
-                continue;
-            }
+        while self.goes_on_before(']') {
             self.value();
         }
-        self.at += 1;
-        self.out.push(']');
+    }
+
+    /// Past a comma to what follows it; or past the bracket that closes, and then there is nothing more.
+    fn goes_on_before(&mut self, closing: char) -> bool {
+        if self.next_token() == b',' {
+            self.at += 1;
+            self.out.push(',');
+        }
+        let goes_on = char::from(self.next_token()) != closing;
+        if !goes_on {
+            self.at += 1;
+            self.out.push(closing);
+        }
+        goes_on
     }
 
     fn string(&mut self) {
@@ -135,7 +135,7 @@ impl Generator<'_> {
     /// Past whitespace; the byte that is next.
     fn next_token(&mut self) -> u8 {
         let rest = &self.json.as_bytes()[self.at..];
-        let blank = rest.iter().position(|byte| !matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
+        let blank = rest.iter().position(|&byte| !is_whitespace(byte));
         self.at += blank.expect("valid JSON goes on until its outermost bracket is closed");
         self.json.as_bytes()[self.at]
     }

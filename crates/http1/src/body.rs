@@ -14,7 +14,7 @@ enum State {
     UntilClose,
     /// Before or among the digits of a chunk's size.
     Size,
-    /// In the white space after the size.
+    /// In the white space between the size and the `;` of an extension.
     AfterSize,
     /// In the extensions of a chunk.
     Extension,
@@ -188,7 +188,8 @@ impl Body {
             (State::Size, _) if self.line == 1 => return Err(Error::BadChunkSize { at }),
             (State::Size | State::AfterSize, b' ' | b'\t') => State::AfterSize,
             (State::Size | State::AfterSize, b';') => State::Extension,
-            (State::Size | State::AfterSize | State::Extension, b'\r') => State::SizeLf,
+            // Blanks stand only before an extension: where readers differ on them, requests can be smuggled.
+            (State::Size | State::Extension, b'\r') => State::SizeLf,
             (State::Size | State::AfterSize, _) => return Err(Error::BadChunkSize { at }),
             (State::Extension, _) if is_value(byte) => State::Extension,
             (State::SizeLf, b'\n') => {

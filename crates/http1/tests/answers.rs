@@ -167,7 +167,7 @@ fn chunks() {
         "2;a\r\nhi\r\n1 ; b = \"x;y\\\"\u{e9}\"\r\n!\r\n0;last\r\nA: 1\r\nB-2:\r\nC: \u{e9}\t\r\n\r\n";
     let outcome = good(&chunked(extended), &[(200, "hi!", true)]);
     assert_eq!(outcome.messages[0].done.unwrap().framing_bytes, extended.len() as u64 - 3);
-    good(&chunked("3 \t\r\nabc\r\n0\r\n\r\n"), &[(200, "abc", true)]);
+    good(&chunked("3 \t;\r\nabc\r\n0\t ; a\r\n\r\n"), &[(200, "abc", true)]);
     let digits = "0000000000000001\r\na\r\n".repeat(3) + "0000000000000000\r\n\r\n";
     good(&chunked(&digits), &[(200, "aaa", true)]);
     good(&with("Transfer-Encoding: gzip, Chunked", "1\r\nz\r\n0\r\n\r\n"), &[(200, "z", true)]);
@@ -184,6 +184,10 @@ fn bad_chunks() {
     }
     bad(chunked("1g\r\na\r\n0\r\n\r\n"), Error::BadChunkSize { at: 1 });
     bad(chunked("1 1\r\na\r\n0\r\n\r\n"), Error::BadChunkSize { at: 2 });
+    // RFC 9112, 7.1.1: blanks belong to an extension.
+    bad(chunked("1 \r\na\r\n0\r\n\r\n"), Error::BadChunkSize { at: 2 });
+    bad(chunked("1\t\r\na\r\n0\r\n\r\n"), Error::BadChunkSize { at: 2 });
+    bad(chunked("1\r\na\r\n0 \r\n\r\n"), Error::BadChunkSize { at: 8 });
     bad(chunked("1\na\r\n0\r\n\r\n"), Error::BadChunkSize { at: 1 });
     bad(chunked("1\r\na\r\n\r\n\r\n"), Error::BadChunkSize { at: 6 });
     bad(chunked("1\r\na\r\n;x\r\n\r\n"), Error::BadChunkSize { at: 6 });

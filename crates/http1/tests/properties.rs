@@ -53,7 +53,7 @@ fn headers() -> impl Strategy<Value = Vec<(String, String)>> {
 fn sent() -> impl Strategy<Value = Sent> {
     let chunked = (
         prop::collection::vec(1..40usize, 0..6),
-        "(;[a-z]{1,5}(=[a-z]{1,5}|=\"[ -!#-~]{0,5}\")?){0,2}",
+        "([ \t]{0,2};[ \t]{0,2}[a-z]{1,5}(=[a-z]{1,5}|=\"[ -!#-~]{0,5}\")?){0,2}",
         prop::collection::vec((name(), value()), 0..3),
         any::<bool>(),
     )

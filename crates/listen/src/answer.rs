@@ -124,6 +124,9 @@ impl Dress {
                 415 => field(out, "Accept-Encoding", b"gzip, deflate, zstd"),
                 _ => {}
             }
+            if refusal.may_be_stored() {
+                field(out, "Proofload-Stored", b"maybe");
+            }
             if refusal.is_passing() {
                 number_field(out, "Retry-After", u64::from(self.retry_after_s));
             }
@@ -247,6 +250,7 @@ fn reason(status: u16) -> &'static str {
         408 => "Request Timeout",
         409 => "Conflict",
         413 => "Content Too Large",
+        414 => "URI Too Long",
         415 => "Unsupported Media Type",
         417 => "Expectation Failed",
         422 => "Unprocessable Content",

@@ -1,6 +1,15 @@
-//! What all threads share of the machine: bytes in flight and connections.
+//! What all threads share of the machine: bytes in flight, connections and descriptors.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    os::fd::AsRawFd,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use rustix::process::{Resource, getrlimit};
+
+/// Descriptors kept for each thread: for connections that are only told that there are too many, and what else
+/// the process needs.
+const KEPT_PER_THREAD: u64 = 64;
 
 /// Bytes of bodies being read and of lines not yet written.
 #[derive(Debug)]
@@ -44,6 +53,16 @@ pub(crate) struct Share<'a> {
 }
 
 impl Share<'_> {
+    /// What it has.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What all shares together may have.
+    pub fn limit(&self) -> u64 {
+        self.budget.limit
+    }
+
     /// Whether so much has been taken already.
     #[inline]
     pub fn covers(&self, bytes: u64) -> bool {
@@ -131,9 +150,44 @@ impl Drop for Seat<'_> {
     }
 }
 
+/// Descriptors of this process, of which connections leave some to the storage.
+#[derive(Debug)]
+pub(crate) struct Descriptors {
+    kept_from: u64,
+}
+
+impl Descriptors {
+    /// As many as the limit of this process says now. Kept are as many as files may be open, or wait for their
+    /// last sync, and some for each thread; but never more than half of all, for a listener without connections
+    /// were of no use either.
+    pub fn new(open_files: usize, threads: u32) -> Self {
+        Self { kept_from: kept_from(getrlimit(Resource::Nofile).current, open_files, threads) }
+    }
+
+    /// Whether a connection has got one that is kept for the storage. The kernel gives out the lowest that is
+    /// free, so that all those below are in use.
+    pub fn is_kept(&self, socket: &impl AsRawFd) -> bool {
+        u64::try_from(socket.as_raw_fd()).is_ok_and(|number| number >= self.kept_from)
+    }
+}
+
+fn kept_from(limit: Option<u64>, open_files: usize, threads: u32) -> u64 {
+    let Some(limit) = limit else { return u64::MAX };
+    let files = (open_files as u64).saturating_mul(2);
+    let kept = files.saturating_add(u64::from(threads) * KEPT_PER_THREAD);
+    limit - kept.min(limit / 2)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn some_descriptors_are_kept_but_no_more_than_half() {
+        assert_eq!(kept_from(Some(20_000), 1_000, 2), 17_872);
+        assert_eq!(kept_from(Some(1_024), 1_000, 2), 512);
+        assert_eq!(kept_from(None, 1_000, 2), u64::MAX);
+    }
 
     #[test]
     fn what_is_taken_comes_back_and_never_exceeds_the_limit() {

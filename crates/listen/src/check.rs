@@ -1,8 +1,10 @@
 //! Mistakes of a configuration that no type rules out.
 
+use std::path::{Path, PathBuf};
+
 use rustix::thread::sched_getaffinity;
 
-use crate::{Compat, Config, Credential, Error};
+use crate::{Compat, Config, Credential, Error, refusal::TAG_BYTES_MOST};
 
 impl Config {
     /// All mistakes, each naming the setting and what it may be. `handed` is how many sockets are handed in.
@@ -17,47 +19,57 @@ impl Config {
             }
         };
         let Self { limits, timeouts, .. } = self;
-        must(handed > 0 || !self.listen.is_empty(), "there is no address to listen on: give one");
-        must((1..=1024).contains(&self.threads), "threads must be 1 to 1024");
-        must(self.backlog > 0, "the backlog must be at least 1");
-        must(limits.body_bytes > 0, "the limit of a body must be at least 1 byte");
-        must(limits.inflated_bytes > 0, "the limit of an inflated body must be at least 1 byte");
+        must(
+            handed > 0 || !self.listen.is_empty(),
+            "there is no address to listen on: give one with --listen",
+        );
+        must((1..=1024).contains(&self.threads), "--threads must be 1 to 1024");
+        must(self.backlog > 0, "--backlog must be at least 1");
+        must(limits.body_bytes > 0, "--max-body must be at least 1 byte");
+        must(limits.inflated_bytes > 0, "--max-inflated must be at least 1 byte");
         must(
             limits.budget_bytes >= limits.body_bytes && limits.budget_bytes >= limits.inflated_bytes,
-            "the budget must hold the largest body, also inflated: raise it, or lower those limits",
+            "--budget must be at least --max-body and --max-inflated, for the budget must hold the largest body: \
+             raise it, or lower those",
         );
-        must(
-            (1024..=1 << 20).contains(&limits.head_bytes),
-            "the limit of a request's head must be 1 KiB to 1 MiB",
-        );
-        must(limits.connections != Some(0), "the limit of connections must be at least 1");
-        must(
-            limits.requests_per_connection != Some(0),
-            "the limit of requests of a connection must be at least 1",
-        );
-        must(matches!(limits.overload_status, 429 | 503), "the status of overload must be 429 or 503");
+        must((1024..=1 << 20).contains(&limits.head_bytes), "--max-head must be 1 KiB to 1 MiB");
+        must(limits.connections != Some(0), "--max-connections must be at least 1");
+        must(limits.requests_per_connection != Some(0), "--max-requests must be at least 1");
+        must(matches!(limits.overload_status, 429 | 503), "--overload-status must be 429 or 503");
         let times = [timeouts.head, timeouts.body, timeouts.idle, timeouts.store, timeouts.drain];
-        must(times.iter().all(|time| !time.is_zero()), "no timeout may be zero");
+        must(
+            times.iter().all(|time| !time.is_zero()),
+            "no timeout may be zero: --head-timeout, --body-timeout, --idle-timeout, --store-timeout, \
+             --drain-timeout",
+        );
         let year = std::time::Duration::from_secs(366 * 24 * 3600);
         must(
             times.iter().chain([&limits.idempotency_window]).all(|time| *time <= year),
-            "no timeout may be longer than a year",
+            "no timeout may be longer than a year, nor may --idempotency-window",
         );
-        must(timeouts.body_bytes_per_s > 0, "the least rate of a body must be at least 1 byte a second");
+        must(timeouts.body_bytes_per_s > 0, "--body-rate must be at least 1 byte a second");
         for credential in &self.credentials {
             match credential {
                 Credential::Bearer(token) => must(
                     !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()),
-                    "a bearer token must be printable ASCII without spaces",
+                    "--bearer-token-file: a token must be printable ASCII without spaces",
                 ),
                 Credential::Basic { user, .. } => {
-                    must(!user.contains(':'), "the name of a basic credential has no colon")
+                    must(!user.contains(':'), "--basic-auth-file: a name has no colon")
                 }
             }
         }
         must(
             self.added == crate::Added::default() || matches!(self.compat, Compat::Fluentd { .. }),
-            "headers, query parameters and addresses are only added to records as Fluentd does",
+            "--add-http-headers, --add-query-params and --add-remote-addr need --compat fluentd",
+        );
+        let prefix_bytes = self.tag_prefix.as_ref().map_or(0, String::len);
+        must(prefix_bytes <= TAG_BYTES_MOST / 2, "--tag-prefix must be at most 512 bytes long");
+        let folder = self.store.template.folder();
+        must(
+            !is_same_folder(&self.store.state, folder),
+            "--state must be a folder of its own: the files lie in this one, and one of them could be named as \
+             the journal is. Leave it out, or name another folder",
         );
         if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
     }
@@ -73,5 +85,52 @@ impl Config {
         let allowed: Vec<u32> = (0..most).filter(|&cpu| set.is_set(cpu as usize)).collect();
         let missing: Vec<u32> = self.cpus.iter().copied().filter(|cpu| !allowed.contains(cpu)).collect();
         if missing.is_empty() { Ok(()) } else { Err(Error::Processors { missing, allowed }) }
+    }
+}
+
+/// Whether two names mean the same folder, which need not be there.
+fn is_same_folder(one: &Path, other: &Path) -> bool {
+    let whole = |path: &Path| -> PathBuf {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let found = path.canonicalize().or_else(|_| std::path::absolute(path));
+        found.unwrap_or_else(|_| path.to_owned())
+    };
+    whole(one) == whole(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_journal_has_a_folder_that_no_file_lies_in() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let template = format!("{}/${{tag}}", folder.path().display()).parse().unwrap();
+        let mut config = Config::new(segments::Config::new(template));
+        assert_eq!(config.check(0), Ok(()));
+        for own in ["other", ".proofload", "not/there"] {
+            config.store.state = folder.path().join(own);
+            assert_eq!(config.check(0), Ok(()), "{own}");
+        }
+        for same in ["", ".", "./."] {
+            config.store.state = folder.path().join(same);
+            let mistakes = config.check(0).unwrap_err();
+            assert!(mistakes[0].contains("--state"), "{same}: {mistakes:?}");
+        }
+        let not_there = folder.path().join("not/there");
+        assert!(is_same_folder(&not_there, &folder.path().join("./not//there/")));
+    }
+
+    #[test]
+    fn mistakes_name_the_options() {
+        let template = "x/${tag}".parse().unwrap();
+        let mut config = Config::new(segments::Config::new(template));
+        config.limits.budget_bytes = config.limits.inflated_bytes - 1;
+        config.tag_prefix = Some("p".repeat(513));
+        let mistakes = config.check(0).unwrap_err();
+        let names = ["--budget must be at least --max-body and --max-inflated", "--tag-prefix"];
+        for name in names {
+            assert!(mistakes.iter().any(|mistake| mistake.contains(name)), "{name} in {mistakes:?}");
+        }
     }
 }

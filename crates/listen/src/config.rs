@@ -148,9 +148,10 @@ pub struct Added {
 /// Bounds in bytes and numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of bodies being read and of lines not yet written, of all threads together. Requests beyond are
-    /// refused before their body is read. Lines are rendered before they are counted, so each thread may be
-    /// beyond it by one request for a moment.
+    /// Bytes of bodies being read and of lines not yet written, of all threads together, with what is kept of
+    /// each request and what undoing compression takes. Requests beyond are refused before their body is read,
+    /// or while their lines are made. A body counts as its lines while they are made and put in order, so that
+    /// each thread may be beyond it by one request for a moment.
     pub budget_bytes: u64,
     /// A body as sent, without the framing of chunks.
     pub body_bytes: u64,
@@ -158,7 +159,10 @@ pub struct Limits {
     pub inflated_bytes: u64,
     /// The head of a request.
     pub head_bytes: u32,
-    /// Connections open at once; further ones are accepted, told 503 and closed.
+    /// Connections open at once; further ones are accepted, told 503 and closed, or only closed where that
+    /// would have to be encrypted. The admin address has 16 of its own. Without a limit the descriptors of the
+    /// process are one, but for twice [`segments::Config::open_most`] and 64 a thread, though no more than half of
+    /// them.
     pub connections: Option<u64>,
     /// Requests that a connection may carry; the last answer says `Connection: close`.
     pub requests_per_connection: Option<u64>,
@@ -168,7 +172,7 @@ pub struct Limits {
     pub retry_after_s: u32,
     /// Idempotency keys remembered; 0 ignores the header.
     pub idempotency_keys: usize,
-    /// How long an idempotency key is remembered.
+    /// How long an idempotency key is remembered after its request was answered.
     pub idempotency_window: Duration,
 }
 
@@ -192,7 +196,8 @@ impl Default for Limits {
 /// Bounds in time. None may be zero.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From a request's first byte, or from the start of the connection, to the end of the request's head.
+    /// From a request's first byte to the end of its head. A connection that has sent nothing has the time of
+    /// [`Timeouts::idle`].
     pub head: Duration,
     /// Grace of a body before [`Timeouts::body_bytes_per_s`] counts.
     pub body: Duration,

@@ -40,8 +40,6 @@ pub(crate) struct Connection<'a> {
     pub readable: bool,
     /// The client has closed its side, or all of the connection: the two look alike.
     pub peer_closed: bool,
-    /// In the worker's list of connections that have more to do at once.
-    pub queued: bool,
     /// Of the admin port.
     pub admin: bool,
     /// To be closed behind the answer.
@@ -98,7 +96,6 @@ impl<'a> Connection<'a> {
             phase: Phase::Reading,
             readable: false,
             peer_closed: false,
-            queued: false,
             admin,
             close: false,
             // Not what it waits for, so that its first deadline is set.

@@ -19,6 +19,8 @@ const STEP_BYTES: u64 = 64 * 1024;
 const INFLATE_BYTES: usize = 64;
 /// After so many inflated bytes other connections get their turn.
 const TURN_BYTES: usize = 256 * 1024;
+/// Also after so many compressed ones: those may hold nothing but beginnings and ends, each with its own price.
+const TURN_PACKED_BYTES: usize = 4 * 1024;
 /// Buffers that have grown beyond it are not kept for the next request.
 const KEPT_BYTES: usize = 256 * 1024;
 
@@ -105,7 +107,7 @@ impl<'a> Flight<'a> {
         }
     }
 
-    /// Whether a body framed so may come.
+    /// Whether a body framed so may come. The inflater, if one is needed, must be there already.
     pub fn admit(&mut self, framing: Framing, limits: &Limits, free_bytes: u64) -> Result<(), Refusal> {
         let announced = match framing {
             Framing::Length(bytes) => bytes,
@@ -115,7 +117,11 @@ impl<'a> Flight<'a> {
         if announced > limits.body_bytes {
             return Err(Refusal::TooLarge(limits.body_bytes));
         }
-        if announced > free_bytes || !self.share.grow_to(announced.min(STEP_BYTES)) {
+        let needed = announced.min(STEP_BYTES).saturating_add(self.decoder_bytes());
+        if needed > self.share.limit() {
+            return Err(Refusal::NeverFits(self.share.limit()));
+        }
+        if announced > free_bytes || !self.share.grow_to(needed) {
             return Err(Refusal::Budget);
         }
         Ok(())
@@ -141,10 +147,16 @@ impl<'a> Flight<'a> {
     /// The body is complete.
     #[inline]
     pub fn finish(&mut self) -> Result<(), Refusal> {
-        match &mut self.inflater {
+        // Its memory is free from here on.
+        match self.inflater.take() {
             None => Ok(()),
-            Some(inflater) => inflater.finish().map_err(|_| Refusal::Corrupt(self.coding)),
+            Some(mut inflater) => inflater.finish().map_err(|_| Refusal::Corrupt(self.coding)),
         }
+    }
+
+    /// What undoing the coding takes of memory, besides the body.
+    fn decoder_bytes(&self) -> u64 {
+        self.inflater.as_ref().map_or(0, |inflater| inflater.memory_bytes() as u64)
     }
 
     /// More of a compressed body is to be inflated.
@@ -156,9 +168,9 @@ impl<'a> Flight<'a> {
     /// Inflates for a turn.
     pub fn unpack(&mut self, limits: &Limits) -> Result<(), Refusal> {
         let Some(inflater) = &mut self.inflater else { return Ok(()) };
-        let enough = self.body.len() + TURN_BYTES;
+        let (enough, used_most) = (self.body.len() + TURN_BYTES, self.packed_used + TURN_PACKED_BYTES);
         for piece in self.packed[self.packed_used..].chunks(INFLATE_BYTES) {
-            if self.body.len() >= enough {
+            if self.body.len() >= enough || self.packed_used >= used_most {
                 return Ok(());
             }
             self.packed_used += piece.len();
@@ -166,7 +178,7 @@ impl<'a> Flight<'a> {
                 InflateError::TooLarge { .. } => Refusal::InflatesTooLarge(limits.inflated_bytes),
                 _ => Refusal::Corrupt(self.coding),
             })?;
-            reserve(&mut self.share, self.body.len() as u64)?;
+            reserve(&mut self.share, (self.body.len() + inflater.memory_bytes()) as u64)?;
         }
         self.packed.clear();
         self.packed_used = 0;
@@ -183,5 +195,72 @@ fn reserve(share: &mut Share<'_>, bytes: u64) -> Result<(), Refusal> {
         Ok(())
     } else {
         Err(Refusal::Budget)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use events::Encoding;
+
+    use super::*;
+    use crate::budget::Budget;
+
+    fn admitted(encoding: Encoding, budget: &Budget) -> Flight<'_> {
+        let limits = Limits::default();
+        let mut flight = Flight::new(budget.share());
+        flight.inflater = Some(Inflater::new(encoding, limits.inflated_bytes as usize));
+        flight.admit(Framing::Length(1_000), &limits, budget.free()).unwrap();
+        flight
+    }
+
+    #[test]
+    fn a_turn_ends_though_nothing_is_inflated() {
+        let empty = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()).finish().unwrap();
+        let members = empty.repeat((64 << 10) / empty.len());
+        let budget = Budget::new(1 << 20);
+        let limits = Limits::default();
+        let mut flight = admitted(Encoding::Gzip, &budget);
+        flight.take_in(&members, &limits).unwrap();
+        let mut turns = 1;
+        flight.unpack(&limits).unwrap();
+        assert!((1..=8 << 10).contains(&flight.packed_used), "{}", flight.packed_used);
+        while flight.is_packed() {
+            flight.unpack(&limits).unwrap();
+            turns += 1;
+        }
+        assert!(turns >= 8, "{turns}");
+        flight.finish().unwrap();
+    }
+
+    #[test]
+    fn a_decoder_is_taken_from_the_budget_and_given_back() {
+        let budget = Budget::new(1 << 20);
+        let held: Vec<_> = (0..4).map(|_| admitted(Encoding::Gzip, &budget)).collect();
+        assert!(budget.used() >= 4 * (64 << 10), "{}", budget.used());
+        drop(held);
+        let mut flight = admitted(Encoding::Zstd, &budget);
+        assert!(budget.used() >= 256 << 10, "{}", budget.used());
+        flight.clear();
+        assert_eq!(budget.used(), 0);
+        // Where there is no room for one there never will be.
+        let (small, limits) = (Budget::new(10_000), Limits::default());
+        let mut flight = Flight::new(small.share());
+        flight.inflater = Some(Inflater::new(Encoding::Gzip, 10_000));
+        let refused = flight.admit(Framing::Chunked, &limits, small.free());
+        assert_eq!(refused, Err(Refusal::NeverFits(10_000)));
+    }
+
+    #[test]
+    fn a_body_counts_beside_its_decoder() {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(&[b' '; 100_000]).unwrap();
+        let packed = encoder.finish().unwrap();
+        let (budget, limits) = (Budget::new(1 << 20), Limits::default());
+        let mut flight = admitted(Encoding::Gzip, &budget);
+        flight.take_in(&packed, &limits).unwrap();
+        flight.unpack(&limits).unwrap();
+        assert!(budget.used() >= 100_000 + (64 << 10), "{}", budget.used());
     }
 }

@@ -1,13 +1,17 @@
 //! Idempotency keys: a request repeated under the same key is answered as the first was, and stored once.
 //!
 //! Keys are remembered for a bounded time and number, in memory only: a restart forgets them. A repeat that
-//! comes while the first is being stored is refused with 409; so it is not held, and its client comes again.
+//! comes while the first is being stored is refused with 409; so it is not held, and its client comes again. Of
+//! a request that could be stored only in part it is remembered which part, so that a repeat stores the rest.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry, hash_map::RandomState},
     hash::BuildHasher,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+
+use events::EventTime;
+use segments::{Key, Level, Receipt};
 
 /// Threads that hold different keys seldom wait for each other.
 const SHARDS: usize = 16;
@@ -24,18 +28,47 @@ pub(crate) struct Idempotency {
 #[derive(Debug, Default)]
 struct Shard {
     known: HashMap<Arc<str>, Known>,
-    /// In the order they came, with the time at which they are forgotten.
-    order: VecDeque<(u64, u64, Arc<str>)>,
-    next: u64,
+    /// Those that came to an end, in that order, with the time at which they are forgotten. What is in flight is
+    /// forgotten by nobody but its [`Claim`].
+    order: VecDeque<(u64, Arc<str>)>,
 }
 
 #[derive(Debug)]
 struct Known {
-    /// Tells a later use of the same key apart.
-    number: u64,
     body: u64,
-    /// What was answered; nothing yet while it is being stored.
-    answer: Option<Arc<[u8]>>,
+    /// When it is forgotten, once it has come to an end.
+    until_ns: u64,
+    course: Course,
+}
+
+#[derive(Debug)]
+enum Course {
+    InFlight,
+    Answered(Arc<Answered>),
+    InPart(Box<InPart>),
+}
+
+/// What is stored of a request that failed for the rest.
+#[derive(Debug, Clone)]
+pub(crate) struct InPart {
+    /// How safe that is.
+    pub level: Level,
+    /// The time of events that bear none: a repeat must find the same segments.
+    pub time: EventTime,
+    /// The segments whose lines are stored, and where.
+    pub stored: Vec<(Arc<Key>, Receipt)>,
+}
+
+/// Segments of a request that are remembered at the most: one that has stored more of them is forgotten.
+const STORED_MOST: usize = 16;
+
+/// What a request was answered.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    /// How safe its events were then.
+    pub level: Level,
+    /// The value of its receipts.
+    pub receipts: Box<[u8]>,
 }
 
 /// What a key came to.
@@ -43,8 +76,8 @@ struct Known {
 pub(crate) enum Found<'a> {
     /// It is new: store the request, then say what was answered.
     New(Claim<'a>),
-    /// Answered before: the receipts of then.
-    Again(Arc<[u8]>),
+    /// Answered before.
+    Again(Arc<Answered>),
     /// The first request under it is still being stored.
     InFlight,
     /// The first request under it had another body.
@@ -52,7 +85,7 @@ pub(crate) enum Found<'a> {
 }
 
 impl Idempotency {
-    /// Remembers so many keys, for so long.
+    /// Remembers so many keys, for so long after they were answered.
     pub fn new(most: usize, window_ns: u64) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -74,65 +107,109 @@ impl Idempotency {
         let shard = &self.shards[self.hasher.hash_one(&name) as usize % SHARDS];
         let mut locked = lock(shard);
         locked.forget(now_ns, self.most_per_shard);
-        let number = locked.next;
-        match locked.known.entry(Arc::clone(&name)) {
-            Entry::Occupied(known) => match &known.get().answer {
-                _ if known.get().body != body => Found::OtherBody,
-                Some(answer) => Found::Again(Arc::clone(answer)),
-                None => Found::InFlight,
-            },
+        let earlier = match locked.known.entry(Arc::clone(&name)) {
             Entry::Vacant(place) => {
-                place.insert(Known { number, body, answer: None });
-                locked.next += 1;
-                locked.order.push_back((now_ns.saturating_add(self.window_ns), number, Arc::clone(&name)));
-                Found::New(Claim { shard, name, number, answered: false })
+                place.insert(Known { body, until_ns: 0, course: Course::InFlight });
+                None
             }
-        }
+            Entry::Occupied(mut known) => match &known.get().course {
+                _ if known.get().body != body => return Found::OtherBody,
+                Course::Answered(answered) => return Found::Again(Arc::clone(answered)),
+                Course::InFlight => return Found::InFlight,
+                Course::InPart(in_part) => {
+                    let earlier = in_part.clone();
+                    known.get_mut().course = Course::InFlight;
+                    Some(earlier)
+                }
+            },
+        };
+        drop(locked);
+        Found::New(Claim { keys: self, shard, name, earlier, is_settled: false })
     }
 }
 
 impl Shard {
-    /// Forgets those whose time is over, and the oldest if there are too many.
+    /// Forgets those whose time is over, and the oldest if there are more than `most`.
     fn forget(&mut self, now_ns: u64, most: usize) {
-        while let Some((until_ns, number, name)) = self.order.front() {
-            if *until_ns > now_ns && self.order.len() < most.max(1) {
+        while let Some((until_ns, name)) = self.order.front() {
+            if *until_ns > now_ns && self.order.len() <= most {
                 return;
             }
-            if self.known.get(name).is_some_and(|known| known.number == *number) {
+            // One that was repeated may be in flight again, or stand further back in the order.
+            let is_meant =
+                |known: &Known| known.until_ns == *until_ns && !matches!(known.course, Course::InFlight);
+            if self.known.get(name).is_some_and(is_meant) {
                 self.known.remove(name);
             }
             self.order.pop_front();
         }
     }
+
+    /// A request has come to an end.
+    fn end(&mut self, name: &Arc<str>, course: Course, until_ns: u64) {
+        if let Some(known) = self.known.get_mut(name) {
+            (known.course, known.until_ns) = (course, until_ns);
+            self.order.push_back((until_ns, Arc::clone(name)));
+        }
+    }
 }
 
-/// A key whose request is being stored. If it is dropped before it was answered, the key is forgotten, so
-/// that the client can try again.
+/// A key whose request is being stored. If it is dropped before it came to an end, all is as before the request,
+/// so that the client can try again.
 #[derive(Debug)]
 pub(crate) struct Claim<'a> {
+    keys: &'a Idempotency,
     shard: &'a Mutex<Shard>,
     name: Arc<str>,
-    number: u64,
-    answered: bool,
+    /// What an earlier request under this key has stored.
+    earlier: Option<Box<InPart>>,
+    is_settled: bool,
 }
 
 impl Claim<'_> {
-    /// The request is stored, and these are its receipts.
-    pub fn answer(mut self, receipts: &[u8]) {
-        self.answered = true;
-        let mut shard = lock(self.shard);
-        if let Some(known) = shard.known.get_mut(&self.name).filter(|known| known.number == self.number) {
-            known.answer = Some(receipts.into());
+    /// What an earlier request under this key has stored, and is not to be stored again.
+    pub fn earlier(&self) -> Option<&InPart> {
+        self.earlier.as_deref()
+    }
+
+    /// The request is stored, at that level, and these are its receipts.
+    pub fn answer(self, level: Level, receipts: &[u8], now_ns: u64) {
+        let answered = Answered { level, receipts: receipts.into() };
+        self.settle(Course::Answered(Arc::new(answered)), now_ns);
+    }
+
+    /// The request is stored in part.
+    pub fn leave(self, in_part: InPart, now_ns: u64) {
+        if in_part.stored.len() <= STORED_MOST {
+            self.settle(Course::InPart(Box::new(in_part)), now_ns);
         }
+    }
+
+    fn settle(mut self, course: Course, now_ns: u64) {
+        self.is_settled = true;
+        let mut shard = lock(self.shard);
+        shard.end(&self.name, course, now_ns.saturating_add(self.keys.window_ns));
+        shard.forget(now_ns, self.keys.most_per_shard);
+    }
+
+    /// Memory that the key takes while its request is in flight.
+    pub fn held_bytes(&self) -> u64 {
+        (self.name.len() + size_of::<(Arc<str>, Known)>()) as u64
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        let mut shard = lock(self.shard);
-        if !self.answered && shard.known.get(&self.name).is_some_and(|known| known.number == self.number) {
-            shard.known.remove(&self.name);
+        if self.is_settled {
+            return;
         }
+        let mut shard = lock(self.shard);
+        let Some(earlier) = self.earlier.take() else {
+            shard.known.remove(&self.name);
+            return;
+        };
+        let until_ns = shard.known.get(&self.name).map_or(0, |known| known.until_ns);
+        shard.end(&self.name, Course::InPart(earlier), until_ns);
     }
 }
 
@@ -146,16 +223,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_stored_once_and_answered_again() {
+    fn a_key_is_stored_once_and_answered_again_as_the_first_time() {
         let keys = Idempotency::new(1_000, 10);
         let Found::New(claim) = keys.look_up("tag", "k", b"body", 0) else { panic!("a new key") };
         assert!(matches!(keys.look_up("tag", "k", b"body", 1), Found::InFlight));
         assert!(matches!(keys.look_up("other", "k", b"body", 1), Found::New(_)));
-        claim.answer(b"receipt");
-        let Found::Again(receipts) = keys.look_up("tag", "k", b"body", 2) else { panic!("a known key") };
-        assert_eq!(&receipts[..], b"receipt");
-        assert!(matches!(keys.look_up("tag", "k", b"other", 2), Found::OtherBody));
-        assert!(matches!(keys.look_up("tag", "k", b"body", 10), Found::New(_)), "the window is over");
+        claim.answer(Level::Synced, b"receipt", 2);
+        let Found::Again(answered) = keys.look_up("tag", "k", b"body", 3) else { panic!("a known key") };
+        assert_eq!((answered.level, &answered.receipts[..]), (Level::Synced, &b"receipt"[..]));
+        assert!(matches!(keys.look_up("tag", "k", b"other", 3), Found::OtherBody));
+        assert!(matches!(keys.look_up("tag", "k", b"body", 11), Found::Again(_)));
+        assert!(matches!(keys.look_up("tag", "k", b"body", 12), Found::New(_)), "the window is over");
     }
 
     #[test]
@@ -166,11 +244,35 @@ mod tests {
     }
 
     #[test]
+    fn what_is_stored_in_part_is_remembered_until_the_rest_is_stored() {
+        let keys = Idempotency::new(1_000, 10);
+        let look_up = |now_ns| keys.look_up("tag", "k", b"body", now_ns);
+        let claim = |now_ns| match look_up(now_ns) {
+            Found::New(claim) => claim,
+            other => panic!("not to be stored: {other:?}"),
+        };
+        let time = EventTime { seconds: 7, nanos: 0 };
+        claim(0).leave(InPart { level: Level::Written, time, stored: Vec::new() }, 1);
+        let again = claim(2);
+        assert_eq!(again.earlier().map(|earlier| earlier.time), Some(time));
+        assert!(matches!(look_up(3), Found::InFlight));
+        // Refused before it was tried: all is as before.
+        drop(again);
+        let again = claim(4);
+        assert!(again.earlier().is_some());
+        again.answer(Level::Written, b"all", 5);
+        assert!(matches!(look_up(14), Found::Again(_)));
+        assert!(claim(15).earlier().is_none());
+        claim(15).leave(InPart { level: Level::Written, time, stored: Vec::new() }, 16);
+        assert!(claim(26).earlier().is_none(), "the window is over");
+    }
+
+    #[test]
     fn the_number_of_keys_is_bounded() {
         let keys = Idempotency::new(160, u64::MAX);
         for number in 0..10_000 {
             if let Found::New(claim) = keys.look_up("tag", &number.to_string(), b"", number) {
-                claim.answer(b"");
+                claim.answer(Level::Written, b"", number);
             }
         }
         let held: usize = keys.shards.iter().map(|shard| lock(shard).known.len()).sum();
@@ -179,14 +281,16 @@ mod tests {
     }
 
     #[test]
-    fn an_old_claim_does_not_answer_for_a_later_one() {
-        let keys = Idempotency::new(1_000, 10);
-        let Found::New(old) = keys.look_up("tag", "k", b"body", 0) else { panic!("a new key") };
-        let Found::New(new) = keys.look_up("tag", "k", b"body", 20) else { panic!("a new key") };
-        old.answer(b"old");
-        assert!(matches!(keys.look_up("tag", "k", b"body", 21), Found::InFlight));
-        new.answer(b"new");
-        let Found::Again(receipts) = keys.look_up("tag", "k", b"body", 22) else { panic!("a known key") };
-        assert_eq!(&receipts[..], b"new");
+    fn what_is_in_flight_is_not_forgotten_however_long_it_takes_and_however_many_come() {
+        let keys = Idempotency::new(16, 10);
+        let Found::New(claim) = keys.look_up("tag", "k", b"body", 0) else { panic!("a new key") };
+        for number in 0..1_000 {
+            if let Found::New(other) = keys.look_up("tag", &number.to_string(), b"", number) {
+                other.answer(Level::Written, b"", number);
+            }
+        }
+        assert!(matches!(keys.look_up("tag", "k", b"body", 1_000), Found::InFlight));
+        claim.answer(Level::Written, b"receipt", 1_000);
+        assert!(matches!(keys.look_up("tag", "k", b"body", 1_009), Found::Again(_)));
     }
 }

@@ -1,6 +1,11 @@
 //! Listening sockets: for each thread its own, one for all, or those handed in.
 
-use std::{io, net::SocketAddr, os::fd::OwnedFd, sync::Arc};
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+};
 
 use rustix::net::sockopt;
 use sockets::{bound, listening, local_address};
@@ -11,10 +16,14 @@ use crate::{Accept, Config, Error};
 #[derive(Debug, Clone)]
 pub(crate) struct Listener {
     pub socket: Arc<OwnedFd>,
-    /// Other threads accept from it too.
-    pub shared: bool,
     /// Only `/health` and `/metrics` are answered here, and never encrypted.
     pub admin: bool,
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
 }
 
 /// All listening sockets.
@@ -50,7 +59,7 @@ impl Listeners {
             let socket = listening(asked, false, config.backlog).map_err(fails)?;
             listeners.admin = Some(local_address(&socket).map_err(fails)?);
             // One thread is enough for it.
-            listeners.threads[0].push(Listener { socket: Arc::new(socket), shared: false, admin: true });
+            listeners.threads[0].push(Listener { socket: Arc::new(socket), admin: true });
         }
         Ok(listeners)
     }
@@ -64,7 +73,7 @@ impl Listeners {
         for thread in &mut self.threads {
             let socket = listening(address, true, backlog)?;
             address = local_address(&socket)?;
-            thread.push(Listener { socket: Arc::new(socket), shared: false, admin: false });
+            thread.push(Listener { socket: Arc::new(socket), admin: false });
         }
         Ok(address)
     }
@@ -77,7 +86,7 @@ impl Listeners {
     }
 
     fn give_to_all(&mut self, socket: OwnedFd) {
-        let listener = Listener { socket: Arc::new(socket), shared: self.threads.len() > 1, admin: false };
+        let listener = Listener { socket: Arc::new(socket), admin: false };
         self.threads.iter_mut().for_each(|thread| thread.push(listener.clone()));
     }
 }

@@ -55,11 +55,12 @@ pub(crate) fn metrics(shared: &Shared) -> Page {
         ("sent_bytes", "Bytes of answers.", all.sent_bytes),
         ("stored_bytes", "Bytes of lines stored.", all.stored_bytes),
         ("connections", "Connections accepted.", all.connections_accepted),
-        ("connections_refused", "Connections told 503.", all.connections_refused),
+        ("connections_refused", "Connections beyond the most there may be.", all.connections_refused),
         ("connections_timed_out", "Connections that took too long.", all.connections_timed_out),
         ("accept_errors", "Times that accept failed.", all.accept_errors),
         ("writes", "System calls that wrote lines.", all.writes),
-        ("syncs", "Calls of fdatasync.", all.syncs),
+        ("syncs", "Calls of fdatasync that worked.", all.syncs),
+        ("sync_failures", "Calls of fdatasync that failed.", all.sync_failures),
     ] {
         text.family(name, "counter", help);
         text.sample(&format!("{name}_total"), value);

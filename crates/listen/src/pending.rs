@@ -1,9 +1,16 @@
 //! Requests whose events the storage has.
 
-use segments::{Done, Failure, Level, Receipt};
-use sockets::Token;
+use std::sync::Arc;
 
-use crate::{answer::Manner, budget::Share, idempotency::Claim};
+use events::EventTime;
+use segments::{Done, Failure, Key, Level, Receipt};
+use sockets::{Places, Token};
+
+use crate::{
+    answer::Manner,
+    budget::Share,
+    idempotency::{Claim, InPart},
+};
 
 /// A request whose events the storage has.
 #[derive(Debug)]
@@ -17,19 +24,60 @@ pub(crate) struct Pending<'a> {
     pub parts_left: usize,
     /// The first failure, if any.
     pub failure: Option<Failure>,
-    /// Where its parts lie, in the order in which word came.
+    /// Where its parts lie: first those that an earlier request has stored, then in the order in which word came.
     pub receipts: Vec<Receipt>,
+    /// How many of the receipts are an earlier request's.
+    pub earlier: usize,
+    /// The segments of its parts, by number, and of its receipts. Only of requests with an idempotency key: a
+    /// repeat must know them if some of them fail.
+    pub segments: Vec<Arc<Key>>,
+    pub stored: Vec<Arc<Key>>,
+    /// The time of its events that bear none.
+    pub time: EventTime,
     pub share: Share<'a>,
     pub claim: Option<Claim<'a>>,
     /// When its last byte came.
     pub ended_ns: u64,
 }
 
-impl Pending<'_> {
+/// What the storage's word of a part is for.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are requests")]
+enum Waiting<'a> {
+    Request(Pending<'a>),
+    /// One part of a request, where it matters which.
+    Part {
+        request: Token,
+        number: usize,
+    },
+}
+
+/// Requests whose events the storage has, by the tokens of their parts.
+#[derive(Debug, Default)]
+pub(crate) struct PendingTable<'a> {
+    places: Places<Waiting<'a>>,
+}
+
+impl<'a> Pending<'a> {
+    /// Bytes of its lines that are stored, those of an earlier request left out.
+    pub fn stored_bytes(&self) -> u64 {
+        self.receipts[self.earlier..].iter().map(|receipt| receipt.bytes).sum()
+    }
+
+    /// What a repeat need not store again; nothing if it must store all.
+    pub fn in_part(&mut self) -> Option<(Claim<'a>, InPart)> {
+        let claim = self.claim.take().filter(|_| !self.stored.is_empty())?;
+        let stored = self.stored.drain(..).zip(self.receipts.iter().cloned()).collect();
+        Some((claim, InPart { level: self.level, time: self.time, stored }))
+    }
+
     /// Notes what became of a part; whether that was the last.
-    pub fn note(&mut self, done: Done) -> bool {
-        match done.result {
-            Ok(receipt) => self.receipts.push(receipt),
+    fn note(&mut self, number: usize, result: Result<Receipt, Failure>) -> bool {
+        match result {
+            Ok(receipt) => {
+                self.receipts.push(receipt);
+                self.stored.extend(self.segments.get(number).cloned());
+            }
             Err(failure) => {
                 self.failure.get_or_insert(failure);
             }
@@ -37,9 +85,48 @@ impl Pending<'_> {
         self.parts_left -= 1;
         self.parts_left == 0
     }
+}
 
-    /// Bytes of its lines that are stored.
-    pub fn stored_bytes(&self) -> u64 {
-        self.receipts.iter().map(|receipt| receipt.bytes).sum()
+impl<'a> PendingTable<'a> {
+    /// Takes in a request.
+    pub fn insert(&mut self, pending: Pending<'a>) -> Token {
+        self.places.insert(|_| Waiting::Request(pending)).0
+    }
+
+    /// The token of one part of a request: that of the request itself, unless it matters which part it is.
+    pub fn part(&mut self, request: Token, number: usize, matters: bool) -> Token {
+        if matters { self.places.insert(|_| Waiting::Part { request, number }).0 } else { request }
+    }
+
+    /// The request of that token, unless it is gone.
+    #[inline]
+    pub fn find(&mut self, token: Token) -> Option<&mut Pending<'a>> {
+        match self.places.find(token)? {
+            Waiting::Request(pending) => Some(pending),
+            Waiting::Part { .. } => None,
+        }
+    }
+
+    /// Notes what became of a part; the request, if that was its last.
+    #[inline]
+    pub fn note(&mut self, done: Done) -> Option<(Token, Pending<'a>)> {
+        let mut token = Token::from_number(done.token);
+        let mut part = 0;
+        if let Waiting::Part { request, number } = *self.places.find(token)? {
+            self.places.remove(token);
+            (token, part) = (request, number);
+        }
+        if !self.find(token)?.note(part, done.result) {
+            return None;
+        }
+        match self.places.remove(token)? {
+            Waiting::Request(pending) => Some((token, pending)),
+            Waiting::Part { .. } => None,
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
     }
 }

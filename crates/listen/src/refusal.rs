@@ -3,7 +3,12 @@
 use std::borrow::Cow;
 
 use events::{Mistake, MistakeKind};
-use segments::{Failure, StorageState};
+use rustix::io::Errno;
+use segments::{Failure, Level, StorageState};
+
+/// Bytes of a tag at the most. Tags stand in every line, in names of files and in keys: what one may be long, a
+/// million of lines are.
+pub(crate) const TAG_BYTES_MOST: usize = 1024;
 
 /// Why a request is not taken.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +35,8 @@ pub(crate) enum Refusal {
     NoTag,
     /// A tag that is not stored here.
     OtherTag,
+    /// A tag of so many bytes, beyond the bound.
+    LongTag(usize),
     /// A tag or a field that no file can be named by.
     Unnameable(String),
     /// A path of ours that cannot be posted to, or a method that is none of ours.
@@ -42,6 +49,10 @@ pub(crate) enum Refusal {
     TooLarge(u64),
     /// The body is beyond the limit in bytes when inflated.
     InflatesTooLarge(u64),
+    /// The request alone needs more than the whole budget, which has so many bytes.
+    NeverFits(u64),
+    /// Its events belong to more segments than one request may have.
+    ManySegments(usize),
     /// A content type that is none of ours.
     ContentType(String),
     /// A content encoding that is none of ours.
@@ -66,6 +77,10 @@ pub(crate) enum Refusal {
     Failing(i32),
     /// The storage did not answer in time: the events may be stored or not.
     StoreTimeout,
+    /// The storage refused some of the events for that; the others are stored.
+    InPart(Box<Refusal>),
+    /// The storage failed with that when the events were perhaps written already: they may be stored or not.
+    Unsure(Box<Refusal>),
 }
 
 impl Refusal {
@@ -89,6 +104,24 @@ impl Refusal {
         }
     }
 
+    /// Of a request of that level, of which something could not be stored; `some_stored` if not all of it.
+    pub fn of_request(failure: Failure, level: Level, some_stored: bool) -> Self {
+        let refusal = Self::of_failure(failure);
+        match level {
+            _ if some_stored => Self::InPart(Box::new(refusal)),
+            // Nobody knows how far the storage's thread had come.
+            _ if failure == Failure::Io(Errno::OWNERDEAD.raw_os_error()) => Self::Unsure(Box::new(refusal)),
+            // What was to be synced may have been written before it failed.
+            Level::Synced if failure != Failure::Closed => Self::Unsure(Box::new(refusal)),
+            _ => refusal,
+        }
+    }
+
+    /// Some or all of the events may be stored, so that a repeat may store them twice.
+    pub fn may_be_stored(&self) -> bool {
+        matches!(self, Self::StoreTimeout | Self::InPart(_) | Self::Unsure(_))
+    }
+
     /// The status of the answer; `overload` is that for want of budget.
     pub fn status(&self, overload: u16) -> u16 {
         match self {
@@ -110,7 +143,8 @@ impl Refusal {
             Self::Method => 405,
             Self::SlowHead | Self::SlowBody => 408,
             Self::InFlight => 409,
-            Self::TooLarge(_) | Self::InflatesTooLarge(_) => 413,
+            Self::TooLarge(_) | Self::InflatesTooLarge(_) | Self::NeverFits(_) | Self::ManySegments(_) => 413,
+            Self::LongTag(_) => 414,
             Self::ContentType(_) | Self::ContentEncoding(_) => 415,
             Self::Expectation => 417,
             Self::OtherBody => 422,
@@ -118,6 +152,7 @@ impl Refusal {
             Self::Budget => overload,
             Self::Connections | Self::Stopping | Self::ReadOnly | Self::StoreTimeout => 503,
             Self::Full => 507,
+            Self::InPart(cause) | Self::Unsure(cause) => cause.status(overload),
         }
     }
 
@@ -134,11 +169,11 @@ impl Refusal {
             Self::Malformed(_) | Self::Corrupt(_) => 2,
             Self::Unauthorized => 3,
             Self::Origin => 4,
-            Self::NoTag | Self::OtherTag | Self::Unnameable(_) => 5,
+            Self::NoTag | Self::OtherTag | Self::LongTag(_) | Self::Unnameable(_) => 5,
             Self::Method => 6,
             Self::SlowHead => 7,
             Self::SlowBody => 8,
-            Self::TooLarge(_) | Self::InflatesTooLarge(_) => 9,
+            Self::TooLarge(_) | Self::InflatesTooLarge(_) | Self::NeverFits(_) | Self::ManySegments(_) => 9,
             Self::ContentType(_) | Self::ContentEncoding(_) => 10,
             Self::Expectation => 11,
             Self::InFlight => 12,
@@ -150,6 +185,8 @@ impl Refusal {
             Self::ReadOnly => 18,
             Self::Failing(_) => 19,
             Self::StoreTimeout => 20,
+            Self::InPart(_) => 21,
+            Self::Unsure(_) => 22,
         }
     }
 
@@ -165,6 +202,8 @@ impl Refusal {
                 | Self::ReadOnly
                 | Self::Failing(_)
                 | Self::StoreTimeout
+                | Self::InPart(_)
+                | Self::Unsure(_)
         )
     }
 
@@ -185,6 +224,10 @@ impl Refusal {
             Self::Origin => "this origin may not post here".into(),
             Self::NoTag => "this path means no tag; post to /TAG".into(),
             Self::OtherTag => "events of this tag are not stored here".into(),
+            Self::LongTag(bytes) => format!(
+                "the tag is {bytes} bytes long, {TAG_BYTES_MOST} are the most; post to a shorter path"
+            )
+            .into(),
             Self::Unnameable(why) => why.clone().into(),
             Self::Method => "events are sent by POST or PUT".into(),
             Self::SlowHead => "the head of the request did not come in time".into(),
@@ -194,6 +237,15 @@ impl Refusal {
             }
             Self::InflatesTooLarge(limit) => {
                 format!("the body inflates beyond the limit of {limit} bytes; send it in parts").into()
+            }
+            Self::NeverFits(limit) => format!(
+                "the lines of this request need more than the {limit} bytes that all requests together may \
+                 have in memory; send it in parts"
+            )
+            .into(),
+            Self::ManySegments(most) => {
+                format!("the events of this request belong to more than {most} files; send it in parts")
+                    .into()
             }
             Self::ContentType(value) => format!(
                 "content type {value:?} is not known; send application/json, application/x-ndjson, \
@@ -216,12 +268,16 @@ impl Refusal {
                 format!("the storage fails: {why}; nothing is acknowledged, come again later").into()
             }
             Self::StoreTimeout => "the storage does not answer; the events may be stored or not".into(),
+            Self::InPart(cause) => {
+                format!("stored in part: some events are stored; for the others: {}", cause.message()).into()
+            }
+            Self::Unsure(cause) => format!("{}; the events may be stored or not", cause.message()).into(),
         }
     }
 }
 
 /// The names of all refusals, by [`Refusal::number`].
-pub(crate) const NAMES: [&str; 21] = [
+pub(crate) const NAMES: [&str; 23] = [
     "http",
     "header",
     "malformed",
@@ -243,6 +299,8 @@ pub(crate) const NAMES: [&str; 21] = [
     "storage_read_only",
     "storage_failing",
     "storage_timeout",
+    "stored_in_part",
+    "storage_unsure",
 ];
 
 fn status_of_fault(error: &http1::Error) -> u16 {
@@ -251,5 +309,26 @@ fn status_of_fault(error: &http1::Error) -> u16 {
         http1::Error::UnsupportedCoding => 501,
         http1::Error::HeadTooLarge { .. } | http1::Error::TooManyHeaders { .. } => 431,
         _ => 400,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_stored_is_said_to_be() {
+        let full = |level, some_stored| Refusal::of_request(Failure::Full, level, some_stored);
+        assert_eq!(full(Level::Written, false), Refusal::Full);
+        assert_eq!(full(Level::Written, true), Refusal::InPart(Box::new(Refusal::Full)));
+        assert_eq!(full(Level::Synced, false), Refusal::Unsure(Box::new(Refusal::Full)));
+        assert_eq!(Refusal::of_request(Failure::Closed, Level::Synced, false), Refusal::Stopping);
+        assert!(full(Level::Written, true).may_be_stored() && !full(Level::Written, false).may_be_stored());
+        for refusal in [full(Level::Written, true), full(Level::Synced, false)] {
+            assert_eq!(refusal.status(503), 507);
+            assert!(refusal.is_passing() && refusal.message().contains("stored"), "{}", refusal.message());
+        }
+        assert_eq!(full(Level::Written, true).name(), "stored_in_part");
+        assert_eq!(full(Level::Synced, false).name(), "storage_unsure");
     }
 }

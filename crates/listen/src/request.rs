@@ -11,7 +11,7 @@ use crate::{
     answer::{Manner, Page, Reply, level_of},
     flight::Flight,
     pages,
-    refusal::Refusal,
+    refusal::{Refusal, TAG_BYTES_MOST},
     routes::{fluentd_tag_of, tag_of},
     shared::Shared,
 };
@@ -90,6 +90,9 @@ fn look<'a>(
             fluentd_tag_of(path, prefix, &mut flight.tag);
             fluentd(query, headers, flight, shared)?;
         }
+    }
+    if flight.tag.len() > TAG_BYTES_MOST {
+        return refused(Refusal::LongTag(flight.tag.len()));
     }
     if config.tags.as_ref().is_some_and(|tags| !tags.matches(&flight.tag)) {
         return refused(Refusal::OtherTag);

@@ -7,6 +7,7 @@ use segments::{Port, Recovery, Store};
 
 use crate::{
     Config, Error, Report, Statistics,
+    identity::Identity,
     listeners::{Listener, Listeners},
     shared::{Shared, State},
     worker::Worker,
@@ -31,6 +32,19 @@ struct Thread {
 }
 
 impl Server {
+    /// Refuses what [`Server::bind`] would refuse of the settings themselves, and of the files of the server's identity,
+    /// with `handed` sockets to hand in. Nothing is opened, and nothing listens.
+    ///
+    /// # Errors
+    /// [`Error::Config`], [`Error::Processors`] or [`Error::Tls`].
+    pub fn check(config: &Config, handed: usize) -> Result<(), Error> {
+        config.check(handed).map_err(Error::Config)?;
+        config.check_processors()?;
+        config.store.check()?;
+        config.tls.as_ref().map(Identity::read).transpose()?;
+        Ok(())
+    }
+
     /// Opens the storage, which recovers what an earlier run left, and listens on all addresses and on the
     /// sockets `handed` in, which must listen already.
     ///
@@ -120,5 +134,10 @@ impl Handle {
     /// What was done so far.
     pub fn statistics(&self) -> Statistics {
         Statistics::of(&self.shared)
+    }
+
+    /// Whether a thread of the storage has panicked: only a new start helps.
+    pub fn has_died(&self) -> bool {
+        self.shared.store.has_died()
     }
 }

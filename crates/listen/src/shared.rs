@@ -13,13 +13,16 @@ use crate::{
     Config, Error,
     answer::Dress,
     auth::Guard,
-    budget::{Budget, Crowd},
+    budget::{Budget, Crowd, Descriptors},
     counters::Counters,
     gate::Gate,
     idempotency::Idempotency,
     identity::Identity,
     routes::Routes,
 };
+
+/// Connections of the admin port at once.
+const ADMINS_MOST: u64 = 16;
 
 /// What the threads of a listener share.
 #[derive(Debug)]
@@ -29,6 +32,9 @@ pub(crate) struct Shared {
     pub gate: Gate,
     pub budget: Budget,
     pub crowd: Crowd,
+    /// Connections of the admin port, which must be there when all other seats are taken.
+    pub admins: Crowd,
+    pub descriptors: Descriptors,
     pub idempotency: Idempotency,
     pub guard: Guard,
     pub routes: Routes,
@@ -49,6 +55,8 @@ impl Shared {
             gate: Gate::default(),
             budget: Budget::new(limits.budget_bytes),
             crowd: Crowd::new(limits.connections),
+            admins: Crowd::new(Some(ADMINS_MOST)),
+            descriptors: Descriptors::new(config.store.open_most, config.threads),
             idempotency: Idempotency::new(
                 limits.idempotency_keys,
                 limits.idempotency_window.as_nanos() as u64,

@@ -35,11 +35,11 @@ pub struct Statistics {
     pub stored_bytes: u64,
     /// Connections open.
     pub connections_open: u64,
-    /// The most connections open at once.
+    /// The most connections open at once, those of the admin port left out.
     pub connections_peak: u64,
     /// Connections accepted.
     pub connections_accepted: u64,
-    /// Connections told 503 because there were too many.
+    /// Connections told 503, or closed at once, because there were too many.
     pub connections_refused: u64,
     /// Connections closed because they, or their requests, took too long.
     pub connections_timed_out: u64,
@@ -55,8 +55,11 @@ pub struct Statistics {
     pub queued_bytes: u64,
     /// System calls that wrote lines.
     pub writes: u64,
-    /// Calls of fdatasync.
+    /// Calls of fdatasync that worked.
     pub syncs: u64,
+    /// Calls of fdatasync that failed: what was written since the last one may be lost.
+    #[serde(default)]
+    pub sync_failures: u64,
     /// Median time of one, in microseconds.
     pub sync_p50_us: u64,
     /// 99th percentile of their times, in microseconds.
@@ -107,13 +110,14 @@ impl Statistics {
             thread.add_times_to(&mut all.answer_time);
         }
         let store = shared.store.statistics();
-        all.connections_open = shared.crowd.open();
+        all.connections_open = shared.crowd.open() + shared.admins.open();
         all.connections_peak = shared.crowd.peak();
         all.budget_used_bytes = shared.budget.used();
         all.budget_bytes = shared.budget.limit();
         all.queued_bytes = store.queued_bytes;
         all.writes = store.writes;
         all.syncs = store.syncs;
+        all.sync_failures = store.sync_failures;
         all.sync_p50_us = store.sync_us.p50;
         all.sync_p99_us = store.sync_us.p99;
         all.open_segments = store.open_segments;
@@ -167,6 +171,7 @@ pub fn render(report: &Report) -> String {
         ("connections refused", all.connections_refused),
         ("connections timed out", all.connections_timed_out),
         ("accept errors", all.accept_errors),
+        ("sync failures", all.sync_failures),
         ("ACCEPTED EVENTS LOST", all.accepted_events_lost),
         ("unanswered at the end", report.unanswered),
     ] {

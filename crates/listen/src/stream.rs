@@ -12,6 +12,9 @@ use rustix::{
 };
 use rustls::{ServerConfig, ServerConnection};
 
+/// Reads within TLS that may give nothing of the connection's own bytes, before others get their turn.
+const ROUNDS: u32 = 8;
+
 /// The bytes of a connection.
 #[derive(Debug)]
 pub(crate) enum Stream {
@@ -44,7 +47,7 @@ impl Stream {
         matches!(self, Self::Plain(_))
     }
 
-    /// Reads; 0 at the end.
+    /// Reads; 0 at the end. [`Errno::INTR`] if it is to be asked again.
     #[inline]
     pub fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
         match self {
@@ -90,8 +93,9 @@ impl AsFd for Stream {
 }
 
 impl Encrypted {
+    /// [`Errno::INTR`] after some rounds that gave nothing, so that others get their turn: there may be more.
     fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        loop {
+        for _ in 0..ROUNDS {
             match self.session.reader().read(buffer) {
                 Ok(received) => return Ok(received),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -112,6 +116,7 @@ impl Encrypted {
                 return Ok(0);
             }
         }
+        Err(Errno::INTR)
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
@@ -152,5 +157,46 @@ impl Write for Socket<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use rustls::{crypto::ring::default_provider, pki_types::PrivateKeyDer};
+
+    use super::*;
+
+    fn config() -> Arc<ServerConfig> {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        Arc::new(builder.with_single_cert(vec![made.cert.der().clone()], key).unwrap())
+    }
+
+    #[test]
+    fn a_handshake_that_goes_on_and_on_lets_others_have_their_turn() {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        server.set_nonblocking(true).unwrap();
+        let mut stream = Stream::new(server.into(), Some(config())).unwrap();
+        // A ClientHello of 60,000 bytes that lacks its end, in records of 100 bytes.
+        let mut hello = vec![1, 0, 0xea, 0x60];
+        hello.resize(59_900, 0);
+        let records: Vec<u8> = hello
+            .chunks(100)
+            .flat_map(|part| [&[22, 3, 1, 0, part.len() as u8][..], part].concat())
+            .collect();
+        client.write_all(&records).unwrap();
+        let mut turns = 0;
+        loop {
+            match stream.recv(&mut [0; 1024]) {
+                Err(Errno::INTR) => turns += 1,
+                Err(Errno::AGAIN) => break,
+                other => panic!("nothing of the connection's own has come: {other:?}"),
+            }
+        }
+        assert!((1..100).contains(&turns), "{turns}");
     }
 }

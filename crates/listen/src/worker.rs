@@ -1,7 +1,6 @@
 //! One thread: an epoll loop with its own connections, timers and way to the storage.
 
 use std::{
-    collections::VecDeque,
     mem::MaybeUninit,
     os::fd::{AsFd, OwnedFd},
 };
@@ -9,16 +8,15 @@ use std::{
 use rustix::{
     event::epoll::{self, Event, EventData, EventFlags},
     io::Errno,
-    net::{SocketFlags, accept_with},
     thread::{CpuSet, sched_setaffinity},
     time::Timespec,
 };
 use segments::{Done, Port};
-use sockets::{Places, Token};
+use sockets::{Connections, Door, Fate, Token, watch};
 
 use crate::{
     connection::{Connection, Phase},
-    engine::{Engine, Fate},
+    engine::Engine,
     listeners::Listener,
     shared::{Shared, State},
     stream::Stream,
@@ -26,14 +24,13 @@ use crate::{
 
 /// Events taken at once: the requests of one round go to the storage together.
 const EVENTS: usize = 256;
-/// Connections accepted before others get their turn.
-const ACCEPTS: usize = 64;
-/// How long nothing is accepted when descriptors or memory have run out.
-const ACCEPT_PAUSE_NS: u64 = 10_000_000;
 /// Timers may go off so late, so that many of them go off together.
 const SLACK_NS: u64 = 10_000_000;
 /// Connections beyond the limit that are told so at the same time; further ones are closed at once.
 const TURNED_AWAY_MOST: usize = 64;
+
+/// Connections that an accept queue holds at the most: the kernel's own bound.
+const QUEUE_MOST: usize = 65_536;
 
 /// Marks the events that are not of connections.
 const SPECIAL: u64 = 1 << 63;
@@ -47,14 +44,10 @@ pub(crate) struct Worker<'a> {
     shared: &'a Shared,
     number: usize,
     epoll: OwnedFd,
-    listeners: Vec<Listener>,
+    door: Door<Listener>,
     engine: Engine<'a>,
-    table: Places<Connection<'a>>,
+    connections: Connections<Connection<'a>>,
     turned_away: usize,
-    /// Connections that have more to do at once.
-    again: VecDeque<Token>,
-    /// Nothing is accepted until then.
-    accept_paused_until_ns: Option<u64>,
     /// When draining ends.
     drain_until_ns: Option<u64>,
     done: Vec<Done>,
@@ -75,62 +68,65 @@ impl<'a> Worker<'a> {
         let data = EventData::new_u64(WAKE);
         epoll::add(&epoll, shared.course.wake(), data, EventFlags::IN | EventFlags::ET)
             .expect("epoll takes an eventfd");
-        let worker = Self {
+        let door = Door::new(listeners, LISTENER);
+        door.open(&epoll).expect("epoll takes a listening socket");
+        Self {
             shared,
             number,
             epoll,
-            listeners,
+            door,
             engine: Engine::new(shared, number, port),
-            table: Places::default(),
+            connections: Connections::default(),
             turned_away: 0,
-            again: VecDeque::new(),
-            accept_paused_until_ns: None,
             drain_until_ns: None,
             done: Vec::new(),
             accepted: Vec::new(),
-        };
-        worker.listen();
-        worker
+        }
     }
 
     /// Serves until told to stop.
     pub fn run(mut self) {
-        self.settle();
+        self.settle_down();
         let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
         while !self.is_over() {
-            let sleep = self.sleep();
-            let ready = match epoll::wait(&self.epoll, &mut events[..], sleep.as_ref()) {
-                Ok((ready, _)) => ready,
-                Err(Errno::INTR) => continue,
-                Err(error) => panic!("epoll_wait fails only when interrupted: {error}"),
-            };
-            self.engine.look_at_clock();
-            for event in ready {
-                let (flags, number) = (event.flags, event.data.u64());
-                match number {
-                    STORAGE => self.hear(),
-                    WAKE => {}
-                    LISTENER.. => self.accept((number - LISTENER) as usize),
-                    _ => self.event(Token::from_number(number), flags),
-                }
-                if self.engine.is_batch_full() {
-                    self.hand_over();
-                }
-            }
-            self.accept_again();
-            self.go_on_with_some();
-            self.ring();
-            self.begin_to_drain();
-            self.hand_over();
+            self.round(&mut events);
         }
-        let waiting = self.table.tokens();
-        let waiting = waiting.into_iter().filter_map(|token| self.table.find(token).map(|c| c.phase));
+        let waiting = self.connections.tokens();
+        let waiting = waiting.into_iter().filter_map(|token| self.connections.find(token).map(|c| c.phase));
         let unanswered = waiting.filter(|phase| *phase == Phase::Storing).count();
         self.engine.counters.unanswered.add(unanswered as u64);
     }
 
+    /// Waits until something happens, and sees to it.
+    fn round(&mut self, events: &mut [MaybeUninit<Event>]) {
+        let sleep = self.sleep();
+        let ready = match epoll::wait(&self.epoll, events, sleep.as_ref()) {
+            Ok((ready, _)) => ready,
+            Err(Errno::INTR) => return,
+            Err(error) => panic!("epoll_wait fails only when interrupted: {error}"),
+        };
+        self.engine.look_at_clock();
+        for event in ready {
+            let (flags, number) = (event.flags, event.data.u64());
+            match number {
+                STORAGE => self.hear(),
+                WAKE => {}
+                LISTENER.. => self.accept(number, Door::<Listener>::AT_ONCE),
+                _ => self.event(Token::from_number(number), flags),
+            }
+            if self.engine.is_batch_full() {
+                self.hand_over();
+            }
+        }
+        self.door.go_on(&self.epoll, self.engine.now_ns);
+        self.go_on_with_some();
+        self.ring();
+        self.begin_to_drain();
+        self.hand_over();
+    }
+
     /// Pins the thread to its processor.
-    fn settle(&self) {
+    fn settle_down(&self) {
         let cpus = &self.shared.config.cpus;
         if !cpus.is_empty() {
             let mut set = CpuSet::new();
@@ -144,7 +140,7 @@ impl<'a> Worker<'a> {
         match (self.shared.course.state(), self.drain_until_ns) {
             (State::Running, _) | (State::Draining, None) => false,
             (State::Draining, Some(until_ns)) => {
-                (self.table.is_empty() && self.engine.in_flight() == 0) || self.engine.now_ns >= until_ns
+                (self.connections.is_empty() && self.engine.is_done()) || self.engine.now_ns >= until_ns
             }
             (State::Over, _) => true,
         }
@@ -152,11 +148,12 @@ impl<'a> Worker<'a> {
 
     /// How long there is nothing to do, at the most; nothing if there is no end to it.
     fn sleep(&self) -> Option<Timespec> {
-        if !self.again.is_empty() {
+        // An answer to a request that was handed over may have let the next one of its connection in.
+        if self.connections.waiting() > 0 || self.engine.has_lines() {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
         let timer = self.engine.timers.next_due_ns().map(|due_ns| due_ns + SLACK_NS);
-        let due = [timer, self.accept_paused_until_ns, self.drain_until_ns];
+        let due = [timer, self.door.paused_until_ns(), self.drain_until_ns];
         let due_ns = due.into_iter().flatten().min()?;
         let left_ns = due_ns.saturating_sub(self.shared.clock.now_ns());
         let (tv_sec, tv_nsec) = (left_ns / 1_000_000_000, left_ns % 1_000_000_000);
@@ -166,47 +163,33 @@ impl<'a> Worker<'a> {
     #[inline]
     fn event(&mut self, token: Token, flags: EventFlags) {
         // An event of the same round may have ended it.
-        let Some(connection) = self.table.find(token) else { return };
+        let Some(connection) = self.connections.find(token) else { return };
         let fate = self.engine.event(connection, flags);
-        self.settle_fate(token, fate);
+        self.settle(token, fate);
     }
 
     #[inline]
-    fn settle_fate(&mut self, token: Token, fate: Fate) {
-        match fate {
-            Fate::Keep => {}
-            Fate::Again => {
-                // Events may come to a connection that is in the list: once is enough.
-                if let Some(connection) = self.table.find(token)
-                    && !std::mem::replace(&mut connection.queued, true)
-                {
-                    self.again.push_back(token);
-                }
-            }
-            Fate::Gone => {
-                if self.table.remove(token).is_some_and(|connection| connection.seat.is_none()) {
-                    self.turned_away -= 1;
-                }
-            }
+    fn settle(&mut self, token: Token, fate: Fate) {
+        if self.connections.settle(token, fate).is_some_and(|gone| gone.seat.is_none()) {
+            self.turned_away -= 1;
         }
     }
 
     fn go_on_with_some(&mut self) {
-        for _ in 0..self.again.len() {
-            let Some(token) = self.again.pop_front() else { break };
-            let Some(connection) = self.table.find(token) else { continue };
-            connection.queued = false;
+        for _ in 0..self.connections.waiting() {
+            let Some(token) = self.connections.take_next() else { break };
+            let Some(connection) = self.connections.find(token) else { continue };
             let fate = self.engine.proceed(connection);
-            self.settle_fate(token, fate);
+            self.settle(token, fate);
         }
     }
 
     /// Looks after connections whose time may be over.
     fn ring(&mut self) {
         while let Some(token) = self.engine.timers.pop_due(self.engine.now_ns) {
-            if let Some(connection) = self.table.find(token) {
+            if let Some(connection) = self.connections.find(token) {
                 let fate = self.engine.alarm(connection);
-                self.settle_fate(token, fate);
+                self.settle(token, fate);
             }
         }
     }
@@ -217,9 +200,9 @@ impl<'a> Worker<'a> {
         self.engine.hand_over(&mut accepted);
         for token in accepted.drain(..) {
             let Some(sender) = self.engine.sender(token) else { continue };
-            let Some(connection) = waiting(&mut self.table, sender, token) else { continue };
+            let Some(connection) = waiting(&mut self.connections, sender, token) else { continue };
             let fate = self.engine.accept(connection, token);
-            self.settle_fate(sender, fate);
+            self.settle(sender, fate);
         }
         self.accepted = accepted;
     }
@@ -231,31 +214,33 @@ impl<'a> Worker<'a> {
         for done in done.drain(..) {
             let Some((token, pending)) = self.engine.note(done) else { continue };
             let sender = pending.connection;
-            let connection = waiting(&mut self.table, sender, token);
+            let connection = waiting(&mut self.connections, sender, token);
             if let Some(fate) = self.engine.conclude(pending, connection) {
-                self.settle_fate(sender, fate);
+                self.settle(sender, fate);
             }
         }
         self.done = done;
     }
 
-    fn accept(&mut self, listener: usize) {
-        for _ in 0..ACCEPTS {
-            if self.accept_paused_until_ns.is_some() || self.drain_until_ns.is_some() {
-                return;
-            }
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            match accept_with(&self.listeners[listener].socket, flags) {
-                Ok(socket) => self.welcome(socket, self.listeners[listener].admin),
-                Err(Errno::AGAIN) => return,
-                Err(Errno::INTR) => {}
+    fn accept(&mut self, number: u64, most: usize) {
+        for _ in 0..most {
+            let Some(admin) = self.door.listener(number).map(|listener| listener.admin) else { return };
+            match self.door.accept(number) {
+                Ok(Some(socket)) => self.welcome(socket, admin),
+                Ok(None) => return,
                 Err(error) => self.accept_failed(error),
             }
         }
     }
 
     fn welcome(&mut self, socket: OwnedFd, admin: bool) {
-        let seat = self.shared.crowd.enter();
+        let seat = if admin {
+            self.shared.admins.enter()
+        } else if self.shared.descriptors.is_kept(&socket) {
+            None
+        } else {
+            self.shared.crowd.enter()
+        };
         let tls = self.shared.identity.as_ref().filter(|_| !admin).map(|identity| identity.config());
         if seat.is_none() && (tls.is_some() || self.turned_away >= TURNED_AWAY_MOST) {
             self.engine.counters.connections_refused.add(1);
@@ -265,17 +250,14 @@ impl<'a> Worker<'a> {
         self.turned_away += usize::from(seat.is_none());
         let (head_bytes, now_ns) = (self.shared.config.limits.head_bytes, self.engine.now_ns);
         let (token, connection) =
-            self.table.insert(|token| Connection::new(stream, token, seat, admin, head_bytes, now_ns));
-        // Once and for all: edges tell of everything that comes later.
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        let data = EventData::new_u64(token.number());
-        match epoll::add(&self.epoll, connection.stream.as_fd(), data, flags) {
+            self.connections.insert(|token| Connection::new(stream, token, seat, admin, head_bytes, now_ns));
+        match watch(&self.epoll, connection.stream.as_fd(), token.number()) {
             Ok(()) => {
                 let fate = self.engine.opened(connection);
-                self.settle_fate(token, fate);
+                self.settle(token, fate);
             }
             Err(error) => {
-                self.settle_fate(token, Fate::Gone);
+                self.settle(token, Fate::Gone);
                 self.accept_failed(error);
             }
         }
@@ -283,37 +265,7 @@ impl<'a> Worker<'a> {
 
     fn accept_failed(&mut self, error: Errno) {
         self.engine.counters.accept_errors.add(1);
-        if matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::NOSPC) {
-            // The connection stays in the queue: to ask again at once would be to ask for ever.
-            self.accept_paused_until_ns = Some(self.shared.clock.now_ns() + ACCEPT_PAUSE_NS);
-            self.do_not_listen();
-        }
-    }
-
-    /// Ends a pause.
-    fn accept_again(&mut self) {
-        if self.accept_paused_until_ns.is_some_and(|until_ns| until_ns <= self.engine.now_ns) {
-            self.accept_paused_until_ns = None;
-            self.listen();
-        }
-    }
-
-    /// Asks for events of the listeners.
-    fn listen(&self) {
-        for (number, listener) in self.listeners.iter().enumerate() {
-            // Of the threads that share an accept queue, one is woken for a connection.
-            let flags = if listener.shared { EventFlags::IN | EventFlags::EXCLUSIVE } else { EventFlags::IN };
-            let data = EventData::new_u64(LISTENER + number as u64);
-            epoll::add(&self.epoll, &*listener.socket, data, flags).expect("epoll takes a listening socket");
-        }
-    }
-
-    /// Asks for them no more. Taken out rather than changed: what is exclusive cannot be changed.
-    fn do_not_listen(&self) {
-        for listener in &self.listeners {
-            // One that is not in is just as well.
-            let _ = epoll::delete(&self.epoll, &*listener.socket);
-        }
+        self.door.failed(&self.epoll, error, self.shared.clock.now_ns());
     }
 
     /// Once it is told to stop: lets everybody in who has connected, then nobody; and lets everybody go who
@@ -322,16 +274,15 @@ impl<'a> Worker<'a> {
         if self.shared.course.state() != State::Draining || self.drain_until_ns.is_some() {
             return;
         }
-        self.accept_paused_until_ns = None;
-        (0..self.listeners.len()).for_each(|listener| self.accept(listener));
-        self.do_not_listen();
-        self.listeners.clear();
+        self.door.end_pause();
+        self.door.numbers().for_each(|listener| self.accept(listener, QUEUE_MOST));
+        self.door.close(&self.epoll);
         let drain_ns = self.shared.config.timeouts.drain.as_nanos() as u64;
         self.drain_until_ns = Some(self.engine.now_ns.saturating_add(drain_ns));
-        for token in self.table.tokens() {
-            let Some(connection) = self.table.find(token) else { continue };
+        for token in self.connections.tokens() {
+            let Some(connection) = self.connections.find(token) else { continue };
             let fate = self.engine.may_go(connection);
-            self.settle_fate(token, fate);
+            self.settle(token, fate);
         }
     }
 }
@@ -339,11 +290,14 @@ impl<'a> Worker<'a> {
 /// The connection that waits for that request.
 #[inline]
 fn waiting<'t, 'a>(
-    table: &'t mut Places<Connection<'a>>,
+    connections: &'t mut Connections<Connection<'a>>,
     sender: Token,
     pending: Token,
 ) -> Option<&'t mut Connection<'a>> {
-    table
+    connections
         .find(sender)
         .filter(|connection| connection.phase == Phase::Storing && connection.pending == pending)
 }
+
+#[cfg(test)]
+mod tests;

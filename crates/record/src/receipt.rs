@@ -76,9 +76,10 @@ pub enum EventOutcome {
     Written,
     /// Acknowledged as [`AckLevel::Synced`].
     Synced,
-    /// Every attempt was answered, none with a success: it should not be stored.
+    /// Every attempt was answered, none with a success and none that leaves it open: it should not be stored.
     Refused,
-    /// At least one attempt left without an answer, none was acknowledged: it may be stored or not.
+    /// At least one attempt left without an answer, or with one that leaves it open, none was acknowledged: it may
+    /// be stored or not.
     Unknown,
     /// Not one byte of it left.
     Unsent,

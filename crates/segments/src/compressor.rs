@@ -1,9 +1,9 @@
 //! Packs segments that have ended.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, OpenOptions},
     io::{self, ErrorKind, Read, Write},
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -13,12 +13,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{
-    Compression,
-    journal::{Entry, sync_folder},
-    place::packed_path,
-    shared::Shared,
-};
+use crate::{Compression, folders, journal::Entry, place::packed_path, shared::Shared};
 
 /// A segment to be packed.
 #[derive(Debug, Clone)]
@@ -58,7 +53,8 @@ pub(crate) fn run(shared: &Shared) {
 }
 
 /// Makes the packed file under a hidden name, gives it its own once it is whole and on disk, and only then
-/// removes the plain one. Killed at any moment, [`finish`] tells from the journal what is left to do.
+/// removes the plain one. Killed at any moment, the journal and the hidden file tell what is left to do: the
+/// hidden one is there before the journal says that it is, and not given up before the journal is.
 fn pack(shared: &Shared, work: &mut Pack) -> io::Result<()> {
     let Pack { id, path, inode, renamed } = work;
     let gone = || shared.journal.append(&[Entry::Gone { id: *id }], false);
@@ -75,38 +71,70 @@ fn pack(shared: &Shared, work: &mut Pack) -> io::Result<()> {
         return gone();
     }
     let name = shared.journal.name(&packed)?;
-    shared.journal.append(&[Entry::Packing { id: *id, packed: name }], true)?;
     let hidden = hidden(&packed);
-    let whole = write(shared, path, &hidden, compression);
-    if let Err(cause) = whole {
+    let into = create(&hidden)?;
+    let begun = shared.journal.append(&[Entry::Packing { id: *id, packed: name }], true);
+    let whole = begun.and_then(|()| write(shared, path, &into, compression));
+    if let Err(cause) = whole.and_then(|()| rename(&hidden, &packed)) {
+        // The room goes back at once. Its name only when the journal does not count on it: a file that comes to
+        // be called as the packed one would be taken for it, and the plain one removed.
+        let _ = into.set_len(0);
+        shared.journal.append(&[Entry::Ended { id: *id }], true)?;
         let _ = fs::remove_file(&hidden);
         return Err(cause);
     }
-    rename(&hidden, &packed)?;
     *renamed = true;
     finish(path, *inode, &packed)?;
     shared.counters.compressed_segments.add(1);
     gone()
 }
 
+/// Never what somebody else has put there, or where it leads to.
+fn create(hidden: &Path) -> io::Result<File> {
+    match fs::remove_file(hidden) {
+        Err(cause) if cause.kind() != ErrorKind::NotFound => return Err(cause),
+        _ => {}
+    }
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(hidden)
+}
+
 fn rename(hidden: &Path, packed: &Path) -> io::Result<()> {
     match renameat_with(CWD, hidden, CWD, packed, RenameFlags::NOREPLACE) {
-        // Not every filesystem has it. Nothing was there a moment ago.
-        Err(Errno::INVAL) => fs::rename(hidden, packed),
+        // Not every filesystem has it.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => link(hidden, packed),
         renamed => Ok(renamed?),
     }
+}
+
+/// As good as to rename it, and as careful.
+fn link(hidden: &Path, packed: &Path) -> io::Result<()> {
+    fs::hard_link(hidden, packed)?;
+    // Should it stay: both are the same file, and recovery removes one of the names.
+    let _ = fs::remove_file(hidden);
+    Ok(())
+}
+
+/// Whether the file called so is the one that grew at `hidden`: that is gone, or the same.
+pub(crate) fn is_renamed(packed: &Path) -> io::Result<bool> {
+    let found = |path: &Path| match path.symlink_metadata() {
+        Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
+        Err(cause) if cause.kind() == ErrorKind::NotFound => Ok(None),
+        Err(cause) => Err(cause),
+    };
+    let (packed, hidden) = (found(packed)?, found(&hidden(packed))?);
+    Ok(packed.is_some() && (hidden.is_none() || hidden == packed))
 }
 
 /// The packed file is there: the plain one goes.
 pub(crate) fn finish(path: &Path, inode: u64, packed: &Path) -> io::Result<()> {
     let folder = packed.parent().unwrap_or(Path::new("."));
-    sync_folder(folder)?;
+    folders::sync(folder)?;
     match path.symlink_metadata() {
         Ok(found) if found.ino() == inode => fs::remove_file(path)?,
         Err(cause) if cause.kind() != ErrorKind::NotFound => return Err(cause),
         _ => {}
     }
-    sync_folder(folder)
+    folders::sync(folder)
 }
 
 /// Where the packed file grows.
@@ -115,10 +143,9 @@ pub(crate) fn hidden(packed: &Path) -> PathBuf {
     packed.with_file_name(format!(".{name}.proofload"))
 }
 
-fn write(shared: &Shared, path: &Path, hidden: &Path, compression: Compression) -> io::Result<()> {
+fn write(shared: &Shared, path: &Path, into: &File, compression: Compression) -> io::Result<()> {
     let plain = File::open(path)?;
     let metadata = plain.metadata()?;
-    let into = File::create(hidden)?;
     into.set_permissions(metadata.permissions())?;
     let into = match compression {
         Compression::Gzip => {
@@ -147,5 +174,80 @@ fn copy(shared: &Shared, mut plain: File, packed: &mut impl Write) -> io::Result
             0 => return Ok(()),
             count => packed.write_all(&buffer[..count])?,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        Config,
+        journal::{Journal, Phase, Segment},
+    };
+
+    /// A segment of one line that has ended.
+    fn ended(folder: &Path) -> (Arc<Shared>, Pack) {
+        let state = folder.join("state");
+        fs::create_dir(&state).unwrap();
+        let path = folder.join("x.log");
+        fs::write(&path, "line\n").unwrap();
+        let inode = path.metadata().unwrap().ino();
+        let (journal, _) = Journal::open(&state).unwrap();
+        let segment = Segment {
+            path: "x.log".into(),
+            inode,
+            good_bytes: 5,
+            binary: false,
+            key: "x".into(),
+            index: None,
+            end: None,
+        };
+        journal.append(&[Entry::Opened { id: 0, segment }, Entry::Ended { id: 0 }], true).unwrap();
+        let template = folder.join("x").to_str().unwrap().parse().unwrap();
+        let config = Config { compress: Compression::Gzip, ..Config::new(template) };
+        let shared = Arc::new(Shared::new(config, journal, Vec::new()));
+        (shared, Pack { id: 0, path, inode, renamed: false })
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_hidden_file_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (shared, mut work) = ended(folder.path());
+        let elsewhere = folder.path().join("elsewhere");
+        fs::write(&elsewhere, "precious").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, hidden(&folder.path().join("x.log.gz"))).unwrap();
+        pack(&shared, &mut work).unwrap();
+        assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "precious");
+        assert!(folder.path().join("x.log.gz").exists() && !work.path.exists());
+        assert!(shared.journal.live().is_empty());
+    }
+
+    #[test]
+    fn neither_way_of_naming_it_takes_the_place_of_another_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (hidden, packed) = (folder.path().join("hidden"), folder.path().join("packed"));
+        for naming in [rename, link] {
+            fs::write(&hidden, "ours").unwrap();
+            fs::write(&packed, "somebody's").unwrap();
+            assert_eq!(naming(&hidden, &packed).unwrap_err().kind(), ErrorKind::AlreadyExists);
+            assert_eq!(fs::read_to_string(&packed).unwrap(), "somebody's");
+            fs::remove_file(&packed).unwrap();
+            naming(&hidden, &packed).unwrap();
+            assert_eq!(fs::read_to_string(&packed).unwrap(), "ours");
+            assert!(!hidden.exists());
+        }
+    }
+
+    #[test]
+    fn the_journal_does_not_count_on_what_could_not_be_packed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (shared, mut work) = ended(folder.path());
+        // Told to stop, it gives up in the middle.
+        shared.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
+        pack(&shared, &mut work).unwrap_err();
+        assert_eq!(shared.journal.live()[0].1.phase, Phase::Ended);
+        assert!(work.path.exists() && !hidden(&folder.path().join("x.log.gz")).exists());
     }
 }

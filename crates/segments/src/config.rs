@@ -20,7 +20,8 @@ pub struct Config {
     pub symlink: Option<Template>,
     /// What happens to segments that have ended.
     pub compress: Compression,
-    /// At most so many segments are open; the one unused for longest is closed. At least 1.
+    /// At most so many segments are open; the one unused for longest is closed. At least 1. As many more may
+    /// hold a descriptor while they wait for their last sync.
     pub open_most: usize,
     /// Folder of the journal and of the lock. Made when missing.
     pub state: PathBuf,
@@ -60,7 +61,11 @@ impl Config {
 }
 
 impl Config {
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// Whether a store could be opened with it, as far as that can be told without opening it.
+    ///
+    /// # Errors
+    /// [`Error::Config`], with what is wrong.
+    pub fn check(&self) -> Result<(), Error> {
         let suffix = &self.suffix;
         if suffix.len() > 32 || suffix.chars().any(|c| c == '/' || c.is_control()) {
             return Err(Error::Config(format!(

@@ -29,6 +29,16 @@ pub enum Error {
     /// Threads cannot be started.
     #[error("cannot start a thread for writing: {0}; is there a limit of processes?")]
     Thread(io::Error),
+    /// Something was not stored after closing had begun, or is not known to be on the disk.
+    #[error("not all is on the disk: {}", incomplete(.failed_parts, .unsynced, .died))]
+    Incomplete {
+        /// Parts that failed, or that nobody knows of.
+        failed_parts: u64,
+        /// Segments that could not be synced; the next start reads what the disk has of them.
+        unsynced: Vec<PathBuf>,
+        /// A thread has panicked.
+        died: bool,
+    },
     /// The disk did not answer in time.
     #[error("the disk has not taken all lines within {0:?}; what was not answered may not be stored")]
     Hung(Duration),
@@ -38,4 +48,24 @@ impl Error {
     pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>, cause: impl Into<io::Error>) -> Self {
         Self::File { what, path: path.into(), cause: cause.into() }
     }
+}
+
+fn incomplete(failed_parts: &u64, unsynced: &[PathBuf], died: &bool) -> String {
+    let mut reasons = Vec::new();
+    if *died {
+        reasons.push("a thread has panicked, see the log".to_owned());
+    }
+    if *failed_parts > 0 {
+        reasons.push(format!("{failed_parts} parts were not stored"));
+    }
+    match unsynced {
+        [] => {}
+        [one] => reasons.push(format!("{} could not be synced; look at the disk", one.display())),
+        [first, others @ ..] => reasons.push(format!(
+            "{} and {} other files could not be synced; look at the disk",
+            first.display(),
+            others.len()
+        )),
+    }
+    reasons.join("; ")
 }

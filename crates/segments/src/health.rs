@@ -1,33 +1,47 @@
 //! Whether the disk takes what it is given.
 
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use rustix::io::Errno;
 
 use crate::Failure;
 
-/// What the last attempt to write or to sync has shown.
+/// What the last attempts to write and to sync have shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StorageState {
-    /// It worked.
+    /// They worked.
     Ok,
     /// The disk or the quota is full.
     Full,
     /// The filesystem is read-only.
     ReadOnly,
-    /// The kernel's error number.
+    /// The kernel's error number. EOWNERDEAD: a thread of the store has ended before its time; nothing is
+    /// stored any more, and only a new start helps.
     Failing(i32),
 }
 
-/// The state, shared by all threads. 0 is well, anything else an error number.
+/// What a thread that has panicked leaves unanswered fails with this.
+pub(crate) const DIED: Errno = Errno::OWNERDEAD;
+
+/// The state, shared by all threads. To write and to sync fail each in its own way, and only a success of the
+/// same kind says that it is over: pages are taken by a disk that takes no sync. 0 is well, anything else an
+/// error number.
 #[derive(Debug, Default)]
-pub(crate) struct Health(AtomicI32);
+pub(crate) struct Health {
+    writing: AtomicI32,
+    syncing: AtomicI32,
+    dead: AtomicBool,
+}
 
 impl Health {
     pub fn state(&self) -> StorageState {
-        match self.0.load(Ordering::Relaxed) {
-            0 => StorageState::Ok,
-            number => match Failure::of(Errno::from_raw_os_error(number)) {
+        if self.dead.load(Ordering::Relaxed) {
+            return StorageState::Failing(DIED.raw_os_error());
+        }
+        let numbers = [&self.writing, &self.syncing].map(|number| number.load(Ordering::Relaxed));
+        match numbers.into_iter().find(|&number| number != 0) {
+            None => StorageState::Ok,
+            Some(number) => match Failure::of(Errno::from_raw_os_error(number)) {
                 Failure::Full => StorageState::Full,
                 Failure::ReadOnly => StorageState::ReadOnly,
                 Failure::Io(number) => StorageState::Failing(number),
@@ -36,13 +50,93 @@ impl Health {
         }
     }
 
-    pub fn works(&self) {
-        if self.0.load(Ordering::Relaxed) != 0 {
-            self.0.store(0, Ordering::Relaxed);
+    pub fn write_works(&self) {
+        clear(&self.writing);
+    }
+
+    pub fn sync_works(&self) {
+        clear(&self.syncing);
+    }
+
+    /// A file could not be opened or written to. What only says something about that file, or that there are
+    /// no descriptors left for further ones, is no reason to refuse what goes to others.
+    pub fn write_fails(&self, cause: Errno) {
+        if is_of_the_disk(cause) {
+            self.writing.store(cause.raw_os_error(), Ordering::Relaxed);
         }
     }
 
-    pub fn fails(&self, cause: Errno) {
-        self.0.store(cause.raw_os_error(), Ordering::Relaxed);
+    pub fn sync_fails(&self, cause: Errno) {
+        self.syncing.store(cause.raw_os_error(), Ordering::Relaxed);
+    }
+
+    /// A thread has panicked. Nothing takes that back.
+    pub fn dies(&self) {
+        self.dead.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+}
+
+fn clear(number: &AtomicI32) {
+    // Mostly it is well, and all threads keep their copy of it.
+    if number.load(Ordering::Relaxed) != 0 {
+        number.store(0, Ordering::Relaxed);
+    }
+}
+
+/// It would be the same with any other file: the disk is full, read-only, damaged or gone.
+fn is_of_the_disk(cause: Errno) -> bool {
+    matches!(
+        cause,
+        Errno::NOSPC
+            | Errno::DQUOT
+            | Errno::ROFS
+            | Errno::IO
+            | Errno::UCLEAN
+            | Errno::NODEV
+            | Errno::NOTCONN
+            | Errno::SHUTDOWN
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_own_kind_of_success_ends_an_error() {
+        let health = Health::default();
+        health.sync_fails(Errno::IO);
+        health.write_works();
+        assert_eq!(health.state(), StorageState::Failing(Errno::IO.raw_os_error()));
+        health.write_fails(Errno::NOSPC);
+        assert_eq!(health.state(), StorageState::Full);
+        health.sync_works();
+        assert_eq!(health.state(), StorageState::Full);
+        health.write_works();
+        assert_eq!(health.state(), StorageState::Ok);
+    }
+
+    #[test]
+    fn what_is_wrong_with_one_file_says_nothing_about_the_disk() {
+        let health = Health::default();
+        for cause in
+            [Errno::NOTDIR, Errno::ACCESS, Errno::NAMETOOLONG, Errno::INVAL, Errno::FBIG, Errno::MFILE]
+        {
+            health.write_fails(cause);
+            assert_eq!(health.state(), StorageState::Ok, "{cause}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_has_died_stays_dead() {
+        let health = Health::default();
+        health.dies();
+        health.write_works();
+        health.sync_works();
+        assert_eq!(health.state(), StorageState::Failing(DIED.raw_os_error()));
     }
 }

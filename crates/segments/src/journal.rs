@@ -17,7 +17,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, place::absolute};
+use crate::{Error, folders, place::absolute};
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,8 +94,8 @@ struct State {
 const REWRITE_BYTES: u64 = 1 << 20;
 
 impl Journal {
-    /// Reads what the last process has left in `folder`, and goes on in a new file.
-    /// Also says how many lines were damaged.
+    /// Reads what the last process has left in `folder`, and goes on in a new file; on a full disk in the old
+    /// one, until there is room. Also says how many lines were damaged.
     pub fn open(folder: &Path) -> Result<(Self, u64), Error> {
         let path = folder.join("journal");
         let text = match fs::read(&path) {
@@ -115,10 +115,18 @@ impl Journal {
                 None => damaged += 1,
             }
         }
-        let (file, tail) =
-            rewritten(&path, &live).map_err(|cause| Error::file("write", path.clone(), cause))?;
+        let fails = |cause| Error::file("write", path.clone(), cause);
+        let (file, tail, doubtful) = match rewritten(&path, &live) {
+            Ok((file, tail)) => (file, tail, false),
+            Err(cause) if is_full(&cause) => {
+                let mut options = OpenOptions::new();
+                options.write(true).create(true).truncate(false).mode(0o600);
+                (options.open(&path).map_err(fails)?, text.len() as u64, true)
+            }
+            Err(cause) => return Err(fails(cause)),
+        };
         let root = absolute(folder).parent().unwrap_or(Path::new("/")).to_owned();
-        let state = State { file, tail, live, begun: tail, doubtful: false };
+        let state = State { file, tail, live, begun: tail, doubtful };
         Ok((Self { path, root, next: AtomicU64::new(next), state: Mutex::new(state) }, damaged))
     }
 
@@ -137,12 +145,42 @@ impl Journal {
     /// # Errors
     /// When that cannot be; then none of them counts.
     pub fn append(&self, entries: &[Entry], durable: bool) -> io::Result<()> {
+        let mut state = self.lock();
+        self.write(&mut state, entries, durable)?;
+        entries.iter().for_each(|entry| apply(&mut state.live, entry.clone()));
+        Ok(())
+    }
+
+    /// Appends records of what is so whether or not it can be written down. As long as it cannot be, nothing
+    /// else is written either.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append), but for a full disk.
+    pub fn settle(&self, entries: &[Entry], durable: bool) -> io::Result<()> {
+        let mut state = self.lock();
+        let written = self.write(&mut state, entries, durable);
+        state.doubtful |= written.is_err();
+        entries.iter().for_each(|entry| apply(&mut state.live, entry.clone()));
+        written.or_else(|cause| if is_full(&cause) { Ok(()) } else { Err(cause) })
+    }
+
+    /// As if it could not have been written to.
+    #[cfg(test)]
+    pub fn doubt(&self) {
+        self.lock().doubtful = true;
+    }
+
+    /// The disk was full when it was to be written anew, or it could not be written to lately.
+    pub fn is_doubtful(&self) -> bool {
+        self.lock().doubtful
+    }
+
+    fn write(&self, state: &mut State, entries: &[Entry], durable: bool) -> io::Result<()> {
         if entries.is_empty() {
             return Ok(());
         }
         let mut text = Vec::new();
         entries.iter().for_each(|entry| push(&mut text, entry));
-        let mut state = self.lock();
         if state.doubtful || state.tail > REWRITE_BYTES.max(4 * state.begun) {
             let (file, tail) = rewritten(&self.path, &state.live)?;
             (state.file, state.tail, state.begun, state.doubtful) = (file, tail, tail, false);
@@ -156,7 +194,6 @@ impl Journal {
             return Err(cause);
         }
         state.tail += text.len() as u64;
-        entries.iter().for_each(|entry| apply(&mut state.live, entry.clone()));
         Ok(())
     }
 
@@ -251,74 +288,20 @@ fn rewritten(path: &Path, live: &BTreeMap<u64, Live>) -> io::Result<(File, u64)>
             file.write_all_at(&text, 0)?;
             file.sync_all()?;
             fs::rename(&fresh, path)?;
-            sync_folder(path.parent().unwrap_or(Path::new("/")))?;
+            folders::sync(path.parent().unwrap_or(Path::new("/")))?;
             Ok(file)
         },
     );
+    if file.is_err() {
+        // On a full disk every block counts.
+        let _ = fs::remove_file(&fresh);
+    }
     Ok((file?, text.len() as u64))
 }
 
-/// Makes new, renamed and removed names of a folder durable.
-pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
+fn is_full(cause: &io::Error) -> bool {
+    matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn opened(id: u64, path: &str) -> Entry {
-        let segment = Segment {
-            path: path.into(),
-            inode: 7,
-            good_bytes: 10,
-            binary: false,
-            key: "x".into(),
-            index: None,
-            end: Some(5),
-        };
-        Entry::Opened { id, segment }
-    }
-
-    #[test]
-    fn what_was_left_open_is_known_afterwards() {
-        let folder = tempfile::tempdir().unwrap();
-        let (journal, damaged) = Journal::open(folder.path()).unwrap();
-        assert_eq!((damaged, journal.live()), (0, vec![]));
-        let (one, two) = (journal.number(), journal.number());
-        journal.append(&[opened(one, "a.log"), opened(two, "b.log")], true).unwrap();
-        journal.append(&[Entry::Good { id: one, good_bytes: 99 }, Entry::Gone { id: two }], false).unwrap();
-        drop(journal);
-        let (journal, _) = Journal::open(folder.path()).unwrap();
-        let live = journal.live();
-        assert_eq!(live.len(), 1);
-        assert_eq!((live[0].0, live[0].1.segment.good_bytes), (one, 99));
-        assert!(journal.number() > two || journal.number() > one);
-    }
-
-    #[test]
-    fn a_torn_record_is_skipped_and_the_others_stand() {
-        let folder = tempfile::tempdir().unwrap();
-        let (journal, _) = Journal::open(folder.path()).unwrap();
-        journal.append(&[opened(1, "a.log"), Entry::Good { id: 1, good_bytes: 50 }], true).unwrap();
-        let path = folder.path().join("journal");
-        let whole = fs::read(&path).unwrap();
-        fs::write(&path, &whole[..whole.len() - 4]).unwrap();
-        let (journal, damaged) = Journal::open(folder.path()).unwrap();
-        assert_eq!(damaged, 1);
-        assert_eq!(journal.live()[0].1.segment.good_bytes, 10);
-    }
-
-    #[test]
-    fn a_long_journal_is_written_anew() {
-        let folder = tempfile::tempdir().unwrap();
-        let (journal, _) = Journal::open(folder.path()).unwrap();
-        journal.append(&[opened(1, "a.log")], true).unwrap();
-        for good_bytes in 0..20_000 {
-            journal.append(&[Entry::Good { id: 1, good_bytes }], false).unwrap();
-        }
-        assert!(fs::metadata(folder.path().join("journal")).unwrap().len() < REWRITE_BYTES + 200);
-        drop(journal);
-        assert_eq!(Journal::open(folder.path()).unwrap().0.live()[0].1.segment.good_bytes, 19_999);
-    }
-}
+mod tests;

@@ -9,7 +9,7 @@ use std::{
 
 use rustix::{fs::OFlags, io::Errno};
 
-use crate::{Compression, Config};
+use crate::{Compression, Config, folders, listing::Listing};
 
 /// Number behind a name: none, or `_N`.
 pub(crate) type Index = Option<u32>;
@@ -32,6 +32,7 @@ pub(crate) struct Place {
     suffix: String,
     append: bool,
     rotate_bytes: Option<u64>,
+    listing: Listing,
 }
 
 /// A file that was opened for a segment.
@@ -46,8 +47,10 @@ pub(crate) struct Found {
     pub length: u64,
     /// Its last byte is no newline: somebody else's torn line.
     pub torn: bool,
-    /// Folders in which names were made.
+    /// Folders in which names were made, or may have been made lately.
     pub folders: Vec<PathBuf>,
+    /// Its filesystem counts links.
+    pub linked: bool,
 }
 
 /// Says which files are in use, or not to be used.
@@ -65,6 +68,7 @@ impl Place {
             suffix: config.suffix.clone(),
             append: config.append,
             rotate_bytes: config.rotate_bytes,
+            listing: Listing::new(&config.suffix),
         }
     }
 
@@ -72,7 +76,7 @@ impl Place {
     ///
     /// # Errors
     /// The kernel's; names that are taken by something else are passed over.
-    pub fn open(&self, key: &str, start: Start, taken: &dyn Taken) -> io::Result<Found> {
+    pub fn open(&mut self, key: &str, start: Start, taken: &dyn Taken) -> io::Result<Found> {
         let (mut index, mut fresh) = match start {
             Start::Continue(index) => (index, false),
             Start::Fresh(index) => (index, true),
@@ -104,15 +108,16 @@ impl Place {
     }
 
     /// Where a key seen for the first time begins, and whether only with a new file.
-    fn find(&self, key: &str, taken: &dyn Taken) -> (Index, bool) {
+    fn find(&mut self, key: &str, taken: &dyn Taken) -> (Index, bool) {
         if !self.append {
             return (Some(0), true);
         }
         if self.rotate_bytes.is_none() {
             return (None, false);
         }
-        // The newest of the files there are, lest lines go into gaps of older ones.
-        let mut newest = None;
+        // The newest of the files there are, lest lines go into gaps of older ones; the list of them may be a
+        // little old.
+        let mut newest = self.listing.newest(&self.folder.join(key));
         let exists = |index| {
             let path = self.folder.join(self.name(key, index));
             taken.path(&path) || path.symlink_metadata().is_ok() || packed_exists(&path)
@@ -137,7 +142,7 @@ impl Place {
         let mut folders = Vec::new();
         let opened = options.open(&path).or_else(|cause| {
             let parent = path.parent().filter(|_| cause.kind() == ErrorKind::NotFound);
-            make_folders(parent.ok_or(cause)?, &mut folders)?;
+            folders::make(parent.ok_or(cause)?, &mut folders)?;
             options.open(&path)
         });
         let file = match opened {
@@ -153,11 +158,11 @@ impl Place {
         let mut last = *b"\n";
         if length > 0 {
             file.read_exact_at(&mut last, length - 1)?;
-        } else {
-            folders.extend(path.parent().map(Path::to_owned));
         }
-        let inode = metadata.ino();
-        Ok(Some(Found { file, path, name, index, inode, length, torn: last != *b"\n", folders }))
+        // Also of a file that was there: whoever made it may not have synced its name.
+        folders.extend(path.parent().map(Path::to_owned));
+        let (inode, linked, torn) = (metadata.ino(), metadata.nlink() > 0, last != *b"\n");
+        Ok(Some(Found { file, path, name, index, inode, length, torn, folders, linked }))
     }
 }
 
@@ -184,26 +189,6 @@ pub(crate) fn packed_path(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Makes a folder and those above it, and says in which folders names were made.
-fn make_folders(folder: &Path, made_in: &mut Vec<PathBuf>) -> io::Result<()> {
-    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let made = fs::create_dir(folder).or_else(|cause| match (cause.kind(), parent) {
-        (ErrorKind::NotFound, Some(parent)) => {
-            make_folders(parent, made_in)?;
-            fs::create_dir(folder)
-        }
-        _ => Err(cause),
-    });
-    match made {
-        Ok(()) => {
-            made_in.extend(parent.map(Path::to_owned));
-            Ok(())
-        }
-        Err(cause) if cause.kind() == ErrorKind::AlreadyExists => Ok(()),
-        Err(cause) => Err(cause),
-    }
-}
-
 fn belongs_to_another(cause: &io::Error) -> bool {
     let errno = cause.raw_os_error().map(Errno::from_raw_os_error);
     matches!(errno, Some(Errno::EXIST | Errno::LOOP | Errno::ISDIR | Errno::NXIO))
@@ -225,18 +210,19 @@ mod tests {
     }
 
     fn place(folder: &Path, append: bool, rotate_bytes: Option<u64>) -> Place {
-        Place { folder: folder.into(), suffix: ".log".into(), append, rotate_bytes }
+        let listing = Listing::new(".log");
+        Place { folder: folder.into(), suffix: ".log".into(), append, rotate_bytes, listing }
     }
 
     #[test]
     fn every_start_has_files_of_its_own_unless_it_appends() {
         let folder = tempfile::tempdir().unwrap();
-        let fresh = place(folder.path(), false, None);
+        let mut fresh = place(folder.path(), false, None);
         assert_eq!(fresh.open("a/x", Start::Find, &Nothing).unwrap().name, "a/x_0.log");
         assert_eq!(fresh.open("a/x", Start::Find, &Nothing).unwrap().name, "a/x_1.log");
         fs::write(folder.path().join("a/x_2.log.gz"), "").unwrap();
         assert_eq!(fresh.open("a/x", Start::Find, &Nothing).unwrap().name, "a/x_3.log");
-        let append = place(folder.path(), true, None);
+        let mut append = place(folder.path(), true, None);
         assert_eq!(append.open("a/x", Start::Find, &Nothing).unwrap().name, "a/x.log");
         assert_eq!(append.open("a/x", Start::Find, &Nothing).unwrap().name, "a/x.log");
     }
@@ -244,7 +230,7 @@ mod tests {
     #[test]
     fn the_newest_of_rotated_files_is_gone_on_with() {
         let folder = tempfile::tempdir().unwrap();
-        let append = place(folder.path(), true, Some(10));
+        let mut append = place(folder.path(), true, Some(10));
         for (name, text) in [("x.log", "12345678\n"), ("x_1.log", "1234567890\n"), ("x_2.log", "1\n")] {
             fs::write(folder.path().join(name), text).unwrap();
         }
@@ -254,9 +240,35 @@ mod tests {
     }
 
     #[test]
+    fn files_that_others_have_removed_are_no_end() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["x.log", "x_7.log.gz", "x_8.log", "x_11.txt", "x_.log", "x_012.log", "xx_20.log"] {
+            fs::write(folder.path().join(name), "1\n").unwrap();
+        }
+        let mut append = place(folder.path(), true, Some(10));
+        assert_eq!(append.open("x", Start::Find, &Nothing).unwrap().name, "x_8.log");
+        fs::rename(folder.path().join("x_8.log"), folder.path().join("x_9.log.zst")).unwrap();
+        let mut append = place(folder.path(), true, Some(10));
+        assert_eq!(append.open("x", Start::Find, &Nothing).unwrap().name, "x_10.log");
+        assert_eq!(append.open("new/x", Start::Find, &Nothing).unwrap().name, "new/x.log");
+        assert_eq!(append.open("xx", Start::Find, &Nothing).unwrap().name, "xx_20.log");
+    }
+
+    #[test]
+    fn the_name_of_a_file_is_made_durable_by_whoever_opens_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut append = place(folder.path(), true, None);
+        let inner = folder.path().join("a");
+        let made = append.open("a/x", Start::Find, &Nothing).unwrap();
+        assert_eq!(made.folders, [folder.path().to_owned(), inner.clone()]);
+        fs::write(inner.join("x.log"), "line\n").unwrap();
+        assert_eq!(append.open("a/x", Start::Find, &Nothing).unwrap().folders, [inner]);
+    }
+
+    #[test]
     fn links_and_folders_are_passed_over() {
         let folder = tempfile::tempdir().unwrap();
-        let append = place(folder.path(), true, None);
+        let mut append = place(folder.path(), true, None);
         std::os::unix::fs::symlink("elsewhere", folder.path().join("x.log")).unwrap();
         fs::create_dir(folder.path().join("x_1.log")).unwrap();
         assert_eq!(append.open("x", Start::Find, &Nothing).unwrap().name, "x_2.log");

@@ -5,6 +5,7 @@ use std::{
     io::{self, ErrorKind},
     os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use memchr::{memchr, memrchr};
@@ -12,6 +13,7 @@ use rustix::fs::OFlags;
 
 use crate::{
     Error, compressor,
+    file::Condition,
     journal::{Entry, Journal, Live, Phase, Segment},
     slots::Parked,
 };
@@ -65,31 +67,38 @@ pub(crate) struct Recovered {
 /// Goes through everything the journal says is left to do.
 ///
 /// # Errors
-/// When a segment cannot be read or cut: nothing may be appended to it then.
+/// When a segment cannot be read or cut: nothing may be appended to it then. That the disk is full is no reason
+/// not to begin: what is done is written down when there is room.
 pub(crate) fn recover(journal: &Journal) -> Result<(Recovery, Vec<Recovered>), Error> {
     let mut recovery = Recovery::default();
     let mut recovered = Vec::new();
     for (id, Live { segment, phase }) in journal.live() {
         let path = journal.path(&segment.path);
         let fails = |cause| Error::file("recover", path.clone(), cause);
-        if let Phase::Packing(packed) = &phase
-            && packing(&journal.path(packed), &path, &segment, &mut recovery).map_err(fails)?
-        {
-            journal.append(&[Entry::Gone { id }], false).map_err(fails)?;
-            continue;
+        if let Phase::Packing(packed) = &phase {
+            let packed = journal.path(packed);
+            if packing(&packed, &path, &segment, &mut recovery).map_err(fails)? {
+                journal.settle(&[Entry::Gone { id }], false).map_err(fails)?;
+                continue;
+            }
+            journal.settle(&[Entry::Ended { id }], true).map_err(fails)?;
+            // As long as the journal counts on it, only this shows that the packed file is somebody else's.
+            if !journal.is_doubtful() {
+                let _ = fs::remove_file(compressor::hidden(&packed));
+            }
         }
         let open = phase == Phase::Open;
         recovery.segments += u64::from(open);
         let Some(length) = whole(&path, &segment, open, &mut recovery).map_err(fails)? else {
             recovery.replaced += u64::from(open);
-            journal.append(&[Entry::Gone { id }], false).map_err(fails)?;
+            journal.settle(&[Entry::Gone { id }], false).map_err(fails)?;
             continue;
         };
         if open {
-            journal.append(&[Entry::Closed { id, good_bytes: length }], false).map_err(fails)?;
+            journal.settle(&[Entry::Closed { id, good_bytes: length }], false).map_err(fails)?;
         }
-        let inode = segment.inode;
-        let parked = Parked { id, path, inode, good_bytes: length, poisoned: Default::default() };
+        let (inode, binary) = (segment.inode, segment.binary);
+        let parked = Parked { id, path, inode, binary, condition: Arc::new(Condition::new(length)) };
         let ended = matches!(phase, Phase::Ended | Phase::Packing(_));
         recovered.push(Recovered { segment, parked, ended });
     }
@@ -98,12 +107,9 @@ pub(crate) fn recover(journal: &Journal) -> Result<(Recovery, Vec<Recovered>), E
 
 /// Whether the packed file was whole, so that only the plain one was left to remove.
 fn packing(packed: &Path, plain: &Path, segment: &Segment, recovery: &mut Recovery) -> io::Result<bool> {
-    match fs::remove_file(compressor::hidden(packed)) {
-        Err(cause) if cause.kind() != ErrorKind::NotFound => return Err(cause),
-        _ => {}
-    }
-    // It gets its name when it is on disk, and before that nothing had this name.
-    if packed.symlink_metadata().is_ok() {
+    // It gets its name when it is on disk. What has the name beside a file that still grew is somebody else's.
+    if compressor::is_renamed(packed)? {
+        let _ = fs::remove_file(compressor::hidden(packed));
         compressor::finish(plain, segment.inode, packed)?;
         recovery.compressions_finished += 1;
         return Ok(true);
@@ -232,6 +238,30 @@ mod tests {
         let (recovery, recovered) = recover(&journal).unwrap();
         assert_eq!((recovery.compressions_undone, recovery.segments), (1, 0));
         assert!(recovered[0].ended && plain.exists() && !hidden.exists());
+    }
+
+    #[test]
+    fn a_strangers_packed_file_is_not_taken_for_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let (plain, packed, journal) = being_packed(folder.path());
+        fs::write(compressor::hidden(&packed), "whole").unwrap();
+        fs::write(&packed, "somebody's").unwrap();
+        let (recovery, recovered) = recover(&journal).unwrap();
+        assert_eq!((recovery.compressions_finished, recovery.compressions_undone), (0, 1));
+        assert!(recovered[0].ended && plain.exists());
+        assert_eq!(fs::read_to_string(&packed).unwrap(), "somebody's");
+    }
+
+    #[test]
+    fn a_packed_file_with_both_names_is_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let (plain, packed, journal) = being_packed(folder.path());
+        let hidden = compressor::hidden(&packed);
+        fs::write(&hidden, "whole").unwrap();
+        fs::hard_link(&hidden, &packed).unwrap();
+        let (recovery, _) = recover(&journal).unwrap();
+        assert_eq!(recovery.compressions_finished, 1);
+        assert!(packed.exists() && !plain.exists() && !hidden.exists());
     }
 
     #[test]

@@ -1,16 +1,14 @@
 //! One open file, and how lines get to its end.
 
 use std::{
-    fs::File,
     io::IoSlice,
     ops::Range,
     os::unix::fs::MetadataExt,
-    path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -18,36 +16,15 @@ use rustix::{
     io::{Errno, writev},
 };
 
-use crate::place::{Found, Index};
+use crate::{
+    file::{Condition, Counted, Reach, SegmentFile},
+    place::{Found, Index},
+};
 
-/// What the threads know together of an open segment.
-#[derive(Debug)]
-pub(crate) struct SegmentFile {
-    pub file: File,
-    /// Its number in the journal.
-    pub id: u64,
-    pub path: PathBuf,
-    pub inode: u64,
-    /// A sync has failed: nobody knows which of its pages the disk has.
-    pub poisoned: Arc<AtomicBool>,
-    /// Length at the last sync that worked.
-    pub synced_bytes: AtomicU64,
-    /// It has been cut, and not been synced since.
-    pub cut: AtomicBool,
-    /// Folders whose names are not durable yet.
-    pub folders: Mutex<Vec<PathBuf>>,
-}
-
-impl SegmentFile {
-    pub fn is_poisoned(&self) -> bool {
-        self.poisoned.load(Ordering::Acquire)
-    }
-
-    /// The folders to sync, for the one who is about to do it.
-    pub fn take_folders(&self) -> Vec<PathBuf> {
-        std::mem::take(&mut self.folders.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
+/// A segment's name is looked at so often, while lines come for it.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// And whether its file still has any name.
+const GLANCE_EVERY: Duration = Duration::from_millis(50);
 
 /// A segment as its writer has it.
 #[derive(Debug)]
@@ -57,14 +34,19 @@ pub(crate) struct Segment {
     pub index: Index,
     /// Where the next line begins.
     pub tail: u64,
-    /// When it was last compared with the file of its name.
-    pub checked: Instant,
     /// The journal knows of NUL bytes in it.
     pub binary: bool,
     /// Bytes written since the last sync that was asked for.
     pub unsynced_bytes: u64,
     /// Times that somebody else was seen to have changed it.
     pub foreign_changes: u64,
+    /// Somebody else has cut it, and the journal does not know yet.
+    pub shortened: bool,
+    /// When it was last compared with the file of its name.
+    checked: Instant,
+    /// When it was last seen to have a name.
+    glanced: Instant,
+    changed_bytes: u64,
     /// The last line is not whole, and not ours to cut.
     torn: bool,
     /// What a failed write has left, from here to there.
@@ -88,30 +70,42 @@ pub(crate) struct Appended {
 }
 
 impl Segment {
-    /// `good_bytes`: so much of it needs no recovery.
-    pub fn new(found: Found, id: u64, good_bytes: u64) -> Self {
+    /// `binary`: the journal's record of it says that it holds NUL bytes.
+    pub fn new(found: Found, id: u64, condition: Arc<Condition>, binary: bool, counted: Counted) -> Self {
         let shared = SegmentFile {
             file: found.file,
             id,
             path: found.path,
             inode: found.inode,
-            poisoned: Arc::default(),
-            synced_bytes: AtomicU64::new(good_bytes),
-            cut: AtomicBool::new(false),
+            condition,
+            synced_bytes: AtomicU64::new(0),
             folders: Mutex::new(found.folders),
+            linked: found.linked,
+            removed: AtomicBool::new(false),
+            _counted: counted,
         };
+        let now = Instant::now();
         Self {
             shared: Arc::new(shared),
             name: found.name.into(),
             index: found.index,
             tail: found.length,
-            checked: Instant::now(),
-            binary: false,
+            binary,
             unsynced_bytes: 0,
             foreign_changes: 0,
+            shortened: false,
+            checked: now,
+            glanced: now,
+            changed_bytes: 0,
             torn: found.torn,
             remainder: None,
         }
+    }
+
+    /// How far it has come.
+    pub fn reach(&self) -> Reach {
+        let cuts = self.shared.condition.cuts();
+        Reach { changed_bytes: self.changed_bytes, tail: self.tail, cuts }
     }
 
     /// Appends pieces, each of whole lines, and pushes where each of them begins. When it fails, those that
@@ -141,6 +135,7 @@ impl Segment {
         self.torn = written.broken || (self.torn && kept == 0);
         self.tail = written.begin + kept;
         self.unsynced_bytes += kept;
+        self.changed_bytes += written.bytes;
         if written.bytes > kept {
             self.remainder = Some((self.tail, written.begin + written.bytes));
             // Tried again before the next write, and now and then, if the disk does not even let itself be cut.
@@ -149,8 +144,23 @@ impl Segment {
         Appended { writes: written.calls, failure: written.failure }
     }
 
+    /// Whether the file was renamed or removed. Looked at now and then: it takes system calls.
+    pub fn has_gone(&mut self) -> bool {
+        let now = Instant::now();
+        if now - self.checked >= CHECK_EVERY {
+            (self.checked, self.glanced) = (now, now);
+            return !self.is_in_place();
+        }
+        if now - self.glanced >= GLANCE_EVERY {
+            self.glanced = now;
+            return self.shared.is_removed();
+        }
+        // The syncer may have seen it.
+        self.shared.removed.load(Ordering::Relaxed)
+    }
+
     /// Whether the file of its name is still this one.
-    pub fn is_in_place(&self) -> bool {
+    fn is_in_place(&self) -> bool {
         self.shared.path.symlink_metadata().is_ok_and(|now| now.ino() == self.shared.inode)
     }
 
@@ -170,8 +180,14 @@ impl Segment {
                 Err(cause) => return written.failed(cause),
             };
             let landed = end - count as u64;
-            if landed != written.begin + written.bytes {
+            let expected = written.begin + written.bytes;
+            if landed != expected {
                 self.foreign_changes += 1;
+                if landed < expected {
+                    // As logrotate's copytruncate does. What was good is gone; what is there now is not yet.
+                    self.shared.condition.was_cut(landed);
+                    self.shortened = true;
+                }
                 if written.bytes > 0 {
                     written.broken = true;
                     return written.failed(Errno::IO);
@@ -193,7 +209,8 @@ impl Segment {
         let length = self.shared.file.metadata().map_err(|cause| errno(&cause))?.len();
         if length == to {
             ftruncate(&self.shared.file, from)?;
-            self.shared.cut.store(true, Ordering::Release);
+            // What was cut may be on disk: as long as that is not synced, a power cut can bring it back.
+            self.changed_bytes += to - from;
         } else {
             self.torn = true;
         }
@@ -244,8 +261,11 @@ mod tests {
     use std::{fs, io::Write};
 
     use super::*;
-    use crate::place::{Place, Start, Taken};
-    use crate::{Config, Template};
+    use crate::{
+        Config, Template,
+        file::Descriptors,
+        place::{Place, Start, Taken},
+    };
 
     struct Nothing;
 
@@ -261,7 +281,8 @@ mod tests {
     fn segment(folder: &std::path::Path) -> Segment {
         let template: Template = folder.join("${tag}").to_str().unwrap().parse().unwrap();
         let found = Place::new(&Config::new(template)).open("x", Start::Find, &Nothing).unwrap();
-        Segment::new(found, 0, 0)
+        let counted = Arc::new(Descriptors::default()).count();
+        Segment::new(found, 0, Arc::default(), false, counted)
     }
 
     fn append(segment: &mut Segment, pieces: &[&'static str]) -> (Vec<u64>, Option<Errno>) {
@@ -292,8 +313,14 @@ mod tests {
         assert_eq!(segment.foreign_changes, 1);
         // As logrotate's copytruncate does.
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+        let before = segment.reach();
+        assert!(!segment.shortened);
         assert_eq!(append(&mut segment, &["three\n"]), (vec![0], None));
         assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
+        // Shorter than it was, and further on all the same.
+        let since = segment.reach();
+        assert!(segment.shortened && since.tail < before.tail && since.cuts > before.cuts);
+        assert_eq!(since.changed_bytes, before.changed_bytes + 6);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the threads of a store have in common.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -12,6 +12,7 @@ use std::{
 use crate::{
     Config,
     compressor::Pack,
+    file::Descriptors,
     gauge::Gauge,
     health::Health,
     journal::Journal,
@@ -32,12 +33,15 @@ pub(crate) struct Shared {
     pub backs: Vec<Arc<Back>>,
     pub syncs: Mailbox<Request>,
     pub packs: Mailbox<Pack>,
+    pub descriptors: Arc<Descriptors>,
     /// All segments are to be opened anew.
     pub reopen: AtomicBool,
     /// What takes long is to be left for the next start.
     pub stopping: AtomicBool,
     /// Files that have ended, and are not to be written to again.
     retired: Mutex<HashSet<PathBuf>>,
+    /// Segments of which not all is known to be on the disk, although the store is being closed.
+    unsynced: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl Shared {
@@ -52,9 +56,11 @@ impl Shared {
             backs,
             syncs: Mailbox::default(),
             packs: Mailbox::default(),
+            descriptors: Arc::default(),
             reopen: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             retired: Mutex::default(),
+            unsynced: Mutex::default(),
         }
     }
 
@@ -75,12 +81,25 @@ impl Shared {
         self.stopping.load(Ordering::Relaxed)
     }
 
+    /// A segment could not be synced. While the store is being closed there is no later attempt, and nobody
+    /// else to be told.
+    pub fn not_synced(&self, path: &Path) {
+        if self.is_stopping() {
+            self.unsynced().insert(path.to_owned());
+        }
+    }
+
+    /// What the end has left unsynced.
+    pub fn unsynced(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn retired(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
         self.retired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Answers on their way back, by port.
+/// Answers on their way back, by port. What has not been handed over is when they are dropped.
 #[derive(Debug)]
 pub(crate) struct Answers {
     backs: Vec<Arc<Back>>,
@@ -102,5 +121,11 @@ impl Answers {
         for (back, waiting) in self.backs.iter().zip(&mut self.waiting) {
             back.post(waiting);
         }
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        self.post();
     }
 }

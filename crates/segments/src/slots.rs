@@ -3,12 +3,13 @@
 use std::{
     collections::{HashMap, HashSet},
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use crate::{
     Key,
+    file::Condition,
     place::{Start, Taken},
     segment::Segment,
     shared::Shared,
@@ -41,10 +42,10 @@ pub(crate) struct Parked {
     pub id: u64,
     pub path: PathBuf,
     pub inode: u64,
-    /// So much of it was synced when it was closed.
-    pub good_bytes: u64,
-    /// Set should that last sync fail.
-    pub poisoned: Arc<AtomicBool>,
+    /// The journal knows of NUL bytes in it.
+    pub binary: bool,
+    /// Its last sync may still be to come, and change it.
+    pub condition: Arc<Condition>,
 }
 
 #[derive(Debug, Default)]

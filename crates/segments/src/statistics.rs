@@ -68,7 +68,7 @@ impl Counter {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    fn value(&self) -> u64 {
+    pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }

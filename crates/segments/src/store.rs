@@ -2,9 +2,8 @@
 
 use std::{
     borrow::Cow,
-    fs,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::Ordering,
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
@@ -12,11 +11,15 @@ use std::{
     time::Duration,
 };
 
+use rustix::io::Errno;
+
 use crate::{
     Compression, Config, Error, Failure, Key, KeyError, Port, Recovery, Statistics, StorageState, compressor,
+    folders,
     journal::{Entry, Journal},
     key::Keys,
     lock::Lock,
+    place::absolute,
     port::{Back, Done, Submitted},
     recovery::{Recovered, recover},
     shared::{Answers, Shared},
@@ -34,6 +37,8 @@ pub struct Store {
     shared: Arc<Shared>,
     /// Disconnected once all threads have ended.
     ended: Mutex<Receiver<()>>,
+    /// Parts that had failed when closing began.
+    failed_before: OnceLock<u64>,
 }
 
 impl Store {
@@ -45,9 +50,9 @@ impl Store {
     /// cannot be written, or a segment cannot be recovered.
     pub fn open(config: Config, ports: usize) -> Result<(Self, Vec<Port>, Recovery), Error> {
         config.check()?;
-        for folder in [config.template.folder(), &config.state].into_iter().filter(|folder| !folder.is_dir())
-        {
-            fs::create_dir_all(folder).map_err(|cause| Error::file("make the folder", folder, cause))?;
+        for folder in [config.template.folder(), &config.state] {
+            folders::make_durably(&absolute(folder))
+                .map_err(|cause| Error::file("make the folder", folder, cause))?;
         }
         let lock = Lock::take(&config.state)?;
         let (journal, damaged) = Journal::open(&config.state)?;
@@ -57,6 +62,9 @@ impl Store {
         let backs = backs.map_err(|cause| Error::file("make", "an eventfd", cause))?;
         let keys = Keys::new(&config);
         let shared = Arc::new(Shared::new(config, journal, backs));
+        if shared.journal.is_doubtful() {
+            shared.health.write_fails(Errno::NOSPC);
+        }
         let mut table = Table::new(shared.clone());
         adopt(&mut table, &shared, recovered)?;
         let ended = start(&shared, lock, Writer::new(shared.clone(), table))?;
@@ -64,7 +72,8 @@ impl Store {
             Port::new(number, shared.queue.clone(), shared.queued.clone(), back.clone())
         };
         let ports = shared.backs.iter().enumerate().map(port).collect();
-        Ok((Self { keys, shared, ended: Mutex::new(ended) }, ports, recovery))
+        let store = Self { keys, shared, ended: Mutex::new(ended), failed_before: OnceLock::new() };
+        Ok((store, ports, recovery))
     }
 
     /// The segment of an event of the time `seconds`, since the epoch. `fields` gives the members that the
@@ -81,9 +90,15 @@ impl Store {
         self.keys.key(tag, seconds, fields).map(Arc::new)
     }
 
-    /// What the last attempt to write or to sync has shown.
+    /// What the last attempts to write and to sync have shown. While they fail the disk is also tried without
+    /// lines, once a second.
     pub fn state(&self) -> StorageState {
         self.shared.health.state()
+    }
+
+    /// Whether a thread of the store has panicked: nothing is stored any more until it is opened anew.
+    pub fn has_died(&self) -> bool {
+        self.shared.health.is_dead()
     }
 
     /// What was done so far.
@@ -105,19 +120,30 @@ impl Store {
 
     /// Writes and syncs all that was submitted, closes all segments and ends the threads. What was submitted
     /// is answered by then; what is submitted later gets [`Failure::Closed`]. What has ended but is not packed
-    /// yet stays plain until the next start. A second call changes nothing.
+    /// yet stays plain until the next start. A second call changes nothing and says the same.
     ///
     /// # Errors
     /// When the disk has not taken everything within [`Config::close_wait`]: the threads are left behind, and
-    /// the journal stays locked as long as they hang.
+    /// the journal stays locked as long as they hang. When a part has failed since closing began, when a segment
+    /// could not be synced, or when a thread has panicked. Syncs that failed before are only counted, in
+    /// [`Statistics::sync_failures`].
     pub fn close(&self) -> Result<(), Error> {
+        let failed_parts = || self.shared.counters.failed_parts.value();
+        let failed_before = *self.failed_before.get_or_init(failed_parts);
         self.shared.stopping.store(true, Ordering::Relaxed);
         self.shared.queue.close();
         let wait = self.shared.config.close_wait;
-        match self.ended.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(wait) {
-            Err(RecvTimeoutError::Timeout) => Err(Error::Hung(wait)),
-            _ => Ok(()),
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(wait);
+        if ended == Err(RecvTimeoutError::Timeout) {
+            return Err(Error::Hung(wait));
         }
+        let unsynced: Vec<_> = self.shared.unsynced().iter().cloned().collect();
+        let failed_parts = failed_parts() - failed_before;
+        let died = self.shared.health.is_dead();
+        if failed_parts == 0 && unsynced.is_empty() && !died {
+            return Ok(());
+        }
+        Err(Error::Incomplete { failed_parts, unsynced, died })
     }
 }
 
@@ -139,7 +165,7 @@ fn adopt(table: &mut Table, shared: &Shared, recovered: Vec<Recovered>) -> Resul
         }
     }
     let journal = shared.config.state.join("journal");
-    shared.journal.append(&gone, true).map_err(|cause| Error::file("write", journal, cause))
+    shared.journal.settle(&gone, true).map_err(|cause| Error::file("write", journal, cause))
 }
 
 /// Starts the threads. Each outlives the one that gives it work.
@@ -148,11 +174,12 @@ fn start(shared: &Arc<Shared>, lock: Lock, writer: Writer) -> Result<Receiver<()
     let alive = Alive { _lock: Arc::new(lock), _sender: alive };
     spawn("segments-pack", &alive, shared, compressor::run)?;
     spawn("segments-sync", &alive, shared, |shared| {
+        let _fallback = Fallback { shared, syncs: true };
         syncer::run(shared);
         shared.packs.close();
     })?;
     spawn("segments-write", &alive, shared, |shared| {
-        let _fallback = Fallback { shared };
+        let _fallback = Fallback { shared, syncs: false };
         writer.run();
         shared.syncs.close();
     })?;
@@ -186,9 +213,11 @@ fn spawn(
     })
 }
 
-/// Should the writer panic, nobody waits for ever.
+/// Should the writer or the syncer panic, nobody waits for ever, nothing more is taken, and that is told.
 struct Fallback<'a> {
     shared: &'a Shared,
+    /// It is the syncer's. Otherwise that goes on until it has done all it was asked for.
+    syncs: bool,
 }
 
 impl Drop for Fallback<'_> {
@@ -196,25 +225,31 @@ impl Drop for Fallback<'_> {
         if !thread::panicking() {
             return;
         }
-        self.shared.health.fails(rustix::io::Errno::IO);
+        self.shared.health.dies();
         self.shared.queue.close();
         self.shared.syncs.close();
+        if self.syncs {
+            // What waits there fails when it is dropped. What was in the hands of the thread has by now.
+            self.shared.syncs.take(&mut Vec::new(), Duration::ZERO);
+            self.shared.packs.close();
+        }
         let mut left: Vec<Submitted> = Vec::new();
         self.shared.queue.take(&mut left, Duration::ZERO);
         let mut answers = Answers::new(self.shared);
         for Submitted { port, batch } in left {
+            self.shared.queued.remove(batch.data.len());
+            self.shared.counters.failed_parts.add(batch.parts.len() as u64);
             for part in batch.parts {
                 answers.push(port, Done { token: part.token, result: Err(Failure::Closed) });
             }
         }
-        answers.post();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Batch, Level, Part};
+    use crate::{Batch, Level, Part, place::Found, segment::Segment, syncer::Request};
 
     #[test]
     fn a_disk_that_does_not_answer_holds_up_nobody() {
@@ -228,7 +263,8 @@ mod tests {
         let shared = Arc::new(Shared::new(config, journal, vec![back.clone()]));
         // A writer inside a system call that never returns takes nothing and keeps its end of the channel.
         let (_writer, ended) = channel();
-        let store = Store { keys, shared: shared.clone(), ended: Mutex::new(ended) };
+        let ended = Mutex::new(ended);
+        let store = Store { keys, shared: shared.clone(), ended, failed_before: OnceLock::new() };
         let mut port = Port::new(0, shared.queue.clone(), shared.queued.clone(), back);
         let key = store.key("", 0, &|_| None).unwrap();
         let mut done = Vec::new();
@@ -239,5 +275,76 @@ mod tests {
         }
         assert_eq!((done.len(), store.queued_bytes()), (0, 5000));
         assert!(matches!(store.close(), Err(Error::Hung(_))));
+    }
+
+    #[test]
+    fn what_could_not_be_synced_at_the_end_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let template = folder.path().join("x").to_str().unwrap().parse().unwrap();
+        let (store, _, _) = Store::open(Config::new(template), 0).unwrap();
+        // Of a pipe there is nothing to sync.
+        let found = Found {
+            file: std::fs::File::from(rustix::pipe::pipe().unwrap().1),
+            path: "/pipe".into(),
+            name: "pipe".into(),
+            index: None,
+            inode: 0,
+            length: 0,
+            torn: false,
+            folders: vec![folder.path().to_owned()],
+            linked: true,
+        };
+        let segment = Segment::new(found, 7, Arc::default(), false, store.shared.descriptors.count());
+        store.shared.stopping.store(true, Ordering::Relaxed);
+        let request = Request::Close { file: segment.shared.clone(), reach: segment.reach(), ended: false };
+        store.shared.syncs.put(request).unwrap();
+        for _ in 0..2 {
+            let error = store.close().unwrap_err();
+            assert!(error.to_string().contains("/pipe could not be synced"), "{error}");
+        }
+    }
+
+    #[test]
+    fn parts_that_fail_at_the_end_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        let template = folder.path().join("${tag}/x").to_str().unwrap().parse().unwrap();
+        let (store, mut ports, _) = Store::open(Config::new(template), 1).unwrap();
+        // As if closing had begun: it could else be over before.
+        store.failed_before.set(0).unwrap();
+        let key = store.key("file", 0, &|_| None).unwrap();
+        let part = Part { token: 0, key, range: 0..5, level: Level::Accepted };
+        ports[0].submit(Batch { data: b"line\n".to_vec(), parts: vec![part] });
+        let error = store.close().unwrap_err();
+        assert!(matches!(error, Error::Incomplete { failed_parts: 1, died: false, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_writer_that_panics_leaves_nobody_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let template = folder.path().join("x").to_str().unwrap().parse().unwrap();
+        let (store, mut ports, _) = Store::open(Config::new(template), 1).unwrap();
+        let key = store.key("", 0, &|_| None).unwrap();
+        let batch = |level| {
+            let part = Part { token: 3, key: key.clone(), range: 0..5, level };
+            Batch { data: b"line\n".to_vec(), parts: vec![part] }
+        };
+        // There is no such port.
+        store.shared.queued.add(5);
+        store.shared.queue.put(Submitted { port: 7, batch: batch(Level::Written) }).unwrap();
+        ports[0].submit(batch(Level::Synced));
+        let mut done = Vec::new();
+        let begin = std::time::Instant::now();
+        while done.is_empty() && begin.elapsed() < Duration::from_secs(20) {
+            thread::sleep(Duration::from_millis(1));
+            ports[0].drain(&mut done);
+        }
+        assert_eq!((done.len(), done[0].token), (1, 3));
+        assert!(matches!(store.close(), Err(Error::Incomplete { died: true, .. })));
+        let died = StorageState::Failing(crate::health::DIED.raw_os_error());
+        assert_eq!((store.state(), store.queued_bytes()), (died, 0));
+        ports[0].submit(batch(Level::Written));
+        ports[0].drain(&mut done);
+        assert_eq!(done[1].result, Err(Failure::Closed));
     }
 }

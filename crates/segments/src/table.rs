@@ -1,11 +1,9 @@
 //! Opens and closes segments.
 
 use std::{
-    collections::{HashMap, VecDeque},
-    fs,
-    path::{Path, PathBuf},
-    sync::{Arc, atomic::Ordering},
-    time::SystemTime,
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
 };
 
 use rustix::io::Errno;
@@ -13,8 +11,10 @@ use rustix::io::Errno;
 use crate::{
     Compression, Key,
     compressor::Pack,
+    file::Condition,
     journal,
-    place::{Found, Place, Start, next},
+    links::Links,
+    place::{Place, Start, next},
     segment::{Segment, errno},
     shared::Shared,
     slots::{InUse, Parked, Slots, State},
@@ -49,20 +49,22 @@ pub(crate) struct Table {
     pub slots: Slots,
     /// The oldest first.
     uncut: VecDeque<Uncut>,
-    /// Where symbolic links lead to: the slice of time of their segment.
-    links: HashMap<Box<Path>, i64>,
+    links: Links,
+    /// So long at most the syncer is waited for in a round, when too many files wait for it to be closed.
+    pub descriptor_wait: Duration,
 }
 
 /// Keys whose segments are closed are remembered up to so many times the number that may be open.
 const CLOSED_MOST: usize = 16;
-const LINKS_MOST: usize = 10_000;
 /// Each takes a descriptor. Others are left to the next start.
 const UNCUT_MOST: usize = 64;
 
 impl Table {
     pub fn new(shared: Arc<Shared>) -> Self {
         let place = Place::new(&shared.config);
-        Self { shared, place, slots: Slots::default(), uncut: VecDeque::new(), links: HashMap::new() }
+        let descriptor_wait = Duration::from_secs(5);
+        let (slots, uncut, links) = Default::default();
+        Self { shared, place, slots, uncut, links, descriptor_wait }
     }
 
     /// Opens what of `group` is not; all of them with one sync of the journal. Says what could not be.
@@ -78,8 +80,9 @@ impl Table {
         let mut refused = Vec::new();
         let mut opened = Vec::new();
         let mut entries = Vec::new();
+        let until = Instant::now() + self.descriptor_wait;
         for number in missing {
-            match self.find(number) {
+            match self.find(number, until) {
                 Ok((entry, segment)) => {
                     self.slots.take(&segment.shared.path, segment.shared.inode);
                     entries.push(entry);
@@ -129,8 +132,8 @@ impl Table {
             id: file.id,
             path: file.path.clone(),
             inode: file.inode,
-            good_bytes: file.synced_bytes.load(Ordering::Relaxed),
-            poisoned: file.poisoned.clone(),
+            binary: segment.binary,
+            condition: file.condition.clone(),
         };
         slot.state = match why {
             Why::Parked if whole && !poisoned => {
@@ -160,13 +163,18 @@ impl Table {
             self.shared.retire(&file.path);
         }
         if sound {
-            let request = Request::Close { file: file.clone(), bytes: segment.tail, ended };
-            // The syncer outlives the writer.
+            let request = Request::Close { file: file.clone(), reach: segment.reach(), ended };
+            // The syncer outlives the writer, unless it has panicked: then that is told.
             let _ = self.shared.syncs.put(request);
+        } else {
+            self.shared.not_synced(&file.path);
         }
     }
 
     fn leave_uncut(&mut self, uncut: Uncut) {
+        // Its lines are on the disk even if what is behind them is never cut.
+        let (file, reach) = (uncut.segment.shared.clone(), uncut.segment.reach());
+        let _ = self.shared.syncs.put(Request::Sync { file, reach, waiting: Vec::new() });
         self.uncut.push_back(uncut);
         if self.uncut.len() > UNCUT_MOST
             && let Some(Uncut { segment, .. }) = self.uncut.pop_front()
@@ -216,6 +224,14 @@ impl Table {
         }
     }
 
+    /// Closes all that is open, for good.
+    pub fn finish(&mut self) {
+        self.park_all();
+        for Uncut { segment, .. } in self.uncut.iter().filter(|uncut| uncut.segment.shared.is_poisoned()) {
+            self.shared.not_synced(&segment.shared.path);
+        }
+    }
+
     /// Goes on with a segment of the last process; or ends it, when its key already has one.
     pub fn adopt(&mut self, segment: &journal::Segment, parked: Parked) {
         let named = self.place.folder.join(self.place.name(&segment.key, segment.index));
@@ -239,8 +255,8 @@ impl Table {
 
     /// Has a closed segment packed, if that is asked for.
     pub fn end(&mut self, parked: Option<Parked>) {
-        let Some(Parked { id, path, inode, poisoned, .. }) = parked else { return };
-        if !poisoned.load(Ordering::Acquire) && self.shared.config.compress != Compression::None {
+        let Some(Parked { id, path, inode, condition, .. }) = parked else { return };
+        if !condition.is_poisoned() && self.shared.config.compress != Compression::None {
             self.shared.retire(&path);
             let _ = self.shared.syncs.put(Request::End(Pack { id, path, inode, renamed: false }));
         }
@@ -258,32 +274,42 @@ impl Table {
         }
     }
 
-    fn find(&mut self, number: usize) -> Result<(journal::Entry, Segment), Errno> {
+    fn find(&mut self, number: usize, until: Instant) -> Result<(journal::Entry, Segment), Errno> {
+        let most = self.shared.config.open_most.max(1).saturating_mul(2);
+        // Of those that wait to be cut the syncer closes none.
+        if !self.shared.descriptors.wait_below(most.saturating_add(self.uncut.len()), until) {
+            return Err(Errno::BUSY);
+        }
         let slot = self.slots.slot(number);
-        let State::Closed { start, parked } = &slot.state else {
+        let State::Closed { start, parked } = &mut slot.state else {
             unreachable!("only closed slots are looked for");
         };
-        let (mut start, parked, key) = (*start, parked.clone(), slot.key.clone());
-        if let (Some(parked), Start::Continue(index)) = (&parked, start)
-            && parked.poisoned.load(Ordering::Acquire)
+        if let (Some(before), Start::Continue(index)) = (&parked, *start)
+            && before.condition.is_poisoned()
         {
-            self.shared.retire(&parked.path);
-            start = Start::Fresh(next(index));
+            self.shared.retire(&before.path);
+            // Kept: else every attempt that fails behind this would leave another empty file.
+            (*start, *parked) = (Start::Fresh(next(index)), None);
         }
+        let (start, parked, key) = (*start, parked.clone(), slot.key.clone());
         let taken = InUse { slots: &self.slots, shared: &self.shared };
         let found = self.place.open(&key.path, start, &taken).map_err(|cause| errno(&cause))?;
-        let good_bytes = good_bytes(&found, parked.as_ref());
+        let (condition, binary) = match parked {
+            Some(parked) if parked.inode == found.inode => (parked.condition, parked.binary),
+            _ => (Arc::new(Condition::new(found.length)), false),
+        };
         let id = self.shared.journal.number();
         let segment = journal::Segment {
             path: self.shared.journal.name(&found.path).map_err(|cause| errno(&cause))?,
             inode: found.inode,
-            good_bytes,
-            binary: false,
+            good_bytes: condition.at_most(found.length),
+            binary,
             key: key.path.to_string(),
             index: found.index,
             end: key.end(),
         };
-        Ok((journal::Entry::Opened { id, segment }, Segment::new(found, id, good_bytes)))
+        let counted = self.shared.descriptors.count();
+        Ok((journal::Entry::Opened { id, segment }, Segment::new(found, id, condition, binary, counted)))
     }
 
     fn opened(&mut self, number: usize, segment: Segment) {
@@ -300,41 +326,8 @@ impl Table {
             }
         }
         self.shared.counters.opened_segments.add(1);
-        if let Some(link) = &key.symlink
-            && self.links.get(link).is_none_or(|&newest| newest <= key.start())
-        {
-            match relink(link, &path) {
-                Ok(()) => {
-                    if self.links.len() >= LINKS_MOST {
-                        self.links.clear();
-                    }
-                    self.links.insert(link.clone(), key.start());
-                }
-                Err(_) => self.shared.counters.symlink_failures.add(1),
-            }
+        if self.links.lead(&key, &path).is_err() {
+            self.shared.counters.symlink_failures.add(1);
         }
     }
-}
-
-fn good_bytes(found: &Found, parked: Option<&Parked>) -> u64 {
-    match parked {
-        // What was written since its last sync may not be on disk yet.
-        Some(parked) if parked.inode == found.inode => parked.good_bytes.min(found.length),
-        _ => found.length,
-    }
-}
-
-/// Points a symbolic link to a segment. Anything else of that name stays.
-fn relink(link: &Path, to: &Path) -> std::io::Result<()> {
-    if link.symlink_metadata().is_ok_and(|found| !found.is_symlink()) {
-        return Err(std::io::ErrorKind::AlreadyExists.into());
-    }
-    if let Some(parent) = link.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    let name = link.file_name().unwrap_or_default().to_string_lossy();
-    let hidden: PathBuf = link.with_file_name(format!(".{name}.proofload"));
-    let _ = fs::remove_file(&hidden);
-    std::os::unix::fs::symlink(to, &hidden)?;
-    fs::rename(&hidden, link)
 }

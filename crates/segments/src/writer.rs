@@ -1,7 +1,6 @@
 //! The one thread that writes lines.
 
 use std::{
-    ops::Range,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -12,8 +11,8 @@ use rustix::io::Errno;
 use crate::{
     Done, Failure, Level, Receipt,
     journal::Entry,
-    port::Submitted,
-    segment::{Lines, errno},
+    round::{Piece, Round},
+    segment::errno,
     shared::{Answers, Shared},
     syncer::{CHECKPOINT_BYTES, Request, Waiting},
     table::{Table, Why},
@@ -23,8 +22,6 @@ use crate::{
 const WRITE_MOST_BYTES: usize = 1 << 20;
 /// The kernel takes 1,024 buffers at once; one is for the newline behind a stranger's torn line.
 const WRITE_MOST_PARTS: usize = 1000;
-/// A segment's name is looked at so often, while lines come for it.
-const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Writer {
@@ -48,74 +45,66 @@ impl Writer {
         let sweep_every =
             (config.idle.min(config.grace) / 4).clamp(Duration::from_millis(5), Duration::from_secs(1));
         let mut sweep = Instant::now() + sweep_every;
-        let mut batches = Vec::new();
-        loop {
-            let more = self.shared.queue.take(&mut batches, sweep_every);
-            if self.shared.reopen.swap(false, Ordering::Relaxed) {
-                self.table.park_all();
-            }
-            self.round(&batches);
-            for Submitted { port, batch } in batches.drain(..) {
-                self.shared.queued.remove(batch.data.len());
-                self.shared.backs[port].give_back(batch.data);
-            }
-            if !more {
-                break;
-            }
+        let mut round = Round::new(self.shared.clone());
+        while self.turn(&mut round, sweep_every) {
             if Instant::now() >= sweep {
                 self.table.sweep();
                 sweep = Instant::now() + sweep_every;
             }
         }
-        self.table.park_all();
+        self.table.finish();
     }
 
-    fn round(&mut self, batches: &[Submitted]) {
-        let touched = self.sort(batches);
+    /// Waits for batches and writes them. Says whether more may come.
+    fn turn(&mut self, round: &mut Round, wait: Duration) -> bool {
+        let more = round.take(wait);
+        if self.shared.reopen.swap(false, Ordering::Relaxed) {
+            self.table.park_all();
+        }
+        let touched = self.sort(round);
         for group in touched.chunks(self.shared.config.open_most.max(1)) {
             let refused = self.table.open(group);
             for (number, cause) in refused {
                 let pieces = std::mem::take(&mut self.table.slots.slot(number).pieces);
-                self.fail(batches, &pieces, cause);
+                self.fail(round, &pieces, cause);
             }
             for &number in group {
-                self.write(number, batches);
+                self.write(number, round);
             }
         }
         self.post();
+        round.finish();
+        more
     }
 
     /// Gives every slot its parts, and says which have any.
-    fn sort(&mut self, batches: &[Submitted]) -> Vec<usize> {
+    fn sort(&mut self, round: &Round) -> Vec<usize> {
         let mut touched = Vec::new();
         let mut last = None;
-        for (batch_number, Submitted { port, batch }) in batches.iter().enumerate() {
-            for (part_number, part) in batch.parts.iter().enumerate() {
-                let lines = batch.data.get(part.range.clone());
-                if !lines.is_some_and(|lines| lines.ends_with(b"\n")) {
-                    let result = Err(Failure::Io(Errno::INVAL.raw_os_error()));
-                    self.answers.push(*port, Done { token: part.token, result });
-                    self.shared.counters.failed_parts.add(1);
-                    continue;
-                }
-                let number = match last {
-                    Some((key, number)) if Arc::ptr_eq(key, &part.key) => number,
-                    _ => self.table.slots.number(&part.key),
-                };
-                last = Some((&part.key, number));
-                let slot = self.table.slots.slot(number);
-                if slot.pieces.is_empty() {
-                    // A key made later may know of a symbolic link, or of a slice's end.
-                    slot.key = part.key.clone();
-                    touched.push(number);
-                }
-                slot.pieces.push((batch_number, part_number));
+        for piece in round.pieces() {
+            if !round.is_whole(piece) {
+                round.answer(piece, Err(Failure::Io(Errno::INVAL.raw_os_error())), &mut self.answers);
+                self.shared.counters.failed_parts.add(1);
+                continue;
             }
+            let key = &round.part(piece).1.key;
+            let number = match last {
+                Some((before, number)) if Arc::ptr_eq(before, key) => number,
+                _ => self.table.slots.number(key),
+            };
+            last = Some((key, number));
+            let slot = self.table.slots.slot(number);
+            if slot.pieces.is_empty() {
+                // A key made later may know of a symbolic link, or of a slice's end.
+                slot.key = key.clone();
+                touched.push(number);
+            }
+            slot.pieces.push(piece);
         }
         touched
     }
 
-    fn write(&mut self, number: usize, batches: &[Submitted]) {
+    fn write(&mut self, number: usize, round: &Round) {
         let slot = self.table.slots.slot(number);
         let mut pieces = std::mem::take(&mut slot.pieces);
         let mut left = &pieces[..];
@@ -123,26 +112,26 @@ impl Writer {
         while !left.is_empty() {
             self.check(number);
             if let [(_, cause), ..] = self.table.open(&[number])[..] {
-                self.fail(batches, left, cause);
+                self.fail(round, left, cause);
                 break;
             }
-            let some = &left[..self.room(number, batches, left)];
+            let some = &left[..self.room(number, round, left)];
             if some.is_empty() {
                 self.shared.counters.rotations.add(1);
                 self.table.close(number, Why::Full);
                 continue;
             }
-            let (stored, failure) = self.append(number, batches, some);
+            let (stored, failure) = self.append(number, round, some);
             left = &left[stored..];
             match failure {
-                None => self.shared.health.works(),
+                None => self.shared.health.write_works(),
                 // The file has reached what the filesystem or the process may have.
                 Some(Errno::FBIG) if self.table.slots.segment(number).is_some_and(|open| open.tail > 0) => {
                     self.shared.counters.rotations.add(1);
                     self.table.close(number, Why::Full);
                 }
                 Some(cause) => {
-                    self.fail(batches, left, cause);
+                    self.fail(round, left, cause);
                     break;
                 }
             }
@@ -159,22 +148,19 @@ impl Writer {
         let Some(segment) = self.table.slots.segment(number) else { return };
         if segment.shared.is_poisoned() {
             self.table.close(number, Why::Full);
-        } else if segment.checked.elapsed() >= CHECK_EVERY {
-            segment.checked = Instant::now();
-            if !segment.is_in_place() {
-                self.shared.counters.foreign_changes.add(1);
-                self.table.close(number, Why::Parked);
-            }
+        } else if segment.has_gone() {
+            self.shared.counters.foreign_changes.add(1);
+            self.table.close(number, Why::Parked);
         }
     }
 
     /// How many of the parts go into one write to the open segment; none, if it is to end first.
-    fn room(&mut self, number: usize, batches: &[Submitted], pieces: &[(usize, usize)]) -> usize {
+    fn room(&mut self, number: usize, round: &Round, pieces: &[Piece]) -> usize {
         let most = self.shared.config.rotate_bytes.unwrap_or(u64::MAX);
         let tail = self.table.slots.segment(number).map_or(0, |segment| segment.tail);
         let mut bytes = 0;
         for (count, &piece) in pieces.iter().enumerate().take(WRITE_MOST_PARTS) {
-            let more = bytes + range(batches, piece).len();
+            let more = bytes + round.part(piece).1.range.len();
             let full = tail + more as u64 > most && (tail > 0 || count > 0);
             if full || (more > WRITE_MOST_BYTES && count > 0) {
                 return count;
@@ -185,16 +171,8 @@ impl Writer {
     }
 
     /// Writes parts to the open segment, answers those that are stored, and says how many that are.
-    fn append(
-        &mut self,
-        number: usize,
-        batches: &[Submitted],
-        pieces: &[(usize, usize)],
-    ) -> (usize, Option<Errno>) {
-        let lines: Vec<_> = pieces
-            .iter()
-            .map(|&piece| Lines { data: &batches[piece.0].batch.data, range: range(batches, piece) })
-            .collect();
+    fn append(&mut self, number: usize, round: &Round, pieces: &[Piece]) -> (usize, Option<Errno>) {
+        let lines: Vec<_> = pieces.iter().map(|&piece| round.lines(piece)).collect();
         let segment = self.table.slots.segment(number).expect("opened a moment ago");
         if !segment.binary && lines.iter().any(|lines| memchr(0, &lines.data[lines.range.clone()]).is_some())
         {
@@ -208,45 +186,52 @@ impl Writer {
         self.offsets.clear();
         let foreign = segment.foreign_changes;
         let appended = segment.append(&lines, &mut self.offsets);
+        if std::mem::take(&mut segment.shortened) {
+            // Else recovery would take a torn line for one that was known to be good.
+            let file = &segment.shared;
+            let entry = Entry::Good { id: file.id, good_bytes: file.condition.good_bytes() };
+            // Should it fail, nothing else is written to the journal either until this is.
+            let _ = self.shared.journal.settle(&[entry], true);
+        }
         let counters = &self.shared.counters;
         counters.writes.add(appended.writes);
         counters.foreign_changes.add(segment.foreign_changes - foreign);
         counters.written_parts.add(self.offsets.len() as u64);
         let mut waiting = Vec::new();
         let mut stored_bytes = 0;
-        for (&(batch, part), &offset) in pieces.iter().zip(&self.offsets) {
-            let Submitted { port, batch } = &batches[batch];
-            let part = &batch.parts[part];
+        for (&piece, &offset) in pieces.iter().zip(&self.offsets) {
+            let (port, part) = round.part(piece);
             let bytes = part.range.len() as u64;
             stored_bytes += bytes;
             let receipt = Receipt { segment: segment.name.clone(), offset, bytes };
-            let done = Done { token: part.token, result: Ok(receipt) };
             match part.level {
-                Level::Synced => waiting.push(Waiting { port: *port, done }),
-                Level::Accepted | Level::Written => self.answers.push(*port, done),
+                Level::Synced => {
+                    let done = Done { token: part.token, result: Ok(receipt) };
+                    waiting.push(Waiting::new(&self.shared, port, done));
+                    round.leave(piece);
+                }
+                Level::Accepted | Level::Written => round.answer(piece, Ok(receipt), &mut self.answers),
             }
         }
         counters.written_bytes.add(stored_bytes);
         self.unanswered_bytes += stored_bytes as usize;
         if !waiting.is_empty() || segment.unsynced_bytes >= CHECKPOINT_BYTES {
             segment.unsynced_bytes = 0;
-            let request = Request::Sync { file: segment.shared.clone(), bytes: segment.tail, waiting };
-            // The syncer outlives the writer.
+            let request = Request::Sync { file: segment.shared.clone(), reach: segment.reach(), waiting };
+            // The syncer outlives the writer, unless it has panicked: then those who wait are told.
             let _ = self.shared.syncs.put(request);
         }
         (self.offsets.len(), appended.failure)
     }
 
-    fn fail(&mut self, batches: &[Submitted], pieces: &[(usize, usize)], cause: Errno) {
+    fn fail(&mut self, round: &Round, pieces: &[Piece], cause: Errno) {
         if pieces.is_empty() {
             return;
         }
-        self.shared.health.fails(cause);
+        self.shared.health.write_fails(cause);
         self.shared.counters.failed_parts.add(pieces.len() as u64);
-        for &(batch, part) in pieces {
-            let Submitted { port, batch } = &batches[batch];
-            let result = Err(Failure::of(cause));
-            self.answers.push(*port, Done { token: batch.parts[part].token, result });
+        for &piece in pieces {
+            round.answer(piece, Err(Failure::of(cause)), &mut self.answers);
         }
     }
 
@@ -256,77 +241,5 @@ impl Writer {
     }
 }
 
-fn range(batches: &[Submitted], (batch, part): (usize, usize)) -> Range<usize> {
-    batches[batch].batch.parts[part].range.clone()
-}
-
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-    use crate::{
-        Batch, Config, Key, Part, Port,
-        journal::{Journal, Phase},
-        port::Back,
-    };
-
-    struct Bench {
-        writer: Writer,
-        port: Port,
-        key: Arc<Key>,
-    }
-
-    impl Bench {
-        fn new(folder: &Path) -> Self {
-            let config = Config::new(folder.join("x").to_str().unwrap().parse().unwrap());
-            let (journal, _) = Journal::open(folder).unwrap();
-            let back = Arc::new(Back::new().unwrap());
-            let shared = Arc::new(Shared::new(config, journal, vec![back.clone()]));
-            let port = Port::new(0, shared.queue.clone(), shared.queued.clone(), back);
-            let writer = Writer::new(shared.clone(), Table::new(shared));
-            Self { writer, port, key: Arc::new(Key::of_the_past("x", None)) }
-        }
-
-        /// Where a line goes.
-        fn put(&mut self) -> (String, u64) {
-            let part = Part { token: 0, key: self.key.clone(), range: 0..5, level: Level::Written };
-            let batch = Batch { data: b"line\n".to_vec(), parts: vec![part] };
-            self.writer.round(&[Submitted { port: 0, batch }]);
-            let mut done = Vec::new();
-            self.port.drain(&mut done);
-            let receipt = done.remove(0).result.unwrap();
-            (receipt.segment.to_string(), receipt.offset)
-        }
-
-        fn poison(&mut self) {
-            let segment = self.writer.table.slots.segment(0).unwrap();
-            segment.shared.poisoned.store(true, Ordering::Relaxed);
-        }
-    }
-
-    #[test]
-    fn behind_a_failed_sync_another_file_is_begun() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut bench = Bench::new(folder.path());
-        assert_eq!((bench.put(), bench.put()), (("x.log".into(), 0), ("x.log".into(), 5)));
-        bench.poison();
-        assert_eq!((bench.put(), bench.put()), (("x_1.log".into(), 0), ("x_1.log".into(), 5)));
-        // The next start looks at what the disk has of it.
-        let live = bench.writer.shared.journal.live();
-        assert!(
-            live.iter().any(|(_, live)| live.segment.path.ends_with("/x.log") && live.phase == Phase::Open)
-        );
-    }
-
-    #[test]
-    fn a_sync_that_fails_while_its_file_is_closed_counts_too() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut bench = Bench::new(folder.path());
-        bench.put();
-        let file = bench.writer.table.slots.segment(0).unwrap().shared.clone();
-        bench.writer.table.park_all();
-        file.poisoned.store(true, Ordering::Relaxed);
-        assert_eq!(bench.put(), ("x_1.log".into(), 0));
-    }
-}
+mod tests;

@@ -82,8 +82,6 @@ pub(crate) struct Connection {
     pub readable: bool,
     /// The client has closed its side, or all of the connection: the two look alike.
     pub peer_closed: bool,
-    /// In the worker's list of connections that have more to do at once.
-    pub queued: bool,
     /// Requests that came behind the current one and were read with it.
     pub held: Option<Box<Held>>,
     /// Requests carried so far.
@@ -120,7 +118,6 @@ impl Connection {
             phase: Phase::Reading,
             readable: false,
             peer_closed: false,
-            queued: false,
             held: None,
             requests: 0,
             deed: Deed::Answer,

@@ -294,7 +294,7 @@ mod tests {
         let read: Report = serde_json::from_str(&json).unwrap();
         assert_eq!((read.requests, read.misbehaved[&Misbehaviour::Reset]), (10, 1));
         let text = example().to_string();
-        for part in ["10 (5.0/s)", "200: 6, 400: 1, 503: 1", "1 bad", "reset: 1", "EMFILE: 2", "70.0 µs"] {
+        for part in ["10 (5.00/s)", "200: 6, 400: 1, 503: 1", "1 bad", "reset: 1", "EMFILE: 2", "70.0 µs"] {
             assert!(text.contains(part), "{part} in:\n{text}");
         }
         assert!(!text.contains("stalls") && !text.contains("UNACCOUNTED"), "{text}");

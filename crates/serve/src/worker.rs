@@ -1,7 +1,6 @@
 //! One thread: an epoll loop with its own listeners, connections and timers.
 
 use std::{
-    collections::VecDeque,
     mem::MaybeUninit,
     num::NonZeroU64,
     os::fd::OwnedFd,
@@ -11,29 +10,24 @@ use std::{
 
 use clock::Clock;
 use rustix::{
-    event::epoll::{self, Event, EventData, EventFlags},
+    event::epoll::{self, Event, EventFlags},
     io::Errno,
-    net::{SocketFlags, accept_with},
     thread::{CpuSet, sched_setaffinity, set_current_timer_slack},
     time::Timespec,
 };
-use sockets::{Places, Token};
+use sockets::{Connections, Door, Fate, Token, error_name, watch};
 
 use crate::{
     Config, Report,
     connection::Connection,
-    engine::{Engine, Fate, Shared, reset_on_close},
+    engine::{Engine, Shared, reset_on_close},
 };
 
 /// Events taken at once. Timers that fall due meanwhile are looked at after each.
 const EVENTS: usize = 128;
-/// Connections accepted before others get their turn.
-const ACCEPTS: usize = 64;
 /// Longest sleep, so that a stop is seen in time.
 const LONGEST_SLEEP_NS: u64 = 20_000_000;
-/// How long nothing is accepted when descriptors or memory have run out.
-const ACCEPT_PAUSE_NS: u64 = 10_000_000;
-/// Marks the events of listeners.
+/// The first listener's events.
 const LISTENER: u64 = 1 << 63;
 
 /// Connections open on all threads.
@@ -67,15 +61,11 @@ pub(crate) struct Worker<'a> {
     clock: Clock,
     number: usize,
     epoll: OwnedFd,
-    listeners: Vec<OwnedFd>,
+    door: Door<OwnedFd>,
     crowd: &'a Crowd,
     stop: &'a AtomicBool,
     engine: Engine<'a>,
-    table: Places<Connection>,
-    /// Connections that have more to do at once.
-    again: VecDeque<Token>,
-    /// Nothing is accepted until then.
-    accept_paused_until_ns: Option<u64>,
+    connections: Connections<Connection>,
     /// Each event is to know the time.
     timed: bool,
 }
@@ -93,28 +83,14 @@ impl<'a> Worker<'a> {
         let config = shared.config;
         let engine = Engine::new(shared, number as u64);
         let timed = engine.measures() || config.keepalive_timeout_ns.is_some() || config.stall.is_some();
-        let (table, again) = (Places::default(), VecDeque::new());
-        let (clock, accept_paused_until_ns) = (shared.clock, None);
-        Self {
-            config,
-            clock,
-            number,
-            epoll,
-            listeners,
-            crowd,
-            stop,
-            engine,
-            table,
-            again,
-            accept_paused_until_ns,
-            timed,
-        }
+        let (door, connections) = (Door::new(listeners, LISTENER), Connections::default());
+        Self { config, clock: shared.clock, number, epoll, door, crowd, stop, engine, connections, timed }
     }
 
     /// Serves until told to stop; says what was done.
     pub fn run(mut self) -> Report {
-        self.settle();
-        self.listen(EventFlags::IN, true);
+        self.settle_down();
+        self.door.open(&self.epoll).expect("epoll takes a listening socket");
         let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
         while !self.is_over() {
             let sleep_ns = self.sleep_ns();
@@ -130,30 +106,31 @@ impl<'a> Worker<'a> {
                     break;
                 }
                 let (flags, number) = (event.flags, event.data.u64());
-                match number.checked_sub(LISTENER) {
-                    Some(listener) => self.accept(listener as usize),
-                    None => self.event(Token::from_number(number), flags),
+                match number {
+                    LISTENER.. => self.accept(number),
+                    _ => self.event(Token::from_number(number), flags),
                 }
             }
             self.keep_time();
-            self.accept_again();
-            for _ in 0..self.again.len() {
+            if self.door.paused_until_ns().is_some() {
+                self.door.go_on(&self.epoll, self.clock.now_ns());
+            }
+            for _ in 0..self.connections.waiting() {
                 self.keep_time();
-                let Some(token) = self.again.pop_front() else { break };
-                let Some(connection) = self.table.find(token) else { continue };
-                connection.queued = false;
+                let Some(token) = self.connections.take_next() else { break };
+                let Some(connection) = self.connections.find(token) else { continue };
                 let fate = self.engine.proceed(connection);
-                self.settle_fate(token, fate);
+                self.settle(token, fate);
             }
         }
         // First the listeners, so that nobody gets in any more.
-        drop(self.listeners);
-        self.engine.report.unanswered = self.table.iter().filter(|c| c.owes_an_answer()).count() as u64;
+        drop(self.door);
+        self.engine.report.unanswered = self.connections.iter().filter(|c| c.owes_an_answer()).count() as u64;
         self.engine.report
     }
 
     /// Makes the thread ready: its processor, and timers as exact as the kernel has them.
-    fn settle(&self) {
+    fn settle_down(&self) {
         // A refusal leaves the kernel's default of 50 µs; the report shows how late answers are.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         if !self.config.cpus.is_empty() {
@@ -171,10 +148,10 @@ impl<'a> Worker<'a> {
 
     /// How long there is nothing to do, at the most.
     fn sleep_ns(&self) -> u64 {
-        if !self.again.is_empty() {
+        if self.connections.waiting() > 0 {
             return 0;
         }
-        let due = [self.engine.timers.next_due_ns(), self.accept_paused_until_ns, self.config.duration_ns];
+        let due = [self.engine.timers.next_due_ns(), self.door.paused_until_ns(), self.config.duration_ns];
         match due.into_iter().flatten().min() {
             Some(due_ns) => due_ns.saturating_sub(self.clock.now_ns()).min(LONGEST_SLEEP_NS),
             None => LONGEST_SLEEP_NS,
@@ -196,9 +173,9 @@ impl<'a> Worker<'a> {
             now_ns = self.engine.look_at_clock();
         }
         while let Some((token, alarm)) = self.engine.timers.pop_due(now_ns) {
-            if let Some(connection) = self.table.find(token) {
+            if let Some(connection) = self.connections.find(token) {
                 let fate = self.engine.alarm(connection, alarm);
-                self.settle_fate(token, fate);
+                self.settle(token, fate);
             }
         }
     }
@@ -217,40 +194,23 @@ impl<'a> Worker<'a> {
     #[inline]
     fn event(&mut self, token: Token, flags: EventFlags) {
         // An event of the same round may have ended it.
-        let Some(connection) = self.table.find(token) else { return };
+        let Some(connection) = self.connections.find(token) else { return };
         let fate = self.engine.event(connection, flags);
-        self.settle_fate(token, fate);
+        self.settle(token, fate);
     }
 
     #[inline]
-    fn settle_fate(&mut self, token: Token, fate: Fate) {
-        match fate {
-            Fate::Keep => {}
-            Fate::Again => {
-                // Events may come to a connection that is in the list: once is enough.
-                if let Some(connection) = self.table.find(token)
-                    && !std::mem::replace(&mut connection.queued, true)
-                {
-                    self.again.push_back(token);
-                }
-            }
-            Fate::Gone => {
-                self.table.remove(token);
-                self.crowd.leave();
-            }
+    fn settle(&mut self, token: Token, fate: Fate) {
+        if self.connections.settle(token, fate).is_some() {
+            self.crowd.leave();
         }
     }
 
-    fn accept(&mut self, listener: usize) {
-        for _ in 0..ACCEPTS {
-            if self.accept_paused_until_ns.is_some() {
-                return;
-            }
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            match accept_with(&self.listeners[listener], flags) {
-                Ok(socket) => self.welcome(socket),
-                Err(Errno::AGAIN) => return,
-                Err(Errno::INTR) => {}
+    fn accept(&mut self, listener: u64) {
+        for _ in 0..Door::<OwnedFd>::AT_ONCE {
+            match self.door.accept(listener) {
+                Ok(Some(socket)) => self.welcome(socket),
+                Ok(None) => return,
                 Err(error) => self.accept_failed(error),
             }
         }
@@ -263,62 +223,18 @@ impl<'a> Worker<'a> {
             return;
         }
         let now_ns = self.engine.now_ns;
-        let (token, connection) = self.table.insert(|token| Connection::new(socket, token, now_ns));
-        // Once and for all: edges tell of everything that comes later.
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        let data = EventData::new_u64(token.number());
-        match epoll::add(&self.epoll, &connection.socket, data, flags) {
+        let (token, connection) = self.connections.insert(|token| Connection::new(socket, token, now_ns));
+        match watch(&self.epoll, &connection.socket, token.number()) {
             Ok(()) => self.engine.opened(connection),
             Err(error) => {
-                self.settle_fate(token, Fate::Gone);
+                self.settle(token, Fate::Gone);
                 self.accept_failed(error);
             }
         }
     }
 
     fn accept_failed(&mut self, error: Errno) {
-        *self.engine.report.accept_errors.entry(name(error)).or_default() += 1;
-        if matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::NOSPC) {
-            // The connection stays in the queue: to ask again at once would be to ask for ever.
-            self.accept_paused_until_ns = Some(self.clock.now_ns() + ACCEPT_PAUSE_NS);
-            self.listen(EventFlags::empty(), false);
-        }
+        *self.engine.report.accept_errors.entry(error_name(error)).or_default() += 1;
+        self.door.failed(&self.epoll, error, self.clock.now_ns());
     }
-
-    /// Ends a pause.
-    fn accept_again(&mut self) {
-        if self.accept_paused_until_ns.is_some_and(|until_ns| until_ns <= self.clock.now_ns()) {
-            self.accept_paused_until_ns = None;
-            self.listen(EventFlags::IN, false);
-        }
-    }
-
-    /// Asks for events of the listeners, for the first time or anew.
-    fn listen(&self, flags: EventFlags, first: bool) {
-        for (number, listener) in self.listeners.iter().enumerate() {
-            let data = EventData::new_u64(LISTENER + number as u64);
-            let asked = if first {
-                epoll::add(&self.epoll, listener, data, flags)
-            } else {
-                epoll::modify(&self.epoll, listener, data, flags)
-            };
-            asked.expect("epoll takes a listening socket");
-        }
-    }
-}
-
-/// An error's name as in errno(3), of those that accept4(2) and epoll_ctl(2) give.
-fn name(error: Errno) -> String {
-    let name = match error {
-        Errno::MFILE => "EMFILE",
-        Errno::NFILE => "ENFILE",
-        Errno::NOBUFS => "ENOBUFS",
-        Errno::NOMEM => "ENOMEM",
-        Errno::NOSPC => "ENOSPC",
-        Errno::CONNABORTED => "ECONNABORTED",
-        Errno::PROTO => "EPROTO",
-        Errno::PERM => "EPERM",
-        other => return format!("errno {}", other.raw_os_error()),
-    };
-    name.to_owned()
 }

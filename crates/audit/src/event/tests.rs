@@ -65,7 +65,107 @@ fn a_torn_event_before_another_is_seen() {
     assert!(matches!(seen[..], [Seen::Altered { marker: None, .. }, Seen::Event { .. }]), "{seen:?}");
 }
 
+#[test]
+fn one_damage_is_one_finding() {
+    let whole_event = event(&numbering(), 1, 1);
+    for damaged in [
+        event(&numbering(), 1, 0).replace("minimum", "maximum"),
+        event(&numbering(), 1, 0).replace("-000001-", "-000002-"),
+        event(&numbering(), 1, 0).replace("1234abcd-", "1234abcd+"),
+        event(&numbering(), 1, 0).replace("1234abcd-", "1234abce-"),
+    ] {
+        let seen = seen(format!("[{damaged},{whole_event}]").as_bytes());
+        assert!(matches!(seen[..], [Seen::Altered { .. }, Seen::Event { .. }]), "{damaged}: {seen:?}");
+    }
+}
+
+#[test]
+fn the_word_alone_is_no_event() {
+    let event = event(&numbering(), 3, 9);
+    let open = event.strip_suffix('}').unwrap();
+    for line in [
+        format!("{open},\"path\":\"/proofload\"}}"),
+        format!("{open},\"agent\":\"proofload\",\"z\":1}}"),
+        format!("\"/proofload\" {event} \"proofload/0.1.0\""),
+        serde_json::json!({ "app": "proofload", "log": event }).to_string(),
+        event.replacen('{', "{\"app\":\"proofload\",", 1),
+    ] {
+        assert_eq!(seen(line.as_bytes()), [whole(3, 9)], "{line}");
+    }
+    for line in
+        ["{\"app\":\"proofload\"}", "{\\\"app\\\":\\\"proofload\\\"}", "proofload: started", "\"proofload\""]
+    {
+        assert_eq!(seen(line.as_bytes()), [], "{line}");
+    }
+    for name in [
+        "\"proofload\":",
+        "\"proofload\" : ",
+        "\\\"proofload\\\":",
+        "\\x22proofload\\x22:",
+        "%22proofload%22%3A",
+    ] {
+        let seen = seen(format!("{{\"a\":1,{name}12").as_bytes());
+        assert!(matches!(seen[..], [Seen::Altered { .. }]), "{name}: {seen:?}");
+    }
+}
+
+#[test]
+fn a_line_that_ends_in_the_middle_of_an_event_is_told_from_an_event_without_a_number() {
+    let numbering = numbering();
+    let examiner = Examiner::new([&numbering].into_iter());
+    let event = event(&numbering, 1, 1);
+    let part = &event[..60];
+    for torn in [event[..20].to_owned(), event[..110].to_owned(), format!("time\ttag\t{part}\0\0")] {
+        assert!(examiner.ends_early(torn.as_bytes()), "{torn}");
+    }
+    for other in [String::new(), "{".to_owned(), REFERENCE_EVENT.to_owned(), format!("{part} more")] {
+        assert!(!examiner.ends_early(other.as_bytes()), "{other}");
+    }
+}
+
+/// A template of members whose values are written so.
+fn template_of(members: &std::collections::BTreeMap<String, String>) -> String {
+    let members: Vec<String> = members.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    format!("{{{}}}", members.join(","))
+}
+
+/// Values as they are written; integers of up to so many digits.
+fn values(most_digits: usize) -> impl Strategy<Value = String> {
+    let plain = prop_oneof![
+        any::<i64>().prop_map(|number| number.to_string()),
+        any::<u64>().prop_map(|number| number.to_string()),
+        prop::string::string_regex(&format!("[1-9][0-9]{{15,{}}}", most_digits - 1)).unwrap(),
+        prop::num::f64::NORMAL.prop_map(|number| serde_json::to_string(&number).unwrap()),
+        "\\PC{0,12}".prop_map(|text| serde_json::to_string(&text).unwrap()),
+        any::<bool>().prop_map(|truth| truth.to_string()),
+    ];
+    let list = prop::collection::vec(plain.clone(), 0..4);
+    prop_oneof![
+        3 => plain.clone(),
+        1 => list.prop_map(|values| format!("[{}]", values.join(","))),
+        1 => plain.prop_map(|value| format!("{{\"in\":{value}}}")),
+    ]
+}
+
 proptest! {
+    #[test]
+    fn no_flipped_bit_of_an_event_of_any_template_goes_unseen(
+        members in prop::collection::btree_map("[a-z]{1,6}", values(40), 0..6), at: usize, bit in 0u8..8,
+    ) {
+        let template = template_of(&members);
+        prop_assume!(!template.contains(EVENT_KEY));
+        let numbering = Numbering::new(&template, RunId(1)).unwrap();
+        let mut line = event(&numbering, 5, 6).into_bytes();
+        let at = at % line.len();
+        line[at] ^= 1 << bit;
+        let mut seen = Vec::new();
+        Examiner::new([&numbering].into_iter()).examine(&line, |one| seen.push(one));
+        // The one flip that leaves the same JSON: an exponent's letter in capitals.
+        let is_same = line[at] == b'E' && line[at - 1].is_ascii_digit() && seen.len() == 1;
+        let altered = seen.len() == 1 && matches!(seen[0], Seen::Altered { .. });
+        prop_assert!(altered || is_same, "{at}: {:?} {seen:?}", String::from_utf8_lossy(&line));
+    }
+
     #[test]
     fn no_flipped_bit_of_an_event_goes_unseen(client in 0u32..1 << 24, number: u32, at: usize, bit in 0u8..8) {
         let mut line = event(&numbering(), client, number).into_bytes();
@@ -88,13 +188,10 @@ proptest! {
 
     #[test]
     fn events_of_any_template_are_found_verbatim_and_reserialised(
-        members in prop::collection::btree_map("[a-z]{1,6}", prop_oneof![
-            any::<i64>().prop_map(Value::from), "\\PC{0,12}".prop_map(Value::from), any::<bool>().prop_map(Value::from),
-            (-1e9f64..1e9).prop_map(Value::from),
-        ], 0..6),
+        members in prop::collection::btree_map("[a-z]{1,6}", values(18), 0..6),
         prefix in "[ -z]{0,20}",
     ) {
-        let template = serde_json::to_string(&members).unwrap();
+        let template = template_of(&members);
         prop_assume!(!template.contains(EVENT_KEY) && !prefix.contains(EVENT_KEY));
         let numbering = Numbering::new(&template, RunId(1)).unwrap();
         let event = event(&numbering, 5, 6);

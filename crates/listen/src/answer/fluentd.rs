@@ -54,9 +54,10 @@ impl Dress {
         match refusal {
             // Fluentd closes without a word.
             Refusal::Http(_) | Refusal::SlowHead | Refusal::SlowBody => Sent { status: 0, close: true },
-            Refusal::TooLarge(_) | Refusal::InflatesTooLarge(_) => {
-                closing(out, 413, "Request Entity Too Large", b"Too large")
-            }
+            Refusal::TooLarge(_)
+            | Refusal::InflatesTooLarge(_)
+            | Refusal::NeverFits(_)
+            | Refusal::ManySegments(_) => closing(out, 413, "Request Entity Too Large", b"Too large"),
             Refusal::Corrupt(_) => closing(out, 400, "Bad Request", b""),
             Refusal::Expectation => closing(out, 417, "Expectation Failed", b""),
             Refusal::Origin => {
@@ -70,6 +71,8 @@ impl Dress {
             | Refusal::ReadOnly
             | Refusal::Failing(_)
             | Refusal::StoreTimeout
+            | Refusal::InPart(_)
+            | Refusal::Unsure(_)
             | Refusal::Stopping => {
                 let body = b"500 Internal Server Error\nbuffer space has too many data\n";
                 self.plain(out, 500, "500 Internal Server Error", &[], body, manner)
@@ -83,7 +86,7 @@ impl Dress {
                 self.plain(out, 503, "503 Service Unavailable", &[("Retry-After", "1")], body, manner)
             }
             // What Fluentd has no case for is told with our status, in its manner.
-            Refusal::InFlight | Refusal::OtherBody | Refusal::OtherTag => {
+            Refusal::InFlight | Refusal::OtherBody | Refusal::OtherTag | Refusal::LongTag(_) => {
                 let status = refusal.status(self.overload_status);
                 let line = format!("{status} {}", super::reason(status));
                 let body = format!("{line}\n{}\n", refusal.message());

@@ -1,8 +1,9 @@
 //! The ends of connections, and how long anything may take.
 
 use rustix::io::Errno;
+use sockets::Fate;
 
-use super::{Engine, Fate, Step};
+use super::{Engine, Step};
 use crate::{
     answer::{Manner, Reply},
     connection::{Connection, Phase, Wait},
@@ -29,6 +30,8 @@ impl<'a> Engine<'a> {
         connection.held = None;
         connection.flight = None;
         connection.phase = Phase::Lingering;
+        // Its time begins here, whatever was waited for before.
+        (connection.wait, connection.since_ns) = (Wait::End, self.now_ns);
         self.timers.at(self.now_ns + LINGER_NS, connection.token);
         Step::On
     }

@@ -7,19 +7,20 @@
 mod close;
 mod receive;
 mod render;
+mod room;
 mod send;
 mod store;
 
 use rustix::event::epoll::EventFlags;
 use segments::{Batch, Port};
-use sockets::{Places, Token};
+use sockets::{Fate, Token};
 
 use crate::{
     connection::{Connection, Phase},
     counters::Counters,
     engine::render::Renderer,
     flight::Flight,
-    pending::Pending,
+    pending::PendingTable,
     shared::Shared,
     timers::Timers,
 };
@@ -28,17 +29,6 @@ use crate::{
 const BUFFER_BYTES: usize = 64 * 1024;
 /// Reads or writes on one connection before others get their turn.
 const TURNS: u32 = 8;
-
-/// Whether the loop keeps a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// Until something happens on it.
-    Keep,
-    /// There is more to do at once, but others come first.
-    Again,
-    /// It is over; to be closed.
-    Gone,
-}
 
 /// What to do after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +55,7 @@ pub(crate) struct Engine<'a> {
     /// Lines of this round.
     batch: Batch,
     renderer: Renderer,
-    pending: Places<Pending<'a>>,
+    pending: PendingTable<'a>,
     /// Requests of this round that are answered as soon as they are handed over.
     accepted: Vec<Token>,
     /// For requests to come.
@@ -91,7 +81,7 @@ impl<'a> Engine<'a> {
             port,
             batch: Batch::default(),
             renderer: Renderer::new(&shared.config),
-            pending: Places::default(),
+            pending: PendingTable::default(),
             accepted: Vec::new(),
             spare: Vec::new(),
             buffer: vec![0; BUFFER_BYTES],
@@ -159,8 +149,8 @@ impl<'a> Engine<'a> {
         Fate::Again
     }
 
-    /// Requests whose events the storage has.
-    pub fn in_flight(&self) -> usize {
-        self.pending.len()
+    /// Whether the storage has events of no request.
+    pub fn is_done(&self) -> bool {
+        self.pending.is_empty()
     }
 }

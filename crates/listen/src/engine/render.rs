@@ -1,6 +1,7 @@
 //! Bodies to lines.
 
 use std::{
+    collections::HashSet,
     ops::Range,
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
@@ -9,7 +10,13 @@ use std::{
 use events::{Count, EventTime, Liner, Record, Rules, Scratch, Zone};
 use segments::{Key, Store};
 
-use crate::{Config, flight::Flight, keys::Keys, refusal::Refusal};
+use super::room::{Room, SEGMENT_BYTES, overhead_bytes};
+use crate::{Config, budget::Share, flight::Flight, keys::Keys, refusal::Refusal};
+
+/// Segments of one request at the most: each is a file that is opened for it.
+const SEGMENTS_MOST: usize = 1_000;
+/// What a refused request leaves of its buffer.
+const KEPT_BYTES: usize = 4 << 20;
 
 /// Lines of one request that go to one segment.
 #[derive(Debug)]
@@ -29,9 +36,13 @@ pub(super) struct Renderer {
     keys: Keys,
     /// Of the last request.
     pub runs: Vec<Run>,
+    /// Of the last request, if there are several.
+    segments: HashSet<Arc<Key>>,
     /// A record with what its request adds.
     line: String,
     now: Option<EventTime>,
+    /// What events of the last request have that bear no time.
+    pub time: EventTime,
 }
 
 impl Renderer {
@@ -48,8 +59,10 @@ impl Renderer {
                     || config.store.symlink.as_ref().is_some_and(|link| link.fields().next().is_some()),
             ),
             runs: Vec::new(),
+            segments: HashSet::new(),
             line: String::new(),
             now: None,
+            time: EventTime { seconds: 0, nanos: 0 },
         }
     }
 
@@ -58,62 +71,158 @@ impl Renderer {
         self.now = None;
     }
 
-    /// Appends the lines of a body to `data`, and says in [`Renderer::runs`] where each belongs. On a refusal
-    /// `data` is as before.
+    /// Appends the lines of a body to `data`, and says in [`Renderer::runs`] where each belongs. What they need
+    /// of the budget is taken into `share` on the way, so that a small body cannot become more lines than there
+    /// is room for. Events that bear no time have that of `repeated`, if it is a repeat. On a refusal `data` is as
+    /// before.
     pub fn render(
         &mut self,
         store: &Store,
         flight: &Flight<'_>,
+        repeated: Option<EventTime>,
+        share: &mut Share<'_>,
         data: &mut Vec<u8>,
     ) -> Result<Count, Refusal> {
         let start = data.len();
         self.runs.clear();
-        let now = *self.now.get_or_insert_with(now);
-        let Self { liner, scratch, keys, runs, line, .. } = self;
+        self.segments.clear();
+        let now = repeated.unwrap_or_else(|| *self.now.get_or_insert_with(now));
+        self.time = now;
         let given = flight.time.map(|time| if time.is_zero() { now } else { time });
         let rules = if given.is_some() { &self.timed_rules } else { &self.rules };
-        let mut trouble = None;
-        let mut take = |record: Record<'_>| {
-            if trouble.is_some() {
-                return;
-            }
-            let time = given.or(record.time).unwrap_or(now);
-            let known = runs.last().is_some_and(|run: &Run| keys.holds(&run.key, time.seconds));
-            if !known {
-                let field = |name: &str| events::field(record.text, name);
-                match keys.key(store, &flight.tag, time.seconds, &field) {
-                    Ok(key) if runs.last().is_some_and(|run| run.key == key) => {}
-                    Ok(key) => runs.push(Run { key, range: data.len()..data.len() }),
-                    Err(error) => return trouble = Some(Refusal::Unnameable(error.to_string())),
-                }
-            }
-            if flight.added.is_empty() || !record.is_json {
-                liner.write(data, time, &flight.tag, &record);
-            } else {
-                add(record.text, &flight.added, line);
-                liner.write(data, time, &flight.tag, &Record { text: line, ..record });
-            }
-            if let Some(run) = runs.last_mut() {
-                run.range.end = data.len();
-            }
+        let mut writing = Writing {
+            store,
+            tag: &flight.tag,
+            added: &flight.added,
+            given,
+            now,
+            liner: &mut self.liner,
+            keys: &mut self.keys,
+            runs: &mut self.runs,
+            segments: &mut self.segments,
+            line: &mut self.line,
+            start,
+            room: Room::new(share),
+            trouble: None,
+            data,
         };
         // Fluentd takes records from the query too, where the body holds none.
         let (body, kind) = match flight.kind {
             events::Kind::Other if !flight.query.is_empty() => (flight.query.as_bytes(), events::Kind::Form),
             kind => (&flight.body[..], kind),
         };
-        let read = events::read(body, kind, rules, scratch, &mut take).map_err(Refusal::Malformed);
-        match trouble.map_or(read, Err) {
+        let read = events::read(body, kind, rules, &mut self.scratch, &mut |record: Record<'_>| {
+            writing.take(record)
+        });
+        let read = read.map_err(Refusal::Malformed);
+        match writing.trouble.map_or(read, Err) {
             Ok(count) => {
-                gather(data, start, runs);
+                gather(data, start, &mut self.runs);
                 Ok(count)
             }
             Err(refusal) => {
                 data.truncate(start);
-                runs.clear();
+                if data.capacity() > KEPT_BYTES {
+                    data.shrink_to(KEPT_BYTES);
+                }
+                self.runs.clear();
                 Err(refusal)
             }
         }
+    }
+
+    /// What the last request needs of the budget besides its lines.
+    pub fn overhead_bytes(&self) -> u64 {
+        overhead_bytes(self.runs.len())
+    }
+}
+
+/// The lines of one request while they are written.
+struct Writing<'w, 's, 'b> {
+    store: &'w Store,
+    tag: &'w str,
+    added: &'w str,
+    given: Option<EventTime>,
+    now: EventTime,
+    liner: &'w mut Liner,
+    keys: &'w mut Keys,
+    runs: &'w mut Vec<Run>,
+    segments: &'w mut HashSet<Arc<Key>>,
+    line: &'w mut String,
+    data: &'w mut Vec<u8>,
+    start: usize,
+    room: Room<'s, 'b>,
+    /// Why the request is refused.
+    trouble: Option<Refusal>,
+}
+
+impl Writing<'_, '_, '_> {
+    #[inline]
+    fn take(&mut self, record: Record<'_>) {
+        // What finds no room now is measured on: some other time there may be room for it, or never.
+        let measures = match &self.trouble {
+            None => false,
+            Some(Refusal::Budget) => true,
+            Some(_) => return,
+        };
+        let time = self.given.or(record.time).unwrap_or(self.now);
+        if !measures && let Err(refusal) = self.choose(&record, time) {
+            return self.trouble = Some(refusal);
+        }
+        let before = self.data.len();
+        if self.added.is_empty() || !record.is_json {
+            self.liner.write(self.data, time, self.tag, &record);
+        } else {
+            add(record.text, self.added, self.line);
+            self.liner.write(self.data, time, self.tag, &Record { text: self.line, ..record });
+        }
+        let refusal = self.room.take((self.data.len() - before) as u64).err();
+        if measures {
+            self.data.truncate(before);
+        } else if let Some(run) = self.runs.last_mut() {
+            run.range.end = self.data.len();
+        }
+        if refusal.is_some() {
+            self.trouble = refusal;
+            self.data.truncate(self.start);
+        }
+    }
+
+    /// Sees to it that the last run is that of the record's segment.
+    #[inline]
+    fn choose(&mut self, record: &Record<'_>, time: EventTime) -> Result<(), Refusal> {
+        let last = self.runs.last();
+        if last.is_some_and(|run| self.keys.holds(&run.key, time.seconds)) {
+            return Ok(());
+        }
+        let field = |name: &str| events::field(record.text, name);
+        let key = self.keys.key(self.store, self.tag, time.seconds, &field);
+        let key = key.map_err(|error| Refusal::Unnameable(error.to_string()))?;
+        if last.is_some_and(|run| run.key == key) {
+            return Ok(());
+        }
+        let key = self.segment(key)?;
+        let end = self.data.len();
+        self.runs.push(Run { key, range: end..end });
+        self.room.take(size_of::<Run>() as u64)
+    }
+
+    /// The key of a segment as this request has it already, so that each is kept once.
+    fn segment(&mut self, key: Arc<Key>) -> Result<Arc<Key>, Refusal> {
+        // Most requests have one segment, and need no table.
+        let Some(first) = self.runs.first() else { return Ok(key) };
+        if self.segments.is_empty() {
+            self.segments.insert(Arc::clone(&first.key));
+        }
+        if let Some(known) = self.segments.get(&key) {
+            return Ok(Arc::clone(known));
+        }
+        if self.segments.len() >= SEGMENTS_MOST {
+            return Err(Refusal::ManySegments(SEGMENTS_MOST));
+        }
+        self.segments.insert(Arc::clone(&key));
+        self.room.take(SEGMENT_BYTES)?;
+        Ok(key)
     }
 }
 
@@ -155,6 +264,54 @@ fn gather(data: &mut Vec<u8>, start: usize, runs: &mut Vec<Run>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Budget;
+
+    /// Renders a body under a long tag within so much budget; what that came to, and the room its lines took.
+    fn rendered(template: &str, body: &str, budget: &Budget) -> (Result<usize, Refusal>, usize) {
+        let folder = tempfile::TempDir::new().unwrap();
+        let template = format!("{}/{template}", folder.path().display()).parse().unwrap();
+        let config = Config::new(segments::Config::new(template));
+        let (store, _ports, _) = Store::open(config.store.clone(), 1).unwrap();
+        let mut flight = Flight::new(budget.share());
+        flight.tag = "t".repeat(1_000);
+        flight.kind = events::Kind::Ndjson;
+        flight.body = body.into();
+        let (mut share, mut data) = (budget.share(), Vec::new());
+        let count = Renderer::new(&config).render(&store, &flight, None, &mut share, &mut data);
+        store.close().unwrap();
+        (count.map(|count| count.records), data.capacity())
+    }
+
+    #[test]
+    fn a_small_body_does_not_become_more_lines_than_there_is_room_for() {
+        let budget = Budget::new(8 << 20);
+        let (count, _) = rendered("${tag}", &"{}\n".repeat(1_000), &budget);
+        assert_eq!(count, Ok(1_000));
+        // 100 MB of lines.
+        let (count, capacity) = rendered("${tag}", &"{}\n".repeat(100_000), &budget);
+        assert_eq!(count, Err(Refusal::NeverFits(8 << 20)));
+        assert!(capacity <= KEPT_BYTES, "{capacity}");
+        // What others have of the budget is no room either, but may be some other time.
+        let mut others = budget.share();
+        assert!(others.grow_to(7 << 20));
+        let (count, capacity) = rendered("${tag}", &"{}\n".repeat(5_000), &budget);
+        assert_eq!(count, Err(Refusal::Budget));
+        assert!(capacity <= 3 << 20, "{capacity}");
+        assert_eq!(rendered("${tag}", &"{}\n".repeat(100_000), &budget).0, Err(Refusal::NeverFits(8 << 20)));
+        assert_eq!(budget.used(), 7 << 20);
+    }
+
+    #[test]
+    fn a_request_does_not_open_any_number_of_files() {
+        let budget = Budget::new(64 << 20);
+        let body = |kinds: usize| {
+            let lines = (0..4 * kinds).map(|number| format!("{{\"kind\":{}}}\n", number % kinds));
+            lines.collect::<String>()
+        };
+        assert_eq!(rendered("x-${kind}", &body(1_000), &budget).0, Ok(4_000));
+        assert_eq!(rendered("x-${kind}", &body(1_001), &budget).0, Err(Refusal::ManySegments(1_000)));
+        assert_eq!(budget.used(), 0);
+    }
 
     #[test]
     fn members_are_added_behind_those_that_are_there() {

@@ -3,8 +3,9 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::io::Errno;
+use sockets::Fate;
 
-use super::{Engine, Fate, Step};
+use super::{Engine, Step};
 use crate::{
     answer::{Manner, Reply},
     connection::{Connection, Held, Phase, Wait},

@@ -1,14 +1,16 @@
 //! Events to the storage, and what comes of them.
 
-use segments::{Batch, Done, Level, Part};
-use sockets::Token;
+use std::sync::Arc;
 
-use super::{Engine, Fate, Step};
+use segments::{Batch, Done, Level, Part};
+use sockets::{Fate, Token};
+
+use super::{Engine, Step};
 use crate::{
     answer::{Manner, Reply, write_receipts},
     connection::{Connection, Phase},
     flight::Flight,
-    idempotency::Found,
+    idempotency::{Answered, Claim, Found},
     pending::Pending,
     refusal::Refusal,
 };
@@ -34,62 +36,89 @@ impl<'a> Engine<'a> {
                 let found = self.shared.idempotency.look_up(&flight.tag, key, &flight.body, self.now_ns);
                 match found {
                     Found::New(claim) => Some(claim),
-                    Found::Again(receipts) => return Ok(self.replay(connection, flight, &receipts)),
+                    Found::Again(answered) => return Ok(self.replay(connection, flight, &answered)),
                     Found::InFlight => return Err(Refusal::InFlight),
                     Found::OtherBody => return Err(Refusal::OtherBody),
                 }
             }
         };
         let start = self.batch.data.len();
-        let count = self.renderer.render(&self.shared.store, flight, &mut self.batch.data)?;
+        // What the body had is the lines' now.
+        let mut share = std::mem::replace(&mut flight.share, self.shared.budget.share());
+        let earlier = claim.as_ref().and_then(Claim::earlier);
+        let (store, data) = (&self.shared.store, &mut self.batch.data);
+        let count = self.renderer.render(store, flight, earlier.map(|part| part.time), &mut share, data)?;
         self.counters.events_skipped.add(count.skipped as u64);
-        let bytes = self.batch.data.len() - start;
-        if bytes == 0 {
+        // What is stored already is not stored again, and all is no safer than that.
+        let level = earlier.map_or(flight.level, |part| part.level.min(flight.level));
+        let stored: Vec<_> = earlier.map_or_else(Vec::new, |part| part.stored.clone());
+        self.renderer.runs.retain(|run| stored.iter().all(|(key, _)| *key != run.key));
+        let (stored, receipts): (Vec<_>, Vec<_>) = stored.into_iter().unzip();
+        if self.renderer.runs.is_empty() {
             // Nothing to store, such as an empty array.
+            self.batch.data.truncate(start);
             self.receipts.clear();
-            write_receipts(&mut self.receipts, flight.level, &[]);
+            write_receipts(&mut self.receipts, level, &receipts);
             if let Some(claim) = claim {
-                claim.answer(&self.receipts);
+                claim.answer(level, &self.receipts, self.now_ns);
             }
-            return Ok(self.succeed(connection, flight.level, false, &flight.manner));
+            return Ok(self.succeed(connection, level, false, &flight.manner));
         }
-        // Lines can be longer than the body that they came from.
-        if !flight.share.settle_at(bytes as u64) {
+        let bytes = (self.batch.data.len() - start) as u64;
+        let held_bytes = claim.as_ref().map_or(0, Claim::held_bytes);
+        if !share.settle_at(bytes + self.renderer.overhead_bytes() + held_bytes) {
             self.batch.data.truncate(start);
             return Err(Refusal::Budget);
         }
-        let level = flight.level;
-        let (token, _) = self.pending.insert(|_| Pending {
+        let token = self.enter(Pending {
             connection: connection.token,
             manner: std::mem::take(&mut flight.manner),
             level,
             events: count.records as u64,
             parts_left: self.renderer.runs.len(),
             failure: None,
-            receipts: Vec::with_capacity(self.renderer.runs.len()),
-            share: std::mem::replace(&mut flight.share, self.shared.budget.share()),
+            earlier: receipts.len(),
+            receipts,
+            segments: Vec::new(),
+            stored,
+            time: self.renderer.time,
+            share,
             claim,
             ended_ns: self.now_ns,
         });
-        let parts = self.renderer.runs.drain(..);
-        self.batch.parts.extend(parts.map(|run| Part {
-            token: token.number(),
-            key: run.key,
-            range: run.range,
-            level,
-        }));
-        if level == Level::Accepted {
-            self.accepted.push(token);
-        }
         connection.pending = token;
         connection.phase = Phase::Storing;
         Ok(Step::Wait)
+    }
+
+    /// Puts a request whose lines were rendered last among those of this round.
+    fn enter(&mut self, mut pending: Pending<'a>) -> Token {
+        let (level, runs) = (pending.level, &mut self.renderer.runs);
+        if pending.claim.is_some() {
+            pending.segments = runs.iter().map(|run| Arc::clone(&run.key)).collect();
+        }
+        let which_matters = pending.segments.len() > 1;
+        let request = self.pending.insert(pending);
+        for (number, run) in runs.drain(..).enumerate() {
+            let token = self.pending.part(request, number, which_matters).number();
+            self.batch.parts.push(Part { token, key: run.key, range: run.range, level });
+        }
+        if level == Level::Accepted {
+            self.accepted.push(request);
+        }
+        request
     }
 
     /// Whether lines should be handed over before the round is over.
     #[inline]
     pub fn is_batch_full(&self) -> bool {
         self.batch.data.len() >= BATCH_BYTES
+    }
+
+    /// Whether there are lines that were not handed over yet.
+    #[inline]
+    pub fn has_lines(&self) -> bool {
+        !self.batch.parts.is_empty()
     }
 
     /// Hands the lines of this round to the storage; takes over the requests that can be answered now.
@@ -119,7 +148,7 @@ impl<'a> Engine<'a> {
         self.receipts.clear();
         write_receipts(&mut self.receipts, Level::Accepted, &[]);
         if let Some(claim) = claim {
-            claim.answer(&self.receipts);
+            claim.answer(Level::Accepted, &self.receipts, self.now_ns);
         }
         let step = self.succeed(connection, Level::Accepted, false, &manner);
         self.counters.acknowledged(Level::Accepted, events);
@@ -136,9 +165,7 @@ impl<'a> Engine<'a> {
     /// Notes what became of a part; the request, if that was its last.
     #[inline]
     pub fn note(&mut self, done: Done) -> Option<(Token, Pending<'a>)> {
-        let token = Token::from_number(done.token);
-        let last = self.pending.find(token)?.note(done);
-        if last { self.pending.remove(token).map(|pending| (token, pending)) } else { None }
+        self.pending.note(done)
     }
 
     /// A request has come to its end in the storage: answers it, if its client still waits.
@@ -152,15 +179,23 @@ impl<'a> Engine<'a> {
         pending.share.settle_at(0);
         self.counters.stored_bytes.add(pending.stored_bytes());
         if let Some(failure) = pending.failure {
-            return self.fail(&pending, Refusal::of_failure(failure), connection);
+            let refusal = Refusal::of_request(failure, pending.level, !pending.receipts.is_empty());
+            if let Some((claim, in_part)) = pending.in_part() {
+                claim.leave(in_part, self.now_ns);
+            }
+            return self.fail(&pending, refusal, connection);
         }
-        if pending.level == Level::Accepted {
+        if pending.level == Level::Accepted && pending.claim.is_none() {
             return None;
         }
         self.receipts.clear();
         write_receipts(&mut self.receipts, pending.level, &pending.receipts);
+        // Also of a client that went away before it was told: it comes again, and is told then.
         if let Some(claim) = pending.claim {
-            claim.answer(&self.receipts);
+            claim.answer(pending.level, &self.receipts, self.now_ns);
+        }
+        if pending.level == Level::Accepted {
+            return None;
         }
         let connection = connection?;
         let step = self.succeed(connection, pending.level, false, &pending.manner);
@@ -185,11 +220,12 @@ impl<'a> Engine<'a> {
         Some(self.go_on(connection, step))
     }
 
-    fn replay(&mut self, connection: &mut Connection<'a>, flight: &Flight<'a>, receipts: &[u8]) -> Step {
+    /// Answers as the first request under the same key was answered, whatever level is asked for now.
+    fn replay(&mut self, connection: &mut Connection<'a>, flight: &Flight<'a>, first: &Answered) -> Step {
         self.counters.replayed.add(1);
         self.receipts.clear();
-        self.receipts.extend_from_slice(receipts);
-        self.succeed(connection, flight.level, true, &flight.manner)
+        self.receipts.extend_from_slice(&first.receipts);
+        self.succeed(connection, first.level, true, &flight.manner)
     }
 
     /// Answers with the receipts just written.

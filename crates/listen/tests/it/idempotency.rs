@@ -2,7 +2,7 @@
 
 use listen::Level;
 
-use crate::stand::{Stand, request};
+use crate::stand::{Stand, eventually, receipts, request};
 
 #[test]
 fn a_repeat_is_answered_as_the_first_and_stored_once() {
@@ -20,6 +20,18 @@ fn a_repeat_is_answered_as_the_first_and_stored_once() {
     assert_eq!(stand.stored("a"), "{\"n\":1}\n");
     assert_eq!(stand.stored("b"), "{\"n\":1}\n");
     assert_eq!(stand.handle.statistics().replayed, 8);
+}
+
+#[test]
+fn a_repeat_is_not_told_more_than_the_first_came_to() {
+    let stand = Stand::start();
+    let ask = |level: &str| format!("Idempotency-Key: 1\r\nProofload-Ack: {level}\r\n");
+    let first = stand.connect().post_with("/a", &ask("accepted"), "{}");
+    assert_eq!((first.status, first.header("proofload-receipt")), (202, Some("level=accepted")));
+    let again = stand.connect().post_with("/a", &ask("synced"), "{}");
+    assert_eq!((again.status, again.header("proofload-replayed")), (202, Some("true")));
+    assert_eq!(again.header("proofload-receipt"), Some("level=accepted"));
+    eventually("it is stored", || stand.stored("a") == "{}\n");
 }
 
 #[test]
@@ -56,4 +68,35 @@ fn repeats_at_the_same_time_are_stored_once() {
     });
     assert_eq!(statuses, [204; 16]);
     assert_eq!(stand.stored("a"), "{}\n");
+}
+
+#[test]
+fn a_repeat_of_what_was_stored_in_part_stores_the_rest() {
+    let stand = Stand::with(|config| {
+        let template = format!("{}/${{tag}}-${{kind}}/e", config.store.template.folder().display());
+        config.store.template = template.parse().unwrap();
+    });
+    // Where a file is no folder can be made.
+    let obstacle = stand.folder().join("a-y");
+    std::fs::write(&obstacle, "").unwrap();
+    let line = |kind: &str| format!("{{\"kind\":\"{kind}\"}}\n");
+    let body = ["x", "y", "z", "y"].map(line).concat();
+    let post = || stand.connect().post_with("/a", "Idempotency-Key: 1\r\n", &body);
+    let answer = post();
+    assert_eq!((answer.status, answer.header("proofload-stored")), (500, Some("maybe")), "{answer:?}");
+    std::fs::remove_file(&obstacle).unwrap();
+    let mut last = None;
+    eventually("the rest is stored", || last.insert(post()).status == 204);
+    let mut segments: Vec<_> = receipts(&last.unwrap())
+        .into_iter()
+        .map(|receipt| (receipt.segment, receipt.offset, receipt.bytes))
+        .collect();
+    segments.sort();
+    let place = |kind: &str, bytes: usize| (format!("a-{kind}/e.log"), 0, bytes);
+    assert_eq!(segments, [place("x", 13), place("y", 26), place("z", 13)]);
+    for (kind, count) in [("x", 1), ("y", 2), ("z", 1)] {
+        assert_eq!(stand.stored(&format!("a-{kind}/e")), line(kind).repeat(count));
+    }
+    assert_eq!(post().header("proofload-replayed"), Some("true"));
+    assert_eq!(stand.handle.statistics().stored_bytes, 52);
 }

@@ -83,6 +83,37 @@ fn events_of_several_segments_have_a_receipt_each() {
 }
 
 #[test]
+fn a_request_for_too_many_files_is_refused_whole() {
+    let stand = Stand::with(|config| {
+        let template = format!("{}/${{tag}}-${{kind}}", config.store.template.folder().display());
+        config.store.template = template.parse().unwrap();
+    });
+    let body: String = (0..1_001).map(|kind| format!("{{\"kind\":{kind}}}\n")).collect();
+    let answer = stand.connect().post("/a", body);
+    assert_eq!(answer.status, 413);
+    assert!(answer.text().contains("more than 1000 files"), "{answer:?}");
+    assert_eq!(stand.stored("a-0"), "");
+}
+
+#[test]
+fn what_is_stored_in_part_is_told_so() {
+    let stand = Stand::with(|config| {
+        let template = format!("{}/${{tag}}-${{kind}}/e", config.store.template.folder().display());
+        config.store.template = template.parse().unwrap();
+    });
+    // Where a file is no folder can be made.
+    std::fs::write(stand.folder().join("a-y"), "").unwrap();
+    let mut client = stand.connect();
+    let answer = client.post("/a", "{\"kind\":\"x\"}\n{\"kind\":\"y\"}");
+    assert_eq!((answer.status, answer.header("proofload-stored")), (500, Some("maybe")), "{answer:?}");
+    assert_eq!(answer.json()["reason"].as_str(), Some("stored_in_part"));
+    assert_eq!(stand.stored("a-x/e"), "{\"kind\":\"x\"}\n");
+    // Nothing of this one is stored.
+    let answer = client.post("/a", "{\"kind\":\"y\"}");
+    assert_eq!((answer.status, answer.header("proofload-stored")), (500, None), "{answer:?}");
+}
+
+#[test]
 fn lines_of_many_clients_and_threads_stay_whole_and_each_client_keeps_its_order() {
     let stand = Stand::with(|config| config.threads = 3);
     std::thread::scope(|scope| {

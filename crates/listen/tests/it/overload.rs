@@ -47,16 +47,36 @@ fn what_does_not_fit_the_budget_is_refused_before_its_body() {
 #[test]
 fn overload_can_be_told_as_429() {
     let stand = Stand::with(|config| {
-        config.limits.budget_bytes = 1_000;
-        config.limits.body_bytes = 1_000;
-        config.limits.inflated_bytes = 1_000;
+        config.limits.budget_bytes = 100_000;
+        config.limits.body_bytes = 100_000;
+        config.limits.inflated_bytes = 100_000;
         config.limits.overload_status = 429;
         config.format = events::LineFormat::OutFile { time: true, tag: true };
     });
-    // The lines of 300 small events are longer than the budget, though the body is not.
-    let answer = stand.connect().post("/a", "{}\n".repeat(300));
+    let mut large = stand.connect();
+    large.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n\r\n{\"a\":\"");
+    large.send("x".repeat(89_000));
+    eventually("it came", || stand.handle.statistics().budget_used_bytes >= 89_000);
+    // The lines of 1,000 small events are longer than what is left, though the body is not.
+    let answer = stand.connect().post("/a", "{}\n".repeat(1_000));
     assert_eq!((answer.status, answer.header("retry-after")), (429, Some("1")));
     assert_eq!(stand.stored("a"), "");
+}
+
+#[test]
+fn a_small_body_that_becomes_more_lines_than_all_may_have_is_told_that_it_never_fits() {
+    let stand = Stand::with(|config| {
+        config.limits.budget_bytes = 1 << 20;
+        config.limits.body_bytes = 1 << 20;
+        config.limits.inflated_bytes = 1 << 20;
+        config.format = events::LineFormat::OutFile { time: true, tag: true };
+    });
+    let path = format!("/{}", "t".repeat(1_000));
+    let answer = stand.connect().post(&path, "{}\n".repeat(100_000));
+    assert_eq!((answer.status, answer.header("retry-after")), (413, None), "{answer:?}");
+    assert!(answer.text().contains("send it in parts"), "{answer:?}");
+    assert_eq!(stand.connect().post(&path, "{}\n".repeat(500)).status, 204);
+    assert_eq!(stand.handle.statistics().budget_used_bytes, 0);
 }
 
 /// A small filesystem that only the threads of one test see.

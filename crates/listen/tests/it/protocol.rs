@@ -224,6 +224,7 @@ fn health_and_metrics_are_told_on_both_ports() {
             "proofload_listen_refused_total{reason=\"malformed\"} 1",
             "proofload_listen_stored_bytes_total 6",
             "proofload_listen_budget_used_bytes 0",
+            "proofload_listen_sync_failures_total 0",
             "proofload_listen_answer_seconds_count 1",
             "# EOF",
         ] {
@@ -244,6 +245,19 @@ fn a_path_names_the_tag() {
     // Whatever a tag is, it names a file in the folder.
     assert_eq!(client.post("/..%2f..%2fx", "{}").status, 204);
     assert!(!stand.folder().parent().unwrap().join("x.log").exists());
+}
+
+#[test]
+fn a_tag_is_not_of_any_length() {
+    let stand = Stand::with(|config| config.tag_prefix = Some("p".into()));
+    let mut client = stand.connect();
+    assert_eq!(client.post(&format!("/{}", "a".repeat(1_022)), "{}").status, 204);
+    for path in [format!("/{}", "a".repeat(1_023)), "/a".repeat(600), format!("/{}", "%C3%A4".repeat(600))] {
+        let answer = client.post(&path, "{}");
+        assert_eq!(answer.status, 414, "{answer:?}");
+        assert!(answer.text().contains("1024"), "{answer:?}");
+    }
+    assert_eq!(stand.handle.statistics().refused["path"], 3);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{
 
 use listen::{Config, Level, Server};
 
-use crate::stand::{Stand, eventually, request, store};
+use crate::stand::{Client, Stand, eventually, request, store};
 
 #[test]
 fn requests_in_flight_are_finished_and_idle_connections_closed() {
@@ -30,6 +30,23 @@ fn requests_in_flight_are_finished_and_idle_connections_closed() {
     assert_eq!((report.close_error, report.unanswered), (None, 0));
     assert_eq!(report.statistics.connections_open, 0);
     assert_eq!(report.statistics.requests[&204], 2);
+}
+
+#[test]
+fn everybody_who_has_connected_is_let_in_at_the_end() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let server = Server::bind(Config::new(store(folder.path())), Vec::new()).unwrap();
+    let (address, handle) = (server.local_addrs()[0], server.handle());
+    // More than are accepted in one turn; all in the kernel's queue before the first turn.
+    let mut clients: Vec<_> = (0..300).map(|_| Client::connect(address)).collect();
+    clients.iter_mut().for_each(|client| client.send(request("/a", "", b"{}")));
+    handle.stop();
+    let stand = Stand::run(server, folder);
+    for client in &mut clients {
+        assert_eq!(client.answer().status, 204);
+    }
+    let (report, _folder) = stand.stop();
+    assert_eq!(report.statistics.requests[&204], 300);
 }
 
 #[test]
@@ -129,7 +146,7 @@ fn every_mistake_of_a_configuration_is_told() {
     config.limits.budget_bytes = 1;
     config.timeouts.idle = Duration::ZERO;
     let error = Server::bind(config, Vec::new()).unwrap_err().to_string();
-    for mistake in ["no address", "threads must", "the budget must", "no timeout may"] {
+    for mistake in ["no address", "--threads must", "--budget must", "no timeout may"] {
         assert!(error.contains(mistake), "{mistake} in {error}");
     }
 }

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use listen::{Error, Tls};
+use listen::{Config, Error, Server, Tls};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
     pki_types::{CertificateDer, ServerName},
@@ -110,4 +110,25 @@ fn a_new_certificate_is_read_on_reload_and_a_broken_one_is_not_taken() {
     stand.handle.reload().unwrap();
     assert!(post(&mut connect(&stand, &first)).is_err());
     post(&mut connect(&stand, &second)).unwrap();
+}
+
+#[test]
+fn a_check_reads_the_identity_and_starts_nothing() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let (tls, _) = certify(folder.path());
+    let other = tempfile::TempDir::new().unwrap();
+    let (others, _) = certify(other.path());
+    let files = folder.path().join("files");
+    let mut config = Config::new(crate::stand::store(&files));
+    config.tls = Some(tls.clone());
+    Server::check(&config, 0).unwrap();
+    config.tls = Some(Tls { key: others.key.clone(), ..tls.clone() });
+    let error = Server::check(&config, 0).unwrap_err().to_string();
+    assert!(error.contains("must belong together") && error.contains("key.pem"), "{error}");
+    config.tls = Some(Tls { key: tls.certificates.clone(), ..tls });
+    assert!(matches!(Server::check(&config, 0), Err(Error::Tls { .. })));
+    config.tls = None;
+    config.limits.budget_bytes = 1;
+    assert!(matches!(Server::check(&config, 0), Err(Error::Config(_))));
+    assert!(!files.exists());
 }

@@ -185,6 +185,8 @@ fn nul_bytes_that_were_lines_survive() {
         let mut rig = Rig::open(config(&folder, "x"), 1);
         let key = rig.key("");
         rig.put(&key, Level::Written, "a\0\0b\n").unwrap();
+        // Also when the file is closed and opened again in between.
+        rig.store.reopen();
         rig.put(&key, Level::Written, "c\n").unwrap();
         println!("\nwritten");
         std::thread::sleep(Duration::from_secs(20));

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, path::Path};
 
 use proptest::prelude::*;
-use segments::{Config, Error, KeyError, Level, Template, TemplateError};
+use segments::{Config, Error, Failure, KeyError, Level, StorageState, Template, TemplateError};
 
 use crate::rig::{Rig, config, names};
 
@@ -106,6 +106,17 @@ fn settings_that_do_not_go_together_are_refused() {
     assert!(refused(Config { symlink: Some("now-%H".parse().unwrap()), ..base() }));
     let link = folder.path().join("now-%m").to_str().unwrap().parse().unwrap();
     assert!(!refused(Config { symlink: Some(link), ..base() }));
+}
+
+#[test]
+fn a_name_that_cannot_be_is_its_own_failure_only() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    let mut rig = Rig::open(config(folder.path(), "${tag[0]}/${tag[1]}"), 1);
+    let below_a_file = rig.put(&rig.key("file.x"), Level::Written, "line\n");
+    assert_eq!(below_a_file, Err(Failure::Io(rustix::io::Errno::NOTDIR.raw_os_error())));
+    assert_eq!(rig.store.state(), StorageState::Ok);
+    rig.put(&rig.key("other.x"), Level::Synced, "line\n").unwrap();
 }
 
 #[test]

@@ -139,6 +139,41 @@ fn a_removed_segment_is_noticed() {
 }
 
 #[test]
+fn a_segment_without_a_name_is_noticed_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rig = Rig::open(config(folder.path(), "x"), 1);
+    let key = rig.key("");
+    rig.put(&key, Level::Written, "one\n").unwrap();
+    fs::remove_file(folder.path().join("x.log")).unwrap();
+    std::thread::sleep(Duration::from_millis(60));
+    assert_eq!(rig.put(&key, Level::Written, "two\n").unwrap().offset, 0);
+    assert_eq!(rig.text("x.log"), "two\n");
+    // Either it goes to a new file, or it is not called synced.
+    for number in 0..50 {
+        fs::remove_file(folder.path().join("x.log")).unwrap();
+        let line = format!("{number}\n");
+        if rig.put(&key, Level::Synced, &line).is_err() {
+            rig.put(&key, Level::Synced, &line).unwrap();
+        }
+        assert_eq!(rig.text("x.log"), line);
+    }
+}
+
+#[test]
+fn what_follows_a_cut_by_others_is_synced_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.log");
+    let mut rig = Rig::open(config(folder.path(), "x"), 1);
+    let key = rig.key("");
+    rig.put(&key, Level::Synced, "a line that is longer than what follows\n").unwrap();
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+    for syncs in 2..5 {
+        rig.put(&key, Level::Synced, "short\n").unwrap();
+        assert_eq!(rig.store.statistics().syncs, syncs);
+    }
+}
+
+#[test]
 fn others_may_write_to_a_segment_too() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.log");

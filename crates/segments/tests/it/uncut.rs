@@ -88,6 +88,8 @@ fn it_is_cut_by_the_next_start_if_not_before() {
     on_such_a_disk("it_is_cut_by_the_next_start_if_not_before", |folder| {
         let rig = torn(folder, Compression::None);
         rig.store.close().unwrap();
+        // Its whole lines once more too, behind which something was written.
+        assert_eq!(rig.store.statistics().syncs, FIT as u64 + 2);
         drop(rig);
         cutting(&folder.join("x.log"), true);
         let rig = Rig::open(config(folder, "x"), 1);

@@ -13,6 +13,7 @@ use clock::Clock;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use rustix::event::epoll::EventFlags;
+use sockets::Fate;
 
 pub(crate) use close::reset_on_close;
 
@@ -36,17 +37,6 @@ pub(crate) struct Shared<'a> {
     pub answers: &'a Answers,
     pub queue: Option<&'a Mutex<Queue>>,
     pub clock: Clock,
-}
-
-/// Whether the loop keeps a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// Until something happens on it.
-    Keep,
-    /// There is more to do at once, but others come first.
-    Again,
-    /// It is over; to be closed.
-    Gone,
 }
 
 /// What to do after a step.

@@ -1,0 +1,168 @@
+//! JSON objects with a number, wherever in a line they stand: an object around them, JSON inside JSON, escapes.
+
+use memchr::{memchr, memmem};
+use record::receipt::{EVENT_KEY, Marker};
+use serde_json::{Map, Value};
+
+/// How often a line may be escaped as a whole.
+const MOST_ESCAPED: usize = 3;
+/// Begins the text of a number that is kept as it is written. No text of JSON that anybody sends begins so.
+const NUMBER: char = '\0';
+
+/// How numbers of JSON are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numbers {
+    /// As values, which are exact for integers of up to 64 bits.
+    Values,
+    /// As they are written: [`number_text`] tells them from texts. For numbers that no value holds exactly.
+    Texts,
+}
+
+impl Numbers {
+    /// What it takes to compare with this exactly.
+    pub fn needed_for(value: &Value) -> Self {
+        let is_exact = |value: &Value| Self::needed_for(value) == Self::Values;
+        let all_exact = match value {
+            Value::Number(number) => !number.is_f64(),
+            Value::Array(values) => values.iter().all(is_exact),
+            Value::Object(members) => members.values().all(is_exact),
+            Value::Null | Value::Bool(_) | Value::String(_) => true,
+        };
+        if all_exact { Self::Values } else { Self::Texts }
+    }
+
+    /// Reads JSON that is known to be valid.
+    pub fn read(self, json: &[u8]) -> Option<Value> {
+        match self {
+            Self::Values => serde_json::from_slice(json).ok(),
+            Self::Texts => serde_json::from_slice(&numbers_as_texts(json)).ok(),
+        }
+    }
+}
+
+/// How a number is written that was read as [`Numbers::Texts`]; nothing of any other text.
+pub fn number_text(text: &str) -> Option<&str> {
+    text.strip_prefix(NUMBER)
+}
+
+/// Every JSON object with a number in a line that holds JSON somewhere, escaped or not.
+pub fn read_events(line: &[u8], numbers: Numbers) -> Vec<(Marker, Map<String, Value>)> {
+    let mut events = Vec::new();
+    let mut text = line.to_vec();
+    for _ in 0..=MOST_ESCAPED {
+        collect_from_text(&text, numbers, 0, &mut events);
+        let plain = unescaped(&text);
+        if !events.is_empty() || plain.len() == text.len() {
+            break;
+        }
+        text = plain;
+    }
+    events
+}
+
+fn collect_from_text(
+    text: &[u8],
+    numbers: Numbers,
+    depth: usize,
+    events: &mut Vec<(Marker, Map<String, Value>)>,
+) {
+    let mut from = 0;
+    while let Some(at) = text[from..].iter().position(|byte| matches!(byte, b'{' | b'[')) {
+        let start = from + at;
+        let mut values = serde_json::Deserializer::from_slice(&text[start..]).into_iter::<Value>();
+        match values.next() {
+            Some(Ok(value)) => {
+                from = start + values.byte_offset();
+                let value = match numbers {
+                    Numbers::Values => Some(value),
+                    Numbers::Texts => numbers.read(&text[start..from]),
+                };
+                value.into_iter().for_each(|value| collect(value, numbers, depth, events));
+            }
+            _ => from = start + 1,
+        }
+        if memmem::find(&text[from..], EVENT_KEY.as_bytes()).is_none() {
+            return;
+        }
+    }
+}
+
+fn collect(value: Value, numbers: Numbers, depth: usize, events: &mut Vec<(Marker, Map<String, Value>)>) {
+    match value {
+        Value::Array(values) => values.into_iter().for_each(|value| collect(value, numbers, depth, events)),
+        Value::Object(members) => {
+            let marker = members.get(EVENT_KEY).and_then(Value::as_str);
+            let marker = marker.filter(|text| text.len() == Marker::BYTES);
+            match marker.and_then(|text| Marker::parse(text.as_bytes())) {
+                Some(marker) => events.push((marker, members)),
+                None => members.into_iter().for_each(|(_, value)| collect(value, numbers, depth, events)),
+            }
+        }
+        Value::String(text) if depth < MOST_ESCAPED && text.contains(EVENT_KEY) => {
+            collect_from_text(text.as_bytes(), numbers, depth + 1, events);
+        }
+        _ => {}
+    }
+}
+
+/// Valid JSON with every number in quotes, behind [`NUMBER`].
+fn numbers_as_texts(json: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(json.len() * 2);
+    let mut at = 0;
+    while let Some(&byte) = json.get(at) {
+        let rest = &json[at..];
+        let (is_number, length) = match byte {
+            b'"' => (false, string_length(rest)),
+            b'-' | b'0'..=b'9' => {
+                let goes_on = |byte: &&u8| matches!(byte, b'-' | b'+' | b'.' | b'0'..=b'9' | b'e' | b'E');
+                (true, rest.iter().take_while(goes_on).count())
+            }
+            _ => (false, 1),
+        };
+        if is_number {
+            out.extend_from_slice(b"\"\\u0000");
+            out.extend_from_slice(&rest[..length]);
+            out.push(b'"');
+        } else {
+            out.extend_from_slice(&rest[..length]);
+        }
+        at += length;
+    }
+    out
+}
+
+/// Length of the string that begins with a quote, quotes included.
+fn string_length(json: &[u8]) -> usize {
+    let mut escaped = false;
+    let end = json.iter().skip(1).position(|&byte| {
+        let ends = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        ends
+    });
+    end.map_or(json.len(), |end| end + 2)
+}
+
+/// One layer of escapes less: `\"`, `\\` and nginx's `\x22`.
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    if memchr(b'\\', text).is_none() {
+        return text.to_vec();
+    }
+    let mut plain = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(&byte) = text.get(at) {
+        let (byte, taken) = match (byte, text.get(at + 1)) {
+            (b'\\', Some(&escaped @ (b'"' | b'\\' | b'/'))) => (escaped, 2),
+            (b'\\', Some(b'x')) => {
+                let digits = text.get(at + 2..at + 4).and_then(|digits| std::str::from_utf8(digits).ok());
+                match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+                    Some(byte) => (byte, 4),
+                    None => (byte, 1),
+                }
+            }
+            _ => (byte, 1),
+        };
+        plain.push(byte);
+        at += taken;
+    }
+    plain
+}

@@ -1,0 +1,123 @@
+//! Whether a value is still the one that was sent, however it is written.
+
+use serde_json::{Number, Value};
+
+use super::reading::number_text;
+
+/// Digits of a double at the most: 2^-1074 has 767 that count.
+const MOST_DIGITS: usize = 800;
+
+/// Whether a receiver that read `sent` and wrote it anew may have written `stored`. Both were read in the same way
+/// ([`super::reading::Numbers`]).
+pub fn is_same(sent: &Value, stored: &Value) -> bool {
+    match (sent, stored) {
+        (Value::Number(a), Value::Number(b)) => a == b || whole(a).is_some_and(|a| whole(b) == Some(a)),
+        (Value::String(a), Value::String(b)) => {
+            a == b || number_text(a).zip(number_text(b)).is_some_and(|(a, b)| is_same_number(a, b))
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| is_same(a, b)))
+        }
+        (a, b) => a == b,
+    }
+}
+
+/// A number that is an integer, exactly; not by way of a double, to which 2^53 and 2^53 + 1 are one.
+fn whole(number: &Number) -> Option<i128> {
+    let integer = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
+    integer.or_else(|| {
+        let double = number.as_f64().filter(|double| double.fract() == 0.0 && double.abs() < 1e30);
+        double.map(|double| double as i128)
+    })
+}
+
+/// Whether two texts are one number: the same decimal; or, of a number that was sent as a fraction or with an exponent,
+/// what its double is when rounded to as many digits as are stored. No other digits will do: where doubles lie far
+/// apart, a wrong last digit is the same double.
+fn is_same_number(sent: &str, stored: &str) -> bool {
+    let (Some(a), Some(b)) = (Decimal::parse(sent), Decimal::parse(stored)) else { return sent == stored };
+    if a == b {
+        return true;
+    }
+    let (Ok(double), Ok(other)) = (sent.parse::<f64>(), stored.parse::<f64>()) else { return false };
+    if !sent.contains(['.', 'e', 'E']) || double != other || b.digits.len() > MOST_DIGITS {
+        return false;
+    }
+    let behind_first = b.digits.len().saturating_sub(1);
+    Decimal::parse(&format!("{double:.behind_first$e}")) == Some(b)
+}
+
+/// A number as it is written: digits, and the power of ten that the last of them counts.
+#[derive(Debug, PartialEq, Eq)]
+struct Decimal {
+    is_negative: bool,
+    /// Without zeros at either end; none of zero.
+    digits: String,
+    exponent: i64,
+}
+
+impl Decimal {
+    /// Of a number of JSON; nothing where the exponent is beyond all bounds.
+    fn parse(text: &str) -> Option<Self> {
+        let unsigned = text.strip_prefix('-').unwrap_or(text);
+        let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let written = [whole, fraction].concat();
+        let digits = written.trim_end_matches('0');
+        let dropped = (written.len() - digits.len()) as i64 - fraction.len() as i64;
+        let exponent = exponent.parse::<i64>().ok()?.checked_add(dropped)?;
+        let digits = digits.trim_start_matches('0').to_owned();
+        if digits.is_empty() {
+            return Some(Self { is_negative: false, digits, exponent: 0 });
+        }
+        Some(Self { is_negative: text.starts_with('-'), digits, exponent })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::reading::Numbers, *};
+
+    fn same(sent: &str, stored: &str) -> bool {
+        let numbers = Numbers::needed_for(&serde_json::from_str(sent).unwrap());
+        let read = |json: &str| numbers.read(json.as_bytes()).unwrap();
+        is_same(&read(sent), &read(stored))
+    }
+
+    #[test]
+    fn a_number_may_be_written_in_another_form_and_not_be_another_number() {
+        for (sent, stored) in [
+            ("10", "10.0"),
+            ("10", "1e1"),
+            ("1.50", "1.5"),
+            ("1e3", "1000.0"),
+            ("1.0", "1"),
+            ("0.3", "0.29999999999999999"),
+            ("0.1", "0.1000000000000000055511151231257827"),
+            ("1.2345678901234567890", "1.2345678901234567"),
+            ("-0.0", "0"),
+            ("18446744073709551617", "18446744073709551617.0"),
+            ("[1.5,{\"a\":2}]", "[1.50,{\"a\":2.0}]"),
+        ] {
+            assert!(same(sent, stored), "{sent} {stored}");
+        }
+        for (sent, stored) in [
+            ("9007199254740993", "9007199254740992"),
+            ("9007199254740993", "9007199254740992.0"),
+            ("18446744073709551615", "18446744073709551614"),
+            ("18446744073709551617", "18446744073709551618"),
+            ("123456789012345678901234567890", "1.2345678901234568e29"),
+            ("0.30000000000000004", "0.30000000000000005"),
+            ("1.2345678901234567890", "1.2345678901234567891"),
+            ("1", "-1"),
+            ("1.5", "\"1.5\""),
+            ("[1.5]", "[1,5]"),
+            ("1e5", "1e6"),
+        ] {
+            assert!(!same(sent, stored), "{sent} {stored}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Which files are meant: paths, folders with all that lies in them, and patterns.
+
+use std::{
+    collections::BTreeSet,
+    ffi::{OsStr, OsString},
+    fs,
+    io::{self, Read},
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    path::{Path, PathBuf},
+};
+
+use glob::Pattern;
+
+use crate::{
+    AuditError,
+    files::{Compression, open, plain_name},
+};
+
+/// What makes a pattern of a path.
+const WILD: [char; 3] = ['*', '?', '['];
+/// Compared at once, in bytes.
+const CHUNK_BYTES: usize = 1 << 16;
+
+/// The files that paths, folders and patterns name, each once, in a stable order. Hidden ones are taken only where
+/// they are named themselves. Of a file and its compressed copy beside it, the file alone is taken.
+///
+/// # Errors
+/// When a path does not exist, or a folder cannot be read.
+pub fn find(names: &[String]) -> Result<Vec<PathBuf>, AuditError> {
+    let mut found = Vec::new();
+    for name in names {
+        let path = Path::new(name);
+        if path.exists() || !name.contains(WILD) {
+            gather(path, &mut found)?;
+        } else {
+            let root = if name.starts_with('/') { "/" } else { "" };
+            walk(Path::new(root), &parts_of(name)?, &mut found)?;
+        }
+    }
+    Ok(without_copies(distinct(found)?))
+}
+
+/// One name of a pattern's path.
+#[derive(Debug)]
+enum Part<'a> {
+    Name(&'a str),
+    Like(Pattern),
+    /// `**`: any number of folders.
+    Folders,
+}
+
+fn parts_of<'p>(pattern: &'p str) -> Result<Vec<Part<'p>>, AuditError> {
+    let parse = |text: &str| {
+        Pattern::new(text).map_err(|cause| AuditError::Pattern { pattern: pattern.to_owned(), cause })
+    };
+    // As a whole, so that a mistake is told with its place.
+    parse(pattern)?;
+    let part = |text: &'p str| match text {
+        "**" => Ok(Part::Folders),
+        text if text.contains(WILD) => parse(text).map(Part::Like),
+        text => Ok(Part::Name(text)),
+    };
+    pattern.split('/').filter(|text| !text.is_empty()).map(part).collect()
+}
+
+/// Follows a pattern from a folder on. Not glob's own way, which passes over names that are not UTF-8: a file that is
+/// not read is a loss.
+fn walk(folder: &Path, parts: &[Part<'_>], found: &mut Vec<PathBuf>) -> Result<(), AuditError> {
+    let Some((part, rest)) = parts.split_first() else { return gather(folder, found) };
+    match part {
+        Part::Name(name) => {
+            let path = folder.join(name);
+            if is_there(&path)? {
+                walk(&path, rest, found)?;
+            }
+        }
+        Part::Like(pattern) => {
+            let takes_hidden = pattern.as_str().starts_with('.');
+            for (name, path) in entries(folder)? {
+                let hidden = is_hidden(&name) && !takes_hidden;
+                // What is not UTF-8 in a name is a character that only `*`, `?` and `[!…]` match.
+                if !hidden && pattern.matches(&name.to_string_lossy()) && is_there(&path)? {
+                    walk(&path, rest, found)?;
+                }
+            }
+        }
+        Part::Folders if rest.is_empty() => gather(folder, found)?,
+        Part::Folders => {
+            walk(folder, rest, found)?;
+            for (name, path) in entries(folder)? {
+                // A link to a folder may lead back up.
+                let is_folder = fs::symlink_metadata(&path).is_ok_and(|about| about.is_dir());
+                if is_folder && !is_hidden(&name) {
+                    walk(&path, parts, found)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a path names something; a link to nothing does not.
+fn is_there(path: &Path) -> Result<bool, AuditError> {
+    match fs::metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(false)
+        }
+        Err(cause) => Err(AuditError::Read { path: path.to_owned(), cause }),
+    }
+}
+
+/// What lies in a folder; nothing in what is none.
+fn entries(folder: &Path) -> Result<Vec<(OsString, PathBuf)>, AuditError> {
+    let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let failed = |cause| AuditError::Read { path: here.to_owned(), cause };
+    if !fs::metadata(here).map_err(failed)?.is_dir() {
+        return Ok(Vec::new());
+    }
+    let named = |entry: io::Result<fs::DirEntry>| -> Result<(OsString, PathBuf), AuditError> {
+        let name = entry.map_err(failed)?.file_name();
+        let path = folder.join(&name);
+        Ok((name, path))
+    };
+    fs::read_dir(here).map_err(failed)?.map(named).collect()
+}
+
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(b".")
+}
+
+fn gather(path: &Path, found: &mut Vec<PathBuf>) -> Result<(), AuditError> {
+    let about = fs::metadata(path).map_err(|cause| AuditError::Read { path: path.to_owned(), cause })?;
+    if about.is_file() {
+        found.push(path.to_owned());
+        return Ok(());
+    }
+    for (name, path) in entries(path)? {
+        // A link to a folder may lead back up, and one to nothing names no file.
+        let is_link = fs::symlink_metadata(&path).is_ok_and(|about| about.is_symlink());
+        if is_hidden(&name) || (is_link && !fs::metadata(&path).is_ok_and(|about| about.is_file())) {
+            continue;
+        }
+        gather(&path, found)?;
+    }
+    Ok(())
+}
+
+/// Each file once, by its own name rather than by that of a link to it: receipts know only its own.
+fn distinct(found: Vec<PathBuf>) -> Result<Vec<PathBuf>, AuditError> {
+    let is_link = |path: &Path| fs::symlink_metadata(path).is_ok_and(|about| about.is_symlink());
+    let mut named: Vec<(bool, PathBuf)> = found.into_iter().map(|path| (is_link(&path), path)).collect();
+    named.sort();
+    let mut seen = BTreeSet::new();
+    let mut distinct = Vec::with_capacity(named.len());
+    for (_, path) in named {
+        let about = fs::metadata(&path).map_err(|cause| AuditError::Read { path: path.clone(), cause })?;
+        if seen.insert((about.dev(), about.ino())) {
+            distinct.push(path);
+        }
+    }
+    distinct.sort();
+    Ok(distinct)
+}
+
+/// Leaves out compressed files that hold the same as the plain one beside them: whoever packed it was stopped before
+/// the plain one was removed, and nothing is stored twice.
+fn without_copies(files: Vec<PathBuf>) -> Vec<PathBuf> {
+    let names: BTreeSet<PathBuf> = files.iter().cloned().collect();
+    let is_copy = |path: &PathBuf| {
+        let (plain, compression) = plain_name(path);
+        compression != Compression::None && names.contains(&plain) && hold_the_same(path, &plain)
+    };
+    files.into_iter().filter(|path| !is_copy(path)).collect()
+}
+
+/// Whether two files hold the same when decompressed. What cannot be read is told when it is audited.
+fn hold_the_same(one: &Path, other: &Path) -> bool {
+    let compare = || -> io::Result<bool> {
+        let (mut one, mut other) = (open(one)?, open(other)?);
+        let (mut a, mut b) = (Vec::new(), Vec::new());
+        loop {
+            a.clear();
+            b.clear();
+            one.by_ref().take(CHUNK_BYTES as u64).read_to_end(&mut a)?;
+            other.by_ref().take(CHUNK_BYTES as u64).read_to_end(&mut b)?;
+            if a != b || a.is_empty() {
+                return Ok(a == b);
+            }
+        }
+    };
+    compare().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::testing::Folder;
+
+    fn found(folder: &Folder, names: &[&str]) -> Vec<String> {
+        let names: Vec<String> = names.iter().map(|name| folder.0.join(name).display().to_string()).collect();
+        let files = find(&names).unwrap();
+        let short = |path: PathBuf| path.strip_prefix(&folder.0).unwrap().to_string_lossy().into_owned();
+        files.into_iter().map(short).collect()
+    }
+
+    #[test]
+    fn patterns_take_what_they_match_and_nothing_hidden() {
+        let folder = Folder::new();
+        for name in
+            ["a.log", "b.LOG", ".c.log", "x/a.log", "x/y/z.log", "x/y/z.txt", ".h/a.log", "x/.h/a.log"]
+        {
+            fs::create_dir_all(folder.0.join(name).parent().unwrap()).unwrap();
+            folder.write(name, "");
+        }
+        symlink(folder.0.join("x"), folder.0.join("x/y/up")).unwrap();
+        assert_eq!(found(&folder, &["*.log"]), ["a.log"]);
+        assert_eq!(found(&folder, &[".*.log"]), [".c.log"]);
+        assert_eq!(found(&folder, &["**/*.log"]), ["a.log", "x/a.log", "x/y/z.log"]);
+        assert_eq!(found(&folder, &["x/**"]), ["x/a.log", "x/y/z.log", "x/y/z.txt"]);
+        assert_eq!(found(&folder, &["?/a.log", "x/[xy]/*.txt"]), ["x/a.log", "x/y/z.txt"]);
+        assert_eq!(found(&folder, &["a.log/*", "none/*.log", "*/none"]), [""; 0]);
+        assert!(find(&["a**".to_owned()]).unwrap_err().to_string().contains("no pattern"));
+    }
+
+    #[test]
+    fn names_that_are_not_utf_8_are_taken_and_links_to_nothing_are_not() {
+        let folder = Folder::new();
+        fs::write(folder.0.join(OsStr::from_bytes(b"a\xff.log")), "").unwrap();
+        fs::write(folder.0.join(OsStr::from_bytes(b"\xff.txt")), "").unwrap();
+        symlink("nothing", folder.0.join("gone.log")).unwrap();
+        assert_eq!(found(&folder, &["*.log"]), ["a\u{fffd}.log"]);
+        assert_eq!(found(&folder, &["*", "gone.*"]), ["a\u{fffd}.log", "\u{fffd}.txt"]);
+    }
+
+    #[test]
+    fn a_file_has_its_own_name_and_not_that_of_a_link() {
+        let folder = Folder::new();
+        folder.write("files/x.log", "");
+        symlink(folder.0.join("files/x.log"), folder.0.join("current.log")).unwrap();
+        assert_eq!(found(&folder, &["current.log", "files"]), ["files/x.log"]);
+        assert_eq!(found(&folder, &["current.log"]), ["current.log"]);
+    }
+
+    #[test]
+    fn a_compressed_copy_beside_its_file_is_left_out() {
+        let folder = Folder::new();
+        let text = "line\n".repeat(50_000);
+        for (name, packed) in [("a.log", &text[..]), ("b.log", &text[5..])] {
+            folder.write(&format!("files/{name}"), &text);
+            folder.write(&format!("files/{name}.zst"), zstd::encode_all(packed.as_bytes(), 1).unwrap());
+        }
+        folder.write("files/c.log", &text);
+        folder.write("files/c.log.gz", "no gzip");
+        let expected =
+            ["a.log", "b.log", "b.log.zst", "c.log", "c.log.gz"].map(|name| format!("files/{name}"));
+        assert_eq!(found(&folder, &["files"]), expected);
+    }
+}

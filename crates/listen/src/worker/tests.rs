@@ -1,0 +1,78 @@
+//! Rounds of a worker, one at a time.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
+
+use rustix::net::sockopt::set_socket_linger;
+use segments::{Level, Store};
+
+use super::*;
+use crate::{Config, idempotency::Found, listeners::Listeners};
+
+/// A worker whose rounds are made by the test.
+fn with_worker(test: impl FnOnce(&mut Worker<'_>, TcpStream)) {
+    let folder = tempfile::TempDir::new().unwrap();
+    let template = format!("{}/${{tag}}", folder.path().display()).parse().unwrap();
+    let config = Config { level: Level::Accepted, ..Config::new(segments::Config::new(template)) };
+    let mut listeners = Listeners::open(&config, Vec::new()).unwrap();
+    let (store, mut ports, _) = Store::open(config.store.clone(), 1).unwrap();
+    let shared = Shared::new(config, store).unwrap();
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let client = TcpStream::connect(listeners.addresses[0]).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut worker = Worker::new(&shared, 0, epoll, listeners.threads.remove(0), ports.remove(0));
+    test(&mut worker, client);
+    shared.store.close().unwrap();
+}
+
+fn rounds_until(worker: &mut Worker<'_>, what: &str, holds: impl Fn(&Worker<'_>) -> bool) {
+    let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
+    for _ in 0..1_000 {
+        if holds(worker) {
+            return;
+        }
+        worker.round(&mut events);
+    }
+    panic!("never: {what}");
+}
+
+fn post(key: &str) -> String {
+    format!("POST /a HTTP/1.1\r\nHost: x\r\nIdempotency-Key: {key}\r\nContent-Length: 2\r\n\r\n{{}}")
+}
+
+#[test]
+fn a_request_behind_an_accepted_one_does_not_wait_for_the_disk() {
+    with_worker(|worker, mut client| {
+        client.write_all((post("1") + &post("2")).as_bytes()).unwrap();
+        rounds_until(worker, "the second is in the batch", |worker| worker.engine.has_lines());
+        let sleep = worker.sleep().map(|sleep| (sleep.tv_sec, sleep.tv_nsec));
+        assert_eq!(sleep, Some((0, 0)));
+        rounds_until(worker, "both are stored", |worker| {
+            worker.engine.counters.events(Level::Accepted) == 2 && worker.engine.is_done()
+        });
+        let mut answers = [0; 512];
+        let received = client.read(&mut answers).unwrap();
+        assert!(answers[..received].starts_with(b"HTTP/1.1 202"));
+    });
+}
+
+#[test]
+fn a_key_whose_client_went_before_it_was_told_is_not_stored_again() {
+    with_worker(|worker, mut client| {
+        client.write_all((post("1") + &post("2")).as_bytes()).unwrap();
+        rounds_until(worker, "the second is in the batch", |worker| worker.engine.has_lines());
+        // A reset: nobody is there to be answered when the second is handed over.
+        set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+        drop(client);
+        rounds_until(worker, "both are stored", |worker| {
+            !worker.engine.has_lines() && worker.engine.is_done()
+        });
+        assert_eq!(worker.engine.counters.events(Level::Accepted), 1, "the second was not answered");
+        let found = worker.shared.idempotency.look_up("a", "2", b"{}", worker.engine.now_ns);
+        let Found::Again(answered) = found else { panic!("forgotten: {found:?}") };
+        assert_eq!(answered.level, Level::Accepted);
+    });
+}

@@ -1,0 +1,77 @@
+//! What is written down, and what is read of it.
+
+use super::*;
+
+fn opened(id: u64, path: &str) -> Entry {
+    let segment = Segment {
+        path: path.into(),
+        inode: 7,
+        good_bytes: 10,
+        binary: false,
+        key: "x".into(),
+        index: None,
+        end: Some(5),
+    };
+    Entry::Opened { id, segment }
+}
+
+#[test]
+fn what_was_left_open_is_known_afterwards() {
+    let folder = tempfile::tempdir().unwrap();
+    let (journal, damaged) = Journal::open(folder.path()).unwrap();
+    assert_eq!((damaged, journal.live()), (0, vec![]));
+    let (one, two) = (journal.number(), journal.number());
+    journal.append(&[opened(one, "a.log"), opened(two, "b.log")], true).unwrap();
+    journal.append(&[Entry::Good { id: one, good_bytes: 99 }, Entry::Gone { id: two }], false).unwrap();
+    drop(journal);
+    let (journal, _) = Journal::open(folder.path()).unwrap();
+    let live = journal.live();
+    assert_eq!(live.len(), 1);
+    assert_eq!((live[0].0, live[0].1.segment.good_bytes), (one, 99));
+    assert!(journal.number() > two || journal.number() > one);
+}
+
+#[test]
+fn a_torn_record_is_skipped_and_the_others_stand() {
+    let folder = tempfile::tempdir().unwrap();
+    let (journal, _) = Journal::open(folder.path()).unwrap();
+    journal.append(&[opened(1, "a.log"), Entry::Good { id: 1, good_bytes: 50 }], true).unwrap();
+    let path = folder.path().join("journal");
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..whole.len() - 4]).unwrap();
+    let (journal, damaged) = Journal::open(folder.path()).unwrap();
+    assert_eq!(damaged, 1);
+    assert_eq!(journal.live()[0].1.segment.good_bytes, 10);
+}
+
+#[test]
+fn what_is_so_is_written_down_later_if_not_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    fs::create_dir(&state).unwrap();
+    let (journal, _) = Journal::open(&state).unwrap();
+    journal.append(&[opened(1, "a.log"), opened(2, "b.log")], true).unwrap();
+    journal.doubt();
+    fs::remove_dir_all(&state).unwrap();
+    journal.append(&[Entry::Gone { id: 2 }], true).unwrap_err();
+    journal.settle(&[Entry::Good { id: 1, good_bytes: 99 }], true).unwrap_err();
+    assert!(journal.is_doubtful());
+    fs::create_dir(&state).unwrap();
+    journal.append(&[opened(3, "c.log")], true).unwrap();
+    let (journal, _) = Journal::open(&state).unwrap();
+    let good = journal.live().iter().map(|(_, live)| live.segment.good_bytes).collect::<Vec<_>>();
+    assert_eq!(good, [99, 10, 10]);
+}
+
+#[test]
+fn a_long_journal_is_written_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let (journal, _) = Journal::open(folder.path()).unwrap();
+    journal.append(&[opened(1, "a.log")], true).unwrap();
+    for good_bytes in 0..20_000 {
+        journal.append(&[Entry::Good { id: 1, good_bytes }], false).unwrap();
+    }
+    assert!(fs::metadata(folder.path().join("journal")).unwrap().len() < REWRITE_BYTES + 200);
+    drop(journal);
+    assert_eq!(Journal::open(folder.path()).unwrap().0.live()[0].1.segment.good_bytes, 19_999);
+}

@@ -1,0 +1,67 @@
+//! Which indices the files of a folder have.
+
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use crate::{Compression, place::Index};
+
+/// Many keys that are new at once lie in one folder: it is not read for each of them.
+const GOOD_FOR: Duration = Duration::from_secs(1);
+/// Names with more digits are not ours.
+const DIGITS_MOST: usize = 9;
+
+/// The folder that was read last.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    suffix: String,
+    read: Option<Instant>,
+    folder: PathBuf,
+    /// The highest index by the name in front of it.
+    newest: HashMap<String, u32>,
+}
+
+impl Listing {
+    /// Of files with that suffix, packed or not.
+    pub fn new(suffix: &str) -> Self {
+        Self { suffix: suffix.to_owned(), read: None, folder: PathBuf::new(), newest: HashMap::new() }
+    }
+
+    /// The highest index that a file of the key at `path` has; nothing without any, or when the folder cannot
+    /// be read.
+    pub fn newest(&mut self, path: &Path) -> Index {
+        let (folder, name) = (path.parent()?, path.file_name()?.to_str()?);
+        if folder != self.folder || self.read.is_none_or(|read| read.elapsed() > GOOD_FOR) {
+            self.read_anew(folder);
+        }
+        self.newest.get(name).copied()
+    }
+
+    fn read_anew(&mut self, folder: &Path) {
+        self.newest.clear();
+        self.read = Some(Instant::now());
+        folder.clone_into(&mut self.folder);
+        // A folder that is not there yet has no files.
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if let Some((base, index)) = name.to_str().and_then(|name| self.parted(name)) {
+                let newest = self.newest.entry(base.to_owned()).or_default();
+                *newest = index.max(*newest);
+            }
+        }
+    }
+
+    /// `x_3.log.gz` into `x` and 3.
+    fn parted<'a>(&self, name: &'a str) -> Option<(&'a str, u32)> {
+        let packed = Compression::ALL_SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix));
+        let stem = packed.unwrap_or(name).strip_suffix(&self.suffix)?;
+        let (base, index) = stem.rsplit_once('_')?;
+        let ours =
+            (1..=DIGITS_MOST).contains(&index.len()) && index.bytes().all(|byte| byte.is_ascii_digit());
+        // As it is written: `x_01` is somebody else's.
+        (ours && (index == "0" || !index.starts_with('0'))).then(|| Some((base, index.parse().ok()?)))?
+    }
+}

@@ -1,0 +1,69 @@
+//! Tries a disk that has failed: where no client comes any more, no line would show that it works again.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use crate::{StorageState, shared::Shared};
+
+const EVERY: Duration = Duration::from_secs(1);
+/// Room for a byte is no room for lines.
+const BYTES: usize = 64 << 10;
+/// Hidden, and in the folder of the files: that of the journal may be on another disk.
+const NAME: &str = ".probe.proofload";
+
+/// When the disk is to be tried next. It is the syncer's task, which is made to wait for disks.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    due: Instant,
+}
+
+impl Probe {
+    pub fn new() -> Self {
+        Self { due: Instant::now() + EVERY }
+    }
+
+    /// Tries the disk while it is known to fail, once a second.
+    pub fn run(&mut self, shared: &Shared) {
+        let now = Instant::now();
+        if shared.health.state() == StorageState::Ok {
+            self.due = now + EVERY;
+        } else if now >= self.due && !shared.is_stopping() && !shared.health.is_dead() {
+            if takes_lines(shared.config.template.folder()).is_ok() {
+                shared.health.write_works();
+                shared.health.sync_works();
+            }
+            self.due = Instant::now() + EVERY;
+        }
+    }
+}
+
+fn takes_lines(folder: &Path) -> io::Result<()> {
+    let path = folder.join(NAME);
+    // One that a kill has left; a link is removed too, not followed.
+    let _ = fs::remove_file(&path);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+    let synced = file.write_all(&vec![b'\n'; BYTES]).and_then(|()| file.sync_data());
+    fs::remove_file(&path).and(synced)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_works_is_left_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let elsewhere = folder.path().join("elsewhere");
+        fs::write(&elsewhere, "precious").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, folder.path().join(NAME)).unwrap();
+        takes_lines(folder.path()).unwrap();
+        assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "precious");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert!(takes_lines(&elsewhere).is_err());
+    }
+}

@@ -1,0 +1,109 @@
+//! What the writer has in hand.
+
+use std::{cell::Cell, sync::Arc, time::Duration};
+
+use crate::{
+    Done, Failure, Part, Receipt,
+    health::DIED,
+    port::Submitted,
+    segment::Lines,
+    shared::{Answers, Shared},
+};
+
+/// A part, by its batch and its number in it.
+pub(crate) type Piece = (usize, usize);
+
+/// The batches of one round, and which of their parts have been answered. Those that have not when it is
+/// dropped, because the writer has panicked, fail.
+#[derive(Debug)]
+pub(crate) struct Round {
+    shared: Arc<Shared>,
+    batches: Vec<Submitted>,
+    /// Number of each batch's first part.
+    begins: Vec<usize>,
+    answered: Vec<Cell<bool>>,
+}
+
+impl Round {
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, batches: Vec::new(), begins: Vec::new(), answered: Vec::new() }
+    }
+
+    /// Waits for batches. Says whether more may come.
+    pub fn take(&mut self, wait: Duration) -> bool {
+        let more = self.shared.queue.take(&mut self.batches, wait);
+        self.begins.clear();
+        self.answered.clear();
+        for submitted in &self.batches {
+            let begin = self.answered.len();
+            self.begins.push(begin);
+            self.answered.resize(begin + submitted.batch.parts.len(), Cell::new(false));
+        }
+        more
+    }
+
+    /// All parts, in their order.
+    pub fn pieces(&self) -> impl Iterator<Item = Piece> {
+        let parts = |(number, submitted): (usize, &Submitted)| {
+            (0..submitted.batch.parts.len()).map(move |part| (number, part))
+        };
+        self.batches.iter().enumerate().flat_map(parts)
+    }
+
+    /// A part and its port.
+    pub fn part(&self, (batch, part): Piece) -> (usize, &Part) {
+        let Submitted { port, batch } = &self.batches[batch];
+        (*port, &batch.parts[part])
+    }
+
+    /// Whether it is whole lines of its batch.
+    pub fn is_whole(&self, piece: Piece) -> bool {
+        let Lines { data, range } = self.lines(piece);
+        data.get(range).is_some_and(|lines| lines.ends_with(b"\n"))
+    }
+
+    pub fn lines(&self, piece: Piece) -> Lines<'_> {
+        Lines { data: &self.batches[piece.0].batch.data, range: self.part(piece).1.range.clone() }
+    }
+
+    pub fn answer(&self, piece: Piece, result: Result<Receipt, Failure>, answers: &mut Answers) {
+        let (port, part) = self.part(piece);
+        answers.push(port, Done { token: part.token, result });
+        self.leave(piece);
+    }
+
+    /// Somebody else sees to it that it is answered.
+    pub fn leave(&self, (batch, part): Piece) {
+        self.answered[self.begins[batch] + part].set(true);
+    }
+
+    /// Gives the buffers back.
+    pub fn finish(&mut self) {
+        for Submitted { port, batch } in self.batches.drain(..) {
+            self.shared.queued.remove(batch.data.len());
+            self.shared.backs[port].give_back(batch.data);
+        }
+    }
+}
+
+impl Drop for Round {
+    fn drop(&mut self) {
+        let answered = |(batch, part): Piece| {
+            let begin = self.begins.get(batch);
+            begin.and_then(|begin| self.answered.get(begin + part)).is_some_and(Cell::get)
+        };
+        for (number, Submitted { port, batch }) in self.batches.iter().enumerate() {
+            let left = (0..batch.parts.len()).filter(|&part| !answered((number, part)));
+            let failed = |part: usize| Done {
+                token: batch.parts[part].token,
+                result: Err(Failure::Io(DIED.raw_os_error())),
+            };
+            let mut done: Vec<_> = left.map(failed).collect();
+            self.shared.counters.failed_parts.add(done.len() as u64);
+            self.shared.queued.remove(batch.data.len());
+            if let Some(back) = self.shared.backs.get(*port) {
+                back.post(&mut done);
+            }
+        }
+    }
+}

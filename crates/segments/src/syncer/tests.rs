@@ -1,0 +1,150 @@
+//! The syncer, asked without a writer.
+
+use std::{
+    fs,
+    os::fd::OwnedFd,
+    path::Path,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64},
+    },
+    thread,
+};
+
+use super::*;
+use crate::{
+    Config, Port, Receipt, StorageState,
+    file::{Condition, Descriptors},
+    journal::Journal,
+};
+
+struct Bench {
+    shared: Shared,
+    port: Port,
+}
+
+impl Bench {
+    fn new(folder: &Path) -> Self {
+        let (journal, _) = Journal::open(folder).unwrap();
+        let config = Config::new(folder.join("x").to_str().unwrap().parse().unwrap());
+        let back = Arc::new(Back::new().unwrap());
+        let shared = Shared::new(config, journal, vec![back.clone()]);
+        let port = Port::new(0, shared.queue.clone(), shared.queued.clone(), back);
+        Self { shared, port }
+    }
+
+    fn waiting(&self) -> Vec<Waiting> {
+        let receipt = Receipt { segment: "x.log".into(), offset: 0, bytes: 4 };
+        vec![Waiting::new(&self.shared, 0, Done { token: 5, result: Ok(receipt) })]
+    }
+
+    fn ask(&self, file: &Arc<SegmentFile>, changed_bytes: u64, tail: u64) {
+        let reach = Reach { changed_bytes, tail, cuts: file.condition.cuts() };
+        self.shared.syncs.put(Request::Sync { file: file.clone(), reach, waiting: self.waiting() }).unwrap();
+    }
+
+    fn done(&mut self) -> Vec<Done> {
+        let mut done = Vec::new();
+        self.port.drain(&mut done);
+        done
+    }
+}
+
+fn segment_file(file: impl Into<OwnedFd>, folders: Vec<PathBuf>) -> Arc<SegmentFile> {
+    Arc::new(SegmentFile {
+        file: File::from(file.into()),
+        id: 0,
+        path: "x.log".into(),
+        inode: 0,
+        condition: Arc::new(Condition::new(0)),
+        synced_bytes: AtomicU64::new(0),
+        folders: Mutex::new(folders),
+        linked: true,
+        removed: AtomicBool::new(false),
+        _counted: Arc::new(Descriptors::default()).count(),
+    })
+}
+
+/// Of a pipe there is nothing to sync: EINVAL, as real as any other error of fdatasync.
+fn pipe() -> Arc<SegmentFile> {
+    segment_file(rustix::pipe::pipe().unwrap().1, Vec::new())
+}
+
+#[test]
+fn a_failed_sync_fails_its_parts_and_all_later_ones_of_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bench = Bench::new(folder.path());
+    let file = pipe();
+    bench.ask(&file, 4, 4);
+    bench.ask(&file, 8, 8);
+    bench.shared.syncs.close();
+    run(&bench.shared);
+    let done = bench.done();
+    assert_eq!(done.len(), 2);
+    assert!(done.iter().all(|done| done.result == Err(Failure::Io(Errno::INVAL.raw_os_error()))));
+    assert!(file.is_poisoned());
+    let shared = &bench.shared;
+    assert_eq!(shared.health.state(), StorageState::Failing(Errno::INVAL.raw_os_error()));
+    let statistics = shared.counters.read(0);
+    assert_eq!((statistics.syncs, statistics.sync_failures, statistics.failed_parts), (0, 1, 2));
+    // The kernel tells of an error once: asked again it would say that all is well.
+    let reach = Reach { changed_bytes: 8, ..Reach::default() };
+    assert_eq!(sync(shared, &file, &reach), Err(Failure::Io(Errno::IO.raw_os_error())));
+    assert!(shared.unsynced().is_empty(), "only the end has to be told of it");
+}
+
+#[test]
+fn a_file_that_others_have_cut_is_synced_as_any_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::new(folder.path());
+    let file = segment_file(File::create(folder.path().join("x.log")).unwrap(), Vec::new());
+    for (changed_bytes, tail, syncs) in [(1000, 1000, 1), (1004, 4, 2), (1004, 4, 2), (1008, 8, 3)] {
+        let reach = Reach { changed_bytes, tail, cuts: 0 };
+        sync(&bench.shared, &file, &reach).unwrap();
+        assert_eq!(bench.shared.counters.read(0).syncs, syncs);
+    }
+}
+
+#[test]
+fn what_lies_in_a_removed_file_is_not_called_synced() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bench = Bench::new(folder.path());
+    let inner = folder.path().join("inner");
+    fs::create_dir(&inner).unwrap();
+    let file = segment_file(File::create(inner.join("x.log")).unwrap(), vec![inner.clone()]);
+    fs::remove_dir_all(&inner).unwrap();
+    bench.ask(&file, 4, 4);
+    bench.shared.syncs.close();
+    run(&bench.shared);
+    assert_eq!(bench.done()[0].result, Err(Failure::Io(Errno::NOENT.raw_os_error())));
+    assert!(!file.is_poisoned() && file.removed.load(Ordering::Relaxed));
+    assert_eq!(bench.shared.health.state(), StorageState::Ok);
+}
+
+#[test]
+fn a_disk_that_works_again_is_noticed_without_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::new(folder.path());
+    let shared = &bench.shared;
+    shared.health.write_fails(Errno::NOSPC);
+    shared.health.sync_fails(Errno::IO);
+    thread::scope(|scope| {
+        scope.spawn(|| run(shared));
+        let begin = Instant::now();
+        while shared.health.state() != StorageState::Ok && begin.elapsed() < Duration::from_secs(20) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        shared.syncs.close();
+    });
+    assert_eq!(shared.health.state(), StorageState::Ok);
+}
+
+#[test]
+fn what_nobody_answers_any_more_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bench = Bench::new(folder.path());
+    drop(bench.waiting());
+    let done = bench.done();
+    assert_eq!(done.len(), 1);
+    assert_eq!(done[0].result, Err(Failure::Io(DIED.raw_os_error())));
+}

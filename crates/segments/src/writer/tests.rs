@@ -1,0 +1,185 @@
+//! The writer, turn by turn, without the threads around it.
+
+use std::{fs, path::Path};
+
+use super::*;
+use crate::{
+    Batch, Config, Key, Part, Port, StorageState,
+    health::DIED,
+    journal::{Journal, Live, Phase},
+    port::{Back, Submitted},
+    syncer,
+};
+
+struct Bench {
+    writer: Writer,
+    round: Round,
+    port: Port,
+}
+
+impl Bench {
+    fn new(folder: &Path) -> Self {
+        Self::with(Config::new(folder.join("${tag}").to_str().unwrap().parse().unwrap()))
+    }
+
+    fn with(config: Config) -> Self {
+        fs::create_dir_all(&config.state).unwrap();
+        let (journal, _) = Journal::open(&config.state).unwrap();
+        let back = Arc::new(Back::new().unwrap());
+        let shared = Arc::new(Shared::new(config, journal, vec![back.clone()]));
+        let port = Port::new(0, shared.queue.clone(), shared.queued.clone(), back);
+        let (round, table) = (Round::new(shared.clone()), Table::new(shared.clone()));
+        Self { writer: Writer::new(shared, table), round, port }
+    }
+
+    fn try_put(&mut self, key: &str, line: &str) -> Result<Receipt, Failure> {
+        self.port.submit(batch(key, &[line]));
+        self.writer.turn(&mut self.round, Duration::ZERO);
+        let mut done = Vec::new();
+        self.port.drain(&mut done);
+        done.remove(0).result
+    }
+
+    /// Where a line goes.
+    fn put(&mut self) -> (String, u64) {
+        let receipt = self.try_put("x", "line\n").unwrap();
+        (receipt.segment.to_string(), receipt.offset)
+    }
+
+    fn live(&self) -> Vec<Live> {
+        self.writer.shared.journal.live().into_iter().map(|(_, live)| live).collect()
+    }
+}
+
+/// Written parts of one line each.
+fn batch(key: &str, lines: &[&str]) -> Batch {
+    let key = Arc::new(Key::of_the_past(key, None));
+    let mut batch = Batch::default();
+    for (token, line) in lines.iter().enumerate() {
+        let begin = batch.data.len();
+        batch.data.extend_from_slice(line.as_bytes());
+        let range = begin..batch.data.len();
+        batch.parts.push(Part { token: token as u64, key: key.clone(), range, level: Level::Written });
+    }
+    batch
+}
+
+#[test]
+fn behind_a_failed_sync_another_file_is_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bench = Bench::new(folder.path());
+    assert_eq!((bench.put(), bench.put()), (("x.log".into(), 0), ("x.log".into(), 5)));
+    bench.writer.table.slots.segment(0).unwrap().shared.condition.poison();
+    assert_eq!((bench.put(), bench.put()), (("x_1.log".into(), 0), ("x_1.log".into(), 5)));
+    // The next start looks at what the disk has of it.
+    assert!(
+        bench.live().iter().any(|live| live.segment.path.ends_with("x.log") && live.phase == Phase::Open)
+    );
+}
+
+#[test]
+fn a_sync_that_fails_while_its_file_is_closed_counts_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bench = Bench::new(folder.path());
+    bench.put();
+    let file = bench.writer.table.slots.segment(0).unwrap().shared.clone();
+    bench.writer.table.park_all();
+    file.condition.poison();
+    assert_eq!(bench.put(), ("x_1.log".into(), 0));
+}
+
+#[test]
+fn a_failed_sync_behind_which_nothing_can_be_opened_makes_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bench = Bench::new(folder.path());
+    let state = bench.writer.shared.config.state.clone();
+    bench.put();
+    let file = bench.writer.table.slots.segment(0).unwrap().shared.clone();
+    bench.writer.table.park_all();
+    file.condition.poison();
+    // Nothing can be written to the journal: it would have to be written anew, in a folder that is not there.
+    bench.writer.shared.journal.doubt();
+    fs::remove_dir_all(&state).unwrap();
+    for _ in 0..3 {
+        bench.try_put("x", "line\n").unwrap_err();
+    }
+    let mut names: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["x.log", "x_1.log"]);
+    fs::create_dir(&state).unwrap();
+    assert_eq!(bench.put(), ("x_1.log".into(), 0));
+}
+
+#[test]
+fn nul_bytes_are_known_of_when_the_file_is_opened_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bench = Bench::new(folder.path());
+    bench.try_put("x", "a\0b\n").unwrap();
+    bench.writer.table.park_all();
+    assert_eq!(bench.put(), ("x.log".into(), 4));
+    assert!(bench.live().iter().all(|live| live.segment.binary));
+    // The last sync before was still to come, and has come since.
+    bench.writer.shared.syncs.close();
+    syncer::run(&bench.writer.shared);
+    bench.writer.table.park_all();
+    bench.put();
+    assert!(bench.live().iter().any(|live| live.segment.binary && live.segment.good_bytes >= 4));
+}
+
+#[test]
+fn what_others_have_cut_is_not_good_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.log");
+    fs::write(&path, "a long line that was there before\n").unwrap();
+    let mut bench = Bench::new(folder.path());
+    bench.put();
+    assert_eq!(bench.live()[0].segment.good_bytes, 34);
+    fs::File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+    assert_eq!(bench.put(), ("x.log".into(), 0));
+    assert_eq!(bench.live()[0].segment.good_bytes, 0);
+}
+
+#[test]
+fn files_that_wait_for_their_sync_are_not_outrun() {
+    let folder = tempfile::tempdir().unwrap();
+    let template = folder.path().join("${tag}").to_str().unwrap().parse().unwrap();
+    let mut bench = Bench::with(Config { open_most: 1, ..Config::new(template) });
+    bench.writer.table.descriptor_wait = Duration::from_millis(20);
+    // One is open, one waits to be closed, and nobody closes it.
+    bench.try_put("a", "line\n").unwrap();
+    bench.try_put("b", "line\n").unwrap();
+    let busy = Failure::Io(Errno::BUSY.raw_os_error());
+    assert_eq!(bench.try_put("c", "line\n"), Err(busy));
+    assert_eq!(bench.writer.shared.health.state(), StorageState::Ok);
+    let syncer = std::thread::spawn({
+        let shared = bench.writer.shared.clone();
+        move || syncer::run(&shared)
+    });
+    bench.writer.table.descriptor_wait = Duration::from_secs(20);
+    for key in ["c", "d", "e", "f"] {
+        bench.try_put(key, "line\n").unwrap();
+    }
+    bench.writer.shared.syncs.close();
+    syncer.join().unwrap();
+}
+
+#[test]
+fn what_a_writer_that_panics_has_in_hand_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let Bench { writer, round, mut port } = Bench::new(folder.path());
+    drop(round);
+    let shared = writer.shared.clone();
+    // There is no such port: it panics between two answers.
+    for (port, lines) in [(0, &["one\n", "two\n"][..]), (7, &["three\n"]), (0, &["four\n"])] {
+        shared.queue.put(Submitted { port, batch: batch("x", lines) }).unwrap();
+    }
+    shared.queue.close();
+    std::thread::spawn(move || writer.run()).join().unwrap_err();
+    let mut done = Vec::new();
+    port.drain(&mut done);
+    done.sort_by_key(|done| (done.token, done.result.is_err()));
+    let results: Vec<_> = done.into_iter().map(|Done { token, result }| (token, result.err())).collect();
+    let died = Failure::Io(DIED.raw_os_error());
+    assert_eq!(results, [(0, None), (0, Some(died)), (1, None)]);
+}
