@@ -24,7 +24,7 @@ pub mod vm;
 pub mod wire;
 
 pub use bars::{Bar, Outcome, Scale};
-pub use nginx::Nginx;
+pub use nginx::{Nginx, Options as NginxOptions};
 pub use proofload::{Output, Proofload};
 pub use serve::{Serve, ServeReport};
 pub use vm::Vm;

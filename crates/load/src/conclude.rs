@@ -127,7 +127,13 @@ fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {
         ));
     }
     let own_ns = part.own_lateness.quantile_ns(0.99);
-    if validity::is_decided_by_refusals(plan, part) {
+    if validity::is_decided_by_refusals(plan, part) && plan.decides.is_none() {
+        warnings.push(Warning::new(
+            "all_refused",
+            "the target answered nothing and refused everything: see whether the address and the port are right and              something listens there; no time and no rate here says anything about a service"
+                .to_owned(),
+        ));
+    } else if validity::is_decided_by_refusals(plan, part) {
         warnings.push(Warning::new(
             "decided_by_refusals",
             "the target refused more than any goal allows, which decides; its times and its throughput are not to be used if \

@@ -14,13 +14,20 @@ use record::{
 use crate::{book::InFlight, share::Share, wire::SlotId};
 use backoff::Backoff;
 pub use ledger::{Ledger, ReceiptFile};
-use ledger::{Runs, Sample};
+use ledger::{Runs, Sample, refuse_used};
+
+/// So many bytes of a refusal are looked at for what it says of the events.
+const MOST_REFUSAL_BYTES: usize = 512;
+/// What our own listener, whose refusals are JSON, says of events that may be stored although they are refused.
+const LEAVES_OPEN: [&[u8]; 3] = [b"may be stored", b"stored in part", b"\"storage_timeout\""];
 
 /// The events of the clients that a worker's slots are.
 #[derive(Debug)]
 pub struct Events {
     per_request: u32,
     retries: u32,
+    /// Whether each request has an idempotency key.
+    keyed: bool,
     first_client: u32,
     clients: Vec<Client>,
     backoff: Backoff,
@@ -51,11 +58,14 @@ enum SoFar {
     Unknown,
 }
 
-/// What matters to an event in an answer's head.
-#[derive(Debug, Clone, Copy, Default)]
+/// What matters to an event in an answer.
+#[derive(Debug, Default)]
 struct Heard {
     level: Option<AckLevel>,
     retry_after_s: Option<u32>,
+    is_refusal: bool,
+    /// How the body of a refusal begins.
+    refusal: Vec<u8>,
 }
 
 /// A request that failed and is to be made again.
@@ -77,6 +87,7 @@ impl Events {
         Self {
             per_request: plan.per_request,
             retries: plan.retries,
+            keyed: plan.idempotency,
             first_client: first_slot as u32,
             clients: (0..slots).map(|_| Client::default()).collect(),
             backoff: Backoff::new(seed.wrapping_add(share.index)),
@@ -122,8 +133,10 @@ impl Events {
         now_ns: u64,
     ) -> Option<u64> {
         let client = &mut self.clients[slot as usize];
-        let made_before = client.note_failure(request.sent_ns != 0, status.is_some());
-        let retry = made_before < self.retries && backoff::is_passing(class, status);
+        let is_settled = status
+            .is_some_and(|status| !backoff::leaves_open(status, self.keyed) && !client.heard.leaves_open());
+        let made_before = client.note_failure(request.sent_ns != 0, is_settled);
+        let retry = made_before < self.retries && backoff::is_passing(class, status, self.keyed);
         if !retry {
             client.end(client.so_far.outcome(), self.per_request);
             return None;
@@ -164,10 +177,10 @@ impl Events {
 }
 
 impl Client {
-    /// Gives how many attempts were made again before.
-    fn note_failure(&mut self, sent: bool, answered: bool) -> u32 {
+    /// Gives how many attempts were made again before. `is_settled`: an answer says that the events are not stored.
+    fn note_failure(&mut self, sent: bool, is_settled: bool) -> u32 {
         self.attempts = self.attempts.saturating_add(u8::from(sent));
-        let now = match (sent, answered) {
+        let now = match (sent, is_settled) {
             (false, _) => SoFar::Unsent,
             (true, true) => SoFar::Refused,
             (true, false) => SoFar::Unknown,
@@ -181,6 +194,14 @@ impl Client {
         self.runs.push(outcome, self.attempts, events);
         (self.attempts, self.made) = (0, 0);
         (self.so_far, self.heard) = (SoFar::Unsent, Heard::default());
+    }
+}
+
+impl Heard {
+    /// Whether a refusal says that the events may be stored nevertheless.
+    fn leaves_open(&self) -> bool {
+        let says = |words: &&[u8]| self.refusal.windows(words.len()).any(|window| window == *words);
+        LEAVES_OPEN.iter().any(says)
     }
 }
 
@@ -208,12 +229,22 @@ impl ResponseSink for Ear<'_> {
         let mut heard = Heard::default();
         if !self.expect.contains(head.status) {
             let text = field("Retry-After").and_then(|field| std::str::from_utf8(field.value).ok());
+            heard.is_refusal = true;
             heard.retry_after_s = text.and_then(|text| text.trim().parse().ok());
         } else if let Some(receipt) = field(AnswerReceipt::FIELD) {
             heard.level = AnswerReceipt::level_of(receipt.value);
             self.events.keep_place(self.slot, receipt.value);
         }
         self.events.clients[self.slot as usize].heard = heard;
+    }
+
+    #[inline]
+    fn body(&mut self, bytes: &[u8]) {
+        let heard = &mut self.events.clients[self.slot as usize].heard;
+        if heard.is_refusal {
+            let room = MOST_REFUSAL_BYTES - heard.refusal.len();
+            heard.refusal.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        }
     }
 }
 
@@ -232,6 +263,16 @@ impl Events {
             sample.keep(StoredAt { client, number, segment, offset, bytes });
         }
     }
+}
+
+/// Makes sure that receipts would not be mixed with those of another run, before anything is begun. Where `share` is
+/// not the whole, other processes may have begun their own.
+///
+/// # Errors
+/// When the folder holds any, or cannot be read.
+pub fn refuse_used_receipts(plan: &EventPlan, share: Share) -> io::Result<()> {
+    let Some(receipts) = &plan.receipts else { return Ok(()) };
+    refuse_used(&receipts.folder, (share.of > 1).then_some(plan.run))
 }
 
 /// Opens the file of a worker's receipts and writes what was sent into it, before anything is sent.

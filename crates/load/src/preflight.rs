@@ -3,11 +3,16 @@
 //! What the machine can give by itself (more worker processes, more source addresses on loopback) is
 //! taken; for the rest the plan is refused with the numbers and the way out.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
+    thread,
+};
 
 use record::HttpPlan;
+use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::host::Host;
+use crate::{FieldMistake, host::Host};
 
 /// Descriptors a worker process needs beside its connections: standard streams, epoll instances, files.
 const OTHER_DESCRIPTORS: u64 = 64;
@@ -99,6 +104,55 @@ pub fn fit(plan: &mut HttpPlan, host: &Host, asked: Asked) -> Result<Vec<String>
     if refusals.is_empty() { Ok(notes) } else { Err(refusals) }
 }
 
+/// What a plan asks for that this machine has not: source addresses, and processors to pin to. Only for a load that
+/// leaves from this machine itself: hosts of a lab have addresses of their own.
+pub fn missing_here(plan: &HttpPlan) -> Vec<FieldMistake> {
+    let addresses: Vec<IpAddr> = plan.sources.iter().copied().filter(|source| !is_local(*source)).collect();
+    let processors = missing_processors(&plan.cpus);
+    let mut mistakes = Vec::new();
+    if let [first, more @ ..] = &addresses[..] {
+        let message = match more.len() {
+            0 => format!("{first} is no address of this machine; see `ip addr`"),
+            more => format!("{first} and {more} more are no addresses of this machine; see `ip addr`"),
+        };
+        mistakes.push(FieldMistake { field: "source", message });
+    }
+    if !processors.is_empty() {
+        let list: Vec<String> = processors.iter().map(ToString::to_string).collect();
+        let message =
+            format!("no thread can be pinned to {}; choose from those of `taskset -p $$`", list.join(", "));
+        mistakes.push(FieldMistake { field: "cpus", message });
+    }
+    mistakes
+}
+
+/// Whether connections can leave from an address. Tried with UDP: the port is free again at once.
+fn is_local(address: IpAddr) -> bool {
+    let bound = UdpSocket::bind((address, 0));
+    !bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
+}
+
+/// Processors that no worker thread could be pinned to.
+fn missing_processors(cpus: &[u32]) -> Vec<u32> {
+    if cpus.is_empty() {
+        return Vec::new();
+    }
+    // By a thread of its own, which stays where it was pinned last.
+    thread::scope(|scope| {
+        let tries = || cpus.iter().copied().filter(|&cpu| !can_be_pinned_to(cpu)).collect::<Vec<u32>>();
+        scope.spawn(tries).join().unwrap_or_default()
+    })
+}
+
+fn can_be_pinned_to(cpu: u32) -> bool {
+    if cpu as usize >= CpuSet::MAX_CPU {
+        return false;
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu as usize);
+    sched_setaffinity(None, &set).is_ok()
+}
+
 /// `count` loopback addresses, if all targets are on IPv4 loopback: all of 127/8 is this machine's.
 fn loopback_sources(targets: &[SocketAddr], count: u64) -> Option<Vec<IpAddr>> {
     let all_loopback = targets.iter().all(|target| matches!(target.ip(), IpAddr::V4(ip) if ip.is_loopback()));
@@ -145,6 +199,22 @@ mod tests {
         far.targets = vec!["192.0.2.1:80".parse().unwrap()];
         let refusals = fit(&mut far, &host, Asked::default()).unwrap_err();
         assert!(refusals[0].contains("--source"), "{refusals:?}");
+    }
+
+    #[test]
+    fn what_this_machine_has_not_is_told_by_its_field() {
+        let mut plan = testing::closed(1);
+        plan.sources = vec!["127.0.0.9".parse().unwrap()];
+        assert!(missing_here(&plan).is_empty());
+        // Of a block that is kept for documentation (RFC 5737).
+        plan.sources.push("192.0.2.9".parse().unwrap());
+        plan.cpus = vec![4_095];
+        let told: Vec<_> = missing_here(&plan).into_iter().map(|m| (m.field, m.message)).collect();
+        assert_eq!(told[0].0, "source");
+        assert_eq!(told[0].1, "192.0.2.9 is no address of this machine; see `ip addr`");
+        assert!(told[1].0 == "cpus" && told[1].1.contains("pinned to 4095"), "{told:?}");
+        plan.sources.push("192.0.2.10".parse().unwrap());
+        assert!(missing_here(&plan)[0].message.starts_with("192.0.2.9 and 1 more are no addresses"));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use rustix::{
 
 use crate::{
     book::{Book, Part},
-    events::open_receipts,
+    events::{ReceiptFile, open_receipts, refuse_used_receipts},
     share::Share,
     tick::{Gather, Tick},
     wire::{Wire, kernel::KernelWire},
@@ -67,6 +67,9 @@ pub fn run(
     start: impl FnOnce() -> Option<u64>,
     mut on_tick: impl FnMut(Tick),
 ) -> Result<Part, RunError> {
+    if let Some(events) = &plan.events {
+        refuse_used_receipts(events, share).map_err(RunError::Receipts)?;
+    }
     let threads = plan.threads.max(1);
     let used_before = ProcessUse::now();
     let (ready_sender, ready) = mpsc::channel();
@@ -166,22 +169,25 @@ impl Seat {
         // Sleeps are otherwise up to 50 µs longer than asked, to save wake-ups.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         self.pin()?;
-        let nodelay = self.plan.keepalive || self.plan.pipeline > 1 || self.plan.request.body.len() > 1_000;
+        let nodelay = wants_nodelay(&self.plan);
         let spin_ns = self.plan.spin_ns;
+        let mut worker = Worker::new(Arc::clone(&self.plan), self.share, self.book, self.stop, |slots| {
+            KernelWire::new(slots, nodelay, spin_ns)
+        })
+        .map_err(|errno: Errno| RunError::Setup(errno.into()))?;
         // Before anything is sent: a folder that cannot be written to must not cost a trial.
         let receipts = match &self.plan.events {
             Some(events) => open_receipts(&self.plan.url, events, self.share, self.plan.connections()),
             None => Ok(None),
         };
         let receipts = receipts.map_err(RunError::Receipts)?;
-        let mut worker = Worker::new(Arc::clone(&self.plan), self.share, self.book, self.stop, |slots| {
-            KernelWire::new(slots, nodelay, spin_ns)
-        })
-        .map_err(|errno: Errno| RunError::Setup(errno.into()))?;
         worker.prepare();
         let _ = self.ready.send(());
         drop(self.ready);
-        let Ok(t0_ns) = self.started.recv() else { return Err(RunError::CalledOff) };
+        let Ok(t0_ns) = self.started.recv() else {
+            receipts.into_iter().for_each(ReceiptFile::discard);
+            return Err(RunError::CalledOff);
+        };
         let before = ThreadTime::of(worker.wire());
         let Finished { mut part, ledger, wire } = worker.run(t0_ns);
         let used = ThreadTime::of(&wire).since(&before);
@@ -217,6 +223,15 @@ impl Seat {
         set.set(cpu as usize);
         sched_setaffinity(None, &set).map_err(|errno| fail(errno.into()))
     }
+}
+
+/// Whether what is sent must leave at once, also behind something unanswered: bodies of events, which are made only by
+/// those who send them, among it.
+fn wants_nodelay(plan: &HttpPlan) -> bool {
+    let body_bytes = plan.events.as_ref().map_or(plan.request.body.len(), |events| {
+        events.numbering().event_bytes().saturating_mul(events.per_request as usize)
+    });
+    plan.keepalive || plan.pipeline > 1 || body_bytes > 1_000
 }
 
 /// What a worker thread has used so far.
@@ -276,4 +291,57 @@ impl ProcessUse {
 
 fn seconds(time: nix::sys::time::TimeVal) -> f64 {
     time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::PathBuf};
+
+    use record::{EventPlan, ReceiptPlan};
+
+    use super::*;
+    use crate::testing;
+
+    fn plan(folder: &str) -> (PathBuf, Arc<HttpPlan>) {
+        let folder = std::env::temp_dir().join(format!("proofload-run-{folder}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let events = EventPlan { receipts: Some(ReceiptPlan::new(&folder)), ..testing::events() };
+        (folder, Arc::new(HttpPlan { events: Some(events), threads: 2, ..testing::closed(2) }))
+    }
+
+    fn run_called_off(plan: &Arc<HttpPlan>) -> RunError {
+        let stop = Arc::new(AtomicBool::new(false));
+        run(plan, Share::WHOLE, &stop, || None, |_| ()).unwrap_err()
+    }
+
+    #[test]
+    fn a_start_that_was_called_off_leaves_no_receipts() {
+        let (folder, plan) = plan("off");
+        assert!(matches!(run_called_off(&plan), RunError::CalledOff));
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn receipts_of_a_run_with_more_workers_are_not_added_to() {
+        let (folder, plan) = plan("used");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("receipts-9.jsonl"), "").unwrap();
+        let error = run_called_off(&plan);
+        assert!(
+            matches!(&error, RunError::Receipts(why) if why.to_string().contains("another run")),
+            "{error}"
+        );
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_body_of_events_is_one_as_well() {
+        let long = |per_request| {
+            let events = EventPlan { per_request, ..testing::events() };
+            wants_nodelay(&HttpPlan { keepalive: false, events: Some(events), ..testing::closed(1) })
+        };
+        assert!(long(100) && !long(1));
+    }
 }

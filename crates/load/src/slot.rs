@@ -98,6 +98,11 @@ impl Slot {
         self.free_since_ns = now_ns;
     }
 
+    /// Whether its connection has carried nothing yet: it has been free since it was made, not since an answer.
+    pub fn is_unused(&self) -> bool {
+        self.phase == Phase::Open && self.requests.is_empty() && self.last_answer_ns < self.free_since_ns
+    }
+
     /// When the oldest thing it waits for was begun, if it waits.
     pub fn waiting_since_ns(&self) -> Option<u64> {
         match self.phase {

@@ -57,15 +57,18 @@ pub fn late_bound_ns(part: &Part, decides: Option<Decision>) -> u64 {
     LATE_FLOOR_NS.max((measured_against_ns as f64 * LATE_SHARE) as u64)
 }
 
-/// Whether the target itself refused more than every goal allows. That a generator without processor time left
-/// makes it do so would need another explanation than lateness.
+/// Whether the target itself refused more than every goal allows; of a trial without goals, everything. That a
+/// generator without processor time left makes it do so would need another explanation than lateness.
 pub fn is_decided_by_refusals(plan: &HttpPlan, part: &Part) -> bool {
     let own_to_the_target = |class: ErrorClass| {
         class.origin() != Origin::Local && !matches!(class, ErrorClass::Timeout | ErrorClass::ConnectTimeout)
     };
     let refused: u64 =
         part.errors.iter().filter(|(class, _)| own_to_the_target(*class)).map(|(_, n)| n).sum();
-    plan.decides.is_some_and(|decision| refused as f64 > decision.loss_ratio * part.counts.scheduled as f64)
+    match plan.decides {
+        Some(decision) => refused as f64 > decision.loss_ratio * part.counts.scheduled as f64,
+        None => refused > 0 && part.counts.completed == 0 && refused == part.errors.total(),
+    }
 }
 
 fn late(plan: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {

@@ -4,6 +4,7 @@
 //! TCP and on a simulated network of virtual time.
 
 mod connecting;
+mod dispatching;
 mod reading;
 mod retrying;
 mod sending;
@@ -18,15 +19,15 @@ use std::{
 };
 
 use http1::KnownHead;
-use record::{Fault, HttpPlan};
+use record::HttpPlan;
 
 use crate::{
-    book::{Book, InFlight, Part},
+    book::{Book, Part},
     events::{Events, Ledger},
     request::RequestBytes,
     share::Share,
     slot::{Phase, Slot},
-    source::{Placement, Source},
+    source::Source,
     wire::{Event, SlotId, Wire},
 };
 
@@ -255,211 +256,6 @@ impl<W: Wire> Worker<W> {
         match &self.source {
             Source::Closed(users) => users.active == 0 || users.quota == 0,
             Source::Open(pool) => pool.schedule.peek_ns().is_none(),
-        }
-    }
-
-    /// Everything that is due by the clock: timers, arrivals, steps put off.
-    fn dispatch_due(&mut self, now_ns: u64) {
-        self.take_put_off();
-        self.strike_timers(now_ns);
-        self.dispatch_arrivals(now_ns);
-    }
-
-    fn strike_timers(&mut self, mut now_ns: u64) {
-        while let Some(&Reverse((at_ns, slot, timer))) = self.timers.peek()
-            && at_ns <= now_ns
-        {
-            self.timers.pop();
-            match timer {
-                Timer::Begin => {
-                    self.begin(slot, at_ns, now_ns);
-                    // Connecting and sending took time: the next user's stamps must not be of before.
-                    now_ns = self.wire.now_ns();
-                }
-                Timer::Deadline => self.check_deadline(slot, now_ns),
-                Timer::Retry => {
-                    self.make_again(slot, now_ns);
-                    now_ns = self.wire.now_ns();
-                }
-            }
-        }
-    }
-
-    /// Gives every arrival that is due to a connection, as long as there are any.
-    #[inline]
-    fn dispatch_arrivals(&mut self, mut now_ns: u64) {
-        loop {
-            let slots = self.slots.len();
-            let t0_ns = self.t0_ns;
-            let Source::Open(pool) = &mut self.source else { return };
-            let Some(due_ns) = pool.schedule.peek_ns().map(|due| t0_ns + due) else { return };
-            if due_ns > now_ns {
-                return;
-            }
-            match pool.place(slots) {
-                Placement::Busy => return,
-                Placement::Lost => {
-                    pool.schedule.take();
-                    self.book.never_sent(1);
-                    continue;
-                }
-                Placement::Slot(slot) => {
-                    pool.schedule.take();
-                    self.slots[slot as usize].queued = false;
-                    if self.skipped_by_fault() {
-                        self.give_back(slot);
-                        continue;
-                    }
-                    self.assign(slot, due_ns, now_ns);
-                    self.send(slot);
-                }
-            }
-            // Sending took time: what is late because of it must show.
-            now_ns = self.wire.now_ns();
-        }
-    }
-
-    /// A user of a closed load begins a request that it wanted to begin at `intended_ns`.
-    fn begin(&mut self, id: SlotId, intended_ns: u64, now_ns: u64) {
-        if self.take_turn(id) {
-            self.assign(id, intended_ns, now_ns);
-            let depth = self.plan.pipeline as usize;
-            while self.slots[id as usize].requests.len() < depth && self.take_turn(id) {
-                self.assign(id, intended_ns, now_ns);
-            }
-            self.send(id);
-        }
-    }
-
-    /// Whether a user may begin another request; books that it does, or that it is done for good.
-    fn take_turn(&mut self, id: SlotId) -> bool {
-        let Source::Closed(users) = &mut self.source else { return false };
-        let slot = &mut self.slots[id as usize];
-        if slot.loops_left == 0 || slot.phase == Phase::Retired {
-            return false;
-        }
-        if !self.sending || users.quota == 0 {
-            slot.loops_left = 0;
-            users.active -= 1;
-            return false;
-        }
-        slot.loops_left -= 1;
-        users.active -= u64::from(slot.loops_left == 0);
-        users.quota -= 1;
-        users.begun += 1;
-        true
-    }
-
-    /// Gives a request to a slot and writes down how late that is of ourselves.
-    #[inline]
-    fn assign(&mut self, id: SlotId, intended_ns: u64, mut now_ns: u64) {
-        if let Some(Fault::LateSends { every, by_ns }) = self.plan.fault {
-            self.sends += 1;
-            if self.sends.is_multiple_of(every) {
-                self.wire.burn(by_ns);
-                now_ns = self.wire.now_ns();
-            }
-        }
-        let slot = &mut self.slots[id as usize];
-        let could_ns = intended_ns.max(slot.free_since_ns);
-        self.book.assigned(now_ns.saturating_sub(could_ns));
-        slot.requests.push_back(InFlight { intended_ns, started_ns: now_ns, sent_ns: 0 });
-        slot.unsent += 1;
-        self.assigned += 1;
-    }
-
-    fn skipped_by_fault(&mut self) -> bool {
-        let Some(Fault::NeverSend { every }) = self.plan.fault else { return false };
-        self.sends += 1;
-        self.sends.is_multiple_of(every)
-    }
-
-    /// Requests of a slot have ended: what comes next for it.
-    fn ended(&mut self, id: SlotId, requests: u32, now_ns: u64) {
-        self.assigned -= u64::from(requests);
-        match &mut self.source {
-            Source::Open(_) => self.give_back(id),
-            Source::Closed(users) if users.thinks => {
-                for _ in 0..requests {
-                    let at_ns = now_ns + users.think_ns();
-                    self.timers.push(Reverse((at_ns, id, Timer::Begin)));
-                }
-            }
-            Source::Closed(_) => {
-                if self.slots[id as usize].phase == Phase::Open {
-                    for _ in 0..requests {
-                        if self.take_turn(id) {
-                            self.assign(id, now_ns, now_ns);
-                        }
-                    }
-                    self.send(id);
-                } else if self.reconnecting {
-                    self.put_off(id);
-                } else {
-                    self.reconnecting = true;
-                    self.begin(id, now_ns, now_ns);
-                    self.reconnecting = false;
-                }
-            }
-        }
-        if self.slots[id as usize].loops_left == 0 && self.slots[id as usize].requests.is_empty() {
-            self.disconnect(id, now_ns);
-        }
-    }
-
-    /// Puts a slot of a pool back among the free or the vacant ones.
-    fn give_back(&mut self, id: SlotId) {
-        let Source::Open(pool) = &mut self.source else { return };
-        let slot = &mut self.slots[id as usize];
-        if slot.queued || slot.awaits_retry || slot.requests.len() >= self.plan.pipeline as usize {
-            return;
-        }
-        match slot.phase {
-            Phase::Open => {
-                slot.queued = true;
-                pool.idle.push_back(id);
-            }
-            Phase::Vacant => {
-                slot.queued = true;
-                pool.vacant.push(id);
-            }
-            Phase::Connecting | Phase::Retired => {}
-        }
-    }
-
-    fn put_off(&mut self, id: SlotId) {
-        self.later.push(id);
-    }
-
-    /// A pool that was planned to be open stays open: a connection that the target closed is made anew,
-    /// once; if that fails, the next arrival that gets the slot tries.
-    fn reopen_later(&mut self, id: SlotId) {
-        let Source::Open(pool) = &self.source else { return };
-        let slot = &mut self.slots[id as usize];
-        if slot.reopens && slot.phase == Phase::Vacant && id < pool.initial && self.sending {
-            slot.reopens = false;
-            self.put_off(id);
-        }
-    }
-
-    /// One pass over the slots whose next step was put off; what fails again waits for the next pass.
-    fn take_put_off(&mut self) {
-        if self.later.is_empty() {
-            return;
-        }
-        for id in std::mem::take(&mut self.later) {
-            let now_ns = self.wire.now_ns();
-            match &self.source {
-                Source::Closed(_) => {
-                    let since_ns = self.slots[id as usize].free_since_ns;
-                    self.begin(id, since_ns.min(now_ns), now_ns);
-                }
-                Source::Open(_) => {
-                    if self.slots[id as usize].phase == Phase::Vacant {
-                        self.open(id, now_ns);
-                    }
-                }
-            }
         }
     }
 

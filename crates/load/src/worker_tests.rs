@@ -248,6 +248,16 @@ fn every_failure_is_counted_once_in_its_own_class() {
 }
 
 #[test]
+fn a_target_that_refuses_everything_is_to_blame_however_late_the_generator_was() {
+    // A loop that can send 1,000/s is asked for 1,500.
+    let plan = testing::open(1_500.0, 2, 3_500);
+    let (part, rules) = run_costly(plan.clone(), Always(vec![Deed::Reset]), u64::MAX, MS);
+    assert_eq!((part.counts.completed, rules), (0, vec![]));
+    let (_, rules) = run_costly(plan, Steady { after_ns: MS }, u64::MAX, MS);
+    assert_eq!(rules, [VoidRule::Late]);
+}
+
+#[test]
 fn connections_that_are_not_made_fail_in_their_own_classes() {
     for (class, attempt) in [
         (ErrorClass::ConnectRefused, (|| Attempt::FailsAfter(1_000, Errno::CONNREFUSED)) as fn() -> Attempt),
@@ -313,6 +323,35 @@ fn a_connection_that_the_target_closes_after_an_answer_is_made_anew() {
         assert_eq!((part.counts.completed, part.counts.failed, rules), (100, 0, vec![]));
         assert!(part.counts.reconnects >= 96, "{:?}", part.counts);
     }
+}
+
+/// Takes back every connection a while after it accepted it.
+struct TakesBack {
+    after_ns: u64,
+}
+
+impl Target for TakesBack {
+    fn attempt(&mut self, _: u64, _: SlotId) -> Attempt {
+        Attempt::MadeAndClosed(10_000, self.after_ns)
+    }
+
+    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+        vec![(now_ns + MS, Deed::Send(OK.to_vec()))]
+    }
+}
+
+#[test]
+fn a_connection_of_the_pool_that_is_taken_back_unused_counts_once_and_is_made_anew_when_needed() {
+    // Ten arrivals on forty connections, of which each lives for 100 ms.
+    let plan = HttpPlan { timeout_ns: S, ..testing::open(10.0, 1, 40) };
+    let (part, rules) = run(plan.clone(), TakesBack { after_ns: 100 * MS });
+    assert_eq!((part.counts.completed, part.counts.failed, &rules[..]), (10, 0, &[][..]));
+    let unused = part.connection_errors.of(ErrorClass::ClosedUnused);
+    // Those that answered are made anew, and taken back once more.
+    assert!((38..=50).contains(&unused), "{unused}");
+    // One that has answered may be closed whenever the target likes.
+    let (part, _) = run(plan, TakesBack { after_ns: 100 * S });
+    assert_eq!(part.connection_errors.total(), 0);
 }
 
 #[test]

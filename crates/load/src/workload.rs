@@ -198,8 +198,10 @@ impl HttpWorkload {
             // The first, as every client takes; connect_to spreads over several.
             Ok(mut addresses) => addresses.next().into_iter().collect(),
             Err(error) => {
-                let message =
-                    format!("cannot find the address of '{host}': {error}; say where to connect to instead");
+                let message = format!(
+                    "cannot find the address of '{host}': {error}; say where to connect to instead: add --connect-to \
+                     ADDRESS:PORT, in a study connect_to"
+                );
                 mistakes.add("url", message);
                 Vec::new()
             }

@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod clean;
 pub mod compare;
+mod habits;
 pub mod http;
 pub mod http_args;
 pub mod lab;

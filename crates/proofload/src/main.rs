@@ -4,12 +4,14 @@ mod commands;
 mod exit;
 mod output;
 
-use clap::{Parser, Subcommand};
+use clap::{
+    CommandFactory, Parser, Subcommand,
+    error::{ContextKind, ContextValue},
+};
 
 use exit::Exit;
 
-/// Finds how much load a network service really carries, proves what stops it from carrying more, and
-/// never blames the service for the instrument's own limits.
+/// Finds how much load a network service really carries, and never blames the service for the instrument's own limits.
 #[derive(Debug, Parser)]
 #[command(
     name = "proofload",
@@ -23,25 +25,17 @@ struct Cli {
     command: Command,
 }
 
+// What a command is for stands at its arguments, with all that `--help` says more: a word here would hide it.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run one trial against an HTTP service.
     Http(Box<commands::http_args::HttpArgs>),
-    /// Find the largest number of users, rate or connections that meets the goals.
     Limit(Box<commands::limit::LimitArgs>),
-    /// Run a study file.
     Run(commands::run::RunArgs),
-    /// Show a result: on the terminal, as a page, or for other tools.
     Report(commands::report::ReportArgs),
-    /// Compare two results: effect, confidence, verdict.
     Compare(commands::compare::CompareArgs),
-    /// Serve HTTP with programmable behaviour: a target whose truth is known.
     Serve(Box<commands::serve_args::ServeArgs>),
-    /// Take events over HTTP and store them in files, acknowledged at a chosen level.
     Listen(Box<commands::listen::ListenArgs>),
-    /// Hold what a data listener stored against the receipts of those who sent to it.
     Audit(commands::audit::AuditArgs),
-    /// Hosts, links and processes on this machine, from a lab file.
     Lab(commands::lab::LabArgs),
     /// Take back what killed runs left on this machine.
     Clean,
@@ -51,7 +45,6 @@ enum Command {
     /// A worker process of `serve`; started by proofload itself.
     #[command(hide = true)]
     ServeWorker,
-    /// Join two hosts by a link of a certain rate, delay and loss.
     Link(Box<commands::link_args::LinkArgs>),
     /// A process that holds a host of a lab; started by proofload itself.
     #[command(hide = true)]
@@ -68,7 +61,8 @@ enum Command {
 }
 
 fn main() -> std::process::ExitCode {
-    let exit = match Cli::parse().command {
+    let cli = Cli::try_parse().unwrap_or_else(|error| without_hidden(error).exit());
+    let exit = match cli.command {
         Command::Http(arguments) => commands::http::run(&arguments),
         Command::Limit(arguments) => commands::limit::run(&arguments),
         Command::Run(arguments) => commands::run::run(&arguments),
@@ -91,4 +85,65 @@ fn main() -> std::process::ExitCode {
         Exit::WrongUse
     })
     .into()
+}
+
+/// Without advice to use a command that proofload itself starts.
+fn without_hidden(mut error: clap::Error) -> clap::Error {
+    let cli = Cli::command();
+    let is_hidden = |name: &String| cli.find_subcommand(name).is_some_and(clap::Command::is_hide_set);
+    if let Some(ContextValue::Strings(names)) = error.remove(ContextKind::SuggestedSubcommand) {
+        let names: Vec<String> = names.into_iter().filter(|name| !is_hidden(name)).collect();
+        if !names.is_empty() {
+            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
+        }
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_are_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn commands_that_are_not_shown_are_no_advice() {
+        let told = |word: &str| {
+            let error = Cli::try_parse_from(["proofload", word]).unwrap_err();
+            without_hidden(error).to_string()
+        };
+        for (word, hidden) in [("wrk", "worker"), ("lab-hold", "lab-holder"), ("linkworker", "link-worker")] {
+            assert!(!told(word).contains(&format!("'{hidden}'")), "{}", told(word));
+        }
+        assert!(told("limits").contains("'limit'"), "{}", told("limits"));
+    }
+
+    #[test]
+    fn help_says_all_that_is_known_of_a_command() {
+        let mut cli = Cli::command();
+        for (name, part) in [
+            ("http", "(closed load)"),
+            ("limit", "two bounds for each goal"),
+            ("run", "exit status"),
+            ("report", "exit status"),
+            ("compare", "what difference could have been seen"),
+            ("serve", "exit status"),
+            ("listen", "exit status"),
+            ("audit", "receipts are missing"),
+            ("link", "set rate=20mbit"),
+        ] {
+            let command = cli.find_subcommand_mut(name).unwrap();
+            assert!(command.get_about().is_some_and(|about| !about.to_string().is_empty()), "{name}");
+            let help = command.render_long_help().to_string();
+            let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words.to_lowercase().contains(part), "{name}: {help}");
+        }
+        for name in ["run", "limit", "compare", "link", "audit", "report"] {
+            let help = cli.find_subcommand_mut(name).unwrap().render_help().to_string();
+            assert!(help.contains("Exit status: 0"), "{name}: {help}");
+        }
+    }
 }

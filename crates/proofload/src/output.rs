@@ -3,6 +3,7 @@
 pub mod comparison_text;
 pub mod destination;
 pub mod progress;
+pub mod standard;
 pub mod study_progress;
 pub mod trial_files;
 pub mod trial_text;

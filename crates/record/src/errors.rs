@@ -60,6 +60,7 @@ error_classes! {
     Unreachable "unreachable" Network "no route to the target",
     Reset "reset" Network "connection reset by the target",
     ClosedEarly "closed_early" Network "connection closed before the first byte of the answer",
+    ClosedUnused "closed_unused" Network "connection of the pool closed by the target before it carried a request",
     Truncated "truncated" Network "connection closed inside the answer",
     Timeout "timeout" Network "no whole answer within the timeout",
     Malformed "malformed" Http "answer head that is not HTTP/1.1",
@@ -100,10 +101,12 @@ impl ErrorCounts {
         self.iter().filter(|(class, _)| class.origin() == origin).map(|(_, n)| n).sum()
     }
 
-    /// Connections that the target or the network did not let come about.
+    /// Connections that the target or the network did not let come about, those included that the target took back
+    /// before they carried anything.
     pub fn connect_failures(&self) -> u64 {
-        use ErrorClass::{ConnectRefused, ConnectReset, ConnectTimeout, Unreachable};
-        [ConnectRefused, ConnectTimeout, ConnectReset, Unreachable].into_iter().map(|c| self.of(c)).sum()
+        use ErrorClass::{ClosedUnused, ConnectRefused, ConnectReset, ConnectTimeout, Unreachable};
+        let classes = [ConnectRefused, ConnectTimeout, ConnectReset, Unreachable, ClosedUnused];
+        classes.into_iter().map(|class| self.of(class)).sum()
     }
 
     /// Whether there are none.

@@ -69,10 +69,11 @@ impl ResultFolder {
     /// A new one: made if missing.
     ///
     /// # Errors
-    /// When it cannot be made, or holds a result already.
+    /// When it cannot be made, or holds a result already, or trials of one.
     pub fn create(path: &Path) -> Result<Self, FolderError> {
         let folder = Self { path: path.to_owned() };
-        if folder.file(PLAN).exists() {
+        let has_trials = fs::metadata(folder.file(TRIALS)).is_ok_and(|trials| trials.len() > 0);
+        if has_trials || folder.file(PLAN).exists() {
             return Err(FolderError::Taken { path: path.to_owned() });
         }
         fs::create_dir_all(path).map_err(|cause| FolderError::File {

@@ -3,7 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{audit::AuditResult, plan::LoadModel, trial::Trial, units::show_time_ns};
+use crate::{
+    audit::AuditResult,
+    plan::LoadModel,
+    trial::Trial,
+    units::{plain, show_time_ns},
+};
 
 /// What a load must satisfy: at most `loss_ratio` of what was planned fails, is never sent, or (with a bound on
 /// a time) takes longer than the bound.
@@ -53,7 +58,7 @@ impl Goal {
     pub fn errors(loss_ratio: f64) -> Self {
         let name = match loss_ratio {
             0.0 => "no errors".to_owned(),
-            ratio => format!("errors ≤ {} %", ratio * 100.0),
+            ratio => format!("errors ≤ {} %", plain(ratio * 100.0)),
         };
         Self { name, quantity: GoalQuantity::Errors, loss_ratio }
     }
@@ -117,7 +122,7 @@ impl Goal {
     }
 }
 
-/// The share of the connections to be opened before the start that the target did not let come about.
+/// The share of the connections to be opened before the start that the target did not let come about, or took back.
 fn refused_before_the_start(trial: &Trial) -> f64 {
     match &trial.plan.load {
         LoadModel::Open { connections, .. } if connections.initial > 0 => {

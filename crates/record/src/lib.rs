@@ -30,9 +30,9 @@ pub use histogram::{Censored, Histogram, Percentile, Summary};
 pub use plan::{Arrivals, Connections, Decision, Fault, HttpPlan, LoadModel, Request, Stage, StatusSet};
 pub use receipt::{AckLevel, EventFraming, EventOutcome, EventPlan, ReceiptPlan};
 pub use study::{
-    AuditPlan, AuditTotals, Bound, BoundKind, Confirmation, Ending, Factor, GoalOutcome, Knee, Level,
-    LoadUnit, Purpose, QuantitySummary, SearchOutcome, SearchPlan, Setting, SettingOutcome, StudyPlan,
-    StudyResult, TrialEntry,
+    AuditPlan, AuditTotals, Bound, BoundKind, BoundsAfter, BoundsSoFar, Confirmation, Ending, Factor,
+    GoalOutcome, Knee, Level, LoadUnit, Purpose, QuantitySummary, SearchOutcome, SearchPlan, Setting,
+    SettingOutcome, StudyPlan, StudyResult, TrialEntry,
 };
 pub use trial::{Counts, CpuUse, Interval, LittlesLaw, Trial, Warning};
 pub use validity::{Validity, VoidReason, VoidRule};

@@ -20,11 +20,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use outcome::{
-    AuditTotals, Bound, BoundKind, Confirmation, Ending, GoalOutcome, Knee, QuantitySummary, SearchOutcome,
-    SettingOutcome, StudyResult,
+    AuditTotals, Bound, BoundKind, BoundsAfter, BoundsSoFar, Confirmation, Ending, GoalOutcome, Knee,
+    QuantitySummary, SearchOutcome, SettingOutcome, StudyResult,
 };
 
-use crate::{audit::AuditResult, goal::Goal, trial::Trial};
+use crate::{
+    audit::AuditResult,
+    goal::Goal,
+    trial::{Trial, Warning},
+};
 
 /// The form of plans written by this version.
 pub const PLAN_SCHEMA: &str = "proofload/plan/1";
@@ -192,7 +196,7 @@ impl LoadUnit {
             Self::Users => format!("{} users", show_count(load.round() as u64)),
             Self::Rate => show_rate(load),
             Self::Connections => format!("{} connections", show_count(load.round() as u64)),
-            Self::Factor(name) => format!("{name} {load}"),
+            Self::Factor(name) => format!("{name} {}", crate::units::plain(load)),
         }
     }
 
@@ -219,15 +223,19 @@ pub struct TrialEntry {
     pub load: Option<f64>,
     /// From 0: how often this place of the plan had been tried before and was void.
     pub attempt: u32,
-    /// The share lost to each goal (0 to 1), in the order of the plan's goals.
+    /// The share lost to each goal (0 to 1), in the order of the plan's goals; 1 to a goal whose bound the growing
+    /// response times would have passed (`growth_per_s`).
     pub loss_ratios: Vec<f64>,
     /// By how much the median response time grew in each second, in seconds per second, if it grew so steadily
-    /// that the load is not carried although the trial may have met its goals (`docs/limit.md`).
+    /// that the load is not carried, however little was late by then (`docs/limit.md`): the largest of all goals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growth_per_s: Option<f64>,
     /// What the target had stored of what it acknowledged, if that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditResult>,
+    /// What was noticed since the trial before that a careful reader of the study should know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub noticed: Vec<Warning>,
     /// How long a search asked it to be, in seconds, which is what it counts for; trials that requests end are as long as
     /// they are. None outside of searches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -239,12 +247,11 @@ pub struct TrialEntry {
 }
 
 impl TrialEntry {
-    /// Whether the trial met a goal of the plan, given by its place there: valid, no more lost than allowed, and
-    /// nothing piling up.
+    /// Whether the trial met a goal of the plan, given by its place there: valid, and no more lost than allowed.
     pub fn meets(&self, goal: usize, plan: &StudyPlan) -> bool {
         let within = |(loss, goal): (&f64, &Goal)| *loss <= goal.loss_ratio;
         let within = self.loss_ratios.get(goal).zip(plan.goals.get(goal)).is_some_and(within);
-        within && self.growth_per_s.is_none() && !self.trial.validity.is_void()
+        within && !self.trial.validity.is_void()
     }
 
     /// Whether its place of the plan is tried again, where void trials are so often.

@@ -108,9 +108,10 @@ pub fn parse_cpus(text: &str) -> Result<Vec<u32>, UnitError> {
 pub fn show_time_ns(ns: u64) -> String {
     let ns = ns as f64;
     let (value, unit) = match ns {
-        n if n < 1e3 => (n, "ns"),
-        n if n < 1e6 => (n / 1e3, "µs"),
-        n if n < 1e9 => (n / 1e6, "ms"),
+        // What is rounded to 1,000 of a unit is 1 of the next.
+        n if n < 999.5 => (n, "ns"),
+        n if n < 999.5e3 => (n / 1e3, "µs"),
+        n if n < 999.5e6 => (n / 1e6, "ms"),
         n => (n / 1e9, "s"),
     };
     format!("{} {unit}", three_digits(value))
@@ -141,13 +142,18 @@ pub fn show_count(count: u64) -> String {
     shown
 }
 
-/// A rate per second for people: `666.7/s`, `49,998/s`.
+/// A rate per second for people, four digits or all that are whole: `3.01/s`, `666.7/s`, `3,227/s`, `49,998/s`.
 pub fn show_rate(rate_per_s: f64) -> String {
-    if rate_per_s < 10_000.0 {
-        format!("{rate_per_s:.1}/s")
-    } else {
-        format!("{}/s", show_count(rate_per_s.round() as u64))
+    match rate_per_s {
+        rate if rate < 99.995 => format!("{rate:.2}/s"),
+        rate if rate < 999.95 => format!("{rate:.1}/s"),
+        rate => format!("{}/s", show_count(rate.round() as u64)),
     }
+}
+
+/// A number without what binary fractions add at their ends: 7.000000000000001 is `7`.
+pub fn plain(number: f64) -> String {
+    format!("{}", (number * 1e9).round() / 1e9)
 }
 
 fn three_digits(value: f64) -> String {
@@ -260,7 +266,10 @@ mod tests {
         assert_eq!(show_time_ns(30_000_000_000), "30.0 s");
         assert_eq!(show_bytes(65_536), "64.0 KiB");
         assert_eq!(show_count(1_745_910), "1,745,910");
-        assert_eq!(show_rate(666.67), "666.7/s");
+        assert_eq!(show_time_ns(999_600_000), "1.00 s");
+        assert_eq!([0.01, 99.99, 666.67, 999.96].map(show_rate), ["0.01/s", "99.99/s", "666.7/s", "1,000/s"]);
+        assert_eq!([3_226.8, 997_497.6].map(show_rate), ["3,227/s", "997,498/s"]);
+        assert_eq!([7.000_000_000_000_001, 0.1].map(plain), ["7", "0.1"]);
     }
 
     proptest! {

@@ -139,8 +139,8 @@ fn searched(results: &Results, setting: usize, readings: &[&Reading]) -> Vec<Ans
 
 /// The searches of a setting; none if there is no result, or it has none for the setting.
 pub fn searches_of(results: &Results, setting: usize) -> &[SearchOutcome] {
-    let outcomes = results.result.iter().flat_map(|result| &result.outcomes);
-    outcomes.into_iter().find(|outcome| outcome.setting == setting).map_or(&[], |outcome| &outcome.searches)
+    let mut outcomes = results.outcomes().iter();
+    outcomes.find(|outcome| outcome.setting == setting).map_or(&[], |outcome| &outcome.searches)
 }
 
 fn nothing_found(readings: &[&Reading]) -> (Status, String) {
@@ -161,6 +161,21 @@ fn in_words(outcome: &GoalOutcome, unit: &LoadUnit, readings: &[&Reading]) -> (S
             Status::Met,
             format!("met up to {} (lower bound), not met at {} (upper bound)", show(lower), show(upper)),
         ),
+        (BoundKind::Disputed, Some(lower), None) => (
+            Status::Met,
+            format!(
+                "met at {} (lower bound); from there to the largest load asked for, trials at the same load disagree, \
+                 so that there is no upper bound",
+                show(lower)
+            ),
+        ),
+        (BoundKind::Disputed, None, upper) => {
+            let upper = upper.as_ref().map_or_else(String::new, |upper| format!(" below {}", show(upper)));
+            (
+                Status::Unfinished,
+                format!("no lower bound: trials at the same load disagree at all loads{upper}"),
+            )
+        }
         (BoundKind::AtLeast | BoundKind::Regular, Some(lower), None) => (
             Status::Met,
             format!("≥ {}: met at the largest load asked for, so the limit was not reached", show(lower)),
@@ -222,6 +237,7 @@ fn kind(outcome: &GoalOutcome, unit: &LoadUnit) -> String {
         BoundKind::AtLeast => "met at the largest load asked for".to_owned(),
         BoundKind::Below => "not met at the smallest load asked for".to_owned(),
         BoundKind::GeneratorBound { at } => format!("generator-bound from {}", unit.show(*at)),
+        BoundKind::Disputed => "trials disagree beyond it".to_owned(),
         BoundKind::Unfinished => "unfinished".to_owned(),
     }
 }
@@ -252,7 +268,7 @@ fn repeated(results: &Results, setting: usize, readings: &[&Reading]) -> Vec<Ans
                 }
             } else {
                 let of = text::counted(judged.len(), "valid trial");
-                if met * 2 >= judged.len() {
+                if results.plan.is_carried(goal, met, judged.len()) {
                     (Status::Met, format!("met in {met} of {of}"))
                 } else {
                     (Status::NotMet, format!("not met: {met} of {of} met it"))

@@ -21,3 +21,4 @@ pub use answer::{Answer, Bounds, Status, answers};
 pub use export::Export;
 pub use format::{Format, Options, UnknownFormat, render};
 pub use results::Results;
+pub use text::visible;

@@ -99,12 +99,6 @@ impl Reading {
     }
 }
 
-/// What a trial counts for in its search, in seconds; where that was not written, how long it was to send.
-pub fn counted_s(entry: &TrialEntry) -> f64 {
-    let planned_s = entry.trial.plan.duration_ns.map(|ns| ns as f64 / 1e9);
-    entry.asked_s.or(planned_s).unwrap_or(entry.trial.elapsed_s)
-}
-
 /// Whether a trial says anything of its target: it is valid, and no warm-up.
 pub fn decides(entry: &TrialEntry) -> bool {
     !entry.trial.validity.is_void() && entry.purpose != Purpose::WarmUp

@@ -1,6 +1,9 @@
 //! What is reported: a result folder, read.
 
-use record::{Environment, ResultFolder, Setting, StudyPlan, StudyResult, TrialEntry, folder::FolderError};
+use record::{
+    Environment, ResultFolder, Setting, SettingOutcome, StudyPlan, StudyResult, TrialEntry,
+    folder::FolderError,
+};
 
 /// All that a study left behind.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,6 +16,8 @@ pub struct Results {
     pub trials: Vec<TrialEntry>,
     /// What they mean; none if the run was killed before it could say.
     pub result: Option<StudyResult>,
+    /// What they mean where there is no result, if the caller has worked it out.
+    pub so_far: Vec<SettingOutcome>,
 }
 
 impl Results {
@@ -26,7 +31,15 @@ impl Results {
             Err(FolderError::NoResult { .. }) => None,
             Err(other) => return Err(other),
         };
-        Ok(Self { plan: folder.plan()?, environment, trials: folder.trials()?, result: folder.result()? })
+        let (plan, trials) = (folder.plan()?, folder.trials()?);
+        // A run that was taken up again has more trials than the result that the one before left.
+        let result = folder.result()?.filter(|result| result.trials == trials.len() as u64);
+        Ok(Self { plan, environment, trials, result, so_far: Vec::new() })
+    }
+
+    /// What was found in each setting, or is known so far.
+    pub(crate) fn outcomes(&self) -> &[SettingOutcome] {
+        self.result.as_ref().map_or(&self.so_far, |result| &result.outcomes)
     }
 
     /// What a setting is called: its levels, or `all` in a study without factors.

@@ -80,7 +80,7 @@ pub fn figures(results: &Results, readings: &[Reading], number: usize) -> Settin
 
 /// What the result says of a setting, if it says anything.
 pub fn outcome(results: &Results, number: usize) -> Option<&SettingOutcome> {
-    results.result.iter().flat_map(|result| &result.outcomes).find(|outcome| outcome.setting == number)
+    results.outcomes().iter().find(|outcome| outcome.setting == number)
 }
 
 fn least_confidence(outcome: &SettingOutcome) -> Option<f64> {

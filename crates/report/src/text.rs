@@ -211,6 +211,7 @@ mod tests {
             let values = vec![low, median, high];
             let quantity = quantity.to_owned();
             let summary = QuantitySummary {
+                at_least: false,
                 quantity,
                 values,
                 mean: None,

@@ -26,6 +26,8 @@ const LARGEST_SPREAD: f64 = 0.1;
 const SPREADS: u32 = 12;
 /// Most medians that are weighed.
 const MEDIANS: f64 = 400.0;
+/// Most places at which a bound is looked for.
+const PLACES: f64 = 1e5;
 /// Loads are weighed this far below and above all full-length trials, in the logarithm of the load.
 const BELOW: f64 = 0.35;
 const ABOVE: f64 = 0.1;
@@ -90,7 +92,8 @@ impl<'a> Threshold<'a> {
             wanted,
             pairs: Vec::new(),
             least: least - 3.0 * LARGEST_SPREAD,
-            step: width / 16.0,
+            // However narrow the goal's width, no more places than this.
+            step: (width / 16.0).max(range / PLACES),
             doubt: if wanted.exceed_ratio < 0.5 { (sure, enough) } else { (enough, sure) },
         };
         let medians = (range / step) as u32;

@@ -163,15 +163,17 @@ impl Trials {
                 BoundKind::Regular
             }
             (Some(lower), None) if lower == self.grid.last() => BoundKind::AtLeast,
-            (None, Some(upper)) if upper == 0 || complete => BoundKind::Below,
+            (None, Some(0)) => BoundKind::Below,
             (lower, None) => match self.unavailable_from {
                 Some(least)
                     if complete || lower.is_some_and(|lower| self.grid.is_narrow(lower, least, width)) =>
                 {
                     BoundKind::GeneratorBound { at: self.grid.load(least) }
                 }
+                _ if complete => BoundKind::Disputed,
                 _ => BoundKind::Unfinished,
             },
+            _ if complete => BoundKind::Disputed,
             _ => BoundKind::Unfinished,
         };
         let above = upper.map_or(self.grid.last() + 1, |upper| upper + 1);

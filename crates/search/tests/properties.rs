@@ -150,6 +150,10 @@ fn check(plan: &SearchPlan, seed: u64, void_share: f64) -> Result<(), TestCaseEr
             BoundKind::GeneratorBound { at } => {
                 prop_assert!(goal.upper.is_none() && goal.lower.as_ref().is_none_or(|bound| bound.load < at));
             }
+            BoundKind::Disputed => prop_assert!(
+                outcome.ended == Ended::Complete && (goal.lower.is_none() || goal.upper.is_none()),
+                "{goal:?}"
+            ),
             BoundKind::Unfinished => prop_assert!(
                 outcome.ended != Ended::Complete
                     || matches!(plan.method, Method::Sweep { .. } | Method::NoiseAware { .. }),

@@ -10,6 +10,9 @@ use toml::{
 
 use crate::Mistake;
 
+/// What the parser says of a key that is in its table already.
+const TWICE: &str = "duplicate key";
+
 /// A value, and where it stands in the file.
 pub type Value<'i> = Spanned<DeValue<'i>>;
 
@@ -53,8 +56,15 @@ impl<'t> Reader<'t> {
     pub fn document(&mut self, text: &'t str) -> Spanned<DeTable<'t>> {
         let (document, errors) = DeTable::parse_recoverable(text);
         for error in errors {
-            let at = error.span().map_or(0, |span| span.start);
-            self.mistakes.push((at, error.message().trim().replace('\n', "; ")));
+            let span = error.span().unwrap_or_default();
+            let mut message = error.message().trim().replace('\n', "; ");
+            // The parser only shows which one, in a picture that has no place here.
+            if message == TWICE
+                && let Some(key) = text.get(span.clone()).filter(|key| !key.is_empty())
+            {
+                message = format!("{TWICE} '{}'", key.trim_matches(['"', '\'']));
+            }
+            self.mistakes.push((span.start, message));
         }
         document
     }
@@ -317,5 +327,23 @@ fn kind(value: &DeValue<'_>) -> &'static str {
         DeValue::Datetime(_) => "a date",
         DeValue::Array(_) => "a list",
         DeValue::Table(_) => "a table",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> Vec<String> {
+        let mut reader = Reader::new("f", text);
+        reader.document(text);
+        reader.end(()).unwrap_err().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_named() {
+        assert_eq!(told("a = 1\nb = 2\na = 3\n"), ["f:3:1: duplicate key 'a'"]);
+        assert_eq!(told("[t]\nx = 1\n\"x\" = 2\n"), ["f:3:1: duplicate key 'x'"]);
+        assert_eq!(told("[t.web]\n[t.web]\n"), ["f:2:4: duplicate key 'web'"]);
     }
 }

@@ -18,7 +18,8 @@ use crate::{
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// The audit of a trial. A target may take its time to write: as long as something that it acknowledged is missing, and it
-/// still has time, its files are read again.
+/// still has time, its files are read again. None if it still had time when this was to stop: what is missing then may
+/// yet be written.
 ///
 /// # Errors
 /// Why nothing can be said.
@@ -27,7 +28,7 @@ pub(crate) fn audit(
     receipts: &Path,
     stored: &[PathBuf],
     stop: &AtomicBool,
-) -> Result<AuditResult, String> {
+) -> Result<Option<AuditResult>, String> {
     let patterns = patterns(asked, stored);
     let begun = Instant::now();
     loop {
@@ -37,8 +38,11 @@ pub(crate) fn audit(
             // A file that was rotated away while it was looked for is there under another name.
             Err(_) => false,
         };
-        if is_done || begun.elapsed() >= asked.flush || stop.load(Ordering::Relaxed) {
-            return result;
+        if is_done || begun.elapsed() >= asked.flush {
+            return result.map(Some);
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
         }
         thread::sleep(GLANCE.min(asked.flush.saturating_sub(begun.elapsed())));
     }
@@ -86,6 +90,16 @@ fn audit_now(receipts: &Path, patterns: &[String]) -> Result<AuditResult, String
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_target_that_was_not_given_its_time_is_not_judged() {
+        let missing = std::env::temp_dir().join("no-such-receipts");
+        let stop = AtomicBool::new(true);
+        let asked = |flush| Audit { files: vec!["/no-such-file".to_owned()], flush };
+        assert!(audit(&asked(Duration::from_secs(60)), &missing, &[], &stop).unwrap().is_none());
+        // With no time to wait for, the reading counts.
+        assert!(audit(&asked(Duration::ZERO), &missing, &[], &stop).is_err());
+    }
 
     #[test]
     fn patterns_are_those_of_every_process() {

@@ -158,6 +158,7 @@ pub fn compare(a: Side, b: Side, options: &CompareOptions) -> Result<Comparison,
     if !differences.is_empty() {
         warnings.push(Warning::new("other_plan", format!("the plans differ: {}", differences.join("; "))));
     }
+    warnings.extend(other_inputs(a.plan, b.plan));
     warnings.extend(other_environment(a, b));
     let mut pairs = Vec::new();
     for (index, setting) in a.plan.settings.iter().enumerate() {
@@ -286,6 +287,15 @@ fn differences(a: &StudyPlan, b: &StudyPlan) -> Vec<String> {
     hold("trial", duration(a), duration(b));
     hold("search", search(a), search(b));
     differences
+}
+
+/// What the words of a plan do not tell: headers, a body, times between trials.
+fn other_inputs(a: &StudyPlan, b: &StudyPlan) -> Option<Warning> {
+    (a.settings == b.settings && a.inputs != b.inputs).then(|| {
+        let message = "the study files or the options of A and B are not the same, though their plans read alike: see \
+                       study.toml, or the command in plan.json, of each";
+        Warning::new("other_inputs", message)
+    })
 }
 
 fn other_environment(a: Side, b: Side) -> Option<Warning> {

@@ -55,7 +55,8 @@ pub(crate) struct Course<'a> {
     /// How long the target needs for what the last trial left it to do.
     leftover: Duration,
     notes: Vec<String>,
-    pub(crate) warnings: Vec<Warning>,
+    /// What a careful reader should know and no trial has written down yet.
+    pub(crate) unwritten: Vec<Warning>,
 }
 
 /// The answer of a search: a load that meets all goals.
@@ -105,8 +106,14 @@ impl<'a> Course<'a> {
             stand: None,
             evidence,
             notes: Vec::new(),
-            warnings: study.warnings.clone(),
+            unwritten: Vec::new(),
         }
+    }
+
+    /// Something that a careful reader should know: told, and written down with the next trial.
+    pub(crate) fn notice(&mut self, warning: Warning) {
+        (self.on_event)(Event::Warning(&warning.message));
+        self.unwritten.push(warning);
     }
 
     /// Everything that is planned and was not run before: all blocks, then the answers of their searches once more.
@@ -223,12 +230,10 @@ impl<'a> Course<'a> {
             return;
         }
         for message in self.stand.take().map(Stand::down).unwrap_or_default() {
-            (self.on_event)(Event::Warning(&message));
-            self.warnings.push(Warning::new("not_taken_down", message));
+            self.notice(Warning::new("not_taken_down", message));
         }
         if let Err(message) = self.evidence.target_ended() {
-            (self.on_event)(Event::Warning(&message));
-            self.warnings.push(Warning::new("stored_files", message));
+            self.notice(Warning::new("stored_files", message));
         }
     }
 }

@@ -5,12 +5,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use record::ResultFolder;
+use record::{ResultFolder, TrialEntry};
 
 /// Receipts, in a folder for each trial.
 const RECEIPTS: &str = "receipts";
 /// What the target's processes store, while they run.
 const STORED: &str = "stored";
+/// What is stored with findings is kept under this name and the trial's number.
+const KEPT: &str = "stored-of-trial-";
 /// Stored files with findings are kept so often: they may be large.
 const MOST_KEPT: u32 = 3;
 
@@ -25,9 +27,28 @@ pub(crate) struct Evidence {
 }
 
 impl Evidence {
-    /// Within this result folder.
-    pub(crate) fn new(folder: &ResultFolder) -> io::Result<Self> {
-        Ok(Self { folder: std::path::absolute(folder.path())?, found: None, kept: 0 })
+    /// Within this result folder. What a killed run found in the files of its last target is kept as if that had
+    /// ended.
+    pub(crate) fn new(folder: &ResultFolder, done: &[TrialEntry]) -> io::Result<Self> {
+        let folder = std::path::absolute(folder.path())?;
+        let is_kept = |entry: io::Result<fs::DirEntry>| {
+            entry.is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with(KEPT))
+        };
+        let kept = fs::read_dir(&folder)?.filter_map(|entry| is_kept(entry).then_some(())).count();
+        let has_finding = |entry: &&TrialEntry| entry.audit.as_ref().is_some_and(|audit| !audit.is_clean());
+        let found = done.iter().rev().find(has_finding).map(|entry| entry.index);
+        let mut evidence = Self { folder, found, kept: kept as u32 };
+        // Of the last trial with a finding, unless these were kept then.
+        let is_known = found.is_some_and(|trial| evidence.kept_of(trial).exists());
+        if is_known {
+            evidence.found = None;
+        }
+        evidence.target_ended().map_err(io::Error::other)?;
+        Ok(evidence)
+    }
+
+    fn kept_of(&self, trial: u64) -> PathBuf {
+        self.folder.join(format!("{KEPT}{trial}"))
     }
 
     /// An empty place for a trial's receipts: a run that was killed may have left some there.
@@ -60,7 +81,7 @@ impl Evidence {
         match self.found.take() {
             Some(trial) if self.kept < MOST_KEPT && stored.exists() => {
                 self.kept += 1;
-                let kept = self.folder.join(format!("{STORED}-of-trial-{trial}"));
+                let kept = self.kept_of(trial);
                 fs::rename(&stored, &kept)
                     .map_err(|error| format!("cannot keep {}: {error}", stored.display()))
             }
@@ -87,7 +108,7 @@ mod tests {
     fn only_what_tells_more_than_the_audit_is_kept() {
         let path = std::env::temp_dir().join(format!("evidence-{}", std::process::id()));
         let folder = ResultFolder::create(&path).unwrap();
-        let mut evidence = Evidence::new(&folder).unwrap();
+        let mut evidence = Evidence::new(&folder, &[]).unwrap();
         for (trial, is_clean, is_worth_it, kept) in
             [(0, true, false, false), (1, true, true, true), (2, false, false, true)]
         {

@@ -6,6 +6,7 @@
 //! * [`read`]: text to [`Study`].
 //! * [`Document::setup`]: what one setting needs at one load.
 //! * [`schema`]: the file's JSON Schema, for editors.
+//! * [`parse_bound`]: the bound of a goal, also for command lines.
 
 mod audits;
 mod checks;
@@ -36,6 +37,7 @@ use record::Setting;
 use settings::{Mistake, Reader};
 use toml::de::DeTable;
 
+pub use goals::parse_bound;
 pub use schema::schema;
 
 use self::{ground::Ground, levels::Levels, outline::Outline, overrides::Overrides};

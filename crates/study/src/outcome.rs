@@ -1,7 +1,7 @@
 //! What the trials of a study mean. Pure: the plan and the journal decide.
 
 use record::{
-    AuditResult, AuditTotals, Confirmation, Goal, Knee, Purpose, QuantitySummary, SearchOutcome,
+    AuditResult, AuditTotals, BoundsAfter, Confirmation, Goal, Knee, Purpose, QuantitySummary, SearchOutcome,
     SettingOutcome, StudyPlan, Trial, TrialEntry, Warning,
 };
 use search::{
@@ -23,22 +23,23 @@ fn of_setting(plan: &StudyPlan, entries: &[TrialEntry], setting: usize) -> Resul
     let own: Vec<&TrialEntry> = entries.iter().filter(|entry| entry.setting == setting).collect();
     let valid: Vec<&TrialEntry> =
         own.iter().copied().filter(|entry| !entry.trial.validity.is_void()).collect();
+    let audits = own.iter().filter_map(|entry| entry.audit.as_ref());
     let mut outcome = SettingOutcome {
         setting,
         goals_met: None,
         searches: Vec::new(),
         summaries: Vec::new(),
         knee: None,
-        audit: AuditTotals::of(valid.iter().filter_map(|entry| entry.audit.as_ref())),
+        audit: AuditTotals::of(audits.filter(|audit| audit.is_conclusive())),
         warnings: Vec::new(),
     };
     if plan.settings[setting].searched {
         for (block, _) in plan.blocks.iter().enumerate() {
-            let Some((mut found, distrust)) = search_of(plan, &own, block)? else { continue };
+            let Some((mut found, noticed)) = search_of(plan, &own, block)? else { continue };
             found.confirmation = confirmation(plan, setting, &found, &own);
             outcome.warnings.extend(unconfirmed(plan, setting, &found));
             outcome.searches.push(found);
-            outcome.warnings.extend(distrust.map(|why| Warning::new("search_void", why)));
+            outcome.warnings.extend(noticed);
         }
         outcome.warnings.extend(far_apart(plan, &outcome));
         outcome.knee = knee(plan, &outcome, &valid);
@@ -58,23 +59,27 @@ fn search_of(
     plan: &StudyPlan,
     own: &[&TrialEntry],
     block: usize,
-) -> Result<Option<(SearchOutcome, Option<String>)>, String> {
+) -> Result<Option<(SearchOutcome, Vec<Warning>)>, String> {
     let of_block: Vec<_> =
         own.iter().filter(|entry| entry.block == block && entry.purpose != Purpose::Confirm).collect();
     let Some(first) = of_block.first() else { return Ok(None) };
     let Some(search) = plan.search_of(first.setting) else { return Ok(None) };
     let mut searching = Searching::new(search, &plan.goals)?;
+    let mut path = Vec::with_capacity(of_block.len());
     for entry in &of_block {
         searching.tell(entry)?;
+        path.push(BoundsAfter { trial: entry.index, goals: searching.bounds() });
     }
     // Only after it was asked once more does a search know that it has come to its end.
     searching.next();
-    let mut found = searching.outcome(block);
+    let mut found = SearchOutcome { path, ..searching.outcome(block) };
     if of_block.iter().all(|entry| entry.trial.plan.duration_ns.is_none()) {
         // They were as long as their requests took, whatever the search counted them for.
         found.trial_seconds = of_block.iter().map(|entry| entry.trial.elapsed_s).sum();
     }
-    Ok(Some((found, searching.distrust())))
+    let distrust = searching.distrust().map(|why| Warning::new("search_void", why));
+    let inversions = searching.inversions().into_iter().map(|what| Warning::new("loss_inversion", what));
+    Ok(Some((found, distrust.into_iter().chain(inversions).collect())))
 }
 
 /// The load at which a search's answer is confirmed: the largest that has a lower bound of every goal at or above it.
@@ -181,14 +186,24 @@ fn knee(plan: &StudyPlan, outcome: &SettingOutcome, valid: &[&TrialEntry]) -> Op
 /// A quantity: its name, and how it is read off a trial that has it.
 type Quantity = (&'static str, fn(&TrialEntry) -> Option<f64>);
 
+const RESPONSE_QUANTILES: [(&str, f64); 4] = [
+    ("response_p50_us", 0.5),
+    ("response_p90_us", 0.9),
+    ("response_p99_us", 0.99),
+    ("response_p99_9_us", 0.999),
+];
+
 /// The quantities of a summary.
 const QUANTITIES: [Quantity; 11] = [
     ("throughput_per_s", |entry| Some(entry.trial.throughput_per_s)),
-    ("response_p50_us", |entry| Some(percentile_us(&entry.trial, 0.5))),
-    ("response_p90_us", |entry| Some(percentile_us(&entry.trial, 0.9))),
-    ("response_p99_us", |entry| Some(p99_us(&entry.trial))),
-    ("response_p99_9_us", |entry| Some(percentile_us(&entry.trial, 0.999))),
-    ("connect_p99_us", |entry| Some(entry.trial.connect_time.quantile_ns(0.99) as f64 / 1e3)),
+    ("response_p50_us", |entry| response_us(entry, 0.5)),
+    ("response_p90_us", |entry| response_us(entry, 0.9)),
+    ("response_p99_us", |entry| response_us(entry, 0.99)),
+    ("response_p99_9_us", |entry| response_us(entry, 0.999)),
+    ("connect_p99_us", |entry| {
+        let times = &entry.trial.connect_time;
+        (times.count() > 0).then(|| times.quantile_ns(0.99) as f64 / 1e3)
+    }),
     ("error_ratio", |entry| Some(Goal::errors(0.0).loss_ratio_of(&entry.trial, None))),
     ("received_bytes_per_s", |entry| Some(per_s(entry, entry.trial.counts.received_bytes as f64))),
     ("sent_bytes_per_s", |entry| Some(per_s(entry, entry.trial.counts.sent_bytes as f64))),
@@ -198,6 +213,12 @@ const QUANTITIES: [Quantity; 11] = [
 
 fn per_s(entry: &TrialEntry, count: f64) -> f64 {
     count / entry.trial.elapsed_s.max(1e-9)
+}
+
+/// None where nothing was waited for: no time is not the shortest time.
+fn response_us(entry: &TrialEntry, quantile: f64) -> Option<f64> {
+    let times = &entry.trial.response_time;
+    (times.observed.count() + times.censored.count() > 0).then(|| percentile_us(&entry.trial, quantile))
 }
 
 /// The bytes of the files that hold the trial's own events: all of them unless others are there too.
@@ -213,6 +234,9 @@ fn summaries(valid: &[&TrialEntry]) -> Vec<QuantitySummary> {
         let summary = summarize(&values, confidence).ok()?;
         Some(QuantitySummary {
             quantity: (*quantity).to_owned(),
+            at_least: quantile_of(quantity).is_some_and(|quantile| {
+                valid.iter().any(|entry| entry.trial.response_time.percentile(quantile).at_least)
+            }),
             mean: Some(values.iter().sum::<f64>() / values.len() as f64),
             values,
             median: summary.median,
@@ -223,6 +247,11 @@ fn summaries(valid: &[&TrialEntry]) -> Vec<QuantitySummary> {
         })
     };
     QUANTITIES.iter().filter_map(of).collect()
+}
+
+/// The quantile of response time that a quantity is, if it is one.
+fn quantile_of(quantity: &str) -> Option<f64> {
+    RESPONSE_QUANTILES.into_iter().find_map(|(name, quantile)| (name == quantity).then_some(quantile))
 }
 
 fn p99_us(trial: &Trial) -> f64 {

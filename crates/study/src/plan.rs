@@ -84,7 +84,24 @@ fn in_words(setup: &Setup) -> String {
     parts
         .push(if workload.no_keepalive { "a connection per request" } else { "kept connections" }.to_owned());
     parts.extend(workload.arrivals.as_ref().map(|arrivals| format!("{arrivals} arrivals")));
-    parts.extend(workload.loops.as_ref().map(|loops| format!("{loops} loops")));
+    let mut say = |what: &str, value: &Option<String>| {
+        parts.extend(value.as_ref().map(|value| format!("{what} {value}")));
+    };
+    say("users", &workload.users);
+    say("rate", &workload.rate);
+    say("connections", &workload.connections);
+    say("loops", &workload.loops);
+    say("requests", &workload.requests);
+    say("pipeline", &workload.pipeline);
+    say("expect", &workload.expect);
+    say("retries", &workload.retries);
+    say("acknowledged as", &workload.ack);
+    if !workload.stages.is_empty() {
+        parts.push(format!("stages {}", workload.stages.join(" ")));
+    }
+    if !workload.headers.is_empty() {
+        parts.push(format!("{} header fields of its own", workload.headers.len()));
+    }
     parts.extend(workload.think_time.as_ref().map(|time| format!("think time {time}")));
     let timeout = workload.timeout.as_deref().and_then(|text| parse_time(text).ok());
     parts.extend(timeout.map(|time| format!("timeout {}", show_time_ns(time.as_nanos() as u64))));

@@ -135,21 +135,22 @@ pub fn run(
     let mut told = earlier.map(|earlier| earlier.warnings).unwrap_or_default();
     // It was why the earlier run ended; this one ends in its own way.
     told.retain(|warning| warning.code != FAILED);
-    told.extend(other_environment(folder, options)?);
-    let evidence = Evidence::new(folder).map_err(|cause| FolderError::File {
+    let evidence = Evidence::new(folder, &done).map_err(|cause| FolderError::File {
         what: "find",
         path: folder.path().to_owned(),
         cause,
     })?;
     let mut course = Course::new(study, &plan, options, on_event, Kept { folder, journal, evidence }, done);
+    course.unwritten.extend(other_environment(folder, options)?);
     let ending = course.finish();
     course.take_down();
     let elapsed_s = course.study_time_s();
-    let Course { entries, warnings: new, .. } = course;
-    let mut warnings = told;
-    for warning in new {
-        if !warnings.contains(&warning) {
-            warnings.push(warning);
+    let Course { entries, unwritten, .. } = course;
+    let noticed = entries.iter().flat_map(|entry| &entry.noticed).chain(&unwritten);
+    let mut warnings: Vec<Warning> = Vec::new();
+    for warning in told.iter().chain(&study.warnings).chain(noticed) {
+        if !warnings.contains(warning) {
+            warnings.push(warning.clone());
         }
     }
     let (ending, failure) = match ending {

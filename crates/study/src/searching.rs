@@ -1,6 +1,9 @@
 //! A study's search in the terms of the room `search`, and its outcome back.
 
-use record::{Bound, BoundKind, Goal, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, Setting, TrialEntry};
+use record::{
+    Bound, BoundKind, BoundsSoFar, Goal, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, Setting,
+    TrialEntry,
+};
 use search::{Measured, Preset, Unit};
 use serde::{Deserialize, Serialize};
 
@@ -69,7 +72,8 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
     let unit = if asked.takes_whole_loads() { Unit::Whole } else { Unit::Continuous };
     let mut plan = search::SearchPlan::new(unit, asked.min, asked.max, goals);
     plan.method = preset.method();
-    plan.void.attempts = study.trial.void_attempts.max(1);
+    // The first try, and so many more: as for a setting that is not searched.
+    plan.void.attempts = study.trial.void_attempts.saturating_add(1);
     plan.seed = study.seed;
     let mistakes = plan.mistakes();
     if !mistakes.is_empty() {
@@ -145,11 +149,7 @@ impl Searching {
         let measured = if entry.trial.validity.is_void() {
             Measured::Void
         } else {
-            let loss = |&place: &usize| match entry.growth_per_s {
-                // What piles up is not carried, however little was late by then.
-                Some(_) => 1.0,
-                None => entry.loss_ratios.get(place).copied().unwrap_or(1.0),
-            };
+            let loss = |&place: &usize| entry.loss_ratios.get(place).copied().unwrap_or(1.0);
             Measured::Valid {
                 loss_ratios: self.method.goals.iter().map(loss).collect(),
                 effective_duration_s: asked.duration_s,
@@ -169,6 +169,33 @@ impl Searching {
             Closing { goal: name.clone(), lower, upper }
         };
         (self.goals.iter().enumerate().map(of_goal).collect(), progress.remaining_s)
+    }
+
+    /// What is known of each goal of the study by now.
+    pub(crate) fn bounds(&self) -> Vec<BoundsSoFar> {
+        let known = |goal: GoalOutcome| BoundsSoFar {
+            lower: goal.lower.map(|bound| bound.load),
+            upper: goal.upper.map(|bound| bound.load),
+        };
+        self.outcome(0).goals.into_iter().map(known).collect()
+    }
+
+    /// Loads above the upper bound that met a goal all the same, in words.
+    pub(crate) fn inversions(&self) -> Vec<String> {
+        let outcome = self.search.outcome();
+        let of_goal = |(place, name): (usize, &String)| {
+            let (upper, _) = outcome.goals.iter().zip(&self.method.goals).rfind(|(_, at)| **at == place)?;
+            let (least, bound) = (upper.inverted.first()?, upper.upper.as_ref()?);
+            Some(format!(
+                "{name}: not met at {}, and met at {} larger load{}, the least of them {} (loss inversion): the smaller \
+                 load is believed; more repeats tell whether it was chance",
+                self.unit.show(bound.load),
+                upper.inverted.len(),
+                if upper.inverted.len() == 1 { "" } else { "s" },
+                self.unit.show(*least)
+            ))
+        };
+        self.goals.iter().enumerate().filter_map(of_goal).collect()
     }
 
     /// Why it ended without an answer, if the instrument is to blame.
@@ -202,6 +229,7 @@ impl Searching {
             finished: outcome.ended == search::Ended::Complete,
             trials: outcome.trials,
             trial_seconds: outcome.trial_seconds,
+            path: Vec::new(),
             confirmation: None,
         }
     }
@@ -215,15 +243,36 @@ fn bound(bound: &search::Bound) -> Bound {
 fn kind(meets: BoundKind, misses: BoundKind) -> BoundKind {
     match (meets, misses) {
         (BoundKind::Unfinished, _) | (_, BoundKind::Unfinished) => BoundKind::Unfinished,
-        (_, BoundKind::GeneratorBound { at }) | (BoundKind::GeneratorBound { at }, _) => {
-            BoundKind::GeneratorBound { at }
-        }
-        (_, BoundKind::AtLeast) => BoundKind::AtLeast,
-        (BoundKind::Below, BoundKind::Below) => BoundKind::Below,
-        // Trials at the least load disagree.
-        (BoundKind::Below, _) => BoundKind::Unfinished,
+        (same, other) if same == other => same,
         (BoundKind::Regular | BoundKind::AtLeast, BoundKind::Regular | BoundKind::Below) => {
             BoundKind::Regular
+        }
+        // One of them found its bound, the other none: between it and the end of the range trials disagree.
+        _ => BoundKind::Disputed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_has_one_answer_of_the_two_searches_for_its_bounds() {
+        use BoundKind::{AtLeast, Below, Disputed, GeneratorBound, Regular, Unfinished};
+        let void = GeneratorBound { at: 9.0 };
+        for (meets, misses, answer) in [
+            (Regular, Regular, Regular),
+            (AtLeast, AtLeast, AtLeast),
+            (Below, Below, Below),
+            (void, void, void),
+            (Unfinished, Regular, Unfinished),
+            // At the largest load some trials are good and some are bad: neither bound of the goal is there.
+            (Regular, AtLeast, Disputed),
+            (Below, AtLeast, Disputed),
+            (Below, Regular, Disputed),
+            (Regular, void, Disputed),
+        ] {
+            assert_eq!(kind(meets, misses), answer, "{meets:?} and {misses:?}");
         }
     }
 }

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use record::{BoundKind, GoalOutcome, ResultFolder, StudyResult};
 
 use super::{Bar, Outcome, Runs, Scale, seconds};
-use crate::{Output, Proofload, Serve, machine::Cores, temporary::TemporaryFolder};
+use crate::{Nginx, NginxOptions, Output, Proofload, Serve, machine::Cores, temporary::TemporaryFolder};
 
 /// The bar.
 pub const BAR: Bar = Bar {
@@ -22,6 +22,7 @@ const RUN_S: f64 = 90.0;
 fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     users(&mut outcome)?;
+    connections(&mut outcome)?;
     let (runs, most_misses) = scale.pick((1, 0), (20, 1));
     let kinds = [
         (
@@ -113,18 +114,50 @@ fn users(outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
+/// Connections that are held open: of `serve`, which resets one too many at once, and of nginx, which accepts
+/// one too many and then closes others that have been idle.
+fn connections(outcome: &mut Outcome) -> Result<()> {
+    let words = "limit connections --rate 200 --errors 0 --trial 1s --max 2000";
+    let (result, output) = searched("--max-connections 128", words)?;
+    let goal = &result.outcomes[0].searches[0].goals[0];
+    let loads = (goal.lower.as_ref().map(|b| b.load), goal.upper.as_ref().map(|b| b.load));
+    outcome.figure(
+        "connections",
+        format!("{loads:?} {:?}", goal.kind),
+        "lower 128, upper 129",
+        loads == (Some(128.0), Some(129.0)) && goal.kind == BoundKind::Regular && output.code == Some(0),
+    );
+    let cores = Cores::of_this_process()?;
+    let options = NginxOptions { core: Some(cores.server), connections: 256, ..NginxOptions::default() };
+    let nginx = Nginx::start(&options)?;
+    let (result, output) = searched_at(&nginx.url("/"), cores.generator, words)?;
+    let goal = &result.outcomes[0].searches[0].goals[0];
+    let loads = (goal.lower.as_ref().map(|b| b.load), goal.upper.as_ref().map(|b| b.load));
+    // It begins to close idle ones when a sixteenth of its connections is left (ngx_drain_connections).
+    let is_so = loads.0.is_some_and(|lower| lower >= 220.0) && loads.1.is_some_and(|upper| upper <= 256.0);
+    outcome.figure(
+        "connections_nginx",
+        format!("{loads:?} {:?}", goal.kind),
+        "within 220 to 256, for worker_connections 256",
+        is_so && goal.kind == BoundKind::Regular && output.code == Some(0),
+    );
+    Ok(())
+}
+
 /// What a search of a `serve` found, each on a processor of its own.
 fn searched(serve: &str, words: &str) -> Result<(StudyResult, Output)> {
     let cores = Cores::of_this_process()?;
     let serve = Serve::start_on(serve, cores.server)?;
-    let folder = TemporaryFolder::new()?;
-    let place = format!("--cpus {} --out {}", cores.generator, folder.file("result"));
-    let output = Proofload::new(words)?
-        .arg(&serve.url())
-        .with(|launch| launch.words(&place))
-        .timeout(seconds(150))
-        .run()?;
+    let found = searched_at(&serve.url(), cores.generator, words)?;
     serve.stop()?;
+    Ok(found)
+}
+
+fn searched_at(url: &str, core: u32, words: &str) -> Result<(StudyResult, Output)> {
+    let folder = TemporaryFolder::new()?;
+    let place = format!("--cpus {core} --out {}", folder.file("result"));
+    let output =
+        Proofload::new(words)?.arg(url).with(|launch| launch.words(&place)).timeout(seconds(150)).run()?;
     let result = ResultFolder::open(&folder.path().join("result")).and_then(|folder| folder.result());
     let result = result.with_context(|| output.described())?;
     Ok((result.with_context(|| format!("no result was written by {}", output.described()))?, output))

@@ -102,6 +102,18 @@ fn what_the_kernel_s_links_cannot_do_is_told_at_their_driver() {
 }
 
 #[test]
+fn a_host_that_is_unknown_is_told_once() {
+    let told = |between: &str| {
+        let text = format!("[hosts]\nweb = {{}}\n[[links]]\nbetween = {between}\n");
+        let mistakes = parse("f", &text).unwrap_err();
+        mistakes.into_iter().map(|mistake| mistake.message).collect::<Vec<_>>()
+    };
+    assert_eq!(told("[\"web\", \"foo\"]"), ["there is no host 'foo'"]);
+    assert_eq!(told("[\"web\"]"), ["a link joins at least two hosts"]);
+    assert_eq!(told("[]"), ["a link joins at least two hosts"]);
+}
+
+#[test]
 fn networks_run_out_without_a_panic() {
     let links = |count| {
         let link = "[[links]]\nbetween = [\"a\", \"b\"]\n".repeat(count);

@@ -12,6 +12,11 @@ const LONGEST_NS: u64 = 10_000_000_000;
 /// Statuses of failures that pass: a timeout, too many requests, and what servers and proxies say when they are
 /// overloaded, restarting or out of space (RFC 9110, RFC 6585, RFC 4918).
 const PASSING: [u16; 7] = [408, 429, 500, 502, 503, 504, 507];
+/// The first request under the same idempotency key is still being worked on
+/// (draft-ietf-httpapi-idempotency-key-header).
+const IN_FLIGHT: u16 = 409;
+/// A gateway had no answer, or none that it understood, from the one behind it.
+const GATEWAY: [u16; 2] = [502, 504];
 
 /// Waits that grow, each drawn from its upper half so that clients that failed together do not return together.
 #[derive(Debug)]
@@ -35,16 +40,20 @@ impl Backoff {
 }
 
 /// Whether a failure may be gone the next time: the connection, the time, or a status that says so. An answer that is
-/// no HTTP will not get better, and neither will a request that is refused as wrong.
-pub fn is_passing(class: ErrorClass, status: Option<u16>) -> bool {
+/// no HTTP will not get better, and neither will a request that is refused as wrong. `keyed`: it carries an idempotency
+/// key.
+pub fn is_passing(class: ErrorClass, status: Option<u16>, keyed: bool) -> bool {
     match class {
-        ErrorClass::Status => status.is_some_and(|status| PASSING.contains(&status)),
+        ErrorClass::Status => {
+            status.is_some_and(|status| PASSING.contains(&status) || (keyed && status == IN_FLIGHT))
+        }
         ErrorClass::ConnectRefused
         | ErrorClass::ConnectTimeout
         | ErrorClass::ConnectReset
         | ErrorClass::Unreachable
         | ErrorClass::Reset
         | ErrorClass::ClosedEarly
+        | ErrorClass::ClosedUnused
         | ErrorClass::Truncated
         | ErrorClass::Timeout => true,
         ErrorClass::Descriptors
@@ -56,6 +65,11 @@ pub fn is_passing(class: ErrorClass, status: Option<u16>) -> bool {
         | ErrorClass::TooLarge
         | ErrorClass::Unsolicited => false,
     }
+}
+
+/// Whether an answer with this status, although no success, leaves open whether the events are stored.
+pub fn leaves_open(status: u16, keyed: bool) -> bool {
+    GATEWAY.contains(&status) || (keyed && status == IN_FLIGHT)
 }
 
 #[cfg(test)]
@@ -76,10 +90,14 @@ mod tests {
 
     #[test]
     fn refusals_as_wrong_are_final() {
-        for status in [400, 401, 404, 413, 415, 501] {
-            assert!(!is_passing(ErrorClass::Status, Some(status)), "{status}");
+        for status in [400, 401, 404, 409, 413, 415, 501] {
+            assert!(!is_passing(ErrorClass::Status, Some(status), false), "{status}");
         }
-        assert!(is_passing(ErrorClass::Status, Some(503)) && is_passing(ErrorClass::Reset, None));
-        assert!(!is_passing(ErrorClass::Malformed, None) && !is_passing(ErrorClass::Ports, None));
+        assert!(!is_passing(ErrorClass::Status, Some(422), true));
+        assert!(is_passing(ErrorClass::Status, Some(409), true), "its first request is still being stored");
+        assert!(
+            is_passing(ErrorClass::Status, Some(503), false) && is_passing(ErrorClass::Reset, None, false)
+        );
+        assert!(!is_passing(ErrorClass::Malformed, None, true) && !is_passing(ErrorClass::Ports, None, true));
     }
 }

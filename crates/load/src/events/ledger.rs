@@ -2,13 +2,13 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufWriter, Write},
+    io::{self, BufRead, BufReader, BufWriter, Write},
     path::{Path, PathBuf},
 };
 
 use record::{
     EventOutcome,
-    receipt::{EventRun, ReceiptEnd, ReceiptHeader, ReceiptLine, StoredAt},
+    receipt::{EventRun, ReceiptEnd, ReceiptHeader, ReceiptLine, RunId, StoredAt},
 };
 
 /// How one client's events ended, in their order: eight bytes for as many as ended alike, so that a run without
@@ -17,6 +17,8 @@ use record::{
 pub struct Runs {
     runs: Vec<Run>,
     events: u32,
+    /// There were more than there are numbers: what is kept is not all.
+    is_full: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -33,10 +35,14 @@ impl Runs {
         self.events
     }
 
-    /// The next so many events ended.
+    /// The next so many events ended. Those for which no numbers are left are not kept.
     #[inline]
     pub fn push(&mut self, outcome: EventOutcome, attempts: u8, events: u32) {
-        self.events = self.events.wrapping_add(events);
+        let Some(sum) = self.events.checked_add(events) else {
+            self.is_full = true;
+            return;
+        };
+        self.events = sum;
         match self.runs.last_mut() {
             Some(last) if last.outcome == outcome && last.attempts == attempts => last.events += events,
             _ => self.runs.push(Run { events, outcome, attempts }),
@@ -125,6 +131,12 @@ impl Ledger {
         numbered.flat_map(|(client, runs)| runs.lines(client))
     }
 
+    /// A client that sent more events than there are numbers.
+    fn full_client(&self) -> Option<u32> {
+        let full = |(client, runs): (u32, &Runs)| runs.is_full.then_some(client);
+        (self.first_client..).zip(&self.clients).find_map(full)
+    }
+
     /// Where the receiver says that it stored some of them.
     pub fn places(&self) -> &[StoredAt] {
         &self.places
@@ -145,23 +157,35 @@ impl ReceiptFile {
     /// When it is there already, or cannot be written.
     pub fn create(path: &Path, header: &ReceiptHeader) -> io::Result<Self> {
         let told = |error| told(path, error);
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(told)?;
-        }
+        fs::create_dir_all(folder_of(path)).map_err(told)?;
         let mut file = File::create_new(path).map_err(told)?;
         file.write_all(&line(&ReceiptLine::Header(header.clone()))).map_err(told)?;
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// Writes all that is known, and the end that says so; it is on disk when this returns.
+    /// Takes it back: nothing was sent.
+    pub fn discard(self) {
+        // Who finds it there is told that it belongs to another run.
+        let _ = fs::remove_file(&self.path);
+    }
+
+    /// Writes all that is known, and the end that says so; it is on disk when this returns, and so is its name.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When it cannot be written, or a client sent more events than there are numbers.
     pub fn finish(self, ledger: &Ledger) -> io::Result<()> {
-        Self::write(self.file, ledger).map_err(|error| told(&self.path, error))
+        let sync_folder = || File::open(folder_of(&self.path))?.sync_all();
+        Self::write(self.file, ledger).and_then(|()| sync_folder()).map_err(|error| told(&self.path, error))
     }
 
     fn write(file: File, ledger: &Ledger) -> io::Result<()> {
+        if let Some(client) = ledger.full_client() {
+            return Err(io::Error::other(format!(
+                "client {client:06x} sent more than the {} events that can be numbered; \
+                 run for a shorter time or with more clients",
+                u32::MAX
+            )));
+        }
         let mut out = BufWriter::with_capacity(1 << 16, file);
         let mut events = 0;
         for run in ledger.runs() {
@@ -174,6 +198,47 @@ impl ReceiptFile {
         out.write_all(&line(&ReceiptLine::End(ReceiptEnd { events })))?;
         out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_data()
     }
+}
+
+/// Refuses a folder that holds receipts already, of whichever worker: those of a run of fewer workers would be taken for
+/// a part of both. With `run`, files of that run are its own workers'.
+///
+/// # Errors
+/// When it holds any, or cannot be read.
+pub fn refuse_used(folder: &Path, run: Option<RunId>) -> io::Result<()> {
+    let entries = match fs::read_dir(or_here(folder)) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(told(folder, error)),
+    };
+    for entry in entries {
+        let path = entry.map_err(|error| told(folder, error))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let is_receipts = name.starts_with("receipts-") && name.ends_with(".jsonl");
+        if is_receipts && !run.is_some_and(|run| may_be_of(&path, run)) {
+            return Err(told(&path, io::ErrorKind::AlreadyExists.into()));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a file of receipts is one of this run. One that has no header yet may be: its worker is just beginning it.
+fn may_be_of(path: &Path, run: RunId) -> bool {
+    let mut first = Vec::new();
+    let read = File::open(path).and_then(|file| BufReader::new(file).read_until(b'\n', &mut first));
+    match serde_json::from_slice(&first) {
+        Ok(ReceiptLine::Header(header)) => header.run == run,
+        _ => read.is_err() || first.last() != Some(&b'\n'),
+    }
+}
+
+/// The folder that a file lies in.
+fn folder_of(path: &Path) -> &Path {
+    or_here(path.parent().unwrap_or(Path::new("")))
+}
+
+fn or_here(folder: &Path) -> &Path {
+    if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
 fn told(path: &Path, error: io::Error) -> io::Error {
@@ -196,6 +261,61 @@ fn line(line: &ReceiptLine) -> Vec<u8> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn header() -> ReceiptHeader {
+        ReceiptHeader {
+            schema: record::receipt::SCHEMA.to_owned(),
+            run: RunId(1),
+            worker: 0,
+            workers: 6,
+            first_client: 7,
+            clients: 2,
+            url: String::new(),
+            template: "{}".to_owned(),
+            event_bytes: 1,
+            events_per_request: 1,
+            ack: None,
+        }
+    }
+
+    fn ledger(runs: Runs) -> Ledger {
+        Ledger::new(7, vec![Runs::default(), runs], Vec::new())
+    }
+
+    #[test]
+    fn receipts_are_told_to_be_short_where_numbers_ran_out() {
+        let folder = std::env::temp_dir().join(format!("proofload-ledger-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let header = header();
+        let mut runs = Runs::default();
+        runs.push(EventOutcome::Written, 1, u32::MAX - 1);
+        assert_eq!(runs.lines(0).map(|run| run.to).last(), Some(u32::MAX - 2));
+        runs.push(EventOutcome::Written, 1, 2);
+        assert_eq!(runs.events(), u32::MAX - 1, "they do not begin at 0 again");
+        let file = ReceiptFile::create(&folder.join("receipts-0.jsonl"), &header).unwrap();
+        let error = file.finish(&ledger(runs)).unwrap_err().to_string();
+        assert!(error.contains("client 000008 sent more"), "{error}");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_holds_receipts_is_refused_whichever_worker_they_are_of() {
+        let folder = std::env::temp_dir().join(format!("proofload-used-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let header = header();
+        refuse_used(&folder, None).unwrap();
+        let file = ReceiptFile::create(&folder.join("receipts-5.jsonl"), &header).unwrap();
+        let error = refuse_used(&folder, None).unwrap_err().to_string();
+        assert!(error.contains("receipts-5.jsonl") && error.contains("another run"), "{error}");
+        refuse_used(&folder, Some(header.run)).unwrap();
+        refuse_used(&folder, Some(RunId(header.run.0 + 1))).unwrap_err();
+        file.discard();
+        refuse_used(&folder, None).unwrap();
+        fs::write(folder.join("receipts-1.jsonl"), "{").unwrap();
+        refuse_used(&folder, Some(header.run)).unwrap();
+        refuse_used(&folder, None).unwrap_err();
+        fs::remove_dir_all(&folder).unwrap();
+    }
 
     proptest! {
         #[test]

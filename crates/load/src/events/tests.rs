@@ -68,3 +68,44 @@ fn the_head_says_level_place_and_when_to_come_again() {
     let place = StoredAt { client: 7, number: 0, segment: "x.log".to_owned(), offset: 12, bytes: 34 };
     assert_eq!(ledger.places(), [place]);
 }
+
+#[test]
+fn an_answer_that_does_not_know_leaves_the_event_unknown() {
+    let expect = StatusSet::acknowledged();
+    let outcome_of = |plan: EventPlan, status: u16, body: &str| {
+        let mut events = events(plan);
+        let length = body.len();
+        let answer = format!("HTTP/1.1 {status} No\r\nContent-Length: {length}\r\n\r\n{body}");
+        let mut reader = http1::ResponseReader::new(http1::Limits::default());
+        for part in answer.as_bytes().chunks(50) {
+            reader.feed(part, false, &mut events.ear(0, &expect)).unwrap();
+        }
+        assert!(events.failed(0, &SENT, ErrorClass::Status, Some(status), 0).is_none());
+        outcomes(events)[0].2
+    };
+    let keyed = || EventPlan { idempotency: true, ..crate::testing::events() };
+    let timeout = r#"{"error":"the storage does not answer","reason":"storage_timeout"}"#;
+    let part = r#"{"error":"these events may be stored or not, as well as any can","reason":"other"}"#;
+    let long = "x".repeat(5_000);
+    for (plan, status, body, expected) in [
+        (crate::testing::events(), 503, "", EventOutcome::Refused),
+        (crate::testing::events(), 503, r#"{"error":"too much is in flight"}"#, EventOutcome::Refused),
+        (crate::testing::events(), 503, timeout, EventOutcome::Unknown),
+        (crate::testing::events(), 500, part, EventOutcome::Unknown),
+        (crate::testing::events(), 503, long.as_str(), EventOutcome::Refused),
+        (crate::testing::events(), 502, "", EventOutcome::Unknown),
+        (crate::testing::events(), 504, "", EventOutcome::Unknown),
+        (crate::testing::events(), 409, "", EventOutcome::Refused),
+        (keyed(), 409, "", EventOutcome::Unknown),
+        (keyed(), 422, "", EventOutcome::Refused),
+    ] {
+        assert_eq!(outcome_of(plan, status, body), expected, "{status} {body}");
+    }
+}
+
+#[test]
+fn a_request_whose_first_copy_is_still_being_stored_is_made_again_when_it_has_a_key() {
+    let mut events = events(EventPlan { retries: 1, idempotency: true, ..crate::testing::events() });
+    assert!(events.failed(0, &SENT, ErrorClass::Status, Some(409), 0).is_some());
+    assert!(events.failed(1, &SENT, ErrorClass::Status, Some(422), 0).is_none());
+}

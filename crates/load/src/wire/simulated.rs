@@ -13,6 +13,8 @@ use super::{Event, Route, SlotId, Wire};
 pub enum Attempt {
     /// Made after so long.
     Made(u64),
+    /// Made after so long, and closed by the target so long after that.
+    MadeAndClosed(u64, u64),
     /// Refused by the kernel at once.
     FailsAtOnce(Errno),
     /// Refused after so long.
@@ -152,6 +154,10 @@ impl<T: Target> Wire for SimulatedWire<T> {
         self.slots[slot as usize] = Socket { incarnation: incarnation + 1, open: true, ..Socket::default() };
         match self.target.attempt(n, slot) {
             Attempt::Made(after_ns) => self.plan(self.now_ns + after_ns, slot, Happening::Made),
+            Attempt::MadeAndClosed(after_ns, closed_ns) => {
+                self.plan(self.now_ns + after_ns, slot, Happening::Made);
+                self.plan(self.now_ns + after_ns + closed_ns, slot, Happening::Deed(Deed::Close));
+            }
             Attempt::FailsAfter(after_ns, errno) => {
                 self.plan(self.now_ns + after_ns, slot, Happening::Refused(errno));
             }

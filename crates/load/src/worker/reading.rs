@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use super::{BUFFER_BYTES, Worker};
 use crate::{
     failure::{parse_failure, stream_failure},
+    source::Source,
     wire::{SlotId, Wire},
 };
 
@@ -174,10 +175,16 @@ impl<W: Wire> Worker<W> {
             }
             return;
         };
-        // An end between two answers is the peer's right (it may close an idle connection), and bytes
-        // without a request are no request's failure but the connection's.
+        let unused = slot.is_unused() && self.sending && matches!(self.source, Source::Open(_));
+        // Not made anew before it is needed: a target that takes back what it accepted would be asked for ever.
+        slot.reopens &= !unused;
+        // An end between two answers is the peer's right (it may close an idle connection), and bytes without a
+        // request are no request's failure but the connection's; as is the end of one that was to be held open
+        // and never carried anything.
         if class == ErrorClass::Unsolicited && slot.requests.is_empty() {
             self.book.connection_error(class);
+        } else if unused {
+            self.book.connection_error(ErrorClass::ClosedUnused);
         }
         self.connection_lost(id, class, answered, now_ns);
     }

@@ -1,6 +1,9 @@
 //! The load model of a workload: closed or open, and how long.
 
-use record::{Arrivals, Connections, Distribution, LoadModel, Stage, units::parse_rate};
+use record::{
+    Arrivals, Connections, Distribution, LoadModel, Stage,
+    units::{parse_count, parse_rate},
+};
 
 use super::{
     HttpWorkload,
@@ -81,7 +84,7 @@ impl HttpWorkload {
                 mistakes.add(field, message);
             }
         }
-        let rate = mistakes.optional("rate", self.rate.as_deref(), parse_rate);
+        let rate = mistakes.optional("rate", self.rate.as_deref(), read_rate);
         let mut stages: Vec<Stage> = self
             .stages
             .iter()
@@ -100,7 +103,8 @@ impl HttpWorkload {
                 };
                 stages.push(Stage { duration_ns, from_rate_per_s: rate, to_rate_per_s: rate });
             }
-            None if duration_ns.is_some() => {
+            // A rate that could not be read takes the duration all the same.
+            None if duration_ns.is_some() && self.rate.is_none() => {
                 mistakes.add("duration", "the stages say how long the trial is; leave it out");
             }
             None => {}
@@ -123,5 +127,12 @@ impl HttpWorkload {
             mistakes.optional("arrivals", self.arrivals.as_deref(), str::parse).unwrap_or(Arrivals::Constant);
         let duration_ns = stages.iter().map(|stage| stage.duration_ns).sum();
         (LoadModel::Open { arrivals, stages, connections }, Some(duration_ns))
+    }
+}
+
+fn read_rate(text: &str) -> Result<f64, String> {
+    match parse_count(text.strip_suffix("/s").unwrap_or(text)) {
+        Ok(0) => Err(format!("'{text}' must be above 0: a rate per second such as 500, 5k or 1.5M")),
+        _ => parse_rate(text).map_err(|error| error.to_string()),
     }
 }

@@ -35,3 +35,31 @@ fn source_ranges() {
         assert!(parse_addresses(bad).is_err(), "{bad}");
     }
 }
+
+#[test]
+fn a_rate_that_cannot_be_read_is_told_once() {
+    let told = |rate: &str| {
+        let workload = HttpWorkload {
+            url: "127.0.0.1:1".to_owned(),
+            rate: Some(rate.to_owned()),
+            duration: Some("5s".to_owned()),
+            ..HttpWorkload::default()
+        };
+        let mistakes = workload.plan(&HOST).unwrap_err();
+        mistakes.into_iter().map(|m| format!("{}: {}", m.field, m.message)).collect::<Vec<_>>()
+    };
+    assert_eq!(told("fast"), ["rate: 'fast' is not a rate per second such as 500, 5k or 1.5M"]);
+    for zero in ["0", "0k", "0.0/s"] {
+        let told = told(zero);
+        assert!(told.len() == 1 && told[0].contains("must be above 0"), "{told:?}");
+    }
+}
+
+#[test]
+fn a_host_that_is_not_found_can_be_given_an_address() {
+    // No name can have a part so long, which is known without asking anybody.
+    let url = format!("http://{}.invalid/", "a".repeat(64));
+    let workload = HttpWorkload { url, ..HttpWorkload::default() };
+    let mistakes = workload.plan(&HOST).unwrap_err();
+    assert!(mistakes[0].message.contains("add --connect-to ADDRESS:PORT"), "{mistakes:?}");
+}

@@ -8,16 +8,24 @@ use study::compare::{CompareOptions, Comparison, Gate, Overall, Side, compare, c
 
 use crate::{
     exit::{Exit, Refusal},
-    output::{comparison_text, destination::Destination},
+    output::{comparison_text, destination::Destination, standard},
 };
 
+/// What the exit status says, at the end of the help.
+const STATUS: &str = "Exit status: 0 compared, and with --fail-if-worse not worse by more, 1 worse by more \
+                      than --fail-if-worse allows, 2 wrong use, or the results cannot be compared, 3 it \
+                      cannot be told: too little was measured.";
+
+/// Compare two results: effect, confidence, verdict.
+///
 /// Says by how much two results differ, how sure that is, and what difference could have been seen at all.
 #[derive(Debug, Args)]
+#[command(after_help = STATUS)]
 pub struct CompareArgs {
     /// Result folder A: what was
     a: PathBuf,
     /// Result folder B: what is now
-    #[arg(required_unless_present = "factor", conflicts_with = "factor")]
+    #[arg(conflicts_with = "factor")]
     b: Option<PathBuf>,
     /// Compare two levels of a factor within A, such as target=nginx,serve
     #[arg(long, value_name = "FACTOR=LEVEL,LEVEL")]
@@ -42,6 +50,11 @@ pub struct CompareArgs {
 /// Compares, and shows it.
 pub fn run(arguments: &CompareArgs) -> Result<Exit, Refusal> {
     let options = arguments.options().map_err(Refusal::new)?;
+    if arguments.b.is_none() && arguments.factor.is_none() {
+        return Err(Refusal::one(
+            "result folder B is missing: compare A with what? For two levels within A give --factor FACTOR=LEVEL,LEVEL",
+        ));
+    }
     let json = arguments.json.as_deref().map(|path| Destination::open("--json", path)).transpose();
     let json = json.map_err(Refusal::one)?;
     let (a_plan, a_result, a_environment) = read(&arguments.a)?;
@@ -58,11 +71,11 @@ pub fn run(arguments: &CompareArgs) -> Result<Exit, Refusal> {
             let b = Side { name: &name, plan: &plan, result: &result, environment: environment.as_ref() };
             compare(a, b, &options)
         }
-        (None, None) => unreachable!("the parser asks for one of them"),
+        (None, None) => unreachable!("one of them was asked for above"),
     };
     let comparison = comparison.map_err(Refusal::one)?;
     if !json.as_ref().is_some_and(Destination::is_stdout) {
-        print!("{}", comparison_text::render(&comparison));
+        standard::print(&comparison_text::render(&comparison));
     }
     if let Some(json) = json {
         json.write_json(&comparison)?;
@@ -128,5 +141,24 @@ fn judge(comparison: &Comparison) -> Exit {
         (Some(Gate::Failed), _) => Exit::GoalsNotMet,
         (Some(Gate::Undecided), _) | (_, Overall::CannotTell) => Exit::Void,
         _ => Exit::GoalsMet,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        compare: CompareArgs,
+    }
+
+    #[test]
+    fn with_one_result_two_levels_can_be_compared() {
+        let refusal = run(&Line::try_parse_from(["compare", "a"]).unwrap().compare).unwrap_err();
+        assert!(format!("{refusal:?}").contains("--factor FACTOR=LEVEL,LEVEL"), "{refusal:?}");
     }
 }

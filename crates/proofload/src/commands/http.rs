@@ -7,30 +7,20 @@ use std::{
 
 use fleet::FleetError;
 use load::{Circumstances, Host, RunError, conclude, host::raise_descriptors, preflight};
-use record::Trial;
+use record::{HttpPlan, Trial};
 
-use super::{http_args::HttpArgs, stop};
+use super::{http_args::HttpArgs, stop, workload_args::told_by_option};
 use crate::{
     exit::{Exit, Refusal},
-    output::{progress::Progress, trial_files, trial_text},
+    output::{progress::Progress, standard, trial_files, trial_text},
 };
 
 /// Runs the trial and shows it.
 pub fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     let host = Host::read().map_err(Refusal::one)?;
     let mut plan = arguments.plan(&host).map_err(Refusal::new)?;
-    match preflight::fit(&mut plan, &host, arguments.workload().asked()) {
-        Ok(notes) => notes.iter().for_each(|note| eprintln!("proofload: using {note}")),
-        Err(refusals) if plan.forced => {
-            refusals.iter().for_each(|r| eprintln!("proofload: forced to run although: {r}"));
-        }
-        Err(mut refusals) => {
-            refusals.push(
-                "nothing was sent; --force runs it all the same, and the trial will be void".to_owned(),
-            );
-            return Err(Refusal::new(refusals));
-        }
-    }
+    fit(&mut plan, &host, arguments)?;
+    arguments.doubt(&plan, &host).iter().for_each(|doubt| eprintln!("proofload: {doubt}"));
     let files = trial_files::Files::open(arguments.json.as_deref(), arguments.hlog.as_deref())?;
     raise_descriptors();
     let stop = stop::on_signal()?;
@@ -60,10 +50,28 @@ pub fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     };
     let trial = conclude(Arc::unwrap_or_clone(plan), part, circumstances);
     if !files.json_on_stdout() {
-        print!("{}", trial_text::render(&trial));
+        standard::print(&trial_text::render(&trial));
     }
     files.write(&trial)?;
     Ok(verdict(&trial))
+}
+
+/// Fits the plan to this machine, and says how; refuses what does not fit unless it is forced.
+fn fit(plan: &mut HttpPlan, host: &Host, arguments: &HttpArgs) -> Result<(), Refusal> {
+    let mut refusals: Vec<String> = preflight::missing_here(plan).into_iter().map(told_by_option).collect();
+    let mut notes = Vec::new();
+    match preflight::fit(plan, host, arguments.workload().asked()) {
+        Ok(changes) => notes = changes,
+        Err(more) => refusals.extend(more),
+    }
+    if !refusals.is_empty() && !plan.forced {
+        refusals
+            .push("nothing was sent; --force runs it all the same, and the trial will be void".to_owned());
+        return Err(Refusal::new(refusals));
+    }
+    notes.iter().for_each(|note| eprintln!("proofload: using {note}"));
+    refusals.iter().for_each(|refusal| eprintln!("proofload: forced to run although: {refusal}"));
+    Ok(())
 }
 
 /// A worker process.
@@ -78,5 +86,33 @@ fn verdict(trial: &Trial) -> Exit {
         () if trial.validity.is_void() => Exit::Void,
         () if trial_text::goal_met(trial) => Exit::GoalsMet,
         () => Exit::GoalsNotMet,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        http: HttpArgs,
+    }
+
+    #[test]
+    fn addresses_and_processors_of_others_are_refused_by_their_options() {
+        let host = Host { hard_descriptors: 20_000, ports: 28_232, available_memory_bytes: 1 << 34, cpus: 2 };
+        let fits = |line: &str| {
+            let words = ["http", "127.0.0.1/"].into_iter().chain(line.split_whitespace());
+            let arguments = Line::try_parse_from(words).unwrap().http;
+            fit(&mut arguments.plan(&host).unwrap(), &host, &arguments)
+        };
+        assert!(fits("--source 127.0.0.1-127.0.0.9").is_ok());
+        let told = format!("{:?}", fits("--source 192.0.2.9 --cpus 4095").unwrap_err());
+        assert!(told.contains("--source: 192.0.2.9 is no address of this machine; see `ip addr`"), "{told}");
+        assert!(told.contains("--cpus: no thread can be pinned to 4095"), "{told}");
+        assert!(fits("--source 192.0.2.9 --force").is_ok());
     }
 }

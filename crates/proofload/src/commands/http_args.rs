@@ -6,11 +6,13 @@ use clap::Args;
 use load::{Host, HttpWorkload};
 use record::HttpPlan;
 
-use super::workload_args::{WorkloadArgs, option_of};
+use super::workload_args::{WorkloadArgs, told_by_option};
 
 const LOAD: &str = "Load";
 const OUTPUT: &str = "Output";
 
+/// Run one trial against an HTTP service.
+///
 /// Without --rate or --stage, users send, wait for the answer, and send again (closed load). With them,
 /// requests leave when the schedule says, whatever the service does (open load).
 #[derive(Debug, Args)]
@@ -68,8 +70,24 @@ impl HttpArgs {
     /// # Errors
     /// Every mistake in the options.
     pub fn plan(&self, host: &Host) -> Result<HttpPlan, Vec<String>> {
-        let told = |m: load::FieldMistake| format!("{}: {}", option_of(m.field), m.message);
-        self.workload().plan(host).map_err(|mistakes| mistakes.into_iter().map(told).collect())
+        let mut mistakes = self.common.habit_mistakes();
+        match self.workload().plan(host) {
+            Ok(plan) if mistakes.is_empty() => return Ok(plan),
+            Ok(_) => {}
+            Err(more) => mistakes.extend(more.into_iter().map(told_by_option)),
+        }
+        Err(mistakes)
+    }
+
+    /// What is done as asked and may have been meant otherwise: users of ab mean seconds by -t.
+    pub fn doubt(&self, plan: &HttpPlan, host: &Host) -> Option<String> {
+        let HttpPlan { threads, .. } = plan;
+        (*threads > host.cpus && self.duration.is_none()).then(|| {
+            format!(
+                "{threads} threads on {} processors: -t is threads (as in wrk); ab's -t {threads} is --duration {threads}",
+                host.cpus
+            )
+        })
     }
 }
 
@@ -119,6 +137,27 @@ mod tests {
         let plan = plan("-n 1000 -c 10 127.0.0.1/").unwrap();
         assert_eq!((plan.requests, plan.duration_ns), (Some(1000), None));
         assert_eq!(plan.targets, ["127.0.0.1:80".parse().unwrap()]);
+    }
+
+    #[test]
+    fn what_ab_users_may_mean_is_asked() {
+        let doubt = |line: &str| {
+            let words = ["http"].into_iter().chain(line.split_whitespace());
+            let arguments = Line::try_parse_from(words).unwrap().http;
+            arguments.doubt(&arguments.plan(&HOST).unwrap(), &HOST)
+        };
+        assert!(doubt("-t 30 -c 10 127.0.0.1/").unwrap().contains("ab's -t 30 is --duration 30"));
+        assert_eq!(doubt("-t 2 -c 10 127.0.0.1/"), None);
+        assert_eq!(doubt("-t 4 -c 10 -d 30 127.0.0.1/"), None);
+    }
+
+    #[test]
+    fn habits_of_other_tools_are_mistakes_among_others() {
+        assert!(plan("-k --latency 127.0.0.1/").is_ok());
+        let mistakes = plan("-s x.lua -u 0 127.0.0.1/").unwrap_err();
+        assert_eq!(mistakes.len(), 2, "{mistakes:?}");
+        assert!(mistakes[0].starts_with("-s: ") && mistakes[1].starts_with("--users: "), "{mistakes:?}");
+        assert_eq!(plan("-p body.json 127.0.0.1/").unwrap_err(), ["-p: write --body @body.json"]);
     }
 
     #[test]

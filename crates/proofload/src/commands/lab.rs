@@ -22,12 +22,15 @@ use signal_hook::{
 use undo::Folder;
 
 use super::{clean, stop};
-use crate::exit::{Exit, Refusal};
+use crate::{
+    exit::{Exit, Refusal},
+    output::standard,
+};
 
 /// How long a lab may take to go down.
 const DOWN_PATIENCE: Duration = Duration::from_secs(30);
 
-/// `proofload lab`.
+/// Hosts, links and processes on this machine, from a lab file.
 #[derive(Debug, Args)]
 pub struct LabArgs {
     #[command(subcommand)]
@@ -143,9 +146,9 @@ fn graph(arguments: &GraphArgs) -> Result<Exit, Refusal> {
             let written = fs::write(path, lab::graph::svg(&plan));
             written.map_err(|e| Refusal::one(format_args!("--svg: cannot write {}: {e}", path.display())))?;
         }
-        Some(_) => print!("{}", lab::graph::svg(&plan)),
-        None if arguments.dot => print!("{}", lab::graph::dot(&plan)),
-        None => print!("{}", lab::graph::text(&plan)),
+        Some(_) => standard::print(&lab::graph::svg(&plan)),
+        None if arguments.dot => standard::print(&lab::graph::dot(&plan)),
+        None => standard::print(&lab::graph::text(&plan)),
     }
     Ok(Exit::GoalsMet)
 }

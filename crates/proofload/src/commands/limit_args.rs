@@ -12,7 +12,7 @@ use study::{Fresh, Search, Setup, Source, Study, Target, TrialShape};
 
 use super::{
     text::Mistakes,
-    workload_args::{WorkloadArgs, option_of},
+    workload_args::{WorkloadArgs, told_by_option},
 };
 
 const GOALS: &str = "Goals";
@@ -23,9 +23,16 @@ const OUTPUT: &str = "Output";
 /// Loops of each user under the preset jmeter, as in the published test it is named after.
 const JMETER_LOOPS: &str = "100";
 
-/// Searches for the largest load that meets all goals. The answer is two bounds for each goal: a load that was
-/// measured to meet it, and one that was measured not to.
+/// What the exit status says, at the end of the help.
+const STATUS: &str = "Exit status: 0 a load that meets all goals was found, 1 a goal is not met even at \
+                      the least load, or a confirmation missed it, 2 wrong use, refused, or something \
+                      failed, 3 void (nothing may be concluded), 130 interrupted.";
+
+/// Find the largest number of users, rate or connections that meets the goals.
+///
+/// The answer is two bounds for each goal: a load that was measured to meet it, and one that was measured not to.
 #[derive(Debug, Args)]
+#[command(after_help = STATUS)]
 pub struct LimitArgs {
     /// What to find the limit of
     #[arg(value_enum)]
@@ -35,6 +42,9 @@ pub struct LimitArgs {
     /// Requests per second that the connections share (limit connections)
     #[arg(short = 'R', long, value_name = "RATE", help_heading = LOAD)]
     rate: Option<String>,
+    /// What other commands have, and a search says otherwise
+    #[arg(short, long, value_name = "TIME", hide = true)]
+    duration: Option<String>,
 
     /// Largest share of requests that may fail or never be sent: 0, 0.001 or 0.1% [default: what the preset allows, mostly 0, if no other goal is given]
     #[arg(long, visible_alias = "error-ratio", value_name = "SHARE", help_heading = GOALS)]
@@ -183,7 +193,10 @@ impl LimitArgs {
                 pause: m.optional("--pause", self.pause.as_deref(), time).unwrap_or_default(),
                 settle: Duration::ZERO,
                 fresh: Fresh::Setting,
-                void_attempts: m.optional("--void-attempts", Some(&self.void_attempts), count).unwrap_or(5),
+                // A study counts how often a void trial is tried again, behind the first try.
+                void_attempts: m
+                    .optional("--void-attempts", Some(&self.void_attempts), count)
+                    .map_or(4, |tries| tries.saturating_sub(1)),
             },
             search: Some(search),
             other_searches: Vec::new(),
@@ -205,10 +218,9 @@ impl LimitArgs {
 
     fn goals(&self, m: &mut Mistakes) -> Vec<Goal> {
         let mut goals = Vec::new();
-        let bound = |text: &str| match parse_time(text) {
-            Ok(Duration::ZERO) => Err("no answer takes no time; give a bound such as 10ms".to_owned()),
-            Ok(time) => Ok(time.as_nanos() as u64),
-            Err(error) => Err(error.to_string()),
+        let bound = |text: &str| match study::file::parse_bound(text)? {
+            Duration::ZERO => Err("no answer takes no time; give a bound such as 10ms".to_owned()),
+            time => Ok(time.as_nanos() as u64),
         };
         let ratio = |text: &str| match parse_ratio(text) {
             Ok(ratio) if ratio < 1.0 => Ok(ratio),
@@ -236,6 +248,11 @@ impl LimitArgs {
     }
 
     fn setup(&self, m: &mut Mistakes) -> Setup {
+        self.common.habit_mistakes().into_iter().for_each(|mistake| m.add(mistake));
+        m.optional("--preset", Some(&self.preset), str::parse::<search::Preset>);
+        if self.duration.is_some() {
+            m.add("--duration: a search's trials are as long as --trial says; leave it out");
+        }
         let mut workload = self.common.workload();
         workload.rate = self.rate.clone();
         if workload.body.as_deref() == Some("@-") {
@@ -280,9 +297,11 @@ fn try_ends(study: &Study, host: &Host) -> Vec<String> {
         let Ok(setup) = study.setup(0, Some(load)) else { continue };
         match setup.workload.plan(host) {
             Err(wrong) => {
-                mistakes.extend(wrong.into_iter().map(|m| format!("{}: {}", option_of(m.field), m.message)));
+                mistakes.extend(wrong.into_iter().map(told_by_option));
             }
             Ok(mut plan) => {
+                let missing = load::preflight::missing_here(&plan).into_iter().filter(|_| !plan.forced);
+                mistakes.extend(missing.map(told_by_option));
                 if let Err(refusals) = load::preflight::fit(&mut plan, host, setup.workload.asked())
                     && !plan.forced
                 {
@@ -349,6 +368,29 @@ mod tests {
             study("users ftp://x --p99 0s --width 2 --trial x --repeats 0 --min 9 --max 3 -R 5").unwrap_err();
         assert_eq!(mistakes.len(), 6, "{mistakes:#?}");
         assert!(study("connections 127.0.0.1").unwrap_err()[0].contains("--rate is missing"));
-        assert!(study("rate 127.0.0.1 --preset fast").unwrap_err()[0].contains("mlrsearch"));
+    }
+
+    #[test]
+    fn mistakes_name_their_options() {
+        for (line, expected) in [
+            ("--preset wrk", "--preset: there is no search preset \"wrk\": use mlrsearch"),
+            ("--duration 5s", "--duration: a search's trials are as long as --trial says"),
+            ("-d 5s", "--duration: a search's trials are as long as --trial says"),
+            ("--p99 10", "--p99: '10' has no unit; write 10ms or 10s"),
+            ("-m POST", "-m: write -X POST"),
+            ("--source 192.0.2.9", "--source: 192.0.2.9 is no address of this machine"),
+        ] {
+            let mistakes = study(&format!("users 127.0.0.1 {line}")).unwrap_err();
+            assert!(mistakes.len() == 1 && mistakes[0].starts_with(expected), "{line}: {mistakes:?}");
+        }
+    }
+
+    #[test]
+    fn a_void_trial_is_tried_as_often_as_told_in_all() {
+        let study = study("users 127.0.0.1 --void-attempts 2").unwrap();
+        assert_eq!(study.trial.void_attempts, 1, "again, in a study's words");
+        let plan = study::plan(&study, Vec::new(), "").unwrap();
+        let search = plan.search_of(0).unwrap();
+        assert_eq!(search.method_settings["plan"]["void"]["attempts"], 2);
     }
 }

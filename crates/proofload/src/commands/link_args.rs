@@ -15,12 +15,17 @@ const SHAPE: &str = "The link (both directions)";
 const ENDS: &str = "Its ends";
 const OUTPUT: &str = "Output";
 
-/// Joins two hosts that exist by a link of a certain rate, delay and loss.
+/// What the exit status says, at the end of the help.
+const STATUS: &str = "Exit status: 0 ended by --duration, Ctrl-C or SIGTERM, 2 wrong use, or the link \
+                      cannot be had, 3 it ran but --certify did not find it as it should be.";
+
+/// Join two hosts by a link of a certain rate, delay and loss.
 ///
 /// A host is a process (its number), a name under /run/netns, or a path such as /proc/PID/ns/net. While the
 /// link runs it takes orders on standard input: `set rate=20mbit delay=5ms`, `set a-to-b loss=1%`, `down`,
 /// `up`, `counters`.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = STATUS)]
 pub struct LinkArgs {
     /// The first host
     #[arg(value_name = "A")]

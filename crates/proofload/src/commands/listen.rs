@@ -14,7 +14,10 @@ use std::{
     fs,
     path::Path,
     process,
-    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -22,7 +25,7 @@ use std::{
 use listen::{Config, Handle, Report, Server, render};
 use load::host::raise_descriptors;
 use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ},
     iterator::Signals,
 };
 use tracing::{error, info, warn};
@@ -36,7 +39,7 @@ use self::{
 };
 use crate::{
     exit::{Exit, Refusal},
-    output::destination::Destination,
+    output::{destination::Destination, standard},
 };
 
 /// How often it is looked what has changed.
@@ -58,6 +61,7 @@ pub fn run(arguments: &ListenArgs) -> Result<Exit, Refusal> {
     }
     let (plan, notes) = plan(arguments)?;
     if arguments.check {
+        Server::check(&plan.config, handed.len()).map_err(refused)?;
         notes.iter().chain(&plan.warnings).for_each(|note| eprintln!("proofload: {note}"));
         println!("the settings are sound: {}", in_words(&plan.config));
         return Ok(Exit::GoalsMet);
@@ -73,7 +77,7 @@ pub fn run(arguments: &ListenArgs) -> Result<Exit, Refusal> {
         config.listen.clear();
     }
     let stored = storage_in_words(&config);
-    let server = Server::bind(config, handed).map_err(Refusal::one)?;
+    let server = Server::bind(config, handed).map_err(refused)?;
     notes.iter().for_each(|note| info!("{note}"));
     plan.warnings.iter().for_each(|warning| warn!("{warning}"));
     tell_recovery(&server);
@@ -81,7 +85,7 @@ pub fn run(arguments: &ListenArgs) -> Result<Exit, Refusal> {
     info!("listening on {listening}; storing in {stored}");
     let (done, stops) = serve(server, sender, &events, &format!("listening on {listening}"))?;
     if !arguments.quiet && !report.as_ref().is_some_and(Destination::is_stdout) {
-        print!("{}", render(&done));
+        standard::print(&render(&done));
     }
     if let Some(report) = report {
         report.write_json(&done)?;
@@ -97,6 +101,12 @@ pub fn run(arguments: &ListenArgs) -> Result<Exit, Refusal> {
 fn plan(arguments: &ListenArgs) -> Result<(Plan, Vec<String>), Refusal> {
     let mut mistakes = Vec::new();
     let mut notes = Vec::new();
+    if let Some(path) = &arguments.fluentd_config {
+        let path = path.display();
+        mistakes.push(format!(
+            "-c: write --import {path} for a configuration of Fluentd's, --config {path} for one of proofload's own"
+        ));
+    }
     let imported = arguments.import.as_deref().and_then(|path| match import(path) {
         Ok(imported) => {
             notes.extend(imported.notes.iter().map(ToString::to_string));
@@ -128,6 +138,16 @@ fn plan(arguments: &ListenArgs) -> Result<(Plan, Vec<String>), Refusal> {
     }
 }
 
+/// Why it cannot start, every mistake on its own.
+fn refused(error: listen::Error) -> Refusal {
+    match error {
+        listen::Error::Config(mistakes) => Refusal::new(mistakes),
+        listen::Error::Processors { .. } => Refusal::one(format_args!("--cpus: {error}")),
+        listen::Error::Tls { .. } => Refusal::one(format_args!("--tls-cert, --tls-key: {error}")),
+        error => Refusal::one(error),
+    }
+}
+
 fn import(path: &Path) -> Result<listen::import::Imported, Vec<String>> {
     let text = text_of("--import", path)?;
     let imported = listen::import::fluentd(&path.display().to_string(), &text);
@@ -140,8 +160,10 @@ fn text_of(option: &str, path: &Path) -> Result<String, Vec<String>> {
 }
 
 fn pass_signals(sender: Sender<Event>) -> Result<(), Refusal> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
-        .map_err(|error| Refusal::one(format_args!("cannot handle signals: {error}")))?;
+    let failed = |error| Refusal::one(format_args!("cannot handle signals: {error}"));
+    // Beyond the largest file that this process may have (`ulimit -f`), writing is to fail, not to kill.
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
     // Ends with the process.
     thread::spawn(move || {
         for signal in signals.forever() {
@@ -181,7 +203,15 @@ fn serve(
             Ok(Event::Ended(report)) => return Ok((*report, stops)),
             Err(RecvTimeoutError::Timeout) => {
                 next_look = Instant::now() + GLANCE;
-                watch.look(handle.statistics()).iter().for_each(watch::Change::tell);
+                let statistics = handle.statistics();
+                if handle.has_died() && stops == 0 {
+                    error!(
+                        "a thread of the storage has died: ending, so that the next start can recover what is stored"
+                    );
+                    stops = 1;
+                    stop(&handle, &mut service, stops);
+                }
+                watch.look(statistics).iter().for_each(watch::Change::tell);
                 service.alive();
                 if running.is_finished() && events.try_iter().all(|event| !matches!(event, Event::Ended(_))) {
                     return Err(Refusal::one("the listener broke down; what it said is above"));
@@ -256,4 +286,36 @@ fn storage_in_words(config: &Config) -> String {
 fn in_words(config: &Config) -> String {
     let list: Vec<String> = config.listen.iter().map(ToString::to_string).collect();
     format!("it would listen on {} and store in {}", list.join(", "), storage_in_words(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        listen: ListenArgs,
+    }
+
+    fn checked(line: &str) -> Result<(), Refusal> {
+        let words = ["listen"].into_iter().chain(line.split_whitespace());
+        let (plan, _) = plan(&Line::try_parse_from(words).unwrap().listen)?;
+        Server::check(&plan.config, 0).map_err(refused)
+    }
+
+    #[test]
+    fn a_check_finds_what_would_not_start() {
+        assert!(checked("--max-body 1MiB").is_ok());
+        for (line, part) in [
+            ("--max-body 10GiB --budget 1MB", "the budget must hold the largest body"),
+            ("--tls-cert /no/cert.pem --tls-key /no/key.pem", "/no/cert.pem: cannot be read"),
+            ("-c fluent.conf", "--import fluent.conf"),
+        ] {
+            let told = format!("{:?}", checked(line).unwrap_err());
+            assert!(told.contains(part), "{line}: {told}");
+        }
+    }
 }

@@ -10,10 +10,20 @@ use record::ResultFolder;
 use report::{Format, Results};
 
 use super::study::terminal_options;
-use crate::exit::{Exit, Refusal};
+use crate::{
+    exit::{Exit, Refusal},
+    output::standard,
+};
 
-/// Shows a result folder: without options on the terminal.
+/// What the exit status says, at the end of the help.
+const STATUS: &str = "Exit status: 0 shown, whatever the result says, 2 wrong use, or something cannot be \
+                      read or written. Whether the goals were met is the exit status of the run itself.";
+
+/// Show a result: on the terminal, as a page, or for other tools.
+///
+/// Without options it is shown on the terminal; a FILE called - is standard output.
 #[derive(Debug, Args)]
+#[command(after_help = STATUS)]
 pub struct ReportArgs {
     /// Result folder
     result: PathBuf,
@@ -40,7 +50,11 @@ pub struct ReportArgs {
 /// Shows it. A file called - is standard output.
 pub fn run(arguments: &ReportArgs) -> Result<Exit, Refusal> {
     let folder = ResultFolder::open(&arguments.result).map_err(Refusal::one)?;
-    let results = Results::read(&folder).map_err(Refusal::one)?;
+    let mut results = Results::read(&folder).map_err(Refusal::one)?;
+    if results.result.is_none() {
+        // A run that was killed, or still goes on. A journal of another version says nothing.
+        results.so_far = study::outcome::of(&results.plan, &results.trials).unwrap_or_default();
+    }
     let mut options = terminal_options();
     let page = folder.path().join("report.html");
     options.page = page.exists().then(|| page.display().to_string());
@@ -61,10 +75,10 @@ pub fn run(arguments: &ReportArgs) -> Result<Exit, Refusal> {
         })?;
     }
     if arguments.github_annotations {
-        print!("{}", report::render(&results, Format::GithubAnnotations, &options));
+        standard::print(&report::render(&results, Format::GithubAnnotations, &options));
     }
     if !shown {
-        print!("{}", report::render(&results, Format::Terminal, &options));
+        standard::print(&report::render(&results, Format::Terminal, &options));
     }
     Ok(Exit::GoalsMet)
 }

@@ -9,10 +9,22 @@ use clap::Args;
 use load::Host;
 
 use super::study::{Order, conduct};
-use crate::exit::{Exit, Refusal};
+use crate::{
+    exit::{Exit, Refusal},
+    output::standard,
+};
 
-/// Runs a study file, and leaves a result folder with a report.
+/// What the exit status says, at the end of the help.
+const STATUS: &str = "Exit status: 0 all goals met (or there are none), 1 a goal not met, in a search not \
+                      even at the least load, 2 wrong use, refused, or something failed on the way, 3 void \
+                      (nothing may be concluded), 130 interrupted: what was measured is kept, and --resume \
+                      goes on.";
+
+/// Run a study file.
+///
+/// It leaves a result folder, with a report in several forms. --dry-run tells what would be run and how long it takes.
 #[derive(Debug, Args)]
+#[command(after_help = STATUS)]
 pub struct RunArgs {
     /// Study file
     study: PathBuf,
@@ -46,7 +58,7 @@ pub fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
     let study = study::file::read(&file, &text, &overrides, &host)
         .map_err(|mistakes| Refusal::new(mistakes.iter().map(ToString::to_string).collect()))?;
     if arguments.dry_run {
-        print!("{}", study.describe());
+        standard::print(&study.describe());
         return Ok(Exit::GoalsMet);
     }
     let name = arguments.study.file_stem().unwrap_or(Path::new("study").as_os_str()).to_string_lossy();

@@ -19,7 +19,7 @@ use serve::{Config, Report, Server, render};
 use super::{serve_args::ServeArgs, stop};
 use crate::{
     exit::{Exit, Refusal},
-    output::destination::Destination,
+    output::{destination::Destination, standard},
 };
 
 /// How long worker processes may take to listen, and to hand in their reports.
@@ -54,12 +54,12 @@ pub fn run(arguments: &ServeArgs) -> Result<Exit, Refusal> {
         config.reuse_port = true;
         serve_in_processes(&config, processes, &stop)?
     } else {
-        let server = Server::bind(config).map_err(Refusal::one)?;
+        let server = Server::bind(config).map_err(|error| Refusal::one(told(&error)))?;
         announce(server.local_addrs())?;
         server.run(stop)
     };
     if !arguments.quiet() && !json.as_ref().is_some_and(Destination::is_stdout) {
-        print!("{}", render(&report));
+        standard::print(&render(&report));
     }
     if let Some(json) = json {
         json.write_json(&report)?;
@@ -85,10 +85,18 @@ pub fn work() -> Result<Exit, Refusal> {
             report(&Answer::Listening(server.local_addrs().to_vec())).map_err(Refusal::one)?;
             Answer::Report(Box::new(server.run(stop)))
         }
-        Err(error) => Answer::Failed(error.to_string()),
+        Err(error) => Answer::Failed(told(&error)),
     };
     report(&answer).map_err(Refusal::one)?;
     Ok(Exit::GoalsMet)
+}
+
+/// With the option that it is about, where the error cannot know it.
+fn told(error: &serve::Error) -> String {
+    match error {
+        serve::Error::Processors { .. } => format!("--cpus: {error}"),
+        _ => error.to_string(),
+    }
 }
 
 /// Several processes share the addresses; the kernel spreads connections over them (SO_REUSEPORT).
@@ -165,4 +173,15 @@ fn announce(addresses: &[SocketAddr]) -> Result<(), Refusal> {
     let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "listening on {}", list.join(", ")).and_then(|()| stdout.flush()).map_err(Refusal::one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_told_by_their_option() {
+        let error = serve::Error::Processors { missing: vec![99], allowed: vec![0, 1] };
+        assert!(told(&error).starts_with("--cpus: processors [99] are not there"), "{error}");
+    }
 }

@@ -24,9 +24,12 @@ const OUTPUT: &str = "Output";
 /// Chunks of `--chunked` without a size.
 const CHUNK_BYTES: u64 = 16 * 1024;
 
-/// Options of the programmable HTTP/1.1 target.
+/// Serve HTTP with programmable behaviour: a target whose truth is known.
 ///
-/// Values are kept as given and read by [`ServeArgs::config`], so that all mistakes are named at once.
+/// It answers every request alike, as fast as this machine can, unless options say how slow, how broken or how narrow it
+/// is. Ctrl-C, SIGTERM or --duration end it; then it tells what it really did. Exit status: 0 ended so, 2 wrong use,
+/// or it could not listen.
+// Values are kept as given and read by `config`, so that all mistakes are named at once.
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
     /// Address and port to listen on; repeatable; port 0 is any free one
@@ -145,10 +148,17 @@ impl ServeArgs {
         let chunk_bytes = chunk_bytes
             .map(|size| m.optional("--chunked", size.as_deref(), parse_size).unwrap_or(CHUNK_BYTES));
         let processes = m.optional("--processes", Some(&self.processes), processes);
+        let shares_addresses = processes.is_some_and(|processes| processes > 1);
+        if shares_addresses && (self.capacity.is_some() || self.service_time.is_some()) {
+            m.add(
+                "--processes: a capacity and its queue are of one process, and several would each have their own; leave \
+                 out --processes and serve with more --threads",
+            );
+        }
         Config {
             // An address that could not be read is no reason to say that there is none.
             listen: if listen.is_empty() { default.listen } else { listen },
-            reuse_port: processes.is_some_and(|processes| processes > 1),
+            reuse_port: shares_addresses,
             body: self.body(m),
             chunk_bytes,
             status: m.optional("--status", Some(&self.status), count).unwrap_or(default.status),
@@ -294,12 +304,12 @@ mod tests {
              --delay exp:20ms --capacity 4 --service-time 10ms --queue 1_000 --queue-full reset \
              --stall 10s,300ms --misbehave error=1%,reset=0.5 --misbehave silent=0.25 --error-status 500 \
              --max-connections 18k --backlog 128 --keepalive-requests 100 --keepalive-timeout 65s -t 2 \
-             --processes 3 --cpus 0,2-4 --seed 9 -d 1m --json - -q",
+             --processes 1 --cpus 0,2-4 --seed 9 -d 1m --json - -q",
         );
-        assert_eq!((args.json(), args.quiet(), args.processes()), (Some(Path::new("-")), true, 3));
+        assert_eq!((args.json(), args.quiet(), args.processes()), (Some(Path::new("-")), true, 1));
         let expected = Config {
             listen: vec!["127.0.0.1:0".parse().unwrap(), "[::1]:81".parse().unwrap()],
-            reuse_port: true,
+            reuse_port: false,
             body: Body::Size(65_536),
             chunk_bytes: Some(1_024),
             status: 404,
@@ -328,6 +338,14 @@ mod tests {
             duration_ns: Some(60_000_000_000),
         };
         assert_eq!(args.config(), Ok(expected));
+    }
+
+    #[test]
+    fn processes_share_addresses_and_no_queue() {
+        let three = args("--processes 3 --max-connections 5");
+        assert_eq!((three.processes(), three.config().unwrap().reuse_port), (3, true));
+        let mistakes = args("--capacity 2 --service-time 1ms --processes 2").config().unwrap_err();
+        assert!(mistakes.len() == 1 && mistakes[0].starts_with("--processes: a capacity"), "{mistakes:?}");
     }
 
     #[test]

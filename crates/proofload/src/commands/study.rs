@@ -7,14 +7,14 @@ use std::{
 };
 
 use load::host::raise_descriptors;
-use record::{BoundKind, Ending, ResultFolder, SettingOutcome, StudyResult};
+use record::{BoundKind, Ending, ResultFolder, SettingOutcome, StudyResult, folder::FolderError};
 use report::{Format, Results};
 use study::Study;
 
 use super::{clean, stop};
 use crate::{
     exit::{Exit, Refusal},
-    output::{destination::Destination, study_progress::StudyProgress},
+    output::{destination::Destination, standard, study_progress::StudyProgress},
 };
 
 /// What is to be conducted, and how it is shown.
@@ -59,11 +59,7 @@ pub fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
     let stop = stop::on_signal()?;
     lab.stop = stop.clone();
     let path = order.out.unwrap_or_else(|| default_folder(order.name));
-    let folder = match order.resume {
-        true => ResultFolder::open(&path),
-        false => ResultFolder::create(&path),
-    };
-    let folder = folder.map_err(Refusal::one)?;
+    let folder = result_folder(&path, order.resume)?;
     let options = study::Options {
         lab,
         worker: vec!["worker".to_owned()],
@@ -81,6 +77,20 @@ pub fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
     Ok(judge(&result))
 }
 
+fn result_folder(path: &Path, resume: bool) -> Result<ResultFolder, Refusal> {
+    if !resume {
+        return ResultFolder::create(path).map_err(Refusal::one);
+    }
+    ResultFolder::open(path).map_err(|error| match error {
+        FolderError::NoResult { path, missing } => Refusal::one(format_args!(
+            "--resume: there is no {missing} in {}, so nothing that could be gone on with; leave out --resume to begin \
+             anew",
+            path.display()
+        )),
+        error => Refusal::one(error),
+    })
+}
+
 fn show(results: &Results, folder: &ResultFolder, json: Option<Destination>) -> Result<(), Refusal> {
     let mut options = terminal_options();
     for format in KEPT {
@@ -94,7 +104,7 @@ fn show(results: &Results, folder: &ResultFolder, json: Option<Destination>) -> 
         json.write(|output| output.write_all(text.as_bytes()))?;
     }
     if !on_stdout {
-        print!("{}", report::render(results, Format::Terminal, &options));
+        standard::print(&report::render(results, Format::Terminal, &options));
     }
     Ok(())
 }
@@ -157,4 +167,15 @@ fn default_folder(name: &str) -> PathBuf {
     let path = |suffix: &str| PathBuf::from(format!("results/{name}-{stamp}{suffix}"));
     let numbered = (2..).map(|number| path(&format!("-{number}")));
     std::iter::once(path("")).chain(numbered).find(|path| !path.exists()).expect("numbers do not end")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_never_begun_cannot_be_gone_on_with() {
+        let refusal = result_folder(Path::new("/does/not/exist"), true).unwrap_err();
+        assert!(format!("{refusal:?}").contains("leave out --resume to begin anew"), "{refusal:?}");
+    }
 }

@@ -1,7 +1,9 @@
 //! The options that describe a workload, shared by the commands that make load.
 
 use clap::Args;
-use load::HttpWorkload;
+use load::{FieldMistake, HttpWorkload};
+
+use super::habits::HabitArgs;
 
 const LOAD: &str = "Load";
 const REQUEST: &str = "Request";
@@ -104,6 +106,9 @@ pub struct WorkloadArgs {
     /// Run even though the plan does not fit this machine (the trial will be void)
     #[arg(long, help_heading = MACHINE)]
     force: bool,
+
+    #[command(flatten)]
+    habits: HabitArgs,
 }
 
 impl WorkloadArgs {
@@ -115,6 +120,11 @@ impl WorkloadArgs {
     /// Seed of everything random.
     pub fn seed(&self) -> u64 {
         self.seed
+    }
+
+    /// Mistakes in options that other tools have and this one has not.
+    pub fn habit_mistakes(&self) -> Vec<String> {
+        self.habits.mistakes(self.no_keepalive)
     }
 
     /// The workload, as written.
@@ -154,8 +164,13 @@ impl WorkloadArgs {
     }
 }
 
+/// A mistake in a field, told by its option.
+pub fn told_by_option(mistake: FieldMistake) -> String {
+    format!("{}: {}", option_of(mistake.field), mistake.message)
+}
+
 /// A field's name as its option.
-pub fn option_of(field: &str) -> String {
+fn option_of(field: &str) -> String {
     match field {
         "url" => "URL".to_owned(),
         "headers" => "--header".to_owned(),

@@ -1,13 +1,14 @@
 //! A comparison for people: a row for each quantity, then what all of them show.
 
 use comfy_table::{CellAlignment, Table, TableComponent, presets};
-use record::units::{show_rate, show_time_ns};
+use record::units::{plain, show_rate, show_time_ns};
+use report::visible;
 use search::statistics::{Scale, Verdict};
 use study::compare::{Comparison, Gate, Overall, Row};
 
 /// The text.
 pub fn render(comparison: &Comparison) -> String {
-    let mut out = format!("A  {}\nB  {}\n\n", comparison.a, comparison.b);
+    let mut out = format!("A  {}\nB  {}\n\n", visible(&comparison.a), visible(&comparison.b));
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     table.set_style(TableComponent::HeaderLines, '─');
@@ -33,13 +34,13 @@ pub fn render(comparison: &Comparison) -> String {
     }
     out += &format!("\n{}\n", overall(comparison));
     for warning in &comparison.warnings {
-        out += &format!("\nWarning: {}\n", warning.message);
+        out += &format!("\nWarning: {}\n", visible(&warning.message));
     }
     let mut seen: Vec<&str> = Vec::new();
     for warning in comparison.rows.iter().flat_map(|row| &row.statistics.warnings) {
         if !seen.contains(&warning.message.as_str()) {
             seen.push(&warning.message);
-            out += &format!("\nWarning: {}\n", warning.message);
+            out += &format!("\nWarning: {}\n", visible(&warning.message));
         }
     }
     out
@@ -52,7 +53,7 @@ fn cells(row: &Row) -> [String; 8] {
         Scale::Difference => format!("{value:+.5}"),
     };
     let quantity = match &row.goal {
-        Some(goal) => format!("{} ({goal})", row.quantity),
+        Some(goal) => format!("{} ({})", row.quantity, visible(goal)),
         None => row.quantity.clone(),
     };
     let resolvable = match (statistics.resolvable, statistics.scale) {
@@ -72,7 +73,7 @@ fn cells(row: &Row) -> [String; 8] {
         Some(Gate::Passed) | None => "",
     };
     [
-        row.setting.clone(),
+        visible(&row.setting),
         quantity,
         show(&row.quantity, row.a_median),
         show(&row.quantity, row.b_median),
@@ -112,5 +113,5 @@ fn overall(comparison: &Comparison) -> String {
         Some(Gate::Failed) => " B is worse than allowed.",
         None => "",
     };
-    format!("{verdict}{gate} (All verdicts together: {} % confidence.)", comparison.confidence * 100.0)
+    format!("{verdict}{gate} (All verdicts together: {} % confidence.)", plain(comparison.confidence * 100.0))
 }

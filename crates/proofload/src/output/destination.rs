@@ -27,7 +27,8 @@ impl Destination {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
         }
-        match File::create(path) {
+        // Emptied only when there is something to write: what is refused until then must not cost an older result.
+        match File::options().write(true).create(true).truncate(false).open(path) {
             Ok(file) => Ok(Self::File(path.to_owned(), file)),
             Err(error) => Err(format!("{option}: cannot write {}: {error}", path.display())),
         }
@@ -48,7 +49,10 @@ impl Destination {
                 (PathBuf::from("standard output"), flushed(BufWriter::new(io::stdout().lock()), write))
             }
             Self::File(path, file) => {
-                let result = flushed(BufWriter::new(file), write);
+                // A pipe or a device has no length.
+                let is_file = file.metadata().is_ok_and(|about| about.is_file());
+                let emptied = if is_file { file.set_len(0) } else { Ok(()) };
+                let result = emptied.and_then(|()| flushed(BufWriter::new(file), write));
                 (path, result)
             }
         };

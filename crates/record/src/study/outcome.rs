@@ -56,7 +56,8 @@ pub struct SettingOutcome {
     pub summaries: Vec<QuantitySummary>,
     /// The knee of response time against load, if the trials show one.
     pub knee: Option<Knee>,
-    /// What the audits of its valid trials found, taken together; none if there were none.
+    /// What the conclusive audits of its trials found, taken together, the void trials' included: what is lost is
+    /// lost however late the generator was. None if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditTotals>,
     /// What a careful reader should know.
@@ -76,9 +77,32 @@ pub struct SearchOutcome {
     pub trials: u64,
     /// Seconds of trials.
     pub trial_seconds: f64,
+    /// How its bounds closed in, trial by trial, in the order they ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub path: Vec<BoundsAfter>,
     /// What further trials at the lower bound gave, if there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirmation: Option<Confirmation>,
+}
+
+/// What a search knew after one of its trials.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BoundsAfter {
+    /// The trial's number in the study.
+    pub trial: u64,
+    /// For each goal, in the order of the plan.
+    pub goals: Vec<BoundsSoFar>,
+}
+
+/// The bounds of a goal while a search is on its way. They may still move in either direction.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct BoundsSoFar {
+    /// Largest load known to meet the goal, in the search's unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lower: Option<f64>,
+    /// Smallest load known not to, in the search's unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upper: Option<f64>,
 }
 
 /// What further trials at a search's lower bound gave.
@@ -189,6 +213,9 @@ pub enum BoundKind {
         /// Least load at which trials were void again and again.
         at: f64,
     },
+    /// A bound is missing although everything was measured: from the lower bound to the largest load asked for, or
+    /// from the smallest to the upper bound, trials at the same load disagree.
+    Disputed,
     /// Time or trials ran out: the bounds are as wide as they are.
     Unfinished,
 }
@@ -200,6 +227,9 @@ pub struct QuantitySummary {
     pub quantity: String,
     /// What each repeat gave, in the order of the blocks.
     pub values: Vec<f64>,
+    /// At least one of them is of a time that still ran when it was no longer waited for: the true one may be longer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_least: bool,
     /// Their arithmetic mean; none in results of versions that did not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean: Option<f64>,

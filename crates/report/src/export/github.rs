@@ -57,6 +57,15 @@ impl Export for GithubAnnotations {
             format!("::error title={}::{message}\n", property_escaped(&title))
         });
         let audits: String = audits.collect();
+        let confirmed = confirmed::confirmed(results).into_iter();
+        let unconfirmed =
+            confirmed.filter(|confirmed| confirmed.status() == Status::NotMet).map(|confirmed| {
+                let message =
+                    format!("{}: {}", results.setting_name(confirmed.setting), confirmed.sentence());
+                let message = message_escaped(&text::visible(&message));
+                format!("::error title={}::{message}\n", property_escaped(&title))
+            });
+        let unconfirmed: String = unconfirmed.collect();
         let lines = answer::answers(results).into_iter().filter_map(|answer| {
             let command = match answer.status {
                 Status::NotMet | Status::Void => "error",
@@ -67,7 +76,7 @@ impl Export for GithubAnnotations {
             let message = message_escaped(&format!("{place}: {}", answer.sentence));
             Some(format!("::{command} title={}::{message}\n", property_escaped(&title)))
         });
-        lines.collect::<String>() + &audits
+        lines.collect::<String>() + &unconfirmed + &audits
     }
 }
 
@@ -195,7 +204,8 @@ fn markdown(text: &str) -> String {
             c => escaped.push(c),
         }
     }
-    escaped
+    // GitHub makes links of these too.
+    escaped.replace("www.", "www&#46;")
 }
 
 /// A fence longer than any row of backticks inside.

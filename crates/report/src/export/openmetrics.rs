@@ -177,6 +177,7 @@ fn kind(kind: &BoundKind) -> &'static str {
         BoundKind::AtLeast => "at_least",
         BoundKind::Below => "below",
         BoundKind::GeneratorBound { .. } => "generator_bound",
+        BoundKind::Disputed => "disputed",
         BoundKind::Unfinished => "unfinished",
     }
 }

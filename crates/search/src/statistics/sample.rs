@@ -169,6 +169,10 @@ impl Sample {
 
     /// The sample variance, with n − 1; none of one value.
     pub fn variance(&self) -> Option<f64> {
+        if self.is_constant() {
+            // The mean of equal values is rounded: what it is off by is no spread.
+            return (self.len() > 1).then_some(0.0);
+        }
         let mean = self.mean();
         let squares: f64 = self.values.iter().map(|value| (value - mean).powi(2)).sum();
         (self.len() > 1).then(|| squares / (self.len() - 1) as f64)

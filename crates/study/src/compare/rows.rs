@@ -81,12 +81,10 @@ impl<'a> Pair<'a> {
                 continue;
             }
             let of = |outcome: &SettingOutcome| {
-                summaries(outcome)
-                    .iter()
-                    .find(|summary| summary.quantity == quantity)
-                    .map(|summary| summary.values.clone())
+                let summary = summaries(outcome).iter().find(|summary| summary.quantity == quantity);
+                summary.map(|summary| (summary.values.clone(), summary.at_least))
             };
-            if let (Some(a), Some(b)) = (of(a), of(b)) {
+            if let (Some((a, a_at_least)), Some((b, b_at_least))) = (of(a), of(b)) {
                 // Values are in the order of the blocks, so with one for every block the places are the blocks.
                 let in_blocks = self.blocks.is_some_and(|blocks| a.len() == blocks && b.len() == blocks);
                 let setting = self.name.clone();
@@ -99,7 +97,7 @@ impl<'a> Pair<'a> {
                     a,
                     b,
                     in_blocks,
-                    at_least: (false, false),
+                    at_least: (a_at_least, b_at_least),
                 });
             }
         }
@@ -168,7 +166,10 @@ impl Bounds {
                 (Some(lower), kind) if *kind != BoundKind::Unfinished => {
                     bounds.loads.push(lower.load);
                     bounds.blocks.push(search.block);
-                    bounds.at_least |= matches!(kind, BoundKind::AtLeast | BoundKind::GeneratorBound { .. });
+                    bounds.at_least |= matches!(
+                        kind,
+                        BoundKind::AtLeast | BoundKind::GeneratorBound { .. } | BoundKind::Disputed
+                    );
                 }
                 _ => bounds.left_out += 1,
             }
@@ -216,20 +217,32 @@ impl Values {
     }
 
     fn row(&self, mut statistics: statistics::Comparison, options: &CompareOptions) -> Row {
-        // Where a search ended before its target did, the target may be better than it looks.
+        // Where a search ended before its target did, the target may be better than it looks; where a time was no
+        // longer waited for, worse.
+        let (a_open, b_open) = self.at_least;
+        let (loser_open, winner_open, why) = match self.better {
+            Better::More => (
+                true,
+                false,
+                "a search ran out of load before the target did, so its bound is only the least that the target carries; \
+                 search to a larger load",
+            ),
+            Better::Less => (
+                false,
+                true,
+                "some requests were no longer waited for, so their times are only the least that they took; wait longer \
+                 (timeout, drain), or lower the load",
+            ),
+        };
         let open = match statistics.verdict {
-            Verdict::ABetter => self.at_least.1,
-            Verdict::BBetter => self.at_least.0,
-            Verdict::NoDifferenceShown => self.at_least.0 || self.at_least.1,
+            Verdict::ABetter => (winner_open && a_open) || (loser_open && b_open),
+            Verdict::BBetter => (winner_open && b_open) || (loser_open && a_open),
+            Verdict::NoDifferenceShown => a_open || b_open,
             Verdict::CannotTell => false,
         };
         if open {
             statistics.verdict = Verdict::CannotTell;
-            statistics.warnings.push(Warning::new(
-                "at_least",
-                "a search ran out of load before the target did, so its bound is only the least that \
-                 the target carries; search to a larger load",
-            ));
+            statistics.warnings.push(Warning::new("at_least", why));
         }
         let median = |values: &[f64]| {
             statistics::Sample::new(values).expect("the comparison has taken these values").median()

@@ -56,6 +56,7 @@ fn result(outcomes: Vec<SettingOutcome>) -> StudyResult {
 
 fn outcome(setting: usize, quantities: &[(&str, Vec<f64>)]) -> SettingOutcome {
     let summary = |(quantity, values): &(&str, Vec<f64>)| QuantitySummary {
+        at_least: false,
         quantity: (*quantity).to_owned(),
         values: values.clone(),
         mean: None,
@@ -89,6 +90,7 @@ fn searched(setting: usize, found: &[(f64, BoundKind)]) -> SettingOutcome {
         finished: true,
         trials: 5,
         trial_seconds: 5.0,
+        path: Vec::new(),
         confirmation: None,
     };
     SettingOutcome { searches: found.iter().enumerate().map(search).collect(), ..outcome(setting, &[]) }

@@ -38,6 +38,7 @@ impl Course<'_> {
         self.bring_up(&setup, place)?;
         self.let_settle()?;
         self.may_go_on()?;
+        let study_time_s = self.study_time_s();
         let mut trial = self.run_one(&setup, place)?;
         if trial.interrupted {
             let text = serde_json::to_string_pretty(&trial).expect("a trial can be written as JSON");
@@ -47,14 +48,19 @@ impl Course<'_> {
         }
         let audit = self.audit(&setup, place, receipts.as_deref(), &mut trial)?;
         let goals = &self.plan.goals;
-        let growing = goals.iter().filter_map(|goal| growth::growth_per_s(&trial, goal.quantity));
-        let growth_per_s = growing.reduce(f64::max);
+        let growth: Vec<Option<f64>> =
+            goals.iter().map(|goal| growth::growth_per_s(&trial, goal.quantity)).collect();
+        let growth_per_s = growth.iter().copied().flatten().reduce(f64::max);
         // What grows may be the lateness itself: then nothing is known.
         if growth_per_s.is_none() {
             lateness::forgive(&mut trial, audit.as_ref(), goals);
         }
         self.leftover = leftover(&trial);
-        let loss_ratios = goals.iter().map(|goal| goal.loss_ratio_of(&trial, audit.as_ref()));
+        // What piles up is not carried, however little was late by then.
+        let loss_ratios = goals.iter().zip(&growth).map(|(goal, growth)| match growth {
+            Some(_) => 1.0,
+            None => goal.loss_ratio_of(&trial, audit.as_ref()),
+        });
         let mut entry = TrialEntry {
             schema: ENTRY_SCHEMA.to_owned(),
             index: self.next_index,
@@ -66,8 +72,9 @@ impl Course<'_> {
             loss_ratios: loss_ratios.collect(),
             growth_per_s,
             audit,
+            noticed: std::mem::take(&mut self.unwritten),
             asked_s: duration.map(|duration| duration.as_secs_f64()),
-            study_time_s: self.study_time_s() - trial.elapsed_s,
+            study_time_s,
             trial,
         };
         self.journal.append(&entry).map_err(|error| Cut::Failed(error.to_string()))?;
@@ -91,7 +98,9 @@ impl Course<'_> {
         let stand = self.stand.as_ref().expect("it was brought up just before");
         let audited = auditing::audit(asked, receipts, stand.stored(), &self.options.stop);
         let (audit, doubt) = match audited {
-            Ok(audit) => {
+            // The trial did not come to its end.
+            Ok(None) => return Err(Cut::Stopped),
+            Ok(Some(audit)) => {
                 let doubt = auditing::doubt(&audit);
                 (Some(audit), doubt)
             }
@@ -183,8 +192,7 @@ impl Course<'_> {
                     self.next_index,
                     patience.as_secs_f64()
                 );
-                (self.on_event)(Event::Warning(&message));
-                self.warnings.push(Warning::new("not_settled", message));
+                self.notice(Warning::new("not_settled", message));
             }
         }
         if self.options.stop.load(Ordering::Relaxed) { Err(Cut::Stopped) } else { Ok(()) }

@@ -6,7 +6,7 @@ use lab::plan::{LinkKind, Plan, Program};
 use record::{LoadUnit, units::show_count};
 
 use super::{
-    length::{length_s, minutes, trial_s, worst_case},
+    length::{length_s, minutes, minutes_of_both, trial_s, worst_case},
     searches::preset_trials,
 };
 use crate::study::{Fresh, Search, Setup, Study};
@@ -167,13 +167,10 @@ impl Study {
             }
         }
         let scale = share * f64::from(trial.repeats);
-        let mut words = format!("about {} at the least", minutes(least_s * scale));
+        let (least, most) = minutes_of_both(least_s * scale, most_s * scale);
+        let mut words = format!("about {least} at the least");
         if most_s > least_s {
-            let _ = write!(
-                words,
-                ", {} if every load of the search is measured in full",
-                minutes(most_s * scale)
-            );
+            let _ = write!(words, ", {most} if every load of the search is measured in full");
         }
         if is_open {
             words += ", and as long as the trials take that loops or requests end";

@@ -1,8 +1,11 @@
 //! The tables `[[goals]]`.
 
-use std::ops::Range;
+use std::{ops::Range, time::Duration};
 
-use record::{Goal, GoalQuantity, units::parse_ratio};
+use record::{
+    Goal, GoalQuantity,
+    units::{parse_ratio, parse_time, plain},
+};
 use settings::{Reader, Table, Value};
 use toml::de::DeValue;
 
@@ -91,7 +94,10 @@ fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<GoalRead> {
     for (list, is_response) in [(PERCENTILES, true), (CONNECT_PERCENTILES, false)] {
         for (key, shown, share) in list {
             let Some(value) = table.take(key) else { continue };
-            let Some(bound) = reader.time(value) else { continue };
+            let Some(text) = reader.text_such_as(value, "a time in quotes, such as \"10s\"") else {
+                continue;
+            };
+            let Some(bound) = reader.checked(value, parse_bound(text)) else { continue };
             if bound.is_zero() {
                 reader.mistake(value.span(), "no answer takes no time; give a bound such as \"10ms\"");
                 continue;
@@ -144,9 +150,19 @@ fn read_ratio(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<f64> {
     Some(ratio)
 }
 
-/// Without what binary fractions add at their ends.
-fn plain(number: f64) -> String {
-    format!("{}", (number * 1e9).round() / 1e9)
+/// The longest time that meets a goal. Unlike other times it needs its unit: a bare number is seconds here and
+/// milliseconds to users of other tools, and the wrong one would be met by everything without a word.
+///
+/// # Errors
+/// What it is instead, and what was expected.
+pub fn parse_bound(text: &str) -> Result<Duration, String> {
+    let bound = parse_time(text).map_err(|error| error.to_string())?;
+    let number = text.trim_end();
+    let is_bare = number.ends_with(|c: char| c.is_ascii_digit() || matches!(c, '.' | '_'));
+    match is_bare && !bound.is_zero() {
+        true => Err(format!("'{number}' has no unit; write {number}ms or {number}s")),
+        false => Ok(bound),
+    }
 }
 
 /// A time as people write it: `10 ms`, `1.5 s`.
@@ -158,4 +174,22 @@ pub(super) fn plain_time(ns: u64) -> String {
         _ => (1.0, "ns"),
     };
     format!("{} {unit}", plain(ns as f64 / unit_ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_without_a_unit_is_refused() {
+        for (text, number) in [("10", "10"), ("0.5", "0.5"), ("1_000 ", "1_000")] {
+            let expected = format!("'{number}' has no unit; write {number}ms or {number}s");
+            assert_eq!(parse_bound(text), Err(expected));
+        }
+        assert_eq!(parse_bound("10ms"), Ok(Duration::from_millis(10)));
+        assert_eq!(parse_bound("10 s"), Ok(Duration::from_secs(10)));
+        // That no answer takes no time is told by who asked.
+        assert_eq!(parse_bound("0"), Ok(Duration::ZERO));
+        assert!(parse_bound("soon").unwrap_err().contains("'soon' is not a time"));
+    }
 }

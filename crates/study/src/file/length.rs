@@ -76,6 +76,17 @@ pub(super) fn put(
     workload.duration = Some(format!("{length_s}s"));
 }
 
+/// Two times for people in one format, that of the longer: `48 min` and `2 h 5 min`, not `47 min 20 s`.
+pub(super) fn minutes_of_both(shorter_s: f64, longer_s: f64) -> (String, String) {
+    let whole = shorter_s.ceil() as u64;
+    let shorter = match longer_s.ceil() as u64 {
+        0..=7_199 => minutes(shorter_s),
+        _ if whole < 3_600 => format!("{} min", whole.div_ceil(60)),
+        _ => hours(whole),
+    };
+    (shorter, minutes(longer_s))
+}
+
 /// A longer time for people: `50 s`, `6 min 40 s`, `2 h 5 min`.
 pub(super) fn minutes(seconds: f64) -> String {
     let whole = seconds.ceil() as u64;
@@ -83,6 +94,27 @@ pub(super) fn minutes(seconds: f64) -> String {
         0..=119 => format!("{whole} s"),
         120..=7_199 if whole.is_multiple_of(60) => format!("{} min", whole / 60),
         120..=7_199 => format!("{} min {} s", whole / 60, whole % 60),
-        _ => format!("{} h {} min", show_count(whole / 3_600), whole % 3_600 / 60),
+        _ => hours(whole),
+    }
+}
+
+fn hours(seconds: u64) -> String {
+    format!("{} h {} min", show_count(seconds / 3_600), seconds % 3_600 / 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_times_that_are_told_together_have_one_format() {
+        let both = |shorter, longer| {
+            let (shorter, longer) = minutes_of_both(shorter, longer);
+            format!("{shorter}, {longer}")
+        };
+        assert_eq!(both(7_014.0, 7_200.0), "1 h 56 min, 2 h 0 min");
+        assert_eq!(both(50.0, 9_000.0), "1 min, 2 h 30 min");
+        assert_eq!(both(405.0, 7_199.0), "6 min 45 s, 119 min 59 s");
+        assert_eq!(both(8_000.0, 9_000.0), "2 h 13 min, 2 h 30 min");
     }
 }

@@ -10,6 +10,8 @@ use toml::{
 
 /// The name that mistakes in overrides are told by.
 const SOURCE: &str = "--set";
+/// The list of goals: its tables have no names by which one could be chosen.
+const GOALS: &str = "goals";
 /// What an override may begin with, beside a factor.
 const HEADS: [&str; 12] = [
     "title",
@@ -75,6 +77,8 @@ impl Overrides {
                     key,
                     "expected a factor or a key, such as connections=50,100 or trial.repeats=3",
                 );
+            } else if path[0] == GOALS && (path.len() > 1 || !has_factor(&tree, GOALS)) {
+                reader.mistake(key, "[[goals]] is a list, of which nothing can be set here; edit the file");
             } else if path.len() > 1 || HEADS[..3].contains(&path[0]) {
                 put_at(reader, &mut tree, &path, key, one.whole.read());
             } else {
@@ -132,6 +136,11 @@ fn split(value: &str) -> Vec<(usize, &str)> {
     }
     push(begin, value.len());
     parts
+}
+
+fn has_factor(tree: &DeTable<'_>, name: &str) -> bool {
+    let factors = tree.get("factors").and_then(|factors| factors.get_ref().as_table());
+    factors.is_some_and(|factors| factors.contains_key(name))
 }
 
 fn put_levels<'d>(
@@ -204,6 +213,19 @@ fn put_at<'d>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn goals_are_edited_in_the_file() {
+        let host =
+            load::Host { hard_descriptors: 20_000, ports: 28_232, available_memory_bytes: 1 << 34, cpus: 2 };
+        let text = "[workload.http]\nurl = \"http://127.0.0.1/\"\n[[goals]]\np99 = \"10ms\"\n";
+        for key in ["goals.p99", "goals"] {
+            let told =
+                crate::file::read("f", text, &[(key.to_owned(), "5ms".to_owned())], &host).unwrap_err();
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert!(told[0].to_string().starts_with("--set:1:1: [[goals]] is a list"), "{told:?}");
+        }
+    }
 
     #[test]
     fn commas_separate_levels_unless_they_are_within() {

@@ -15,6 +15,8 @@ pub struct ListenArgs {
     pub config: Option<PathBuf>,
     /// Fluentd's configuration.
     pub import: Option<PathBuf>,
+    /// A file given as to Fluentd, which is no option here.
+    pub fluentd_config: Option<PathBuf>,
     /// Only reads the settings.
     pub check: bool,
     /// Only prints the schema of the settings file.
@@ -36,6 +38,7 @@ impl Args for ListenArgs {
             Arg::new(id).long(id).value_name("FILE").value_parser(value_parser!(PathBuf)).help(help)
         };
         let command = command
+            .about("Take events over HTTP and store them in files, acknowledged at a chosen level")
             .after_help(END)
             .arg(file(
                 "config",
@@ -48,9 +51,12 @@ impl Args for ListenArgs {
             .arg(
                 Arg::new("check")
                     .long("check")
+                    // As Fluentd calls it.
+                    .alias("dry-run")
                     .action(ArgAction::SetTrue)
-                    .help("Read all settings, tell every mistake, and start nothing"),
+                    .help("Read all settings and the files they name, tell every mistake, and start nothing"),
             )
+            .arg(file("fluentd-config", "Fluentd's option").short('c').hide(true))
             .arg(
                 Arg::new("schema")
                     .long("schema")
@@ -86,6 +92,7 @@ impl FromArgMatches for ListenArgs {
             given: given.collect(),
             config: matches.get_one::<PathBuf>("config").cloned(),
             import: matches.get_one::<PathBuf>("import").cloned(),
+            fluentd_config: matches.get_one::<PathBuf>("fluentd-config").cloned(),
             check: matches.get_flag("check"),
             schema: matches.get_flag("schema"),
             quiet: matches.get_flag("quiet"),
@@ -139,6 +146,12 @@ mod tests {
             ]
         );
         assert_eq!((given.config, given.quiet, given.check), (Some("f.toml".into()), true, false));
+    }
+
+    #[test]
+    fn what_fluentd_users_type_is_understood() {
+        let given = Cli::try_parse_from(["listen", "--dry-run", "-c", "fluent.conf"]).unwrap().listen;
+        assert_eq!((given.check, given.fluentd_config), (true, Some("fluent.conf".into())));
     }
 
     #[test]

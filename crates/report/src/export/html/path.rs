@@ -62,13 +62,14 @@ fn one(page: &Page, answer: &Answer, steps: &[Step]) -> Markup {
     name.extend(answer.block.map(|block| format!("block {block}")));
     let name = name.join(", ");
     // The end of a search is where its bounds are.
-    let steps = &steps[steps.len().saturating_sub(page.limits.trials)..];
+    let cut = steps.len().saturating_sub(page.limits.trials);
+    let steps = &steps[cut..];
     let warm_up = steps.iter().any(|step| step.said == Said::WarmUp);
     let caption = html! {
-        "Each mark is a trial: its number in the study, and its load. The lines are the bounds after each \
-         trial, worked out anew by RFC 9971 from the trials so far; the bounds named at the right are the \
-         result's."
+        "Each mark is a trial: its number in the study, and its load. The lines are what the search would have answered after each \
+         trial; the bounds named at the right are the result's."
         @if warm_up { " Warm-up trials decide nothing." }
+        @if cut > 0 { " The first " (cut) " trials are left out, to keep this page small; the result folder has all of them." }
     };
     html! {
         h3 { bdi { (name) } }
