@@ -20,7 +20,7 @@ help:
 	@echo "proofload: make TARGET"
 	@echo "  build   the static binary                                     3 min at first, then seconds"
 	@echo "  try     a first look: the rate our own target sustains        90 s after the build"
-	@echo "  test    format, lints, all tests, a sample of every bar       22 min at first, then 12"
+	@echo "  test    format, lints, all tests, a sample of every bar       25 min at first, then 12"
 	@echo "  prove   lists the bars; NAME=pacing or NAME=all proves them   20 min for all"
 	@echo "  bench   beside wrk, ab, h2load and oha                        12 min"
 	@echo "  fuzz    the HTTP parsers; FUZZ_SECONDS=600                    10 min"
@@ -45,7 +45,7 @@ try: build
 	@$(RUST) $(BINARY) scripts/try.sh
 
 test: setup-test build
-	@echo "make test: format, lints, tests, then a sample of every bar; 22 minutes at first, then 12"
+	@echo "make test: format, lints, tests, then a sample of every bar; 25 minutes at first, then 12"
 	@$(RUST) cargo fmt --all --check
 	@$(RUST) cargo clippy --workspace --all-targets --target $$host -- -D warnings
 	@$(RUST) $(BINARY) cargo test --workspace --no-fail-fast --target $$host -- --skip sample_of_
