@@ -4,6 +4,7 @@ mod fluentd;
 
 use std::{borrow::Cow, io::Write as _};
 
+use record::receipt::AnswerReceipt;
 use segments::{Level, Receipt};
 
 use crate::{Compat, Config, refusal::Refusal};
@@ -112,7 +113,7 @@ impl Dress {
             field(out, "Date", date.as_bytes());
         }
         if let Reply::Stored { receipts, replayed, .. } = reply {
-            field(out, "Proofload-Receipt", receipts);
+            field(out, AnswerReceipt::FIELD, receipts);
             if *replayed {
                 field(out, "Proofload-Replayed", b"true");
             }
@@ -125,7 +126,7 @@ impl Dress {
                 _ => {}
             }
             if refusal.may_be_stored() {
-                field(out, "Proofload-Stored", b"maybe");
+                field(out, AnswerReceipt::MAYBE_STORED_FIELD, b"maybe");
             }
             if refusal.is_passing() {
                 number_field(out, "Retry-After", u64::from(self.retry_after_s));

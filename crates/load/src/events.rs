@@ -16,11 +16,6 @@ use backoff::Backoff;
 pub use ledger::{Ledger, ReceiptFile};
 use ledger::{Runs, Sample, refuse_used};
 
-/// So many bytes of a refusal are looked at for what it says of the events.
-const MOST_REFUSAL_BYTES: usize = 512;
-/// What our own listener, whose refusals are JSON, says of events that may be stored although they are refused.
-const LEAVES_OPEN: [&[u8]; 3] = [b"may be stored", b"stored in part", b"\"storage_timeout\""];
-
 /// The events of the clients that a worker's slots are.
 #[derive(Debug)]
 pub struct Events {
@@ -58,14 +53,13 @@ enum SoFar {
     Unknown,
 }
 
-/// What matters to an event in an answer.
-#[derive(Debug, Default)]
+/// What matters to an event in an answer's head.
+#[derive(Debug, Clone, Copy, Default)]
 struct Heard {
     level: Option<AckLevel>,
     retry_after_s: Option<u32>,
-    is_refusal: bool,
-    /// How the body of a refusal begins.
-    refusal: Vec<u8>,
+    /// A refusal that says that the events may be stored nevertheless.
+    leaves_open: bool,
 }
 
 /// A request that failed and is to be made again.
@@ -134,7 +128,7 @@ impl Events {
     ) -> Option<u64> {
         let client = &mut self.clients[slot as usize];
         let is_settled = status
-            .is_some_and(|status| !backoff::leaves_open(status, self.keyed) && !client.heard.leaves_open());
+            .is_some_and(|status| !backoff::leaves_open(status, self.keyed) && !client.heard.leaves_open);
         let made_before = client.note_failure(request.sent_ns != 0, is_settled);
         let retry = made_before < self.retries && backoff::is_passing(class, status, self.keyed);
         if !retry {
@@ -197,14 +191,6 @@ impl Client {
     }
 }
 
-impl Heard {
-    /// Whether a refusal says that the events may be stored nevertheless.
-    fn leaves_open(&self) -> bool {
-        let says = |words: &&[u8]| self.refusal.windows(words.len()).any(|window| window == *words);
-        LEAVES_OPEN.iter().any(says)
-    }
-}
-
 impl SoFar {
     fn outcome(self) -> EventOutcome {
         match self {
@@ -229,22 +215,13 @@ impl ResponseSink for Ear<'_> {
         let mut heard = Heard::default();
         if !self.expect.contains(head.status) {
             let text = field("Retry-After").and_then(|field| std::str::from_utf8(field.value).ok());
-            heard.is_refusal = true;
+            heard.leaves_open = field(AnswerReceipt::MAYBE_STORED_FIELD).is_some();
             heard.retry_after_s = text.and_then(|text| text.trim().parse().ok());
         } else if let Some(receipt) = field(AnswerReceipt::FIELD) {
             heard.level = AnswerReceipt::level_of(receipt.value);
             self.events.keep_place(self.slot, receipt.value);
         }
         self.events.clients[self.slot as usize].heard = heard;
-    }
-
-    #[inline]
-    fn body(&mut self, bytes: &[u8]) {
-        let heard = &mut self.events.clients[self.slot as usize].heard;
-        if heard.is_refusal {
-            let room = MOST_REFUSAL_BYTES - heard.refusal.len();
-            heard.refusal.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        }
     }
 }
 

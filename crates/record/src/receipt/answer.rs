@@ -20,6 +20,8 @@ pub struct AnswerReceipt {
 impl AnswerReceipt {
     /// The name of the header.
     pub const FIELD: &str = "Proofload-Receipt";
+    /// The field of a refusal whose events may be stored all the same.
+    pub const MAYBE_STORED_FIELD: &str = "Proofload-Stored";
 
     /// Reads the header's value. Parameters that are not known, or not sound, are passed over: a receipt that
     /// cannot be read promises nothing.
