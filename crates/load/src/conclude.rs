@@ -130,7 +130,8 @@ fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {
     if validity::is_decided_by_refusals(plan, part) && plan.decides.is_none() {
         warnings.push(Warning::new(
             "all_refused",
-            "the target answered nothing and refused everything: see whether the address and the port are right and              something listens there; no time and no rate here says anything about a service"
+            "the target answered nothing and refused everything: see whether the address and the port are right and \
+             something listens there; no time and no rate here says anything about a service"
                 .to_owned(),
         ));
     } else if validity::is_decided_by_refusals(plan, part) {
