@@ -95,7 +95,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     ));
     if scale == Scale::Full {
         for (name, setting) in [("never_flushed", NEVER_FLUSHED), ("written", WRITTEN)] {
-            let lost = lost_at_last(setting, &mut random)?;
+            let lost = lost_at_last(setting, &mut random).with_context(|| format!("control {name}"))?;
             let bound = ">= 1: the bar can fail";
             outcome.figure(&format!("lost_{name}"), lost, bound, lost > 0);
         }
@@ -117,7 +117,7 @@ fn lost_at_last(setting: Setting, random: &mut Random) -> Result<u64> {
     Ok(0)
 }
 
-/// The file system cannot be mounted any more.
+/// The file system cannot be mounted any more, or not be used.
 #[derive(Debug)]
 struct Unmountable(String);
 
@@ -158,7 +158,9 @@ fn one_cut(setting: Setting, random: &mut Random) -> Result<(AuditResult, Cut)> 
     let served = disk.serve(&folder.path().join("disk"))?;
     let vm = Vm::default().proofload()?.disk(served.socket()).forward(free_address()?, 9880);
     let ran = vm.start(&script(setting, "recover"))?.finish(BOOT)?;
-    if ran.code != 0 && ran.output.contains("mount: mounting") {
+    // One that can be mounted may have lost the blocks of its folders.
+    let is_broken = ran.output.contains("mount: mounting") || ran.console.contains("EXT4-fs error");
+    if ran.code != 0 && is_broken {
         return Err(Unmountable(ran.output).into());
     }
     ran.succeeded()?;
