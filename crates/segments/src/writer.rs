@@ -124,7 +124,7 @@ impl Writer {
             let (stored, failure) = self.append(number, round, some);
             left = &left[stored..];
             match failure {
-                None => self.shared.health.write_works(),
+                None => {}
                 // The file has reached what the filesystem or the process may have.
                 Some(Errno::FBIG) if self.table.slots.segment(number).is_some_and(|open| open.tail > 0) => {
                     self.shared.counters.rotations.add(1);
@@ -197,6 +197,10 @@ impl Writer {
         counters.writes.add(appended.writes);
         counters.foreign_changes.add(segment.foreign_changes - foreign);
         counters.written_parts.add(self.offsets.len() as u64);
+        if appended.failure.is_none() {
+            // Before anybody is told of it.
+            self.shared.health.write_works();
+        }
         let mut waiting = Vec::new();
         let mut stored_bytes = 0;
         for (&piece, &offset) in pieces.iter().zip(&self.offsets) {

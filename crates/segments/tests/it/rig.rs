@@ -10,7 +10,7 @@ use std::{
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use segments::{Batch, Config, Done, Failure, Key, Level, Part, Port, Receipt, Recovery, Store};
+use segments::{Batch, Config, Done, Error, Failure, Key, Level, Part, Port, Receipt, Recovery, Store};
 
 pub struct Rig {
     pub store: Store,
@@ -28,8 +28,19 @@ pub fn config(folder: &Path, path: &str) -> Config {
 impl Rig {
     pub fn open(config: Config, ports: usize) -> Self {
         let folder = config.template.folder().to_owned();
-        let (store, ports, recovery) = Store::open(config, ports).unwrap();
-        Self { store, ports, recovery, folder }
+        let begin = Instant::now();
+        loop {
+            match Store::open(config.clone(), ports) {
+                // A child that another test has just forked holds what was open until it becomes its program.
+                Err(Error::Locked { .. }) if begin.elapsed() < Duration::from_secs(5) => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                opened => {
+                    let (store, ports, recovery) = opened.unwrap();
+                    return Self { store, ports, recovery, folder };
+                }
+            }
+        }
     }
 
     pub fn key(&self, tag: &str) -> Arc<Key> {
