@@ -3,7 +3,7 @@
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_pcg::Pcg64Mcg;
 use record::{
-    AuditPlan, StudyPlan,
+    AuditPlan, LoadUnit, StudyPlan,
     study::PLAN_SCHEMA,
     units::{parse_time, show_time_ns},
 };
@@ -43,7 +43,7 @@ pub fn plan(study: &Study, command: Vec<String>, proofload_version: &str) -> Res
             .as_ref()
             .map(|audit| AuditPlan { files: audit.files.clone(), flush_s: audit.flush.as_secs_f64() }),
         budget_s: study.budget.map(|budget| budget.as_secs_f64()),
-        workload: in_words(&first),
+        workload: in_words(&first, study.search.as_ref().map(|search| &search.unit)),
         inputs: digest(study),
     })
 }
@@ -73,7 +73,8 @@ fn blocks(study: &Study) -> Vec<Vec<usize>> {
     (0..study.trial.repeats).map(block).collect()
 }
 
-fn in_words(setup: &Setup) -> String {
+/// The workload, but for what a search varies.
+fn in_words(setup: &Setup, varied: Option<&LoadUnit>) -> String {
     let workload = &setup.workload;
     let mut parts = vec![format!("{} {}", setup.method(), workload.url)];
     parts.extend(workload.events.as_ref().map(|_| {
@@ -87,9 +88,15 @@ fn in_words(setup: &Setup) -> String {
     let mut say = |what: &str, value: &Option<String>| {
         parts.extend(value.as_ref().map(|value| format!("{what} {value}")));
     };
-    say("users", &workload.users);
-    say("rate", &workload.rate);
-    say("connections", &workload.connections);
+    for (unit, what, value) in [
+        (LoadUnit::Users, "users", &workload.users),
+        (LoadUnit::Rate, "rate", &workload.rate),
+        (LoadUnit::Connections, "connections", &workload.connections),
+    ] {
+        if varied != Some(&unit) {
+            say(what, value);
+        }
+    }
     say("loops", &workload.loops);
     say("requests", &workload.requests);
     say("pipeline", &workload.pipeline);
