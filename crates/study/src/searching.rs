@@ -243,6 +243,10 @@ fn bound(bound: &search::Bound) -> Bound {
 fn kind(meets: BoundKind, misses: BoundKind) -> BoundKind {
     match (meets, misses) {
         (BoundKind::Unfinished, _) | (_, BoundKind::Unfinished) => BoundKind::Unfinished,
+        // What a generator that cannot make more has caused below that is not told apart from the target's doing.
+        (_, BoundKind::GeneratorBound { at }) | (BoundKind::GeneratorBound { at }, _) => {
+            BoundKind::GeneratorBound { at }
+        }
         (same, other) if same == other => same,
         (BoundKind::Regular | BoundKind::AtLeast, BoundKind::Regular | BoundKind::Below) => {
             BoundKind::Regular
@@ -270,7 +274,7 @@ mod tests {
             (Regular, AtLeast, Disputed),
             (Below, AtLeast, Disputed),
             (Below, Regular, Disputed),
-            (Regular, void, Disputed),
+            (Regular, void, void),
         ] {
             assert_eq!(kind(meets, misses), answer, "{meets:?} and {misses:?}");
         }
