@@ -49,23 +49,18 @@ impl Export for GithubAnnotations {
 
     fn render(&self, results: &Results, _: &Options) -> String {
         let title = text::clipped(&results.plan.title, 80);
-        let audits =
-            confirmed::audited(results).into_iter().filter(|audited| audited.status() == Status::NotMet);
-        let audits = audits.map(|audited| {
-            let message = format!("{}: {}", results.setting_name(audited.setting), audited.sentence());
+        let not_met = |setting: usize, sentence: String| {
+            let message = format!("{}: {sentence}", results.setting_name(setting));
             let message = message_escaped(&text::visible(&message));
             format!("::error title={}::{message}\n", property_escaped(&title))
-        });
-        let audits: String = audits.collect();
+        };
+        let audits = confirmed::audited(results).into_iter();
+        let audits = audits.filter(|audited| audited.status() == Status::NotMet);
+        let audits: String = audits.map(|audited| not_met(audited.setting, audited.sentence())).collect();
         let confirmed = confirmed::confirmed(results).into_iter();
-        let unconfirmed =
-            confirmed.filter(|confirmed| confirmed.status() == Status::NotMet).map(|confirmed| {
-                let message =
-                    format!("{}: {}", results.setting_name(confirmed.setting), confirmed.sentence());
-                let message = message_escaped(&text::visible(&message));
-                format!("::error title={}::{message}\n", property_escaped(&title))
-            });
-        let unconfirmed: String = unconfirmed.collect();
+        let unconfirmed = confirmed.filter(|confirmed| confirmed.status() == Status::NotMet);
+        let unconfirmed: String =
+            unconfirmed.map(|confirmed| not_met(confirmed.setting, confirmed.sentence())).collect();
         let lines = answer::answers(results).into_iter().filter_map(|answer| {
             let command = match answer.status {
                 Status::NotMet | Status::Void => "error",
