@@ -183,33 +183,62 @@ fn knee(plan: &StudyPlan, outcome: &SettingOutcome, valid: &[&TrialEntry]) -> Op
     }
 }
 
-/// A quantity: its name, and how it is read off a trial that has it.
-type Quantity = (&'static str, fn(&TrialEntry) -> Option<f64>);
+/// How a quantity is read off a trial that has it.
+enum Reading {
+    /// A quantile of response time.
+    Response(f64),
+    Other(fn(&TrialEntry) -> Option<f64>),
+}
 
-const RESPONSE_QUANTILES: [(&str, f64); 4] = [
-    ("response_p50_us", 0.5),
-    ("response_p90_us", 0.9),
-    ("response_p99_us", 0.99),
-    ("response_p99_9_us", 0.999),
-];
+/// A quantity: its name, and how it is read.
+type Quantity = (&'static str, Reading);
 
 /// The quantities of a summary.
 const QUANTITIES: [Quantity; 11] = [
-    ("throughput_per_s", |entry| Some(entry.trial.throughput_per_s)),
-    ("response_p50_us", |entry| response_us(entry, 0.5)),
-    ("response_p90_us", |entry| response_us(entry, 0.9)),
-    ("response_p99_us", |entry| response_us(entry, 0.99)),
-    ("response_p99_9_us", |entry| response_us(entry, 0.999)),
-    ("connect_p99_us", |entry| {
-        let times = &entry.trial.connect_time;
-        (times.count() > 0).then(|| times.quantile_ns(0.99) as f64 / 1e3)
-    }),
-    ("error_ratio", |entry| Some(Goal::errors(0.0).loss_ratio_of(&entry.trial, None))),
-    ("received_bytes_per_s", |entry| Some(per_s(entry, entry.trial.counts.received_bytes as f64))),
-    ("sent_bytes_per_s", |entry| Some(per_s(entry, entry.trial.counts.sent_bytes as f64))),
-    ("stored_events_per_s", |entry| entry.audit.as_ref().map(|audit| per_s(entry, audit.stored as f64))),
-    ("stored_bytes_per_s", |entry| entry.audit.as_ref().map(|audit| per_s(entry, stored_bytes(audit)))),
+    ("throughput_per_s", Reading::Other(|entry| Some(entry.trial.throughput_per_s))),
+    ("response_p50_us", Reading::Response(0.5)),
+    ("response_p90_us", Reading::Response(0.9)),
+    ("response_p99_us", Reading::Response(0.99)),
+    ("response_p99_9_us", Reading::Response(0.999)),
+    (
+        "connect_p99_us",
+        Reading::Other(|entry| {
+            let times = &entry.trial.connect_time;
+            (times.count() > 0).then(|| times.quantile_ns(0.99) as f64 / 1e3)
+        }),
+    ),
+    ("error_ratio", Reading::Other(|entry| Some(Goal::errors(0.0).loss_ratio_of(&entry.trial, None)))),
+    (
+        "received_bytes_per_s",
+        Reading::Other(|entry| Some(per_s(entry, entry.trial.counts.received_bytes as f64))),
+    ),
+    ("sent_bytes_per_s", Reading::Other(|entry| Some(per_s(entry, entry.trial.counts.sent_bytes as f64)))),
+    (
+        "stored_events_per_s",
+        Reading::Other(|entry| entry.audit.as_ref().map(|audit| per_s(entry, audit.stored as f64))),
+    ),
+    (
+        "stored_bytes_per_s",
+        Reading::Other(|entry| entry.audit.as_ref().map(|audit| per_s(entry, stored_bytes(audit)))),
+    ),
 ];
+
+impl Reading {
+    fn of(&self, entry: &TrialEntry) -> Option<f64> {
+        match *self {
+            Self::Response(quantile) => response_us(entry, quantile),
+            Self::Other(read) => read(entry),
+        }
+    }
+
+    /// Whether it is of a time that may have been longer.
+    fn is_at_least(&self, entry: &TrialEntry) -> bool {
+        match *self {
+            Self::Response(quantile) => entry.trial.response_time.percentile(quantile).at_least,
+            Self::Other(_) => false,
+        }
+    }
+}
 
 fn per_s(entry: &TrialEntry, count: f64) -> f64 {
     count / entry.trial.elapsed_s.max(1e-9)
@@ -229,14 +258,12 @@ fn stored_bytes(audit: &AuditResult) -> f64 {
 
 fn summaries(valid: &[&TrialEntry]) -> Vec<QuantitySummary> {
     let confidence = Confidence::new(0.95).expect("it lies between 0 and 1");
-    let of = |(quantity, read): &Quantity| {
-        let values: Vec<f64> = valid.iter().map(|entry| read(entry)).collect::<Option<_>>()?;
+    let of = |(quantity, reading): &Quantity| {
+        let values: Vec<f64> = valid.iter().map(|entry| reading.of(entry)).collect::<Option<_>>()?;
         let summary = summarize(&values, confidence).ok()?;
         Some(QuantitySummary {
             quantity: (*quantity).to_owned(),
-            at_least: quantile_of(quantity).is_some_and(|quantile| {
-                valid.iter().any(|entry| entry.trial.response_time.percentile(quantile).at_least)
-            }),
+            at_least: valid.iter().any(|entry| reading.is_at_least(entry)),
             mean: Some(values.iter().sum::<f64>() / values.len() as f64),
             values,
             median: summary.median,
@@ -247,11 +274,6 @@ fn summaries(valid: &[&TrialEntry]) -> Vec<QuantitySummary> {
         })
     };
     QUANTITIES.iter().filter_map(of).collect()
-}
-
-/// The quantile of response time that a quantity is, if it is one.
-fn quantile_of(quantity: &str) -> Option<f64> {
-    RESPONSE_QUANTILES.into_iter().find_map(|(name, quantile)| (name == quantity).then_some(quantile))
 }
 
 fn p99_us(trial: &Trial) -> f64 {
