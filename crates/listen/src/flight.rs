@@ -110,13 +110,15 @@ impl<'a> Flight<'a> {
     /// Whether a body framed so may come. The inflater, if one is needed, must be there already.
     pub fn admit(&mut self, framing: Framing, limits: &Limits, free_bytes: u64) -> Result<(), Refusal> {
         let announced = match framing {
+            Framing::Length(bytes) if bytes > limits.body_bytes => {
+                return Err(Refusal::TooLarge(limits.body_bytes));
+            }
             Framing::Length(bytes) => bytes,
-            Framing::Chunked => STEP_BYTES,
+            // It says nothing of its length: what comes is measured by the limit, and a step of the budget is taken
+            // for it at once.
+            Framing::Chunked => STEP_BYTES.min(limits.body_bytes),
             Framing::None | Framing::UntilClose => 0,
         };
-        if announced > limits.body_bytes {
-            return Err(Refusal::TooLarge(limits.body_bytes));
-        }
         let needed = announced.min(STEP_BYTES).saturating_add(self.decoder_bytes());
         if needed > self.share.limit() {
             return Err(Refusal::NeverFits(self.share.limit()));

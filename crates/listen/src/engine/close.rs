@@ -12,6 +12,9 @@ use crate::{
 
 /// How long a closed connection is drained at the most.
 const LINGER_NS: u64 = 2_000_000_000;
+/// So many bytes are thrown away at least, however small a body must be, before a client that goes on sending is
+/// reset, which can cost it the answer.
+const LINGER_BYTES: u64 = 1 << 20;
 
 impl<'a> Engine<'a> {
     /// Closes with a FIN. Closing while there is something unread would send a reset instead, which can
@@ -46,7 +49,7 @@ impl<'a> Engine<'a> {
             Ok(received) => {
                 self.counters.received_bytes.add(received as u64);
                 connection.drained_bytes += received as u64;
-                if connection.drained_bytes > self.shared.config.limits.body_bytes {
+                if connection.drained_bytes > self.shared.config.limits.body_bytes.max(LINGER_BYTES) {
                     Step::Gone
                 } else {
                     Step::On
