@@ -69,7 +69,8 @@ impl Search {
     /// The search is pure, so that a copy of it can be run to its end against an imagined target.
     fn remaining_s(&self) -> f64 {
         let grid = &self.trials().grid;
-        let end = self.trials().unavailable_from().unwrap_or(grid.last());
+        let longest_s = self.plan().goals.iter().map(|goal| goal.final_trial_duration_s).fold(0.0, f64::max);
+        let end = self.trials().unavailable_from(longest_s).unwrap_or(grid.last());
         let capacities: Vec<f64> = (0..self.plan().goals.len())
             .map(|goal| {
                 let (lower, upper) = probed(self.plan(), self.trials(), goal);

@@ -266,15 +266,19 @@ impl Search {
         if ran { Ok(()) } else { Err(TellError::Duration { duration_s, effective_duration_s }) }
     }
 
-    /// A load that the generator has shown it can make is tried again, within a bound over the whole search.
-    /// A larger one is given up after a few attempts.
+    /// A load that the generator has shown it can make for as long is tried again, within a bound over the whole
+    /// search. Another is given up after a few attempts.
     fn take_void(&mut self, candidate: Candidate) {
         self.void_in_a_row += 1;
         if candidate.is_warm_up {
             self.void_in_a_row = 0;
             self.pending = None;
             self.strategy.measured(&self.trials, candidate);
-        } else if self.trials.largest_measured().is_some_and(|largest| candidate.position <= largest) {
+        } else if self
+            .trials
+            .largest_made(candidate.duration_s)
+            .is_some_and(|largest| candidate.position <= largest)
+        {
             self.unlucky += 1;
             if self.unlucky > self.plan.void.unlucky {
                 self.ended = Ended::Void { at: self.trials.grid.load(candidate.position) };
@@ -282,7 +286,7 @@ impl Search {
         } else if self.void_in_a_row >= self.plan.void.attempts {
             self.void_in_a_row = 0;
             self.pending = None;
-            self.trials.give_up_from(candidate.position);
+            self.trials.give_up_from(candidate.position, candidate.duration_s);
             self.strategy.given_up(&self.trials, candidate);
         }
     }

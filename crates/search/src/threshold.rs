@@ -123,7 +123,10 @@ impl<'a> Threshold<'a> {
         let mut bounds = Bounds::default();
         for (position, is_bad) in self.trials.unanimous(self.goal, self.wanted.loss_ratio) {
             let load = grid.load(position).ln();
-            if !is_bad && load <= lower {
+            if !is_bad
+                && load <= lower
+                && self.trials.is_available(position, self.wanted.final_trial_duration_s)
+            {
                 bounds.lower = Some(position);
             } else if is_bad && load >= upper && bounds.upper.is_none() {
                 bounds.upper = Some(position);
@@ -137,8 +140,13 @@ impl<'a> Threshold<'a> {
     pub(crate) fn next(&self) -> Option<i64> {
         let grid = &self.trials.grid;
         let bounds = self.bounds();
+        let width = grid.width(self.wanted.width);
         let is_done = match (bounds.lower, bounds.upper) {
-            (Some(lower), Some(upper)) => grid.is_narrow(lower, upper, grid.width(self.wanted.width)),
+            (Some(lower), Some(upper)) => grid.is_narrow(lower, upper, width),
+            // What the generator cannot make is as near as a bound can come.
+            (Some(lower), None) => {
+                self.unavailable_from().is_some_and(|least| grid.is_narrow(lower, least, width))
+            }
             _ => false,
         };
         let spent_s = self.trials.full_length_s(self.wanted);
@@ -151,7 +159,7 @@ impl<'a> Threshold<'a> {
             .map(|(position, is_bad)| (grid.load(position).ln(), is_bad))
             .collect();
         let (lower, upper) = self.sure(|pair| pair.weight);
-        let largest = self.trials.unavailable_from().map_or(grid.last(), |least| least - 1);
+        let largest = self.unavailable_from().map_or(grid.last(), |least| least - 1);
         let ends = (grid.at_most(lower.exp()).min(largest), grid.at_most(upper.exp()).min(largest));
         let mut considered: Vec<i64> = (0..=CONSIDERED)
             .map(|part| grid.settle(ends.0 + (ends.1 - ends.0) * part / CONSIDERED))
@@ -161,6 +169,10 @@ impl<'a> Threshold<'a> {
         let expected = |position: i64| self.expected_width(grid.load(position).ln(), &known);
         let scored = considered.into_iter().map(|position| (position, expected(position)));
         scored.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(position, _)| position)
+    }
+
+    fn unavailable_from(&self) -> Option<i64> {
+        self.trials.unavailable_from(self.wanted.final_trial_duration_s)
     }
 
     /// How far apart the bounds will be, by what is known, after one more trial at a load.

@@ -1,6 +1,6 @@
 //! All valid trials of a search, by load, and the bounds they make.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeBounds};
 
 use crate::{
     classification::{Classification, DurationSums, GoalTrial, Requirement, conditional_throughput},
@@ -15,8 +15,8 @@ use crate::{
 pub(crate) struct Trials {
     pub(crate) grid: Grid,
     by_load: BTreeMap<i64, Vec<Trial>>,
-    /// The least position that the generator cannot make.
-    unavailable_from: Option<i64>,
+    /// What the generator cannot make: from which position on, by trials of how many seconds.
+    given_up: Vec<(i64, f64)>,
     /// Full-length trials are taken for draws.
     is_cautious: bool,
 }
@@ -39,27 +39,33 @@ pub(crate) struct Bounds {
 
 impl Trials {
     pub(crate) fn new(grid: Grid, is_cautious: bool) -> Self {
-        Self { grid, by_load: BTreeMap::new(), unavailable_from: None, is_cautious }
+        Self { grid, by_load: BTreeMap::new(), given_up: Vec::new(), is_cautious }
     }
 
     pub(crate) fn add(&mut self, position: i64, trial: Trial) {
         self.by_load.entry(position).or_default().push(trial);
     }
 
-    pub(crate) fn largest_measured(&self) -> Option<i64> {
-        self.by_load.last_key_value().map(|(position, _)| *position)
+    /// The largest load that the generator has made for at least that long. A second of a load shows little about
+    /// four of them: queues of its own fill, and what was late once delays all that follows.
+    pub(crate) fn largest_made(&self, duration_s: f64) -> Option<i64> {
+        let is_as_long = |trial: &Trial| trial.duration_s >= as_long_as(duration_s);
+        let mut made = self.by_load.iter().filter(|(_, trials)| trials.iter().any(is_as_long));
+        made.next_back().map(|(position, _)| *position)
     }
 
-    pub(crate) fn unavailable_from(&self) -> Option<i64> {
-        self.unavailable_from
+    /// The least position that the generator cannot make for so long, as far as is known.
+    pub(crate) fn unavailable_from(&self, duration_s: f64) -> Option<i64> {
+        let given_up = self.given_up.iter().filter(|(_, failed_s)| duration_s >= as_long_as(*failed_s));
+        given_up.map(|(position, _)| *position).min()
     }
 
-    pub(crate) fn give_up_from(&mut self, position: i64) {
-        self.unavailable_from = Some(self.unavailable_from.map_or(position, |least| least.min(position)));
+    pub(crate) fn give_up_from(&mut self, position: i64, duration_s: f64) {
+        self.given_up.push((position, duration_s));
     }
 
-    pub(crate) fn is_available(&self, position: i64) -> bool {
-        self.unavailable_from.is_none_or(|least| position < least)
+    pub(crate) fn is_available(&self, position: i64, duration_s: f64) -> bool {
+        self.unavailable_from(duration_s).is_none_or(|least| position < least)
     }
 
     /// The last trial at each load, smallest load first.
@@ -104,8 +110,24 @@ impl Trials {
     /// The smallest upper bound, and the largest lower bound below it: when a larger load does better than a
     /// smaller one, the smaller one is believed.
     pub(crate) fn relevant_bounds(&self, goal: usize, requirement: &Requirement) -> Bounds {
+        self.bounds_within(.., goal, requirement)
+    }
+
+    /// The relevant bounds below the least load that the generator cannot make, and where there is no upper one,
+    /// that load: nothing is to be measured there or above, whatever shorter trials have said.
+    pub(crate) fn search_bounds(&self, goal: usize, requirement: &Requirement) -> Bounds {
+        match self.unavailable_from(requirement.trial_duration_s) {
+            None => self.relevant_bounds(goal, requirement),
+            Some(least) => {
+                let bounds = self.bounds_within(..least, goal, requirement);
+                Bounds { upper: bounds.upper.or(Some(least)), ..bounds }
+            }
+        }
+    }
+
+    fn bounds_within(&self, loads: impl RangeBounds<i64>, goal: usize, requirement: &Requirement) -> Bounds {
         let mut bounds = Bounds::default();
-        for (position, trials) in &self.by_load {
+        for (position, trials) in self.by_load.range(loads) {
             match sums(trials, goal, requirement).classify(requirement) {
                 Classification::LowerBound => bounds.lower = Some(*position),
                 Classification::UpperBound => {
@@ -116,13 +138,6 @@ impl Trials {
             }
         }
         bounds
-    }
-
-    /// The relevant bounds, and where there is no upper one, the least load that the generator cannot make:
-    /// nothing is to be measured there or above.
-    pub(crate) fn search_bounds(&self, goal: usize, requirement: &Requirement) -> Bounds {
-        let bounds = self.relevant_bounds(goal, requirement);
-        Bounds { upper: bounds.upper.or(self.unavailable_from), ..bounds }
     }
 
     /// What the trials say about a goal. `complete` if nothing was left to measure.
@@ -158,24 +173,24 @@ impl Trials {
     ) -> GoalOutcome {
         let requirement = Requirement::from(wanted);
         let width = self.grid.width(wanted.width);
-        let kind = match (lower, upper) {
-            (Some(lower), Some(upper)) if complete || self.grid.is_narrow(lower, upper, width) => {
-                BoundKind::Regular
+        let unavailable = self.unavailable_from(wanted.final_trial_duration_s);
+        // An upper bound of shorter trials may lie beyond what the generator can make for as long as the goal asks.
+        let unavailable = unavailable.filter(|least| upper.is_none_or(|upper| *least < upper));
+        let kind = match (lower, upper, unavailable) {
+            (Some(lower), Some(upper), _) if self.grid.is_narrow(lower, upper, width) => BoundKind::Regular,
+            (Some(lower), None, _) if lower == self.grid.last() => BoundKind::AtLeast,
+            (None, Some(0), _) => BoundKind::Below,
+            (lower, _, Some(least))
+                if complete || lower.is_some_and(|lower| self.grid.is_narrow(lower, least, width)) =>
+            {
+                BoundKind::GeneratorBound { at: self.grid.load(least) }
             }
-            (Some(lower), None) if lower == self.grid.last() => BoundKind::AtLeast,
-            (None, Some(0)) => BoundKind::Below,
-            (lower, None) => match self.unavailable_from {
-                Some(least)
-                    if complete || lower.is_some_and(|lower| self.grid.is_narrow(lower, least, width)) =>
-                {
-                    BoundKind::GeneratorBound { at: self.grid.load(least) }
-                }
-                _ if complete => BoundKind::Disputed,
-                _ => BoundKind::Unfinished,
-            },
+            (Some(_), Some(_), None) if complete => BoundKind::Regular,
             _ if complete => BoundKind::Disputed,
             _ => BoundKind::Unfinished,
         };
+        // Beyond what the generator can make nothing is known well enough to be called the target's.
+        let upper = upper.filter(|_| !matches!(kind, BoundKind::GeneratorBound { .. }));
         let above = upper.map_or(self.grid.last() + 1, |upper| upper + 1);
         let met = |(_, trials): &(&i64, &Vec<Trial>)| {
             sums(trials, goal, &requirement).classify(&requirement) == Classification::LowerBound
@@ -209,7 +224,12 @@ impl Trials {
 
 /// Trials at least this long are full-length, in seconds.
 fn full_length_s(wanted: &SearchGoal) -> f64 {
-    wanted.final_trial_duration_s * (1.0 - 1e-9)
+    as_long_as(wanted.final_trial_duration_s)
+}
+
+/// A length that a trial of `duration_s` has, whatever its computation lost.
+fn as_long_as(duration_s: f64) -> f64 {
+    duration_s * (1.0 - 1e-9)
 }
 
 fn sums(trials: &[Trial], goal: usize, requirement: &Requirement) -> DurationSums {

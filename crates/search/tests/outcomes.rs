@@ -201,6 +201,29 @@ fn a_void_trial_below_a_measured_load_is_bad_luck_and_is_repeated() {
 }
 
 #[test]
+fn what_the_generator_makes_for_a_moment_only_is_given_up() {
+    for unit in [Unit::Continuous, Unit::Whole] {
+        for noise_aware in [false, true] {
+            let mut plan = SearchPlan::new(unit, 10.0, 100_000.0, vec![no_errors(0.05)]);
+            if noise_aware {
+                plan.method = Method::NoiseAware { factor: 2.0 };
+                plan.goals[0].duration_sum_s = 5.0 * plan.goals[0].final_trial_duration_s;
+            }
+            // A second of any load; more only of 700, however often it is tried.
+            let (outcome, _) = run(plan, |trial| match trial.load > 700.0 && trial.duration_s > 1.0 {
+                true => Measured::Void,
+                false => lost(above(20_000.0, trial.load), 1, trial),
+            });
+            let goal = &outcome.goals[0];
+            let BoundKind::GeneratorBound { at } = goal.kind else { panic!("{outcome:?}") };
+            let lower = goal.lower.as_ref().expect("700 was measured").load;
+            assert!(lower <= 700.0 && 700.0 < at && (at - lower) / at <= 0.05, "{lower} {at}");
+            assert_eq!((goal.upper.is_none(), outcome.ended), (true, Ended::Complete));
+        }
+    }
+}
+
+#[test]
 fn bad_luck_without_end_ends_the_search_as_void() {
     let void = VoidPolicy { attempts: 3, unlucky: 4 };
     let plan = SearchPlan { void, ..whole(10.0, 1_000.0, no_errors(0.05)) };

@@ -216,11 +216,14 @@ impl Searching {
             let mut own = outcome.goals.iter().zip(&self.method.goals).filter(|(_, at)| **at == place);
             let meets = own.next().expect("every goal of the study has one in the search").0;
             let misses = own.next().map_or(meets, |(goal, _)| goal);
+            let kind = kind(meets.kind, misses.kind);
+            // What lies beyond the generator's limit is not called the target's.
+            let upper = misses.upper.as_ref().filter(|_| !matches!(kind, BoundKind::GeneratorBound { .. }));
             GoalOutcome {
                 goal: name.clone(),
                 lower: meets.lower.as_ref().map(bound),
-                upper: misses.upper.as_ref().map(bound),
-                kind: kind(meets.kind, misses.kind),
+                upper: upper.map(bound),
+                kind,
             }
         };
         SearchOutcome {

@@ -29,7 +29,7 @@ impl Sweep {
 
     pub(crate) fn nominate(&mut self, trials: &Trials) -> Option<Candidate> {
         while let Some(position) = self.order.get(self.done) {
-            if trials.is_available(*position) {
+            if trials.is_available(*position, self.duration_s) {
                 return Some(Candidate::new(*position, self.duration_s));
             }
             self.done += 1;
