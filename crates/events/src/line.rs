@@ -40,6 +40,17 @@ pub struct Liner {
 /// The member a line of text becomes in formats of JSON, as with Fluentd.
 const MESSAGE: &str = "message";
 
+impl<'a> Record<'a> {
+    /// The member `key` as text, as [`crate::field`] has it. A line of text has one, `message`, which is the line.
+    pub fn field(&self, key: &str) -> Option<Cow<'a, str>> {
+        if self.is_json {
+            members::field(self.text, key)
+        } else {
+            (key == MESSAGE).then_some(Cow::Borrowed(self.text))
+        }
+    }
+}
+
 impl Liner {
     /// Writes times in this zone: as `2020-01-13T17:52:09+09:00` in that of the machine, and as
     /// `2020-01-13T08:52:09Z` in UTC.
@@ -65,7 +76,7 @@ impl Liner {
                     if number > 0 {
                         out.push(b',');
                     }
-                    csv(out, &value(record, field));
+                    csv(out, &record.field(field).unwrap_or_default());
                 }
             }
             LineFormat::Raw => out.extend_from_slice(record.text.as_bytes()),
@@ -107,15 +118,6 @@ fn json(out: &mut Vec<u8>, record: &Record<'_>) {
     }
     let message = serde_json::to_string(record.text).expect("any text can be a string of JSON");
     write!(out, "{{\"{MESSAGE}\":{message}}}").expect("memory takes any text");
-}
-
-fn value<'a>(record: &Record<'a>, field: &str) -> Cow<'a, str> {
-    let value = if record.is_json {
-        members::field(record.text, field)
-    } else {
-        (field == MESSAGE).then_some(Cow::Borrowed(record.text))
-    };
-    value.unwrap_or_default()
 }
 
 /// A value between commas: in quotes where it has to be, and those inside doubled (RFC 4180, 2.5 to 2.7). That allows

@@ -1,10 +1,16 @@
 //! Mistakes of a configuration that no type rules out.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use rustix::thread::sched_getaffinity;
 
 use crate::{Compat, Config, Credential, Error, refusal::TAG_BYTES_MOST};
+
+/// The longest that a group commit may wait for company.
+const SYNC_DELAY_MOST: Duration = Duration::from_secs(10);
 
 impl Config {
     /// All mistakes, each naming the setting and what it may be. `handed` is how many sockets are handed in.
@@ -42,10 +48,15 @@ impl Config {
             "no timeout may be zero: --head-timeout, --body-timeout, --idle-timeout, --store-timeout, \
              --drain-timeout",
         );
-        let year = std::time::Duration::from_secs(366 * 24 * 3600);
+        let year = Duration::from_secs(366 * 24 * 3600);
         must(
             times.iter().chain([&limits.idempotency_window]).all(|time| *time <= year),
             "no timeout may be longer than a year, nor may --idempotency-window",
+        );
+        must(
+            self.store.sync_delay <= SYNC_DELAY_MOST && self.store.sync_delay < timeouts.store,
+            "--sync-delay must be at most 10 s, and shorter than --store-timeout: an answer waits for it. Lower it, or \
+             raise --store-timeout",
         );
         must(timeouts.body_bytes_per_s > 0, "--body-rate must be at least 1 byte a second");
         for credential in &self.credentials {
@@ -119,6 +130,24 @@ mod tests {
         }
         let not_there = folder.path().join("not/there");
         assert!(is_same_folder(&not_there, &folder.path().join("./not//there/")));
+    }
+
+    #[test]
+    fn a_group_commit_does_not_wait_longer_than_its_clients() {
+        let mut config = Config::new(segments::Config::new("x/${tag}".parse().unwrap()));
+        for (delay_ms, store_ms, is_sound) in [
+            (0, 1, true),
+            (4_999, 5_000, true),
+            (5_000, 5_000, false),
+            (10_000, 30_000, true),
+            (10_001, 30_000, false),
+        ] {
+            config.store.sync_delay = Duration::from_millis(delay_ms);
+            config.timeouts.store = Duration::from_millis(store_ms);
+            let told = config.check(0).err().unwrap_or_default();
+            let is_told = told.iter().any(|mistake| mistake.contains("--sync-delay"));
+            assert_eq!(is_told, !is_sound, "{delay_ms} {store_ms} {told:?}");
+        }
     }
 
     #[test]

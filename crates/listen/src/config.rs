@@ -96,7 +96,7 @@ pub enum Accept {
 /// The level of the paths under one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// The beginning of a path, such as `/audit`; whole segments.
+    /// The beginning of a path, such as `/audit`; whole segments, percent-decoded on both sides.
     pub path: String,
     /// When requests there are answered.
     pub level: Level,

@@ -109,21 +109,24 @@ impl<'a> Flight<'a> {
 
     /// Whether a body framed so may come. The inflater, if one is needed, must be there already.
     pub fn admit(&mut self, framing: Framing, limits: &Limits, free_bytes: u64) -> Result<(), Refusal> {
+        let (limit, decoder_bytes) = (self.share.limit(), self.decoder_bytes());
+        // What a body becomes shows while it is inflated; it may be less than a step.
+        let room = limit.saturating_sub(decoder_bytes);
         let announced = match framing {
             Framing::Length(bytes) if bytes > limits.body_bytes => {
                 return Err(Refusal::TooLarge(limits.body_bytes));
             }
             Framing::Length(bytes) => bytes,
             // It says nothing of its length: what comes is measured by the limit, and a step of the budget is taken
-            // for it at once.
-            Framing::Chunked => STEP_BYTES.min(limits.body_bytes),
+            // for it at once, if there can be one.
+            Framing::Chunked => STEP_BYTES.min(limits.body_bytes).min(room),
             Framing::None | Framing::UntilClose => 0,
         };
-        let needed = announced.min(STEP_BYTES).saturating_add(self.decoder_bytes());
-        if needed > self.share.limit() {
-            return Err(Refusal::NeverFits(self.share.limit()));
+        if decoder_bytes > limit {
+            return Err(Refusal::NeverFits(limit));
         }
-        if announced > free_bytes || !self.share.grow_to(needed) {
+        if announced > free_bytes || !self.share.grow_to(announced.min(STEP_BYTES).min(room) + decoder_bytes)
+        {
             return Err(Refusal::Budget);
         }
         Ok(())
@@ -196,7 +199,7 @@ fn reserve(share: &mut Share<'_>, bytes: u64) -> Result<(), Refusal> {
     if share.covers(bytes) || share.grow_to(stepped) || share.grow_to(bytes) {
         Ok(())
     } else {
-        Err(Refusal::Budget)
+        Err(Refusal::for_want_of(bytes, share.limit()))
     }
 }
 
@@ -246,12 +249,59 @@ mod tests {
         assert!(budget.used() >= 256 << 10, "{}", budget.used());
         flight.clear();
         assert_eq!(budget.used(), 0);
-        // Where there is no room for one there never will be.
-        let (small, limits) = (Budget::new(10_000), Limits::default());
-        let mut flight = Flight::new(small.share());
-        flight.inflater = Some(Inflater::new(Encoding::Gzip, 10_000));
-        let refused = flight.admit(Framing::Chunked, &limits, small.free());
-        assert_eq!(refused, Err(Refusal::NeverFits(10_000)));
+    }
+
+    /// A flight with a decoder of gzip, and what it is told when a body framed so is announced.
+    fn announced(budget: &Budget, framing: Framing) -> (Flight<'_>, Result<(), Refusal>) {
+        let mut flight = Flight::new(budget.share());
+        flight.inflater = Some(Inflater::new(Encoding::Gzip, 1 << 20));
+        let told = flight.admit(framing, &Limits::default(), budget.free());
+        (flight, told)
+    }
+
+    #[test]
+    fn where_there_is_no_room_for_a_decoder_there_never_will_be() {
+        let small = Budget::new(10_000);
+        for framing in [Framing::Length(100), Framing::Chunked] {
+            assert_eq!(announced(&small, framing).1, Err(Refusal::NeverFits(10_000)), "{framing:?}");
+        }
+        assert_eq!(small.used(), 0);
+    }
+
+    #[test]
+    fn where_a_decoder_fits_so_does_a_small_body() {
+        let decoder_bytes = Inflater::new(Encoding::Gzip, 1).memory_bytes() as u64;
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(&[b' '; 10_000]).unwrap();
+        let packed = encoder.finish().unwrap();
+        let (budget, limits) = (Budget::new(decoder_bytes + 10_000), Limits::default());
+        for framing in [Framing::Length(packed.len() as u64), Framing::Length(10_001), Framing::Chunked] {
+            let (mut flight, told) = announced(&budget, framing);
+            assert_eq!(told, Ok(()), "{framing:?}");
+            flight.take_in(&packed, &limits).unwrap();
+            flight.unpack(&limits).unwrap();
+            assert_eq!(flight.body.len(), 10_000);
+        }
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn what_inflates_beyond_all_that_there_is_never_fits() {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(&[b' '; 200_000]).unwrap();
+        let packed = encoder.finish().unwrap();
+        let limits = Limits::default();
+        let unpacked = |budget: &Budget| {
+            let mut flight = admitted(Encoding::Gzip, budget);
+            flight.take_in(&packed, &limits).unwrap();
+            flight.unpack(&limits)
+        };
+        assert_eq!(unpacked(&Budget::new(200_000)), Err(Refusal::NeverFits(200_000)));
+        // What others have may be free some other time.
+        let budget = Budget::new(300_000);
+        let mut others = budget.share();
+        assert!(others.grow_to(100_000));
+        assert_eq!(unpacked(&budget), Err(Refusal::Budget));
     }
 
     #[test]

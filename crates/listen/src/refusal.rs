@@ -117,6 +117,11 @@ impl Refusal {
         }
     }
 
+    /// Of a request that needs so many bytes of a budget and cannot have them now.
+    pub fn for_want_of(bytes: u64, limit: u64) -> Self {
+        if bytes > limit { Self::NeverFits(limit) } else { Self::Budget }
+    }
+
     /// Some or all of the events may be stored, so that a repeat may store them twice.
     pub fn may_be_stored(&self) -> bool {
         matches!(self, Self::StoreTimeout | Self::InPart(_) | Self::Unsure(_))
@@ -239,8 +244,8 @@ impl Refusal {
                 format!("the body inflates beyond the limit of {limit} bytes; send it in parts").into()
             }
             Self::NeverFits(limit) => format!(
-                "the lines of this request need more than the {limit} bytes that all requests together may \
-                 have in memory; send it in parts"
+                "this request needs more than the {limit} bytes that all requests together may have in memory; send \
+                 it in parts"
             )
             .into(),
             Self::ManySegments(most) => {

@@ -7,27 +7,28 @@ use crate::Route;
 /// The levels of paths.
 #[derive(Debug)]
 pub(crate) struct Routes {
-    /// Longest first, without slashes at the ends.
-    routes: Vec<(String, Level)>,
+    /// Segments of their paths, percent-decoded; the longest first.
+    routes: Vec<(Vec<String>, Level)>,
     otherwise: Level,
 }
 
 impl Routes {
     /// Of these routes.
     pub fn new(routes: &[Route], otherwise: Level) -> Self {
-        let mut routes: Vec<_> =
-            routes.iter().map(|route| (route.path.trim_matches('/').to_owned(), route.level)).collect();
+        // What cannot be decoded stands for itself.
+        let segment = |raw: &str| decode(raw).unwrap_or_else(|| raw.to_owned());
+        let path = |route: &Route| segments(&route.path).map(segment).collect::<Vec<_>>();
+        let mut routes: Vec<_> = routes.iter().map(|route| (path(route), route.level)).collect();
         routes.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
         Self { routes, otherwise }
     }
 
-    /// The level of a path.
+    /// The level of a path. Its segments are those of its tag, however they are written.
     #[inline]
     pub fn level(&self, path: &str) -> Level {
-        let path = path.trim_start_matches('/');
-        let fits = |route: &str| {
-            path.strip_prefix(route)
-                .is_some_and(|rest| route.is_empty() || rest.is_empty() || rest.starts_with('/'))
+        let fits = |route: &[String]| {
+            let mut segments = segments(path);
+            route.iter().all(|wanted| segments.next().is_some_and(|raw| means(raw, wanted)))
         };
         self.routes.iter().find(|(route, _)| fits(route)).map_or(self.otherwise, |&(_, level)| level)
     }
@@ -37,7 +38,7 @@ impl Routes {
 /// none or it is no text.
 pub(crate) fn tag_of(path: &str, prefix: Option<&str>, tag: &mut String) -> bool {
     let start = tag.len();
-    for segment in path.split('/').filter(|segment| !segment.is_empty()) {
+    for segment in segments(path) {
         match prefix {
             _ if tag.len() > start => tag.push('.'),
             Some(prefix) => {
@@ -68,22 +69,33 @@ pub(crate) fn fluentd_tag_of(path: &str, prefix: Option<&str>, tag: &mut String)
     tag.extend(path.chars().map(|c| if c == '/' { '.' } else { c }));
 }
 
+/// What stands between the slashes of a path; nothing does between two of them.
+fn segments(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|segment| !segment.is_empty())
+}
+
+/// Whether a segment as it was sent means that text.
+#[inline]
+fn means(segment: &str, text: &str) -> bool {
+    if segment.contains('%') { bytes(segment).eq(text.bytes().map(Some)) } else { segment == text }
+}
+
 /// A percent-decoded segment; nothing if it is no UTF-8 or holds control characters.
 fn decode(segment: &str) -> Option<String> {
-    let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
-    let mut bytes = Vec::with_capacity(segment.len());
-    let mut rest = segment.as_bytes();
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let [high, low, tail @ ..] = tail else { return None };
-        bytes.push(digit(*high)? << 4 | digit(*low)?);
-        rest = tail;
-    }
+    let bytes = bytes(segment).collect::<Option<Vec<u8>>>()?;
     String::from_utf8(bytes).ok().filter(|text| !text.chars().any(char::is_control))
+}
+
+/// The percent-decoded bytes of a segment; nothing in place of one that is not written as it should be.
+fn bytes(segment: &str) -> impl Iterator<Item = Option<u8>> {
+    let mut rest = segment.bytes();
+    std::iter::from_fn(move || match rest.next()? {
+        b'%' => {
+            let mut digit = || rest.next().and_then(|byte| (byte as char).to_digit(16));
+            Some(digit().zip(digit()).map(|(high, low)| (high << 4 | low) as u8))
+        }
+        byte => Some(Some(byte)),
+    })
 }
 
 #[cfg(test)]
@@ -100,6 +112,22 @@ mod tests {
         assert_eq!(routes.level("/a/b/c"), Level::Synced);
         assert_eq!(routes.level("/ab"), Level::Written);
         assert_eq!(Routes::new(&[route("/", Level::Synced)], Level::Written).level("/x"), Level::Synced);
+    }
+
+    #[test]
+    fn a_path_has_the_level_of_its_tag_however_it_is_written() {
+        let routes =
+            |path: &str| Routes::new(&[Route { path: path.into(), level: Level::Synced }], Level::Written);
+        for path in ["/audit/a", "//audit//a", "/%61udit/a", "/%61%75%64%69%74", "audit"] {
+            assert_eq!(routes("/audit").level(path), Level::Synced, "{path}");
+        }
+        for path in ["/audit%2Fa", "/%61udi", "/%61udit%", "/%6", "/audit%zz", "/", ""] {
+            assert_eq!(routes("/audit").level(path), Level::Written, "{path}");
+        }
+        for route in ["/a b//c", "/a%20b/c/", "/%61 b/c"] {
+            assert_eq!(routes(route).level("/a%20b/c/d"), Level::Synced, "{route}");
+            assert_eq!(routes(route).level("/a%20b"), Level::Written, "{route}");
+        }
     }
 
     #[test]

@@ -114,6 +114,7 @@ impl Handle {
     /// Ends the listener: finishes requests in flight for at most [`crate::Timeouts::drain`].
     pub fn stop(&self) {
         self.shared.course.turn(State::Draining);
+        self.shared.store.hurry();
     }
 
     /// Ends the listener without waiting for requests in flight; what was handed to the storage is written.

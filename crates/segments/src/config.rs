@@ -25,7 +25,8 @@ pub struct Config {
     pub open_most: usize,
     /// Folder of the journal and of the lock. Made when missing.
     pub state: PathBuf,
-    /// A group commit waits so long for company. Zero: whatever came while the last one ran is the next.
+    /// A group commit waits so long for company, until [`Store::hurry`](crate::Store::hurry) or the end. Zero: whatever
+    /// came while the last one ran is the next.
     pub sync_delay: Duration,
     /// Slices of time in UTC rather than in the machine's own zone.
     pub utc: bool,

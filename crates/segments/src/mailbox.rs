@@ -19,11 +19,13 @@ struct Inner<T> {
     items: Vec<T>,
     rung: bool,
     closed: bool,
+    /// The reader has no time to pause.
+    hurried: bool,
 }
 
 impl<T> Default for Mailbox<T> {
     fn default() -> Self {
-        let inner = Inner { items: Vec::new(), rung: false, closed: false };
+        let inner = Inner { items: Vec::new(), rung: false, closed: false, hurried: false };
         Self { inner: Mutex::new(inner), came: Condvar::new() }
     }
 }
@@ -55,6 +57,25 @@ impl<T> Mailbox<T> {
     pub fn close(&self) {
         self.lock().closed = true;
         self.came.notify_one();
+    }
+
+    /// From now on the reader does not pause.
+    pub fn hurry(&self) {
+        self.lock().hurried = true;
+        self.came.notify_one();
+    }
+
+    /// The reader's wait for more to come: the whole time, whatever comes, unless there is none to lose.
+    pub fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut inner = self.lock();
+        while !inner.hurried && !inner.closed {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            inner = self.came.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// Waits for something, a ring, the end of `wait` or the mailbox's; moves all there is to `items`.

@@ -118,6 +118,11 @@ impl Store {
         self.shared.queue.ring();
     }
 
+    /// Group commits wait for company no longer: the store is to be closed soon, and who waits is to be answered first.
+    pub fn hurry(&self) {
+        self.shared.syncs.hurry();
+    }
+
     /// Writes and syncs all that was submitted, closes all segments and ends the threads. What was submitted
     /// is answered by then; what is submitted later gets [`Failure::Closed`]. What has ended but is not packed
     /// yet stays plain until the next start. A second call changes nothing and says the same.
@@ -131,6 +136,7 @@ impl Store {
         let failed_parts = || self.shared.counters.failed_parts.value();
         let failed_before = *self.failed_before.get_or_init(failed_parts);
         self.shared.stopping.store(true, Ordering::Relaxed);
+        self.hurry();
         self.shared.queue.close();
         let wait = self.shared.config.close_wait;
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(wait);
@@ -150,6 +156,7 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
+        self.hurry();
         self.shared.queue.close();
     }
 }
@@ -247,104 +254,4 @@ impl Drop for Fallback<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Batch, Level, Part, place::Found, segment::Segment, syncer::Request};
-
-    #[test]
-    fn a_disk_that_does_not_answer_holds_up_nobody() {
-        let folder = tempfile::tempdir().unwrap();
-        let close_wait = Duration::from_millis(20);
-        let template = folder.path().join("x").to_str().unwrap().parse().unwrap();
-        let config = Config { close_wait, ..Config::new(template) };
-        let (journal, _) = Journal::open(folder.path()).unwrap();
-        let back = Arc::new(Back::new().unwrap());
-        let keys = Keys::new(&config);
-        let shared = Arc::new(Shared::new(config, journal, vec![back.clone()]));
-        // A writer inside a system call that never returns takes nothing and keeps its end of the channel.
-        let (_writer, ended) = channel();
-        let ended = Mutex::new(ended);
-        let store = Store { keys, shared: shared.clone(), ended, failed_before: OnceLock::new() };
-        let mut port = Port::new(0, shared.queue.clone(), shared.queued.clone(), back);
-        let key = store.key("", 0, &|_| None).unwrap();
-        let mut done = Vec::new();
-        for token in 0..1000 {
-            let part = Part { token, key: key.clone(), range: 0..5, level: Level::Synced };
-            port.submit(Batch { data: b"line\n".to_vec(), parts: vec![part] });
-            port.drain(&mut done);
-        }
-        assert_eq!((done.len(), store.queued_bytes()), (0, 5000));
-        assert!(matches!(store.close(), Err(Error::Hung(_))));
-    }
-
-    #[test]
-    fn what_could_not_be_synced_at_the_end_is_told() {
-        let folder = tempfile::tempdir().unwrap();
-        let template = folder.path().join("x").to_str().unwrap().parse().unwrap();
-        let (store, _, _) = Store::open(Config::new(template), 0).unwrap();
-        // Of a pipe there is nothing to sync.
-        let found = Found {
-            file: std::fs::File::from(rustix::pipe::pipe().unwrap().1),
-            path: "/pipe".into(),
-            name: "pipe".into(),
-            index: None,
-            inode: 0,
-            length: 0,
-            torn: false,
-            folders: vec![folder.path().to_owned()],
-            linked: true,
-        };
-        let segment = Segment::new(found, 7, Arc::default(), false, store.shared.descriptors.count());
-        store.shared.stopping.store(true, Ordering::Relaxed);
-        let request = Request::Close { file: segment.shared.clone(), reach: segment.reach(), ended: false };
-        store.shared.syncs.put(request).unwrap();
-        for _ in 0..2 {
-            let error = store.close().unwrap_err();
-            assert!(error.to_string().contains("/pipe could not be synced"), "{error}");
-        }
-    }
-
-    #[test]
-    fn parts_that_fail_at_the_end_are_told() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("file"), "").unwrap();
-        let template = folder.path().join("${tag}/x").to_str().unwrap().parse().unwrap();
-        let (store, mut ports, _) = Store::open(Config::new(template), 1).unwrap();
-        // As if closing had begun: it could else be over before.
-        store.failed_before.set(0).unwrap();
-        let key = store.key("file", 0, &|_| None).unwrap();
-        let part = Part { token: 0, key, range: 0..5, level: Level::Accepted };
-        ports[0].submit(Batch { data: b"line\n".to_vec(), parts: vec![part] });
-        let error = store.close().unwrap_err();
-        assert!(matches!(error, Error::Incomplete { failed_parts: 1, died: false, .. }), "{error}");
-    }
-
-    #[test]
-    fn a_writer_that_panics_leaves_nobody_waiting() {
-        let folder = tempfile::tempdir().unwrap();
-        let template = folder.path().join("x").to_str().unwrap().parse().unwrap();
-        let (store, mut ports, _) = Store::open(Config::new(template), 1).unwrap();
-        let key = store.key("", 0, &|_| None).unwrap();
-        let batch = |level| {
-            let part = Part { token: 3, key: key.clone(), range: 0..5, level };
-            Batch { data: b"line\n".to_vec(), parts: vec![part] }
-        };
-        // There is no such port.
-        store.shared.queued.add(5);
-        store.shared.queue.put(Submitted { port: 7, batch: batch(Level::Written) }).unwrap();
-        ports[0].submit(batch(Level::Synced));
-        let mut done = Vec::new();
-        let begin = std::time::Instant::now();
-        while done.is_empty() && begin.elapsed() < Duration::from_secs(20) {
-            thread::sleep(Duration::from_millis(1));
-            ports[0].drain(&mut done);
-        }
-        assert_eq!((done.len(), done[0].token), (1, 3));
-        assert!(matches!(store.close(), Err(Error::Incomplete { died: true, .. })));
-        let died = StorageState::Failing(crate::health::DIED.raw_os_error());
-        assert_eq!((store.state(), store.queued_bytes()), (died, 0));
-        ports[0].submit(batch(Level::Written));
-        ports[0].drain(&mut done);
-        assert_eq!(done[1].result, Err(Failure::Closed));
-    }
-}
+mod tests;

@@ -89,7 +89,7 @@ pub(crate) fn run(shared: &Shared) {
         let waits =
             |request: &Request| matches!(request, Request::Sync { waiting, .. } if !waiting.is_empty());
         if more && !delay.is_zero() && requests.iter().any(waits) {
-            std::thread::sleep(delay);
+            shared.syncs.pause(delay);
             shared.syncs.take(&mut requests, Duration::ZERO);
         }
         let done = requests.is_empty() && !more;

@@ -17,9 +17,8 @@ pub(crate) fn listeners(config: &Config) -> Result<(Vec<Vec<OwnedFd>>, Vec<Socke
     let mut addresses = Vec::with_capacity(config.listen.len());
     for &asked in &config.listen {
         let fails = |cause: io::Error| Error::Listen { address: asked, cause };
-        if shared && !config.reuse_port && asked.port() != 0 {
-            // Others that listen there with SO_REUSEPORT would share their connections with us unnoticed.
-            drop(bound(asked, false).map_err(fails)?);
+        if shared && !config.reuse_port {
+            check_free(asked)?;
         }
         let mut address = asked;
         for thread in &mut threads {
@@ -32,9 +31,29 @@ pub(crate) fn listeners(config: &Config) -> Result<(Vec<Vec<OwnedFd>>, Vec<Socke
     Ok((threads, addresses))
 }
 
+/// Whether nobody listens on an address. Others that listen there with SO_REUSEPORT would share their connections
+/// with us unnoticed.
+pub(crate) fn check_free(address: SocketAddr) -> Result<(), Error> {
+    if address.port() == 0 {
+        return Ok(());
+    }
+    bound(address, false).map(drop).map_err(|cause| Error::Listen { address, cause })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_that_others_share_is_not_free() {
+        let listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+        let (held, addresses) = listeners(&Config { listen, reuse_port: true, ..Config::default() }).unwrap();
+        let error = check_free(addresses[0]).unwrap_err().to_string();
+        assert!(error.contains(&format!("cannot listen on {}", addresses[0])), "{error}");
+        drop(held);
+        check_free(addresses[0]).unwrap();
+        check_free(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    }
 
     #[test]
     fn threads_share_the_port_that_the_first_was_given() {

@@ -17,7 +17,7 @@ use crate::{
     Config, Queue, Report,
     answer::Answers,
     engine::Shared,
-    listener::listeners,
+    listener::{check_free, listeners},
     worker::{Crowd, Worker},
 };
 
@@ -71,6 +71,15 @@ pub struct Server {
 }
 
 impl Server {
+    /// Refuses addresses that somebody listens on. To be asked before several processes listen there with
+    /// [`Config::reuse_port`], which would share connections with others unnoticed.
+    ///
+    /// # Errors
+    /// [`Error::Listen`], with the address.
+    pub fn check_free(addresses: &[SocketAddr]) -> Result<(), Error> {
+        addresses.iter().try_for_each(|&address| check_free(address))
+    }
+
     /// Listens on all addresses.
     ///
     /// # Errors

@@ -1,5 +1,8 @@
 //! Answers as Fluentd's `in_http` gives them, byte for byte, headers in its order.
 
+use events::{Mistake, MistakeKind};
+use record::receipt::AnswerReceipt;
+
 use super::{Dress, Manner, Reply, Sent, field, number_field};
 use crate::{Compat, refusal::Refusal};
 
@@ -54,7 +57,8 @@ impl Dress {
         match refusal {
             // Fluentd closes without a word.
             Refusal::Http(_) | Refusal::SlowHead | Refusal::SlowBody => Sent { status: 0, close: true },
-            Refusal::TooLarge(_)
+            Refusal::Malformed(Mistake { kind: MistakeKind::TooManyRecords, .. })
+            | Refusal::TooLarge(_)
             | Refusal::InflatesTooLarge(_)
             | Refusal::NeverFits(_)
             | Refusal::ManySegments(_) => closing(out, 413, "Request Entity Too Large", b"Too large"),
@@ -75,7 +79,11 @@ impl Dress {
             | Refusal::Unsure(_)
             | Refusal::Stopping => {
                 let body = b"500 Internal Server Error\nbuffer space has too many data\n";
-                self.plain(out, 500, "500 Internal Server Error", &[], body, manner)
+                // As receipts: only for those who know them.
+                let is_told = manner.asked && refusal.may_be_stored();
+                let maybe = [(AnswerReceipt::MAYBE_STORED_FIELD, "maybe")];
+                let fields = if is_told { &maybe[..] } else { &[] };
+                self.plain(out, 500, "500 Internal Server Error", fields, body, manner)
             }
             Refusal::Unauthorized => {
                 let challenge = [("WWW-Authenticate", self.challenge)];
@@ -83,14 +91,19 @@ impl Dress {
             }
             Refusal::Connections => {
                 let body = b"503 Service Unavailable\ntoo many connections\n";
-                self.plain(out, 503, "503 Service Unavailable", &[("Retry-After", "1")], body, manner)
+                let retry_after = self.retry_after_s.to_string();
+                let fields = [("Retry-After", retry_after.as_str())];
+                self.plain(out, 503, "503 Service Unavailable", &fields, body, manner)
             }
             // What Fluentd has no case for is told with our status, in its manner.
             Refusal::InFlight | Refusal::OtherBody | Refusal::OtherTag | Refusal::LongTag(_) => {
                 let status = refusal.status(self.overload_status);
                 let line = format!("{status} {}", super::reason(status));
                 let body = format!("{line}\n{}\n", refusal.message());
-                self.plain(out, status, &line, &[], body.as_bytes(), manner)
+                let retry_after = self.retry_after_s.to_string();
+                let retry_after = [("Retry-After", retry_after.as_str())];
+                let fields = if refusal.is_passing() { &retry_after[..] } else { &[] };
+                self.plain(out, status, &line, fields, body.as_bytes(), manner)
             }
             other => {
                 let body = format!("400 Bad Request\n{}\n", other.message());
@@ -153,4 +166,44 @@ fn closing(out: &mut Vec<u8>, status: u16, reason: &str, body: &[u8]) -> Sent {
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(body);
     Sent { status, close: true }
+}
+
+#[cfg(test)]
+mod tests {
+    use segments::Failure;
+
+    use super::*;
+    use crate::Config;
+
+    fn told(refusal: Refusal, asked: bool) -> String {
+        let mut config = Config::new(segments::Config::new("x".parse().unwrap()));
+        config.compat = Compat::fluentd();
+        config.limits.retry_after_s = 7;
+        let mut out = Vec::new();
+        let manner = Manner { asked, ..Manner::default() };
+        Dress::new(&config, "").write(&mut out, &Reply::Refused(refusal), &manner, None);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn what_may_be_stored_is_told_to_those_who_know_receipts() {
+        let failed = |some_stored| Refusal::of_request(Failure::Full, segments::Level::Written, some_stored);
+        let maybe = "\r\nProofload-Stored: maybe\r\n";
+        assert!(told(failed(true), true).contains(maybe));
+        assert!(told(Refusal::StoreTimeout, true).contains(maybe));
+        for (refusal, asked) in [(failed(true), false), (failed(false), true), (Refusal::StoreTimeout, false)]
+        {
+            assert!(!told(refusal.clone(), asked).contains("Proofload"), "{refusal:?}");
+        }
+    }
+
+    #[test]
+    fn who_may_come_again_is_told_when() {
+        for refusal in [Refusal::InFlight, Refusal::Connections] {
+            let told = told(refusal, false);
+            assert!(told.contains("\r\nRetry-After: 7\r\n"), "{told}");
+        }
+        let told = told(Refusal::OtherBody, false);
+        assert!(told.starts_with("HTTP/1.1 422 ") && !told.contains("Retry-After"), "{told}");
+    }
 }

@@ -102,8 +102,12 @@ impl<'a> Engine<'a> {
             Wait::Body => Refusal::SlowBody,
             Wait::Storage => Refusal::StoreTimeout,
         };
-        let manner = Manner { close: true, ..Manner::default() };
-        let flight = connection.flight.take();
+        let mut flight = connection.flight.take();
+        let asked = match connection.wait {
+            Wait::Storage => self.pending.find(connection.pending).map(|pending| &mut pending.manner),
+            _ => flight.as_mut().map(|flight| &mut flight.manner),
+        };
+        let manner = Manner { close: true, ..asked.map(std::mem::take).unwrap_or_default() };
         let step = self.answer(connection, &Reply::Refused(refusal), &manner);
         flight.into_iter().for_each(|flight| self.recycle(flight));
         if step == Step::Gone {
@@ -114,15 +118,12 @@ impl<'a> Engine<'a> {
         fate
     }
 
-    /// The listener stops: whether a connection can go now, since nothing of a request has come.
+    /// The listener stops: a connection goes unless something of a request has come.
     pub fn may_go(&mut self, connection: &mut Connection<'a>) -> Fate {
-        // What the kernel has, but has not told yet, is a request in flight.
-        connection.readable = true;
-        match self.proceed(connection) {
-            Fate::Keep if connection.phase == Phase::Reading && connection.wait == Wait::Request => {
-                Fate::Gone
-            }
-            fate => fate,
+        if connection.phase == Phase::Reading {
+            // What the kernel has, but has not told yet, is a request in flight.
+            connection.readable = true;
         }
+        self.proceed(connection)
     }
 }

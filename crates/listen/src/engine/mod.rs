@@ -16,12 +16,12 @@ use segments::{Batch, Port};
 use sockets::{Fate, Token};
 
 use crate::{
-    connection::{Connection, Phase},
+    connection::{Connection, Phase, Wait},
     counters::Counters,
     engine::render::Renderer,
     flight::Flight,
     pending::PendingTable,
-    shared::Shared,
+    shared::{Shared, State},
     timers::Timers,
 };
 
@@ -140,13 +140,21 @@ impl<'a> Engine<'a> {
                 Step::Later => break,
                 Step::Wait => {
                     self.arm(connection);
-                    return Fate::Keep;
+                    // Nothing of a request has come, and none is waited for any more.
+                    let is_over = connection.wait == Wait::Request && self.is_stopping();
+                    return if is_over { Fate::Gone } else { Fate::Keep };
                 }
                 Step::Gone => return Fate::Gone,
             }
         }
         self.arm(connection);
         Fate::Again
+    }
+
+    /// Whether it was told to stop, so that no connection is kept for a next request.
+    #[inline]
+    fn is_stopping(&self) -> bool {
+        self.shared.course.state() != State::Running
     }
 
     /// Whether the storage has events of no request.

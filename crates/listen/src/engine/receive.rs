@@ -12,7 +12,7 @@ use crate::{
     flight::Flight,
     refusal::Refusal,
     request,
-    shared::{Shared, State},
+    shared::Shared,
 };
 
 impl<'a> Engine<'a> {
@@ -111,9 +111,8 @@ impl<'a> Engine<'a> {
         let Some(mut flight) = connection.flight.take() else { return Step::Gone };
         connection.requests += 1;
         let last = self.shared.config.limits.requests_per_connection;
-        flight.manner.close |= !request.keep_alive
-            || last.is_some_and(|most| connection.requests >= most)
-            || self.shared.course.state() != State::Running;
+        flight.manner.close |=
+            !request.keep_alive || last.is_some_and(|most| connection.requests >= most) || self.is_stopping();
         let step = match flight.reply.take() {
             Some(reply) => self.answer(connection, &reply, &flight.manner),
             None => self.store(connection, &mut flight),
@@ -162,6 +161,8 @@ impl<'a> Engine<'a> {
             self.recycle(flight);
         }
         manner.close = true;
+        // Where the request would end nobody knows: more of it may be here, or come yet.
+        connection.readable = true;
         self.answer(connection, &reply, &manner)
     }
 

@@ -195,7 +195,7 @@ impl Writing<'_, '_, '_> {
         if last.is_some_and(|run| self.keys.holds(&run.key, time.seconds)) {
             return Ok(());
         }
-        let field = |name: &str| events::field(record.text, name);
+        let field = |name: &str| record.field(name);
         let key = self.keys.key(self.store, self.tag, time.seconds, &field);
         let key = key.map_err(|error| Refusal::Unnameable(error.to_string()))?;
         if last.is_some_and(|run| run.key == key) {
@@ -311,6 +311,24 @@ mod tests {
         assert_eq!(rendered("x-${kind}", &body(1_000), &budget).0, Ok(4_000));
         assert_eq!(rendered("x-${kind}", &body(1_001), &budget).0, Err(Refusal::ManySegments(1_000)));
         assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_line_of_text_has_its_file_by_its_message() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let template = format!("{}/${{message}}_${{a}}", folder.path().display()).parse().unwrap();
+        let config = Config::new(segments::Config::new(template));
+        let (store, _ports, _) = Store::open(config.store.clone(), 1).unwrap();
+        let budget = Budget::new(1 << 20);
+        let mut flight = Flight::new(budget.share());
+        flight.kind = events::Kind::Raw;
+        // What looks like JSON is text all the same.
+        flight.body = b"one\n{\"a\":1}\n".to_vec();
+        let mut renderer = Renderer::new(&config);
+        renderer.render(&store, &flight, None, &mut budget.share(), &mut Vec::new()).unwrap();
+        let paths: Vec<&str> = renderer.runs.iter().map(|run| run.key.path()).collect();
+        store.close().unwrap();
+        assert_eq!(paths, ["one__missing", "{\"a\":1}__missing"]);
     }
 
     #[test]

@@ -66,9 +66,10 @@ impl<'a> Engine<'a> {
         }
         let bytes = (self.batch.data.len() - start) as u64;
         let held_bytes = claim.as_ref().map_or(0, Claim::held_bytes);
-        if !share.settle_at(bytes + self.renderer.overhead_bytes() + held_bytes) {
+        let needed_bytes = bytes + self.renderer.overhead_bytes() + held_bytes;
+        if !share.settle_at(needed_bytes) {
             self.batch.data.truncate(start);
-            return Err(Refusal::Budget);
+            return Err(Refusal::for_want_of(needed_bytes, share.limit()));
         }
         let token = self.enter(Pending {
             connection: connection.token,
@@ -145,6 +146,7 @@ impl<'a> Engine<'a> {
         let Some(pending) = self.pending.find(token) else { return Fate::Keep };
         let (manner, claim) = (std::mem::take(&mut pending.manner), pending.claim.take());
         let (events, ended_ns) = (pending.events, pending.ended_ns);
+        let manner = self.last_manner(manner, connection);
         self.receipts.clear();
         write_receipts(&mut self.receipts, Level::Accepted, &[]);
         if let Some(claim) = claim {
@@ -183,7 +185,7 @@ impl<'a> Engine<'a> {
             if let Some((claim, in_part)) = pending.in_part() {
                 claim.leave(in_part, self.now_ns);
             }
-            return self.fail(&pending, refusal, connection);
+            return self.fail(pending, refusal, connection);
         }
         if pending.level == Level::Accepted && pending.claim.is_none() {
             return None;
@@ -198,7 +200,8 @@ impl<'a> Engine<'a> {
             return None;
         }
         let connection = connection?;
-        let step = self.succeed(connection, pending.level, false, &pending.manner);
+        let manner = self.last_manner(pending.manner, connection);
+        let step = self.succeed(connection, pending.level, false, &manner);
         self.counters.acknowledged(pending.level, pending.events);
         self.counters.took(self.now_ns.saturating_sub(pending.ended_ns));
         Some(self.go_on(connection, step))
@@ -207,7 +210,7 @@ impl<'a> Engine<'a> {
     #[cold]
     fn fail(
         &mut self,
-        pending: &Pending<'a>,
+        pending: Pending<'a>,
         refusal: Refusal,
         connection: Option<&mut Connection<'a>>,
     ) -> Option<Fate> {
@@ -216,7 +219,8 @@ impl<'a> Engine<'a> {
             return None;
         }
         let connection = connection?;
-        let step = self.answer(connection, &Reply::Refused(refusal), &pending.manner);
+        let manner = self.last_manner(pending.manner, connection);
+        let step = self.answer(connection, &Reply::Refused(refusal), &manner);
         Some(self.go_on(connection, step))
     }
 
@@ -241,6 +245,14 @@ impl<'a> Engine<'a> {
         let step = self.answer(connection, &Reply::Stored { level, receipts: &receipts, replayed }, manner);
         self.receipts = receipts;
         step
+    }
+
+    /// The manner of an answer that comes later than its request ended: meanwhile it may have become the last one of
+    /// its connection, unless a next request was read with it.
+    #[inline]
+    fn last_manner(&self, mut manner: Manner, connection: &Connection<'a>) -> Manner {
+        manner.close |= self.is_stopping() && connection.held.is_none();
+        manner
     }
 
     /// What becomes of a connection that was answered outside of its own turn.

@@ -5,13 +5,18 @@ use std::{
     time::Duration,
 };
 
-use events::{TimeFormat, Zone};
+use events::{Rules, TimeFormat, Zone};
 
 use super::{mistakes::Mistakes, section::Section, syntax::Directive, values};
 use crate::{Compat, Config, Tls};
 
-/// Puts a source into the configuration.
-pub(super) fn read(directive: &Directive, config: &mut Config, mistakes: &mut Mistakes<'_>) {
+/// Puts a source into the configuration, and what it says of reading bodies into `own_rules` too.
+pub(super) fn read(
+    directive: &Directive,
+    config: &mut Config,
+    own_rules: &mut Rules,
+    mistakes: &mut Mistakes<'_>,
+) {
     let mut section = Section::of(directive);
     match section.text("@type") {
         Some("http") => {}
@@ -33,7 +38,7 @@ pub(super) fn read(directive: &Directive, config: &mut Config, mistakes: &mut Mi
         _ => Err(format!("'{format}' is not known here (known: default, json)")),
     });
     if let Some(parse) = section.inside(mistakes, "parse") {
-        rules(parse, config, mistakes);
+        rules(parse, [&mut config.rules, own_rules], mistakes);
     }
     section.finish(mistakes);
 }
@@ -106,7 +111,8 @@ fn tls(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Tls> {
     tls
 }
 
-fn rules(directive: &Directive, config: &mut Config, mistakes: &mut Mistakes<'_>) {
+/// Puts what a parser is told into each of `rules`.
+fn rules(directive: &Directive, rules: [&mut Rules; 2], mistakes: &mut Mistakes<'_>) {
     let mut section = Section::of(directive);
     match section.text("@type") {
         None | Some("json" | "in_http" | "ndjson") => {}
@@ -131,21 +137,34 @@ fn rules(directive: &Directive, config: &mut Config, mistakes: &mut Mistakes<'_>
         "values are stored as they come",
     );
     section.refuse(mistakes, &["timezone"], "times of records are read in local time, or in UTC: utc true");
-    if section.flag(mistakes, "utc") == Some(true) || section.flag(mistakes, "localtime") == Some(false) {
-        config.rules.zone = Zone::Utc;
+    let in_utc =
+        section.flag(mistakes, "utc") == Some(true) || section.flag(mistakes, "localtime") == Some(false);
+    let key = section.text("time_key").map(str::to_owned);
+    let keep = section.flag(mistakes, "keep_time_key");
+    let format = time_format(&mut section, mistakes);
+    section.finish(mistakes);
+    for rules in rules {
+        if in_utc {
+            rules.zone = Zone::Utc;
+        }
+        if key.is_some() {
+            rules.time_key.clone_from(&key);
+        }
+        rules.keep_time_key = keep.unwrap_or(rules.keep_time_key);
+        rules.time_format.clone_from(&format);
     }
-    if let Some(key) = section.text("time_key") {
-        config.rules.time_key = Some(key.to_owned());
-    }
-    if let Some(keep) = section.flag(mistakes, "keep_time_key") {
-        config.rules.keep_time_key = keep;
-    }
+}
+
+/// How a time inside a record is written.
+fn time_format(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> TimeFormat {
     let format = section.text("time_format").map(|format| TimeFormat::Strftime(format.to_owned()));
     let by_type = section.read(mistakes, "time_type", |kind| match kind {
+        "string" if format.is_none() => Err("'string' needs time_format here, such as time_format \
+                                             %Y-%m-%dT%H:%M:%S%z: without one only numbers are times"
+            .to_owned()),
         "string" => Ok(None),
         "float" | "unixtime" => Ok(Some(TimeFormat::Seconds)),
         _ => Err(format!("'{kind}' is not known here (known: string, unixtime, float)")),
     });
-    config.rules.time_format = by_type.flatten().or(format).unwrap_or_default();
-    section.finish(mistakes);
+    by_type.flatten().or(format).unwrap_or_default()
 }

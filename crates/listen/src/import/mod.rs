@@ -4,6 +4,7 @@
 //! nothing here is noted; everything else is a mistake, because a setting that is passed over in silence
 //! would be believed. The mapping is in `docs/listen.md`.
 
+mod chunks;
 mod input;
 mod mistakes;
 mod output;
@@ -12,6 +13,7 @@ mod section;
 mod syntax;
 mod values;
 
+use events::Rules;
 use settings::Mistake;
 
 pub use pattern::TagPattern;
@@ -28,6 +30,8 @@ use crate::{Compat, Config};
 pub struct Imported {
     /// The same for us.
     pub config: Config,
+    /// How bodies are read without Fluentd's defaults: our own rules, with what the file itself says.
+    pub own_rules: Rules,
     /// What it says that has no effect here, each with its place and the reason.
     pub notes: Vec<Mistake>,
 }
@@ -41,14 +45,16 @@ pub fn fluentd(name: &str, text: &str) -> Result<Imported, Vec<Mistake>> {
     let mut mistakes = Mistakes::new(name, text);
     let root = parse(text, &mut mistakes);
     // What is guessed behind a mistake in the syntax would only confuse.
-    let config = if mistakes.is_any() { None } else { read(&root, &mut mistakes) };
-    match config {
-        Some(config) if !mistakes.is_any() => Ok(Imported { config, notes: mistakes.notes() }),
+    let found = if mistakes.is_any() { None } else { read(&root, &mut mistakes) };
+    match found {
+        Some((config, own_rules)) if !mistakes.is_any() => {
+            Ok(Imported { config, own_rules, notes: mistakes.notes() })
+        }
         _ => Err(mistakes.told()),
     }
 }
 
-fn read(root: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Config> {
+fn read(root: &Directive, mistakes: &mut Mistakes<'_>) -> Option<(Config, Rules)> {
     let (mut sources, mut outputs) = (Vec::new(), Vec::new());
     for parameter in &root.parameters {
         mistakes.add(
@@ -94,8 +100,9 @@ fn read(root: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Config> {
     // One mistake in the output must not hide those of the source.
     let mut config = config.or_else(placeholder)?;
     config.compat = Compat::fluentd();
-    input::read(source?, &mut config, mistakes);
-    Some(config)
+    let mut own_rules = Rules::default();
+    input::read(source?, &mut config, &mut own_rules, mistakes);
+    Some((config, own_rules))
 }
 
 /// Stands in for an output that has mistakes; nobody gets it.

@@ -1,15 +1,12 @@
 //! `<match>` of type `file`: where lines go and how they look.
 
-use std::time::Duration;
-
 use events::{LineFormat, Rules};
 use segments::{Compression, Template};
 
-use super::{mistakes::Mistakes, pattern::TagPattern, section::Section, syntax::Directive, values};
+use super::{
+    chunks::Chunks, mistakes::Mistakes, pattern::TagPattern, section::Section, syntax::Directive, values,
+};
 use crate::Config;
-
-/// Slices of time when `timekey` is not given: a day.
-const DEFAULT_TIMEKEY: Duration = Duration::from_secs(86_400);
 
 /// A configuration that stores as this output does.
 pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Config> {
@@ -93,113 +90,6 @@ pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option
     Some(Config { rules: Rules::fluentd(), format: format?, tags: Some(tags?), ..Config::new(store) })
 }
 
-/// What `<buffer>` says about which file a line belongs to.
-struct Chunks {
-    keys: Vec<String>,
-    timekey: Option<Duration>,
-    utc: bool,
-}
-
-impl Chunks {
-    fn read(directive: Option<&Directive>, mistakes: &mut Mistakes<'_>) -> Self {
-        let Some(directive) = directive else {
-            // As out_file without a <buffer>.
-            return Self { keys: vec!["time".to_owned()], timekey: Some(DEFAULT_TIMEKEY), utc: false };
-        };
-        let mut section = Section::of(directive);
-        let keys = values::list(section.argument());
-        let keys = keys.map_err(|why| mistakes.add(section.at(), why)).unwrap_or_default();
-        let has_time = keys.iter().any(|key| key == "time");
-        let timekey = section.time(mistakes, "timekey");
-        if timekey.is_some_and(|timekey| timekey < Duration::from_secs(1)) {
-            mistakes.add(section.at(), "timekey: a slice of time lasts at least 1s");
-        }
-        let in_utc = section.flag(mistakes, "timekey_use_utc").unwrap_or(false);
-        let zone = section.read(mistakes, "timekey_zone", |zone| match zone {
-            "+00:00" | "+0000" | "UTC" | "Etc/UTC" | "Z" => Ok(()),
-            _ => Err(format!(
-                "'{zone}': slices of time are in UTC or in the zone of this process; set TZ={zone} for it"
-            )),
-        });
-        without_effect(&mut section, mistakes);
-        section.finish(mistakes);
-        Self {
-            timekey: has_time.then_some(timekey.unwrap_or(DEFAULT_TIMEKEY)),
-            keys,
-            utc: in_utc || zone.is_some(),
-        }
-    }
-
-    fn has(&self, key: &str) -> bool {
-        self.keys.iter().any(|known| known == key)
-    }
-
-    /// The placeholders that Fluentd puts into a path which names no time.
-    fn time_format(&self) -> &'static str {
-        match self.timekey.map(|timekey| timekey.as_secs()) {
-            None => "",
-            Some(0..60) => "%Y%m%d%H%M%S",
-            Some(60..3_600) => "%Y%m%d%H%M",
-            Some(3_600..86_400) => "%Y%m%d%H",
-            Some(_) => "%Y%m%d",
-        }
-    }
-}
-
-fn without_effect(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) {
-    section.common(mistakes);
-    section.without_effect(
-        mistakes,
-        &["@type", "type", "path"],
-        "there are no buffers, lines go to their file at once",
-    );
-    section.without_effect(
-        mistakes,
-        &[
-            "flush_mode",
-            "flush_interval",
-            "flush_at_shutdown",
-            "flush_thread_count",
-            "flush_thread_interval",
-            "flush_thread_burst_interval",
-            "delayed_commit_timeout",
-            "slow_flush_log_threshold",
-            "timekey_wait",
-        ],
-        "lines are in their file when the request is answered, not later",
-    );
-    section.without_effect(
-        mistakes,
-        &[
-            "chunk_limit_size",
-            "chunk_limit_records",
-            "chunk_full_threshold",
-            "total_limit_size",
-            "queue_limit_length",
-            "queued_chunks_limit_size",
-            "overflow_action",
-        ],
-        "bytes on their way are bounded by --budget; beyond it requests are refused",
-    );
-    section.without_effect(
-        mistakes,
-        &[
-            "retry_forever",
-            "retry_timeout",
-            "retry_max_times",
-            "retry_type",
-            "retry_wait",
-            "retry_exponential_backoff_base",
-            "retry_max_interval",
-            "retry_randomize",
-            "retry_secondary_threshold",
-            "disable_chunk_backup",
-        ],
-        "what cannot be stored is refused, and the client tries again",
-    );
-    section.without_effect(mistakes, &["compress"], "the compress of the <match> holds");
-}
-
 /// Template and suffix, as Fluentd makes a file's name of `path`.
 fn path(
     section: &mut Section<'_>,
@@ -221,7 +111,7 @@ fn path(
 }
 
 fn whole_path(path: &str, chunks: &Chunks, suffix: &str, append: bool) -> Result<(String, String), String> {
-    check_placeholders(path, chunks)?;
+    chunks.check_placeholders(path)?;
     let time = chunks.time_format();
     if let Some((before, after)) = path.split_once('*') {
         if time.is_empty() {
@@ -244,25 +134,6 @@ fn whole_path(path: &str, chunks: &Chunks, suffix: &str, append: bool) -> Result
     } else {
         Err(format!("slices of time as timekey has them need {} too", missing.join(" ")))
     }
-}
-
-/// Placeholders of what `<buffer>` does not tell apart would be empty in Fluentd, which refuses them.
-fn check_placeholders(path: &str, chunks: &Chunks) -> Result<(), String> {
-    let mut rest = path;
-    while let Some((_, behind)) = rest.split_once("${") {
-        let (name, after) = behind.split_once('}').ok_or("'${' is not closed by '}'")?;
-        rest = after;
-        let key = name.split('[').next().unwrap_or(name);
-        if key == "chunk_id" {
-            return Err("${chunk_id}: there are no chunks here".to_owned());
-        }
-        if !chunks.has(key) {
-            return Err(format!(
-                "${{{name}}} needs {key} among the keys of <buffer>, such as <buffer {key},time>"
-            ));
-        }
-    }
-    Ok(())
 }
 
 fn line_format(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<LineFormat> {

@@ -40,7 +40,7 @@ fn template(text: &str) -> (String, String) {
 
 #[test]
 fn the_reference_tests_configuration_is_read_as_it_stands() {
-    let Imported { config, notes } = imported(REFERENCE);
+    let Imported { config, notes, .. } = imported(REFERENCE);
     assert_eq!(config.listen, ["0.0.0.0:9880".parse::<SocketAddr>().unwrap()]);
     assert_eq!(config.store.template.to_string(), "output/${tag}_%Y-%m-%d");
     assert_eq!((config.store.suffix.as_str(), config.store.append), (".log", true));
@@ -58,7 +58,7 @@ fn the_reference_tests_configuration_is_read_as_it_stands() {
 
 #[test]
 fn defaults_are_those_of_fluentd() {
-    let Imported { config, notes } = imported(&format!("{SOURCE}{OUTPUT}"));
+    let Imported { config, notes, .. } = imported(&format!("{SOURCE}{OUTPUT}"));
     assert_eq!(notes, []);
     assert_eq!(config.listen, ["0.0.0.0:9880".parse::<SocketAddr>().unwrap()]);
     assert_eq!(config.timeouts.idle, Duration::from_secs(10));
@@ -66,13 +66,13 @@ fn defaults_are_those_of_fluentd() {
     assert_eq!(config.store.template.to_string(), "logs/all.%Y%m%d");
     assert_eq!((config.store.suffix.as_str(), config.store.append), (".log", false));
     assert_eq!(config.format, LineFormat::OutFile { time: true, tag: true });
-    assert_eq!(config.rules, events::Rules::fluentd());
+    assert_eq!(config.rules, Rules::fluentd());
     assert!(!config.store.utc && config.store.compress == Compression::None && config.tls.is_none());
 }
 
 #[test]
 fn everything_that_can_be_obeyed_is() {
-    let Imported { config, notes } = imported(
+    let Imported { config, notes, .. } = imported(
         r#"
 <system>
   workers 4
@@ -180,9 +180,9 @@ fn paths_become_files_as_fluentd_names_them() {
         ("a/b.%Y-%m-%d", day, "a/b.%Y-%m-%d", ".log"),
         ("a/b.*", day, "a/b.%Y%m%d", ""),
         ("a/b.*.txt", day, "a/b.%Y%m%d", ".txt"),
-        ("a/*/%H.txt", day, "a/%Y%m%d/%H.txt", ""),
-        ("a/b", "<buffer time>\ntimekey 30s\n</buffer>", "a/b.%Y%m%d%H%M%S", ".log"),
-        ("a/b", "<buffer time>\ntimekey 10m\n</buffer>", "a/b.%Y%m%d%H%M", ".log"),
+        ("a/*/%d.txt", day, "a/%Y%m%d/%d.txt", ""),
+        ("a/b", "<buffer time>\ntimekey 1s\n</buffer>", "a/b.%Y%m%d%H%M%S", ".log"),
+        ("a/b", "<buffer time>\ntimekey 1m\n</buffer>", "a/b.%Y%m%d%H%M", ".log"),
         ("a/b", "<buffer>\n</buffer>", "a/b", ".log"),
         ("a/${tag}", "<buffer tag>\n</buffer>", "a/${tag}", ".log"),
         ("a/b\npath_suffix .txt", day, "a/b.%Y%m%d", ".txt"),
@@ -239,6 +239,7 @@ fn mistakes_of_a_source_are_told() {
         ),
         ("<parse>\ntypes a:integer\n</parse>", "values are stored as they come"),
         ("<parse>\n</parse>\n<parse>\n</parse>", "f:5:1: a second <parse>"),
+        ("<parse>\ntime_type string\n</parse>", "f:4:1: time_type: 'string' needs time_format here"),
         ("<transport tls>\ncert_path /c\n</transport>", "cert_path and private_key_path are both needed"),
         ("<transport tls>\nclient_cert_auth true\n</transport>", "clients' certificates"),
         ("<transport udp>\n</transport>", "transport 'udp' is not known here"),

@@ -10,13 +10,19 @@ use rustix::net::sockopt::set_socket_linger;
 use segments::{Level, Store};
 
 use super::*;
-use crate::{Config, idempotency::Found, listeners::Listeners};
+use crate::{Compat, Config, idempotency::Found, listeners::Listeners};
+
+/// A worker whose rounds are made by the test; it answers what is accepted.
+fn with_worker(test: impl FnOnce(&mut Worker<'_>, TcpStream)) {
+    with_worker_of(|config| config.level = Level::Accepted, test);
+}
 
 /// A worker whose rounds are made by the test.
-fn with_worker(test: impl FnOnce(&mut Worker<'_>, TcpStream)) {
+fn with_worker_of(change: impl FnOnce(&mut Config), test: impl FnOnce(&mut Worker<'_>, TcpStream)) {
     let folder = tempfile::TempDir::new().unwrap();
     let template = format!("{}/${{tag}}", folder.path().display()).parse().unwrap();
-    let config = Config { level: Level::Accepted, ..Config::new(segments::Config::new(template)) };
+    let mut config = Config::new(segments::Config::new(template));
+    change(&mut config);
     let mut listeners = Listeners::open(&config, Vec::new()).unwrap();
     let (store, mut ports, _) = Store::open(config.store.clone(), 1).unwrap();
     let shared = Shared::new(config, store).unwrap();
@@ -75,4 +81,38 @@ fn a_key_whose_client_went_before_it_was_told_is_not_stored_again() {
         let Found::Again(answered) = found else { panic!("forgotten: {found:?}") };
         assert_eq!(answered.level, Level::Accepted);
     });
+}
+
+#[test]
+fn an_answer_for_want_of_time_is_in_the_manner_of_its_request() {
+    let compat = Compat::Fluentd {
+        cors_allow_origins: vec!["http://a".to_owned()],
+        cors_allow_credentials: false,
+        empty_img: false,
+        use_204: false,
+    };
+    with_worker_of(
+        |config| config.compat = compat,
+        |worker, mut client| {
+            let headers = "Origin: http://a\r\nProofload-Ack: written\r\nContent-Type: application/json";
+            let request =
+                format!("POST /a HTTP/1.1\r\nHost: x\r\n{headers}\r\nContent-Length: 2\r\n\r\n{{}}");
+            client.write_all(request.as_bytes()).unwrap();
+            rounds_until(worker, "the storage has it", |worker| !worker.engine.is_done());
+            let token = worker.connections.tokens()[0];
+            let connection = worker.connections.find(token).unwrap();
+            worker.engine.now_ns = connection.deadline_ns;
+            let fate = worker.engine.alarm(connection);
+            worker.settle(token, fate);
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            for part in [
+                "HTTP/1.1 500 ",
+                "\r\nProofload-Stored: maybe\r\n",
+                "\r\nAccess-Control-Allow-Origin: http://a\r\n",
+            ] {
+                assert!(answer.contains(part), "{part} in {answer}");
+            }
+        },
+    );
 }

@@ -191,6 +191,20 @@ fn a_client_that_names_a_level_gets_a_receipt() {
 }
 
 #[test]
+fn too_many_records_are_too_large() {
+    let stand = Stand::with(|config| {
+        config.compat = Compat::fluentd();
+        config.rules = events::Rules { most_records: 2, ..events::Rules::fluentd() };
+    });
+    let mut client = stand.connect();
+    assert_eq!(text(&client.post("/a", "[{},{}]")), OK);
+    let too_large = "HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 9\r\nContent-Type: text/plain\r\n\r\nToo large";
+    assert_eq!(text(&client.post("/a", "[{},{},{}]")), too_large);
+    assert!(client.is_closed());
+    assert_eq!(stand.stored("a"), "{}\n{}\n");
+}
+
+#[test]
 fn the_line_is_the_one_of_the_reference() {
     let stand = Stand::with(|config| {
         config.compat = Compat::fluentd();

@@ -7,7 +7,7 @@ use std::{
 
 use flate2::{Compression, write::GzEncoder};
 
-use crate::stand::{Client, Stand, eventually, request};
+use crate::stand::{Answer, Client, Stand, eventually, request};
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
@@ -18,6 +18,13 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 fn small(config: &mut listen::Config) {
     config.limits.body_bytes = 10_000;
     config.limits.inflated_bytes = 50_000;
+}
+
+/// A 413 that says why.
+#[track_caller]
+fn assert_too_large(answer: &Answer, why: &str) {
+    assert_eq!((answer.status, answer.json()["reason"].as_str()), (413, Some("too_large")), "{answer:?}");
+    assert!(answer.text().contains(why), "{answer:?}");
 }
 
 /// An event of that many bytes.
@@ -44,7 +51,7 @@ fn chunks_do_not_pass_the_limit() {
     let chunk = format!("400\r\n{}\r\n", "x".repeat(1024));
     // The listener answers, and reads on for a while, so that the answer is not lost.
     (0..100).for_each(|_| client.send(&chunk));
-    assert_eq!(client.answer().status, 413);
+    assert_too_large(&client.answer(), "the body is larger than the limit of 10000 bytes");
     assert_eq!(stand.stored("a"), "");
 }
 
@@ -62,7 +69,7 @@ fn chunks_within_the_limit_are_taken_however_small_it_is() {
     assert_eq!(client.answer().status, 204);
     assert_eq!(stand.stored("a").len(), 10_001);
     client.send(chunked(event(10_001).as_bytes()));
-    assert_eq!(client.answer().status, 413);
+    assert_too_large(&client.answer(), "the body is larger than the limit of 10000 bytes");
 }
 
 #[test]
@@ -88,14 +95,15 @@ fn compressed_bodies_are_inflated_within_their_limit() {
     assert_eq!(stand.stored("a").len(), 50_000);
     let bomb = gzip(&vec![b' '; 5_000_000]);
     assert!(bomb.len() < 10_000, "within the limit of the body: {}", bomb.len());
-    assert_eq!(stand.connect().post_with("/a", gzipped, &bomb).status, 413);
+    let too_large = "the body inflates beyond the limit of 50000 bytes";
+    assert_too_large(&stand.connect().post_with("/a", gzipped, &bomb), too_large);
     // A bomb in chunks, which does not say how long it is.
     let mut client = stand.connect();
     client
         .send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n");
     client.send(format!("{:x}\r\n", bomb.len()));
     client.send([&bomb[..], b"\r\n0\r\n\r\n"].concat());
-    assert_eq!(client.answer().status, 413);
+    assert_too_large(&client.answer(), too_large);
     let half = gzip(event(100).as_bytes());
     let answer = stand.connect().post_with("/a", gzipped, &half[..half.len() - 4]);
     assert_eq!(
@@ -115,6 +123,46 @@ fn a_head_beyond_the_limit_is_refused() {
     client.send(format!("POST /a HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "x".repeat(2_000)));
     assert_eq!(client.answer().status, 431);
     assert!(client.is_closed());
+}
+
+#[test]
+fn an_answer_to_what_is_no_request_is_not_destroyed_by_a_reset() {
+    let stand = Stand::start();
+    let large_head = format!("POST /a HTTP/1.1\r\nHost: x\r\nX: {}", "x".repeat(36_000));
+    let unknown_coding = "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n".to_owned();
+    for (start, status) in [(large_head, 431), (unknown_coding, 501), ("nonsense\r\n\r\n".to_owned(), 400)] {
+        let mut client = stand.connect();
+        let refused = || stand.handle.statistics().requests.get(&status).copied();
+        client.send(start);
+        eventually("it is answered", || refused() == Some(1));
+        // The rest, as a client sends it that writes all before it reads.
+        for _ in 0..20 {
+            client.send("x".repeat(4_000));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.header("connection")), (status, Some("close")));
+        assert!(client.is_closed());
+    }
+}
+
+#[test]
+fn a_small_compressed_body_in_chunks_fits_a_small_budget() {
+    let stand = Stand::with(|config| {
+        small(config);
+        config.limits.budget_bytes = 100_000;
+    });
+    let packed = gzip(event(1_000).as_bytes());
+    let mut client = stand.connect();
+    client
+        .send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send([format!("{:x}\r\n", packed.len()).as_bytes(), &packed, b"\r\n0\r\n\r\n"].concat());
+    assert_eq!(client.answer().status, 204);
+    // With its decoder this one is beyond all that there is: to come again later would not help.
+    let large = gzip(event(49_999).as_bytes());
+    let answer = client.post_with("/a", "Content-Encoding: gzip\r\n", large);
+    assert_too_large(&answer, "this request needs more than the 100000 bytes");
+    assert_eq!(answer.header("retry-after"), None);
 }
 
 #[test]

@@ -79,6 +79,23 @@ fn a_small_body_that_becomes_more_lines_than_all_may_have_is_told_that_it_never_
     assert_eq!(stand.handle.statistics().budget_used_bytes, 0);
 }
 
+#[test]
+fn a_key_that_finds_no_room_beside_its_lines_never_will() {
+    let stand = Stand::with(|config| {
+        config.limits.budget_bytes = 100_000;
+        config.limits.body_bytes = 100_000;
+        config.limits.inflated_bytes = 100_000;
+    });
+    // The lines alone leave 100 bytes of it at the most.
+    let body = format!("{{\"a\":\"{}\"}}", "x".repeat(99_500 - 8));
+    let key = format!("Idempotency-Key: {}\r\n", "k".repeat(255));
+    let mut client = stand.connect();
+    let answer = client.post_with("/a", &key, &body);
+    assert_eq!((answer.status, answer.header("retry-after")), (413, None), "{answer:?}");
+    assert_eq!(client.post("/a", &body).status, 204);
+    assert_eq!(stand.handle.statistics().budget_used_bytes, 0);
+}
+
 /// A small filesystem that only the threads of one test see.
 struct Small(TempDir);
 

@@ -33,6 +33,42 @@ fn requests_in_flight_are_finished_and_idle_connections_closed() {
 }
 
 #[test]
+fn a_client_that_is_answered_after_the_stop_is_not_waited_for() {
+    let stand = Stand::with(|config| {
+        config.level = Level::Synced;
+        config.store.sync_delay = Duration::from_secs(5);
+    });
+    let mut client = stand.connect();
+    let bytes = request("/a", "", b"{}");
+    client.send(&bytes);
+    eventually("it is written", || stand.stored("a") == "{}\n");
+    let start = Instant::now();
+    // The client keeps its connection, and says nothing more.
+    let (report, _folder) = stand.stop();
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.header("connection")), (204, Some("close")));
+    assert!(client.is_closed());
+    assert_eq!((report.close_error, report.unanswered), (None, 0));
+}
+
+#[test]
+fn what_was_read_behind_a_request_is_answered_after_the_stop_too() {
+    let stand = Stand::with(|config| {
+        config.level = Level::Synced;
+        config.store.sync_delay = Duration::from_secs(5);
+    });
+    let mut client = stand.connect();
+    client.send([request("/a", "", b"{\"n\":1}"), request("/a", "", b"{\"n\":2}")].concat());
+    eventually("it is written", || stand.stored("a") == "{\"n\":1}\n");
+    stand.handle.stop();
+    let (first, second) = (client.answer(), client.answer());
+    assert_eq!((first.status, first.header("connection")), (204, None));
+    assert_eq!((second.status, second.header("connection")), (204, Some("close")));
+    assert!(client.is_closed());
+}
+
+#[test]
 fn everybody_who_has_connected_is_let_in_at_the_end() {
     let folder = tempfile::TempDir::new().unwrap();
     let server = Server::bind(Config::new(store(folder.path())), Vec::new()).unwrap();

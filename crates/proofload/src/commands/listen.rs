@@ -4,6 +4,7 @@ mod args;
 mod draft;
 mod file;
 mod logs;
+mod reading;
 mod schema;
 mod secrets;
 mod service;
@@ -110,7 +111,7 @@ fn plan(arguments: &ListenArgs) -> Result<(Plan, Vec<String>), Refusal> {
     let imported = arguments.import.as_deref().and_then(|path| match import(path) {
         Ok(imported) => {
             notes.extend(imported.notes.iter().map(ToString::to_string));
-            Some(imported.config)
+            Some(imported)
         }
         Err(wrong) => {
             mistakes.extend(wrong);
@@ -213,8 +214,12 @@ fn serve(
                 }
                 watch.look(statistics).iter().for_each(watch::Change::tell);
                 service.alive();
-                if running.is_finished() && events.try_iter().all(|event| !matches!(event, Event::Ended(_))) {
-                    return Err(Refusal::one("the listener broke down; what it said is above"));
+                if running.is_finished() {
+                    // It may have ended since nothing was heard.
+                    let report = report_among(events);
+                    let report = report
+                        .ok_or_else(|| Refusal::one("the listener broke down; what it said is above"))?;
+                    return Ok((*report, stops));
                 }
             }
             Err(RecvTimeoutError::Disconnected) => {
@@ -222,6 +227,14 @@ fn serve(
             }
         }
     }
+}
+
+/// The report, if it is among what is there already.
+fn report_among(events: &Receiver<Event>) -> Option<Box<Report>> {
+    events.try_iter().find_map(|event| match event {
+        Event::Ended(report) => Some(report),
+        Event::Signal(_) => None,
+    })
 }
 
 fn reload(handle: &Handle, service: &mut Service) {
@@ -300,6 +313,16 @@ mod tests {
         listen: ListenArgs,
     }
 
+    #[test]
+    fn an_end_that_came_behind_a_signal_is_no_breakdown() {
+        let (sender, events) = mpsc::channel();
+        sender.send(Event::Signal(SIGTERM)).unwrap();
+        let done = Report { unanswered: 3, ..Report::default() };
+        sender.send(Event::Ended(Box::new(done))).unwrap();
+        assert_eq!(report_among(&events).map(|report| report.unanswered), Some(3));
+        assert!(report_among(&events).is_none());
+    }
+
     fn checked(line: &str) -> Result<(), Refusal> {
         let words = ["listen"].into_iter().chain(line.split_whitespace());
         let (plan, _) = plan(&Line::try_parse_from(words).unwrap().listen)?;
@@ -312,6 +335,8 @@ mod tests {
         for (line, part) in [
             ("--max-body 10GiB --budget 1MB", "the budget must hold the largest body"),
             ("--tls-cert /no/cert.pem --tls-key /no/key.pem", "/no/cert.pem: cannot be read"),
+            ("--sync-delay 11s", "--sync-delay must be at most 10 s"),
+            ("--sync-delay 5s --store-timeout 5s", "shorter than --store-timeout"),
             ("-c fluent.conf", "--import fluent.conf"),
         ] {
             let told = format!("{:?}", checked(line).unwrap_err());

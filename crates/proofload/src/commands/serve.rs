@@ -101,6 +101,7 @@ fn told(error: &serve::Error) -> String {
 
 /// Several processes share the addresses; the kernel spreads connections over them (SO_REUSEPORT).
 fn serve_in_processes(config: &Config, count: usize, stop: &AtomicBool) -> Result<Report, Refusal> {
+    Server::check_free(&config.listen).map_err(|error| Refusal::one(told(&error)))?;
     let start = |e| Refusal::one(format_args!("cannot start a worker process: {e}; see `ulimit -u`"));
     let arguments = ["serve-worker".to_owned()];
     let each = std::iter::repeat_n(&arguments[..], count);
@@ -135,38 +136,66 @@ fn order_to_serve(
 
 /// Waits for the end, and adds up what the workers did.
 fn gather(workers: &mut Processes<Answer>, stop: &AtomicBool) -> Result<Report, Refusal> {
-    let mut whole: Option<Report> = None;
-    let mut missing = workers.count();
+    let mut gathered = Gathered::of(workers.count());
     let mut told = false;
-    while missing > 0 {
+    while gathered.missing() > 0 {
         if stop.load(Ordering::Relaxed) && !told {
             workers.tell_all(&Order::Stop);
             told = true;
         }
         match workers.hear(if told { PATIENCE } else { GLANCE }) {
-            Some((_, Heard::Message(Answer::Report(part)))) => {
-                missing -= 1;
-                match &mut whole {
-                    Some(whole) => whole.merge(&part),
-                    None => whole = Some(*part),
-                }
-            }
-            Some((index, Heard::Message(Answer::Failed(why)))) => {
-                return Err(Refusal::one(format_args!("worker process {index} failed: {why}")));
-            }
-            // An end after the report is the usual one; without, the missing report tells.
-            Some((index, Heard::Ended)) if !told && whole.is_none() => {
-                return Err(Refusal::one(format_args!("worker process {index} was lost")));
-            }
+            Some((index, heard)) => gathered.take(index, heard)?,
             None if told => {
                 return Err(Refusal::one(format_args!(
-                    "{missing} worker process(es) did not hand in their report"
+                    "{} worker process(es) did not hand in their report",
+                    gathered.missing()
                 )));
             }
-            Some(_) | None => {}
+            None => {}
         }
     }
-    whole.ok_or_else(|| Refusal::one("no worker process handed in a report"))
+    gathered.whole.ok_or_else(|| Refusal::one("no worker process handed in a report"))
+}
+
+/// What worker processes have handed in.
+struct Gathered {
+    /// Of each, whether it has.
+    reported: Vec<bool>,
+    whole: Option<Report>,
+}
+
+impl Gathered {
+    /// Nothing yet of so many.
+    fn of(count: usize) -> Self {
+        Self { reported: vec![false; count], whole: None }
+    }
+
+    /// How many have not handed in their report.
+    fn missing(&self) -> usize {
+        self.reported.iter().filter(|reported| !**reported).count()
+    }
+
+    /// Takes what one says; refuses to go on without the report of one that has failed or is lost.
+    fn take(&mut self, index: usize, heard: Heard<Answer>) -> Result<(), Refusal> {
+        match heard {
+            Heard::Message(Answer::Report(part)) => {
+                self.reported[index] = true;
+                match &mut self.whole {
+                    Some(whole) => whole.merge(&part),
+                    None => self.whole = Some(*part),
+                }
+            }
+            Heard::Message(Answer::Failed(why)) => {
+                return Err(Refusal::one(format_args!("worker process {index} failed: {why}")));
+            }
+            // After the report it is the usual end.
+            Heard::Ended if !self.reported[index] => {
+                return Err(Refusal::one(format_args!("worker process {index} was lost: it left no report")));
+            }
+            Heard::Message(Answer::Listening(_)) | Heard::Ended => {}
+        }
+        Ok(())
+    }
 }
 
 fn announce(addresses: &[SocketAddr]) -> Result<(), Refusal> {
@@ -178,6 +207,32 @@ fn announce(addresses: &[SocketAddr]) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn report(requests: u64) -> Heard<Answer> {
+        Heard::Message(Answer::Report(Box::new(Report { requests, ..Report::new() })))
+    }
+
+    #[test]
+    fn a_worker_that_ends_without_a_report_is_lost_whatever_others_did() {
+        let mut gathered = Gathered::of(3);
+        gathered.take(1, report(5)).unwrap();
+        gathered.take(1, Heard::Ended).unwrap();
+        gathered.take(0, report(7)).unwrap();
+        assert_eq!(gathered.missing(), 1);
+        let lost = gathered.take(2, Heard::Ended).unwrap_err();
+        assert!(format!("{lost:?}").contains("worker process 2 was lost"), "{lost:?}");
+        gathered.take(2, report(1)).unwrap();
+        assert_eq!((gathered.missing(), gathered.whole.map(|whole| whole.requests)), (0, Some(13)));
+    }
+
+    #[test]
+    fn processes_do_not_share_an_address_with_others_unnoticed() {
+        let forgotten = Server::bind(Config { reuse_port: true, ..Config::default() }).unwrap();
+        let listen = forgotten.local_addrs().to_vec();
+        let config = Config { reuse_port: true, listen: listen.clone(), ..Config::default() };
+        let refused = serve_in_processes(&config, 2, &AtomicBool::new(true)).unwrap_err();
+        assert!(format!("{refused:?}").contains(&format!("cannot listen on {}", listen[0])), "{refused:?}");
+    }
 
     #[test]
     fn processors_are_told_by_their_option() {

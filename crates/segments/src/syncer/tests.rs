@@ -16,6 +16,7 @@ use crate::{
     Config, Port, Receipt, StorageState,
     file::{Condition, Descriptors},
     journal::Journal,
+    mailbox::Mailbox,
 };
 
 struct Bench {
@@ -137,6 +138,34 @@ fn a_disk_that_works_again_is_noticed_without_lines() {
         shared.syncs.close();
     });
     assert_eq!(shared.health.state(), StorageState::Ok);
+}
+
+#[test]
+fn who_waits_for_company_goes_on_when_there_is_no_time_left() {
+    for end in [Mailbox::hurry, Mailbox::close] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut bench = Bench::new(folder.path());
+        bench.shared.config.sync_delay = Duration::from_secs(60);
+        let file = segment_file(File::create(folder.path().join("x.log")).unwrap(), Vec::new());
+        bench.ask(&file, 4, 4);
+        let begin = Instant::now();
+        thread::scope(|scope| {
+            scope.spawn(|| run(&bench.shared));
+            // What comes meanwhile does not end the wait.
+            thread::sleep(Duration::from_millis(50));
+            bench.ask(&file, 8, 8);
+            thread::sleep(Duration::from_millis(50));
+            assert_eq!(bench.shared.counters.read(0).syncs, 0);
+            end(&bench.shared.syncs);
+            while bench.shared.counters.read(0).syncs == 0 && begin.elapsed() < Duration::from_secs(20) {
+                thread::sleep(Duration::from_millis(5));
+            }
+            bench.shared.syncs.close();
+        });
+        assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+        let done = bench.done();
+        assert_eq!((done.len(), bench.shared.counters.read(0).syncs), (2, 1));
+    }
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use events::{LineFormat, Rules};
-use listen::{Added, Compat, Config, Tls};
+use events::LineFormat;
+use listen::{Added, Compat, Config, Tls, import::Imported};
 use segments::Template;
 use tracing::level_filters::LevelFilter;
 
-use super::secrets;
+use super::{reading::Reading, secrets};
 
 /// Where events go unless told otherwise.
 pub const DEFAULT_PATH: &str = "events/${tag}.%Y-%m-%d.log";
@@ -15,8 +15,10 @@ pub const DEFAULT_PATH: &str = "events/${tag}.%Y-%m-%d.log";
 /// What has been read so far.
 #[derive(Debug)]
 pub struct Draft {
-    /// What stands alone.
+    /// What stands alone. Of its rules only how many records a body may have: [`Draft::reading`] has the others.
     pub config: Config,
+    /// How bodies are read.
+    pub reading: Reading,
     /// Whether addresses were given, and not the default's.
     pub listens_as_told: bool,
     /// How a line looks.
@@ -89,9 +91,10 @@ impl Draft {
     ///
     /// # Errors
     /// None in practice: the default path is sound.
-    pub fn new(imported: Option<Config>) -> Result<Self, String> {
+    pub fn new(imported: Option<Imported>) -> Result<Self, String> {
+        let reading = Reading::new(imported.as_ref());
         let config = match imported {
-            Some(config) => config,
+            Some(imported) => imported.config,
             None => {
                 let (template, suffix) = split_path(DEFAULT_PATH)?;
                 let mut config = Config::new(segments::Config::new(template));
@@ -108,6 +111,7 @@ impl Draft {
         };
         Ok(Self {
             config,
+            reading,
             listens_as_told: false,
             format,
             has_time,
@@ -138,11 +142,12 @@ impl Draft {
 
     /// Reads and answers as Fluentd; what was imported of Fluentd's stays.
     pub fn be_as_fluentd(&mut self) {
-        if self.config.compat == Compat::None {
-            self.config.compat = Compat::fluentd();
-            let most_records = self.config.rules.most_records;
-            self.config.rules = Rules { most_records, ..Rules::fluentd() };
-        }
+        self.config.compat = self.reading.fluentds_answers();
+    }
+
+    /// Reads and answers in our own way; of what was imported only what the file itself says stays.
+    pub fn be_itself(&mut self) {
+        self.config.compat = Compat::None;
     }
 
     /// Makes it whole.
@@ -156,6 +161,10 @@ impl Draft {
             self.config.store.state = state;
         }
         self.check_format(&mut mistakes);
+        self.config.rules = self.reading.rules(&self.config.compat, self.config.rules.most_records);
+        if self.config.compat == Compat::None {
+            mistakes.extend(self.reading.lost_without_fluentd().map(str::to_owned));
+        }
         if self.config.added != Added::default() && self.config.compat == Compat::None {
             mistakes.push(
                 "--add-http-headers, --add-query-params and --add-remote-addr need --compat fluentd".into(),
@@ -273,7 +282,7 @@ mod tests {
     #[test]
     fn what_was_imported_stays_unless_told_otherwise() {
         let text = "<source>\n@type http\n</source>\n<match **>\n@type file\npath a\n<format>\noutput_tag false\n</format>\n</match>";
-        let imported = listen::import::fluentd("f", text).unwrap().config;
+        let imported = listen::import::fluentd("f", text).unwrap();
         let mut draft = Draft::new(Some(imported)).unwrap();
         assert!(draft.has_time && !draft.has_tag && !draft.listens_as_told);
         draft.be_as_fluentd();

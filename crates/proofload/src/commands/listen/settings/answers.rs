@@ -1,7 +1,7 @@
 //! What events are taken, and when they are acknowledged.
 
 use events::TimeFormat;
-use listen::{Compat, Level, Route};
+use listen::{Level, Route};
 use record::units::parse_time;
 
 use super::{Kind, Setting, choice, count, time, told};
@@ -113,7 +113,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: "",
         example: "at",
         apply: |draft, values| {
-            draft.config.rules.time_key = Some(values[0].to_owned()).filter(|key| !key.is_empty());
+            draft.reading.time_key = Some(Some(values[0].to_owned()).filter(|key| !key.is_empty()));
             Ok(())
         },
     },
@@ -126,7 +126,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: "",
         example: "%Y-%m-%dT%H:%M:%S%z",
         apply: |draft, values| {
-            draft.config.rules.time_format = TimeFormat::Strftime(values[0].to_owned());
+            draft.reading.time_format = Some(TimeFormat::Strftime(values[0].to_owned()));
             Ok(())
         },
     },
@@ -139,7 +139,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: "",
         example: "true",
         apply: |draft, _| {
-            draft.config.rules.keep_time_key = false;
+            draft.reading.drops_time_key = true;
             Ok(())
         },
     },
@@ -155,7 +155,7 @@ pub(super) const SETTINGS: &[Setting] = &[
             if choice(values[0], COMPATS, &[false, true])? {
                 draft.be_as_fluentd();
             } else {
-                draft.config.compat = Compat::None;
+                draft.be_itself();
             }
             Ok(())
         },

@@ -1,6 +1,5 @@
 //! Where lines are stored, and how they look.
 
-use events::Zone;
 use segments::{Compression, Template};
 
 use super::{Kind, Setting, choice, count, path, size, time, told};
@@ -101,7 +100,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         example: "true",
         apply: |draft, _| {
             draft.config.store.utc = true;
-            draft.config.rules.zone = Zone::Utc;
+            draft.reading.is_utc = true;
             Ok(())
         },
     },

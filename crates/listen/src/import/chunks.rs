@@ -1,0 +1,245 @@
+//! `<buffer>`: which lines share a file.
+
+use std::time::Duration;
+
+use super::{mistakes::Mistakes, section::Section, syntax::Directive, values};
+
+/// Slices of time when `timekey` is not given: a day.
+const DEFAULT_TIMEKEY: Duration = Duration::from_secs(86_400);
+/// The slices that placeholders cut too: a second, a minute, an hour, a day.
+const TIMEKEYS: [Duration; 4] =
+    [Duration::from_secs(1), Duration::from_secs(60), Duration::from_secs(3_600), DEFAULT_TIMEKEY];
+
+/// What `<buffer>` says about which file a line belongs to.
+pub(super) struct Chunks {
+    keys: Vec<String>,
+    timekey: Option<Duration>,
+    /// Slices of time are in UTC.
+    pub(super) utc: bool,
+}
+
+impl Chunks {
+    /// Reads one; without one all is as `out_file` has it then.
+    pub(super) fn read(directive: Option<&Directive>, mistakes: &mut Mistakes<'_>) -> Self {
+        let Some(directive) = directive else {
+            return Self { keys: vec!["time".to_owned()], timekey: Some(DEFAULT_TIMEKEY), utc: false };
+        };
+        let mut section = Section::of(directive);
+        let keys = values::list(section.argument());
+        let keys = keys.map_err(|why| mistakes.add(section.at(), why)).unwrap_or_default();
+        let has_time = keys.iter().any(|key| key == "time");
+        let timekey = timekey(&mut section, has_time, mistakes);
+        let in_utc = section.flag(mistakes, "timekey_use_utc").unwrap_or(false);
+        let zone = section.read(mistakes, "timekey_zone", |zone| match zone {
+            "+00:00" | "+0000" | "UTC" | "Etc/UTC" | "Z" => Ok(()),
+            _ => Err(format!(
+                "'{zone}': slices of time are in UTC or in the zone of this process; set TZ={zone} for it"
+            )),
+        });
+        without_effect(&mut section, mistakes);
+        section.finish(mistakes);
+        Self {
+            timekey: has_time.then_some(timekey.unwrap_or(DEFAULT_TIMEKEY)),
+            keys,
+            utc: in_utc || zone.is_some(),
+        }
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.keys.iter().any(|known| known == key)
+    }
+
+    /// The placeholders that Fluentd puts into a path which names no time.
+    pub(super) fn time_format(&self) -> &'static str {
+        match self.timekey.map(|timekey| timekey.as_secs()) {
+            None => "",
+            Some(0..60) => "%Y%m%d%H%M%S",
+            Some(60..3_600) => "%Y%m%d%H%M",
+            Some(3_600..86_400) => "%Y%m%d%H",
+            Some(_) => "%Y%m%d",
+        }
+    }
+
+    /// Refuses placeholders that Fluentd would refuse, or fill in otherwise.
+    pub(super) fn check_placeholders(&self, path: &str) -> Result<(), String> {
+        self.check_keys(path)?;
+        self.check_times(path)
+    }
+
+    /// What `<buffer>` does not tell apart would be empty in Fluentd, which refuses it.
+    fn check_keys(&self, path: &str) -> Result<(), String> {
+        let mut rest = path;
+        while let Some((_, behind)) = rest.split_once("${") {
+            let (name, after) = behind.split_once('}').ok_or("'${' is not closed by '}'")?;
+            rest = after;
+            let key = name.split('[').next().unwrap_or(name);
+            if key == "chunk_id" {
+                return Err("${chunk_id}: there are no chunks here".to_owned());
+            }
+            if !self.has(key) {
+                return Err(format!(
+                    "${{{name}}} needs {key} among the keys of <buffer>, such as <buffer {key},time>"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fluentd fills in the beginning of a slice, where here every line has its own time.
+    fn check_times(&self, path: &str) -> Result<(), String> {
+        let Some(timekey) = self.timekey.filter(|timekey| TIMEKEYS.contains(timekey)) else { return Ok(()) };
+        let mut letters = path.split('%').skip(1).map(|behind| behind.chars().next());
+        while let Some(letter) = letters.next() {
+            let (wanted, unit_s) = match letter {
+                // A percent sign; what follows it is text.
+                None => {
+                    letters.next();
+                    continue;
+                }
+                Some('S') => ("1s", 1),
+                Some('M') => ("1m", 60),
+                Some('H') => ("1h", 3_600),
+                Some(_) => continue,
+            };
+            if timekey.as_secs() > unit_s {
+                let letter = letter.unwrap_or_default();
+                return Err(format!(
+                    "%{letter} changes within a slice of time as timekey has them, so that files would not be cut as \
+                     Fluentd cuts them; use timekey {wanted}, or take %{letter} out of the path"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How long a slice of time is.
+fn timekey(section: &mut Section<'_>, has_time: bool, mistakes: &mut Mistakes<'_>) -> Option<Duration> {
+    let parameter = section.take("timekey")?;
+    let timekey =
+        values::time(&parameter.value).map_err(|why| mistakes.add(parameter.at, format!("timekey: {why}")));
+    let timekey = timekey.ok()?;
+    if !has_time {
+        mistakes.note(
+            parameter.at,
+            "timekey has no effect here, nor in Fluentd: the time is not among the keys of <buffer>",
+        );
+    } else if timekey < TIMEKEYS[0] {
+        mistakes.add(parameter.at, "timekey: a slice of time lasts at least 1s");
+    } else if !TIMEKEYS.contains(&timekey) {
+        mistakes.add(
+            parameter.at,
+            format!(
+                "timekey: '{}': files would not be cut as Fluentd cuts them; use 1s, 1m, 1h or 1d",
+                parameter.value
+            ),
+        );
+    }
+    Some(timekey)
+}
+
+fn without_effect(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) {
+    section.common(mistakes);
+    section.without_effect(
+        mistakes,
+        &["@type", "type", "path"],
+        "there are no buffers, lines go to their file at once",
+    );
+    section.without_effect(
+        mistakes,
+        &[
+            "flush_mode",
+            "flush_interval",
+            "flush_at_shutdown",
+            "flush_thread_count",
+            "flush_thread_interval",
+            "flush_thread_burst_interval",
+            "delayed_commit_timeout",
+            "slow_flush_log_threshold",
+            "timekey_wait",
+        ],
+        "lines are in their file when the request is answered, not later",
+    );
+    section.without_effect(
+        mistakes,
+        &[
+            "chunk_limit_size",
+            "chunk_limit_records",
+            "chunk_full_threshold",
+            "total_limit_size",
+            "queue_limit_length",
+            "queued_chunks_limit_size",
+            "overflow_action",
+        ],
+        "bytes on their way are bounded by --budget; beyond it requests are refused",
+    );
+    section.without_effect(
+        mistakes,
+        &[
+            "retry_forever",
+            "retry_timeout",
+            "retry_max_times",
+            "retry_type",
+            "retry_wait",
+            "retry_exponential_backoff_base",
+            "retry_max_interval",
+            "retry_randomize",
+            "retry_secondary_threshold",
+            "disable_chunk_backup",
+        ],
+        "what cannot be stored is refused, and the client tries again",
+    );
+    section.without_effect(mistakes, &["compress"], "the compress of the <match> holds");
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::import::fluentd;
+
+    /// What is said against a path and a `<buffer>`; nothing if nothing is.
+    fn told(path: &str, keys: &str, timekey: &str) -> Vec<String> {
+        let text = format!(
+            "<source>\n@type http\n</source>\n<match **>\n@type file\nappend\npath {path}\n<buffer {keys}>\n{timekey}\n</buffer>\n</match>"
+        );
+        let mistakes = fluentd("f", &text).err().unwrap_or_default();
+        mistakes.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn slices_are_those_that_placeholders_cut() {
+        for timekey in ["1", "1s", "60s", "1m", "60m", "1h", "24h", "1d", "86400"] {
+            assert_eq!(told("a", "time", &format!("timekey {timekey}")), [] as [&str; 0], "{timekey}");
+        }
+        for timekey in ["10m", "30s", "2d", "1.5", "12h"] {
+            let told = told("a", "time", &format!("timekey {timekey}"));
+            let wanted = format!(
+                "f:9:1: timekey: '{timekey}': files would not be cut as Fluentd cuts them; use 1s, 1m, 1h or 1d"
+            );
+            assert_eq!(told, [wanted]);
+        }
+        assert_eq!(told("a", "tag", "timekey 10m"), [] as [&str; 0], "it has no effect in Fluentd either");
+    }
+
+    #[test]
+    fn placeholders_are_not_finer_than_slices() {
+        for (path, timekey) in [
+            ("a.%Y%m%d", ""),
+            ("a.%Y%m%d%%H", ""),
+            ("a.%Y%m%d%H", "timekey 1h"),
+            ("a.%Y%m%d%H%M", "timekey 1m"),
+            ("a.%Y%m%d%H%M%S", "timekey 1s"),
+        ] {
+            assert_eq!(told(path, "time", timekey), [] as [&str; 0], "{path} {timekey}");
+        }
+        for (path, timekey, finer) in [
+            ("a.%Y%m%d%H", "", "%H"),
+            ("a.%Y%m%d%H%M", "timekey 1h", "%M"),
+            ("a.%Y%m%d%H%M%S", "timekey 1m", "%S"),
+            ("a.*/%H", "timekey 1d", "%H"),
+        ] {
+            let told = told(path, "time", timekey);
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert!(told[0].starts_with(&format!("f:7:1: path: {finer} changes within a slice")), "{told:?}");
+        }
+    }
+}
