@@ -200,7 +200,9 @@ pub fn adds_up(trial: &Trial) -> bool {
 
 /// Whether a trial is void, but only because the generator did not get the processor time it wanted.
 pub fn is_crowded(trial: &Trial) -> bool {
-    let crowded = |reason: &VoidReason| matches!(reason.rule, VoidRule::Late | VoidRule::CpuExhausted);
+    let crowded = |reason: &VoidReason| {
+        matches!(reason.rule, VoidRule::Late | VoidRule::CpuExhausted | VoidRule::ProcessorShared)
+    };
     trial.validity.is_void() && trial.validity.reasons().iter().all(crowded)
 }
 

@@ -41,7 +41,8 @@ pub struct Part {
     pub failure_time: Histogram,
     /// Requests completed before sending ended.
     pub completed_in_time: u64,
-    /// Sum over users of the time from their start to their last answer.
+    /// Sum over users of the time from their start to their last answer or, of those that think, to when the request
+    /// after that was due.
     pub users_span_ns: f64,
     /// Users of a closed load that had an answer.
     pub users: u64,
@@ -382,7 +383,7 @@ impl Book {
         self.part.completed_in_time = self.part.counts.completed;
     }
 
-    /// A user's time from its start to its last answer.
+    /// A user's whole cycles took so long.
     pub fn user_span(&mut self, span_ns: u64) {
         self.part.users_span_ns += span_ns as f64;
         self.part.users += 1;

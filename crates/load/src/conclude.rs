@@ -62,8 +62,9 @@ fn measured(plan: &HttpPlan, part: &Part) -> (u64, f64) {
         // What the target had done when the last request was due.
         (LoadModel::Open { .. }, _) => (part.completed_in_time, seconds(part.sending_ns as f64)),
         // A user's last answer comes up to one cycle before or after the time is up. Ending each user's
-        // time at its last answer takes whole cycles, and one slow answer weighs one user only.
-        (LoadModel::Closed { .. }, Some(_)) if part.users > 0 => {
+        // time with its last cycle takes whole ones, and one slow answer weighs one user only. Users that come to the
+        // end of their requests are through with them at different times, and such spans would not be of the same time.
+        (LoadModel::Closed { loops: None, .. }, Some(_)) if plan.requests.is_none() && part.users > 0 => {
             (part.counts.completed, seconds(part.users_span_ns / part.users as f64))
         }
         (LoadModel::Closed { .. }, _) => (part.counts.completed, seconds(part.last_answer_ns as f64)),
@@ -154,18 +155,15 @@ fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {
             ),
         ));
     }
-    if let Some(waited_s) = part.cpu.runqueue_wait_s {
-        let share = waited_s / (part.elapsed_ns.max(1) as f64 / 1e9) / f64::from(part.cpu.threads.max(1));
-        if share > 0.05 {
-            warnings.push(Warning::new(
-                "processor_shared",
-                format!(
-                    "the generator's threads waited for a processor {:.0} % of the time: something else ran there; \
-                     give them processors of their own with --cpus",
-                    share * 100.0
-                ),
-            ));
-        }
+    if let Some(share) = validity::waited_share(part).filter(|share| *share > validity::SHARED_SHARE) {
+        warnings.push(Warning::new(
+            "processor_shared",
+            format!(
+                "the generator's threads waited for a processor {:.0} % of the time: something else ran there; give them \
+                 processors of their own with --cpus",
+                share * 100.0
+            ),
+        ));
     }
     warnings
 }

@@ -29,6 +29,8 @@ pub mod worker;
 #[cfg(test)]
 mod worker_event_tests;
 #[cfg(test)]
+mod worker_load_tests;
+#[cfg(test)]
 mod worker_tests;
 pub mod workload;
 

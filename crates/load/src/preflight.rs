@@ -58,6 +58,8 @@ pub fn fit(plan: &mut HttpPlan, host: &Host, asked: Asked) -> Result<Vec<String>
         }
     }
 
+    notes.extend(without_idle_workers(plan));
+
     let pairs = host.ports * plan.sources.len().max(1) as u64 * plan.targets.len() as u64;
     // connect() looks through half of the ports (one parity) before it takes one of the other: beyond half,
     // every connection costs tens of microseconds more.
@@ -102,6 +104,22 @@ pub fn fit(plan: &mut HttpPlan, host: &Host, asked: Asked) -> Result<Vec<String>
     }
 
     if refusals.is_empty() { Ok(notes) } else { Err(refusals) }
+}
+
+/// A worker without a connection would have nothing to do; gives what was changed, in words.
+fn without_idle_workers(plan: &mut HttpPlan) -> Option<String> {
+    let connections = plan.connections().max(1);
+    let (processes, threads) = (u64::from(plan.processes.max(1)), u64::from(plan.threads.max(1)));
+    if processes * threads <= connections {
+        return None;
+    }
+    plan.processes = processes.min(connections) as u32;
+    plan.threads = threads.min(connections / u64::from(plan.processes)) as u32;
+    Some(format!(
+        "{} worker process(es) of {} thread(s), not {processes} of {threads}: each works on connections of its own, and \
+         there are {connections}",
+        plan.processes, plan.threads
+    ))
 }
 
 /// What a plan asks for that this machine has not: source addresses, and processors to pin to. Only for a load that
@@ -182,6 +200,26 @@ mod tests {
         let mut plan = testing::closed(400);
         let refusals = fit(&mut plan, &HOST, Asked { processes: true, ..Asked::default() }).unwrap_err();
         assert!(refusals[0].contains("464") && refusals[0].contains("256"), "{refusals:?}");
+    }
+
+    #[test]
+    fn no_worker_is_without_a_connection() {
+        for (users, asked, fitted) in [
+            (1, (1, 8), (1, 1)),
+            (3, (1, 8), (1, 3)),
+            (3, (2, 2), (2, 1)),
+            (3, (4, 2), (3, 1)),
+            (16, (2, 8), (2, 8)),
+        ] {
+            let (processes, threads) = asked;
+            let mut plan = HttpPlan { processes, threads, ..testing::closed(users) };
+            let notes = fit(&mut plan, &HOST, Asked::default()).unwrap();
+            assert_eq!((plan.processes, plan.threads), fitted, "{users}");
+            assert_eq!(notes.len(), usize::from(asked != fitted), "{notes:?}");
+            let mut open = HttpPlan { processes, threads, ..testing::open(1e3, 1, users) };
+            fit(&mut open, &HOST, Asked::default()).unwrap();
+            assert_eq!((open.processes, open.threads), fitted, "{users}");
+        }
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! When the requests of an open load are due: pure arithmetic on the plan, no clock.
 //!
-//! The schedule is one for the whole trial. A worker takes a share of it (every n-th arrival of a
-//! constant schedule, an n-th of the rate of a Poisson process), so the sum over workers is the plan
-//! whatever their number. Times come from the closed form, so that no rounding accumulates.
+//! The schedule is one for the whole trial. A worker takes a share of it (its turns of a constant schedule, its
+//! share of the rate of a Poisson process), so the sum over workers is the plan whatever their number. Times come
+//! from the closed form, so that no rounding accumulates.
 
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
 use rand_pcg::Pcg64Mcg;
 use record::{Arrivals, Stage};
 
-use crate::share::Share;
+use crate::share::Turns;
 
 /// The arrivals of one worker, in order.
 #[derive(Debug, Clone)]
@@ -19,32 +19,66 @@ pub struct Schedule {
     next_ns: Option<u64>,
     issued: u64,
     most: u64,
+    planned: Option<u64>,
+    ends_ns: Option<u64>,
+}
+
+/// What ends a schedule.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// So many arrivals in the whole trial.
+    pub requests: Option<u64>,
+    /// The end of its stages. A Poisson process that is not bounded by them goes on at the last rate until it has its
+    /// requests: how long that takes is chance.
+    pub timed: bool,
 }
 
 #[derive(Debug, Clone)]
 enum Position {
-    /// Index of the next arrival and the step to the one after.
-    Constant { next: u64, step: u64 },
-    /// Expected arrivals, on this worker, up to the next one.
-    Poisson { expected: f64, shares: f64, rng: Box<Pcg64Mcg> },
+    /// The cycle that the next arrival is in, by its first index, and which of the worker's own in it.
+    Constant {
+        turns: Turns,
+        cycle: u64,
+        number: u64,
+    },
+    Poisson(Poisson),
+}
+
+/// One worker's part of a Poisson process.
+#[derive(Debug, Clone)]
+struct Poisson {
+    /// Expected arrivals of this worker up to the next one.
+    expected: f64,
+    /// Of how many in the whole trial one is this worker's.
+    stretch: f64,
+    rng: Box<Pcg64Mcg>,
 }
 
 impl Schedule {
-    /// A worker's share of a schedule of at most `most` arrivals in the whole trial.
-    pub fn new(arrivals: Arrivals, stages: &[Stage], most: Option<u64>, seed: u64, share: Share) -> Self {
-        let position = match arrivals {
-            Arrivals::Constant => Position::Constant { next: share.index, step: share.of },
-            Arrivals::Poisson => Position::Poisson {
-                expected: 0.0,
-                shares: share.of as f64,
-                // Every worker draws from a stream of its own, the same in every run.
-                rng: Box::new(Pcg64Mcg::seed_from_u64(
-                    seed.wrapping_add(share.index.wrapping_mul(0x9e37_79b9)),
-                )),
-            },
+    /// A worker's share of a schedule.
+    pub fn new(arrivals: Arrivals, stages: &[Stage], bounds: Bounds, seed: u64, turns: Turns) -> Self {
+        let goes_on = arrivals == Arrivals::Poisson && !bounds.timed && bounds.requests.is_some();
+        let curve = RateCurve::new(stages, goes_on);
+        let (position, most, planned, ends_ns) = match arrivals {
+            Arrivals::Constant => {
+                let all = bounds.requests.unwrap_or(u64::MAX).min(curve.arrivals());
+                let own = turns.among(all);
+                let last_ns = all.checked_sub(1).map_or(0, |last| curve.time_ns(last as f64));
+                (Position::Constant { turns, cycle: 0, number: 0 }, own, Some(own), Some(last_ns))
+            }
+            Arrivals::Poisson => {
+                let own = match bounds.requests {
+                    // Without a connection there is no rate to draw from.
+                    _ if turns.own() == 0 => 0,
+                    Some(n) => turns.part_of(n),
+                    None => u64::MAX,
+                };
+                let last_ns = bounds.requests.and_then(|n| last_of_poisson(&curve, n, seed, turns));
+                let process = Poisson::new(seed, turns);
+                (Position::Poisson(process), own, goes_on.then_some(own), last_ns)
+            }
         };
-        let most = most.map_or(u64::MAX, |n| share.part_of(n));
-        let mut schedule = Self { curve: RateCurve::new(stages), position, next_ns: None, issued: 0, most };
+        let mut schedule = Self { curve, position, next_ns: None, issued: 0, most, planned, ends_ns };
         schedule.find_next();
         schedule
     }
@@ -71,22 +105,13 @@ impl Schedule {
 
     /// How many arrivals this worker's share has in all, where that is known beforehand.
     pub fn planned(&self) -> Option<u64> {
-        match self.position {
-            Position::Constant { step, .. } => {
-                let first = self.first_index();
-                let arrivals = self.curve.arrivals();
-                let own = if arrivals > first { (arrivals - first).div_ceil(step) } else { 0 };
-                Some(own.min(self.most))
-            }
-            Position::Poisson { .. } => None,
-        }
+        self.planned
     }
 
-    fn first_index(&self) -> u64 {
-        match self.position {
-            Position::Constant { next, step } => next % step,
-            Position::Poisson { .. } => 0,
-        }
+    /// When the last request of all workers is due, in nanoseconds after the start; `None` where only the end of the
+    /// stages ends the schedule.
+    pub fn ends_ns(&self) -> Option<u64> {
+        self.ends_ns
     }
 
     fn find_next(&mut self) {
@@ -95,20 +120,58 @@ impl Schedule {
             return;
         }
         self.next_ns = match &mut self.position {
-            Position::Constant { next, step } => {
-                let at = (*next < self.curve.arrivals()).then(|| self.curve.time_ns(*next as f64));
-                *next += *step;
-                at
+            Position::Constant { turns, cycle, number } => {
+                let index = *cycle + turns.place(*number);
+                *number += 1;
+                if *number == turns.own() {
+                    (*cycle, *number) = (*cycle + turns.cycle(), 0);
+                }
+                Some(self.curve.time_ns(index as f64))
             }
-            Position::Poisson { expected, shares, rng } => {
-                let gap: f64 = Exp1.sample(rng);
-                *expected += gap;
-                // A rate divided by n is a curve stretched by n.
-                let whole = *expected * *shares;
+            Position::Poisson(process) => {
+                let whole = process.next();
                 (whole < self.curve.total).then(|| self.curve.time_ns(whole))
             }
         };
     }
+}
+
+impl Poisson {
+    fn new(seed: u64, turns: Turns) -> Self {
+        // Every worker draws from a stream of its own, the same in every run.
+        let stream = seed.wrapping_add(turns.worker().wrapping_mul(0x9e37_79b9));
+        Self {
+            expected: 0.0,
+            stretch: turns.cycle() as f64 / turns.own() as f64,
+            rng: Box::new(Pcg64Mcg::seed_from_u64(stream)),
+        }
+    }
+
+    /// Expected arrivals of the whole trial up to the next of this worker's.
+    #[inline]
+    fn next(&mut self) -> f64 {
+        let gap: f64 = Exp1.sample(&mut self.rng);
+        self.expected += gap;
+        // A rate divided by n is a curve stretched by n.
+        self.expected * self.stretch
+    }
+}
+
+/// When the last of `n` requests of a Poisson process is due, in nanoseconds after the start; `None` if the stages end
+/// before. The streams of the other workers are drawn for it as they will draw them: all know the same end.
+fn last_of_poisson(curve: &RateCurve, n: u64, seed: u64, turns: Turns) -> Option<u64> {
+    let mut last = 0.0f64;
+    for turns in (0..turns.workers()).map(|index| turns.of_worker(index)).filter(|turns| turns.own() > 0) {
+        let mut process = Poisson::new(seed, turns);
+        for _ in 0..turns.part_of(n) {
+            let whole = process.next();
+            if whole >= curve.total {
+                return None;
+            }
+            last = last.max(whole);
+        }
+    }
+    Some(curve.time_ns(last))
 }
 
 /// A rate that changes piecewise linearly, its integral and the inverse of that.
@@ -130,8 +193,9 @@ struct Piece {
 }
 
 impl RateCurve {
-    fn new(stages: &[Stage]) -> Self {
-        let mut pieces = Vec::with_capacity(stages.len());
+    /// The curve of some stages; one that goes on keeps the last rate for ever.
+    fn new(stages: &[Stage], goes_on: bool) -> Self {
+        let mut pieces = Vec::with_capacity(stages.len() + 1);
         let (mut starts_s, mut before) = (0.0, 0.0);
         for stage in stages {
             let duration_s = stage.duration_ns as f64 / 1e9;
@@ -139,6 +203,12 @@ impl RateCurve {
             pieces.push(Piece { starts_s, duration_s, before, from_per_s, to_per_s });
             starts_s += duration_s;
             before += (from_per_s + to_per_s) / 2.0 * duration_s;
+        }
+        if let (true, Some(last)) = (goes_on, stages.last()) {
+            let rate_per_s = last.to_rate_per_s;
+            let duration_s = f64::INFINITY;
+            pieces.push(Piece { starts_s, duration_s, before, from_per_s: rate_per_s, to_per_s: rate_per_s });
+            before = f64::INFINITY;
         }
         Self { pieces, total: before }
     }
@@ -164,96 +234,4 @@ impl RateCurve {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn stage(seconds: f64, from: f64, to: f64) -> Stage {
-        Stage { duration_ns: (seconds * 1e9) as u64, from_rate_per_s: from, to_rate_per_s: to }
-    }
-
-    fn all(mut schedule: Schedule) -> Vec<u64> {
-        std::iter::from_fn(|| schedule.take()).collect()
-    }
-
-    #[test]
-    fn a_constant_rate_is_evenly_spaced_from_the_start() {
-        let times =
-            all(Schedule::new(Arrivals::Constant, &[stage(2.0, 1_000.0, 1_000.0)], None, 1, Share::WHOLE));
-        assert_eq!(times.len(), 2_000);
-        assert!(times.iter().enumerate().all(|(k, &t)| t == k as u64 * 1_000_000));
-    }
-
-    #[test]
-    fn a_ramp_has_as_many_arrivals_as_its_area_and_gets_denser() {
-        let times =
-            all(Schedule::new(Arrivals::Constant, &[stage(10.0, 0.0, 1_000.0)], None, 1, Share::WHOLE));
-        assert_eq!(times.len(), 5_000);
-        // Λ(t) = 50·t²: a quarter of the arrivals come in the first half.
-        let first_half = times.iter().filter(|&&t| t < 5_000_000_000).count();
-        assert_eq!(first_half, 1_250);
-    }
-
-    #[test]
-    fn steps_follow_each_other_without_a_gap() {
-        let stages = [stage(1.0, 100.0, 100.0), stage(1.0, 0.0, 0.0), stage(1.0, 200.0, 200.0)];
-        let times = all(Schedule::new(Arrivals::Constant, &stages, None, 1, Share::WHOLE));
-        assert_eq!(times.len(), 300);
-        assert_eq!(times[99], 990_000_000);
-        assert_eq!(times[100], 2_000_000_000);
-        assert_eq!(times[101], 2_005_000_000);
-    }
-
-    #[test]
-    fn poisson_gaps_are_exponential() {
-        let mut schedule =
-            Schedule::new(Arrivals::Poisson, &[stage(100.0, 1_000.0, 1_000.0)], None, 7, Share::WHOLE);
-        let times = all(schedule.clone());
-        assert!((times.len() as f64 - 100_000.0).abs() < 5.0 * 100_000f64.sqrt(), "{}", times.len());
-        let mean = 1e6;
-        let longer_than_mean = times.windows(2).filter(|w| (w[1] - w[0]) as f64 > mean).count();
-        let share = longer_than_mean as f64 / times.len() as f64;
-        assert!((share - (-1f64).exp()).abs() < 0.01, "{share}");
-        schedule.take();
-        assert_eq!(schedule.planned(), None);
-    }
-
-    #[test]
-    fn a_limit_on_requests_is_shared_out() {
-        let counts: Vec<_> = (0..3)
-            .map(|index| {
-                let share = Share { index, of: 3 };
-                all(Schedule::new(Arrivals::Constant, &[stage(10.0, 100.0, 100.0)], Some(10), 1, share)).len()
-            })
-            .collect();
-        assert_eq!(counts, [4, 3, 3]);
-    }
-
-    proptest! {
-        #[test]
-        fn shares_together_are_the_whole(rate in 1.0f64..5_000.0, to in 0.0f64..5_000.0, of in 1u64..7, seconds in 0.01f64..3.0) {
-            let stages = [stage(seconds, rate, to), stage(seconds / 2.0, to, rate)];
-            let whole = all(Schedule::new(Arrivals::Constant, &stages, None, 1, Share::WHOLE));
-            let mut parts: Vec<u64> = Vec::new();
-            for index in 0..of {
-                let schedule = Schedule::new(Arrivals::Constant, &stages, None, 1, Share { index, of });
-                let planned = schedule.planned();
-                let part = all(schedule);
-                prop_assert_eq!(planned, Some(part.len() as u64));
-                parts.extend(part);
-            }
-            parts.sort_unstable();
-            prop_assert_eq!(whole, parts);
-        }
-
-        #[test]
-        fn arrivals_come_in_order_and_inside_the_stages(seed in 0u64..1_000, rate in 1.0f64..2_000.0) {
-            let stages = [stage(0.5, rate, 0.0), stage(0.5, 0.0, rate)];
-            for arrivals in [Arrivals::Constant, Arrivals::Poisson] {
-                let times = all(Schedule::new(arrivals, &stages, None, seed, Share::WHOLE));
-                prop_assert!(times.windows(2).all(|w| w[0] <= w[1]));
-                prop_assert!(times.iter().all(|&t| t <= 1_000_000_000));
-            }
-        }
-    }
-}
+mod tests;

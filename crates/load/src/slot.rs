@@ -19,6 +19,42 @@ pub enum Phase {
     Retired,
 }
 
+/// Whole cycles of a user that thinks: request, answer, pause. Those of all its places (requests that it may have in
+/// flight at once) together.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cycles {
+    /// Up to the end of the pause after its last answer.
+    answered_ns: u64,
+    /// Since then: of requests that failed without one.
+    failed_ns: u64,
+}
+
+impl Cycles {
+    /// A request was answered, so long after it was due.
+    #[inline]
+    pub fn answered(&mut self, took_ns: u64) {
+        self.answered_ns = self.answered_ns.saturating_add(self.failed_ns).saturating_add(took_ns);
+        self.failed_ns = 0;
+    }
+
+    /// A request failed without an answer, so long after it was due.
+    pub fn failed(&mut self, took_ns: u64) {
+        self.failed_ns = self.failed_ns.saturating_add(took_ns);
+    }
+
+    /// The pause behind a request, answered or failed, was drawn.
+    pub fn paused(&mut self, answered: bool, pause_ns: u64) {
+        let part = if answered { &mut self.answered_ns } else { &mut self.failed_ns };
+        *part = part.saturating_add(pause_ns);
+    }
+
+    /// From the start to when the next request was due after the last answer: the sum over all places; 0 if there was
+    /// no answer.
+    pub fn sum_ns(&self) -> u64 {
+        self.answered_ns
+    }
+}
+
 /// One connection and the requests on it.
 #[derive(Debug)]
 pub struct Slot {
@@ -42,6 +78,8 @@ pub struct Slot {
     pub first_byte_ns: u64,
     /// When the last answer came.
     pub last_answer_ns: u64,
+    /// Its user's whole cycles, if that thinks.
+    pub cycles: Cycles,
     /// Requests that this user may still begin.
     pub loops_left: u64,
     /// It had a connection before.
@@ -54,8 +92,10 @@ pub struct Slot {
     pub deadline_armed: bool,
     /// Room to write is being waited for.
     pub wants_room: bool,
-    /// It stands in the queue of free slots.
+    /// It stands among the free or the vacant slots of a pool.
     pub queued: bool,
+    /// It stands among the slots of a pool with something in flight and room for more; not always still with room.
+    pub queued_behind: bool,
     /// Its request failed and waits to be made again: it takes no other.
     pub awaits_retry: bool,
 }
@@ -74,6 +114,7 @@ impl Slot {
             free_since_ns: 0,
             first_byte_ns: 0,
             last_answer_ns: 0,
+            cycles: Cycles::default(),
             loops_left: loops,
             was_open: false,
             closes: false,
@@ -81,6 +122,7 @@ impl Slot {
             deadline_armed: false,
             wants_room: false,
             queued: false,
+            queued_behind: false,
             awaits_retry: false,
         }
     }
@@ -101,6 +143,11 @@ impl Slot {
     /// Whether its connection has carried nothing yet: it has been free since it was made, not since an answer.
     pub fn is_unused(&self) -> bool {
         self.phase == Phase::Open && self.requests.is_empty() && self.last_answer_ns < self.free_since_ns
+    }
+
+    /// Whether its connection may be given a request behind those in flight, of which `depth` may be at once.
+    pub fn has_room(&self, depth: usize) -> bool {
+        self.phase == Phase::Open && !self.awaits_retry && self.requests.len() < depth
     }
 
     /// When the oldest thing it waits for was begun, if it waits.

@@ -2,7 +2,7 @@
 //!
 //! `docs/validity.md` gives the reasons for the bounds.
 
-use record::{Decision, ErrorClass, HttpPlan, Origin, VoidReason, VoidRule, units::show_time_ns};
+use record::{Decision, ErrorClass, HttpPlan, LoadModel, Origin, VoidReason, VoidRule, units::show_time_ns};
 
 use crate::book::Part;
 
@@ -10,6 +10,10 @@ use crate::book::Part;
 const LATE_FLOOR_NS: u64 = 250_000;
 /// Or this share of the response time's 99th percentile, or of the time that the trial is to decide about.
 const LATE_SHARE: f64 = 0.1;
+/// A generator whose threads wait for a processor for more than this share of the time has to share it.
+pub const SHARED_SHARE: f64 = 0.05;
+/// From this share on, it cannot be told whose times a trial shows.
+const STARVED_SHARE: f64 = 0.25;
 /// A worker thread may be busy for this share of the time.
 const BUSY_SHARE: f64 = 0.95;
 /// Shorter trials say nothing about processor use or lateness, in nanoseconds: the first wake-up counts too much.
@@ -24,10 +28,11 @@ type Rule = fn(&HttpPlan, &Part) -> Option<(VoidRule, String)>;
 
 /// Every rule the trial breaks, with the evidence; none for a valid trial.
 pub fn judge(plan: &HttpPlan, part: &Part) -> Vec<VoidReason> {
-    let rules: [Rule; 8] = [
+    let rules: [Rule; 9] = [
         late,
         rate_not_reached,
         cpu_exhausted,
+        processor_shared,
         unopened_connections,
         local_exhaustion,
         accounting,
@@ -50,24 +55,43 @@ pub fn littles_sides(part: &Part) -> (f64, f64) {
     (part.in_flight_integral_ns / elapsed_ns, times_ns / elapsed_ns)
 }
 
+/// Share of the time (0 to 1) that the generator's threads waited for a processor, if the kernel tells.
+pub fn waited_share(part: &Part) -> Option<f64> {
+    let elapsed_s = part.elapsed_ns.max(1) as f64 / 1e9;
+    Some(part.cpu.runqueue_wait_s? / elapsed_s / f64::from(part.cpu.threads.max(1)))
+}
+
 /// How late the generator may be by its own fault, at the 99th percentile, in nanoseconds.
+///
+/// Response times far beyond what a trial decides about are not changed by a little lateness. But they may be made by it:
+/// what a generator without its processor sends too late, it sends in bursts, and it reads the answers as late. So they
+/// excuse lateness only where it had its processor.
 pub fn late_bound_ns(part: &Part, decides: Option<Decision>) -> u64 {
     let response_ns = part.response_time.lower_bound().quantile_ns(0.99);
-    let measured_against_ns = response_ns.max(decides.map_or(0, |decision| decision.response_time_ns));
+    let is_shared = waited_share(part).is_some_and(|share| share > SHARED_SHARE);
+    let measured_against_ns = match decides {
+        Some(decision) if is_shared => decision.response_time_ns,
+        Some(decision) => decision.response_time_ns.max(response_ns),
+        None => response_ns,
+    };
     LATE_FLOOR_NS.max((measured_against_ns as f64 * LATE_SHARE) as u64)
 }
 
-/// Whether the target itself refused more than every goal allows; of a trial without goals, everything. That a
-/// generator without processor time left makes it do so would need another explanation than lateness.
+/// Whether the target itself refused more than every goal allows; of an open load or a trial without goals, everything.
+///
+/// Users who are refused try again at once and keep the generator busy, which makes no target refuse. The bursts that a
+/// late generator makes of an open load can.
 pub fn is_decided_by_refusals(plan: &HttpPlan, part: &Part) -> bool {
     let own_to_the_target = |class: ErrorClass| {
         class.origin() != Origin::Local && !matches!(class, ErrorClass::Timeout | ErrorClass::ConnectTimeout)
     };
     let refused: u64 =
         part.errors.iter().filter(|(class, _)| own_to_the_target(*class)).map(|(_, n)| n).sum();
-    match plan.decides {
-        Some(decision) => refused as f64 > decision.loss_ratio * part.counts.scheduled as f64,
-        None => refused > 0 && part.counts.completed == 0 && refused == part.errors.total(),
+    match (plan.decides, &plan.load) {
+        (Some(decision), LoadModel::Closed { .. }) => {
+            refused as f64 > decision.loss_ratio * part.counts.scheduled as f64
+        }
+        _ => refused > 0 && part.counts.completed == 0 && refused == part.errors.total(),
     }
 }
 
@@ -115,6 +139,25 @@ fn cpu_exhausted(plan: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
             plan.threads
         );
         (VoidRule::CpuExhausted, evidence)
+    })
+}
+
+/// Of a trial that decides about times, or about an open load, whose answers are waited for so long only. Where the goals
+/// were met in spite of it, who knows the goals takes it back.
+fn processor_shared(plan: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
+    let decision = plan.decides?;
+    let is_open = matches!(plan.load, LoadModel::Open { .. });
+    let is_timed = decision.response_time_ns < plan.timeout_ns.min(plan.drain_ns);
+    let share = waited_share(part).filter(|share| *share > STARVED_SHARE)?;
+    let tells =
+        (is_open || is_timed) && part.elapsed_ns >= SHORTEST_NS && !is_decided_by_refusals(plan, part);
+    tells.then(|| {
+        let evidence = format!(
+            "the generator's threads waited for a processor {:.0} % of the time, which something else had: answers were read \
+             late, and the load came in bursts; give them processors of their own (--cpus)",
+            share * 100.0
+        );
+        (VoidRule::ProcessorShared, evidence)
     })
 }
 
@@ -195,4 +238,59 @@ fn worker_lost(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
             format!("{} worker process(es) were lost; their part of the load is missing", part.lost_workers);
         (VoidRule::WorkerLost, evidence)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    const DECIDES: Option<Decision> = Some(Decision { response_time_ns: 50_000_000, loss_ratio: 0.01 });
+
+    /// A second in which the generator waited for its processor for so long, and one request in fifty took a second.
+    fn waited(wait_s: f64) -> Part {
+        let mut part = Part { elapsed_ns: 1_000_000_000, ..Part::default() };
+        part.cpu.threads = 1;
+        part.cpu.runqueue_wait_s = Some(wait_s);
+        part.counts.scheduled = 1_000;
+        part.counts.completed = 1_000;
+        part.response_time.observed.record_n_ns(1_000_000, 980);
+        part.response_time.observed.record_n_ns(1_000_000_000, 20);
+        part
+    }
+
+    #[test]
+    fn slow_answers_excuse_lateness_only_of_a_generator_that_had_its_processor() {
+        let bound_ms = |wait_s, decides| late_bound_ns(&waited(wait_s), decides) / 1_000_000;
+        assert_eq!((bound_ms(0.0, DECIDES), bound_ms(0.3, DECIDES)), (100, 5));
+        assert_eq!(bound_ms(0.3, None), 100, "without a goal the bound is that of what is shown");
+    }
+
+    #[test]
+    fn a_generator_that_waits_for_its_processor_says_nothing_against_the_target() {
+        let rules = |plan: HttpPlan, wait_s| processor_shared(&plan, &waited(wait_s)).map(|(rule, _)| rule);
+        let open = HttpPlan { decides: DECIDES, ..testing::open(1_000.0, 1, 10) };
+        assert_eq!(rules(open.clone(), 0.3), Some(VoidRule::ProcessorShared));
+        assert_eq!(rules(open.clone(), 0.2), None);
+        assert_eq!(
+            rules(HttpPlan { decides: None, ..open }, 0.3),
+            None,
+            "there is nothing that it could have missed"
+        );
+        let users = HttpPlan { decides: DECIDES, ..testing::closed(10) };
+        assert_eq!(rules(users.clone(), 0.3), Some(VoidRule::ProcessorShared));
+        let untimed = Decision { response_time_ns: users.timeout_ns.min(users.drain_ns), loss_ratio: 0.0 };
+        assert_eq!(rules(HttpPlan { decides: Some(untimed), ..users }, 0.3), None, "errors take no time");
+    }
+
+    #[test]
+    fn bursts_may_be_refused_and_users_may_not() {
+        let mut part = waited(0.0);
+        part.errors.add(ErrorClass::Reset, 100);
+        let open = HttpPlan { decides: DECIDES, ..testing::open(1_000.0, 1, 10) };
+        let users = HttpPlan { decides: DECIDES, ..testing::closed(10) };
+        assert!(!is_decided_by_refusals(&open, &part) && is_decided_by_refusals(&users, &part));
+        part.counts.completed = 0;
+        assert!(is_decided_by_refusals(&open, &part), "everything was refused");
+    }
 }

@@ -5,6 +5,7 @@
 
 mod connecting;
 mod dispatching;
+mod ending;
 mod reading;
 mod retrying;
 mod sending;
@@ -166,7 +167,7 @@ impl<W: Wire> Worker<W> {
         self.t0_ns = t0_ns;
         self.book.start(t0_ns);
         self.start_users();
-        let ends_ns = self.plan.duration_ns.map(|duration| t0_ns + duration);
+        let ends_ns = self.ends_ns();
         let mut events = Vec::new();
         let mut interrupted = false;
         loop {
@@ -175,7 +176,7 @@ impl<W: Wire> Worker<W> {
             self.handle(&mut events);
             let now_ns = self.wire.now_ns();
             self.dispatch_due(now_ns);
-            if self.sending && (ends_ns.is_some_and(|end| now_ns >= end) || self.source_is_dry()) {
+            if self.sending && (ends_ns.is_some_and(|end| now_ns >= end) || self.source_is_dry(now_ns)) {
                 self.sending_ended(now_ns);
             }
             if now_ns >= self.book.tick_due_ns() {
@@ -195,9 +196,12 @@ impl<W: Wire> Worker<W> {
 
     fn start_users(&mut self) {
         let Source::Closed(users) = &self.source else { return };
+        // A user that thinks does so behind every request: each that it may have in flight begins by itself.
+        let places = if users.thinks { self.plan.pipeline } else { 1 };
         for index in 0..self.slots.len() {
             let starts_ns = self.t0_ns + users.starts_ns(index);
-            self.timers.push(Reverse((starts_ns, index as SlotId, Timer::Begin)));
+            let begin = Reverse((starts_ns, index as SlotId, Timer::Begin));
+            self.timers.extend((0..places).map(|_| begin));
         }
     }
 
@@ -212,6 +216,9 @@ impl<W: Wire> Worker<W> {
         }
         if let Some(at_ns) = self.next_timer_ns() {
             until_ns = until_ns.min(at_ns);
+        }
+        if let Some(end_ns) = self.schedule_ends_ns().filter(|_| self.sending) {
+            until_ns = until_ns.min(end_ns);
         }
         if let Some(due_ns) = self.next_arrival_ns()
             && due_ns < until_ns
@@ -240,6 +247,7 @@ impl<W: Wire> Worker<W> {
             Source::Open(pool) => {
                 !pool.idle.is_empty()
                     || !pool.vacant.is_empty()
+                    || !pool.behind.is_empty()
                     || (pool.unused as usize) < self.slots.len()
                     || pool.retired >= self.slots.len() as u64
             }
@@ -250,13 +258,6 @@ impl<W: Wire> Worker<W> {
     /// Arrivals of an open load are still to be sent: all were due before sending ended.
     fn backlog_waits(&self) -> bool {
         self.next_arrival_ns().is_some()
-    }
-
-    fn source_is_dry(&self) -> bool {
-        match &self.source {
-            Source::Closed(users) => users.active == 0 || users.quota == 0,
-            Source::Open(pool) => pool.schedule.peek_ns().is_none(),
-        }
     }
 
     fn handle(&mut self, events: &mut Vec<Event>) {
@@ -291,57 +292,5 @@ impl<W: Wire> Worker<W> {
             }
         }
         events.clear();
-    }
-
-    /// Accounts for everything that did not end by itself.
-    fn finish(mut self, interrupted: bool) -> Finished<W> {
-        let now_ns = self.wire.now_ns();
-        if self.sending {
-            self.sending_ended(now_ns);
-        }
-        self.cut_events_off(now_ns);
-        for (index, slot) in self.slots.iter_mut().enumerate() {
-            for request in slot.requests.drain(..) {
-                if request.sent_ns != 0 {
-                    self.book.left_in_flight(&request, now_ns);
-                } else {
-                    self.book.never_sent_busy(request.intended_ns, now_ns);
-                }
-            }
-            if slot.last_answer_ns > 0
-                && let Source::Closed(users) = &self.source
-            {
-                let starts_ns = self.t0_ns + users.starts_ns(index);
-                self.book.user_span(slot.last_answer_ns.saturating_sub(starts_ns));
-            }
-        }
-        let (scheduled, planned) = match &mut self.source {
-            Source::Open(pool) => {
-                let planned = pool.schedule.planned().filter(|_| !interrupted);
-                while let Some(due_ns) = pool.schedule.peek_ns().map(|due| self.t0_ns + due)
-                    && due_ns <= now_ns
-                {
-                    pool.schedule.take();
-                    self.book.never_sent_busy(due_ns, now_ns);
-                }
-                (pool.schedule.issued(), planned)
-            }
-            Source::Closed(users) => {
-                let planned = users.planned.filter(|_| !interrupted);
-                // Users that could not be opened leave a part of the plan undone.
-                self.book.never_sent(planned.map_or(0, |n| n - users.begun));
-                (planned.unwrap_or(users.begun), planned)
-            }
-        };
-        Finished {
-            part: self.book.close(now_ns, scheduled, planned, interrupted),
-            ledger: self.events.map(|events| events.ledger()),
-            wire: self.wire,
-        }
-    }
-
-    fn sending_ended(&mut self, now_ns: u64) {
-        self.sending = false;
-        self.book.sending_ended(now_ns);
     }
 }

@@ -29,7 +29,7 @@ const S: u64 = 1_000_000_000;
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
 /// Runs a plan against a target; gives what was written down and the rules it breaks.
-fn run<T: Target>(plan: HttpPlan, target: T) -> (Part, Vec<VoidRule>) {
+pub(crate) fn run<T: Target>(plan: HttpPlan, target: T) -> (Part, Vec<VoidRule>) {
     run_until(plan, target, u64::MAX)
 }
 
@@ -78,19 +78,32 @@ pub(crate) fn run_whole<T: Target>(
     after_requests: u64,
     send_cost_ns: u64,
 ) -> (Part, Vec<VoidRule>, Option<Ledger>) {
+    let (part, ledger) = run_share(&plan, Share::WHOLE, target, after_requests, send_cost_ns);
+    let rules = judge(&plan, &part).into_iter().map(|reason| reason.rule).collect();
+    (part, rules, ledger)
+}
+
+/// One worker's share of a plan.
+pub(crate) fn run_share<T: Target>(
+    plan: &HttpPlan,
+    share: Share,
+    target: T,
+    after_requests: u64,
+    send_cost_ns: u64,
+) -> (Part, Option<Ledger>) {
     let stop = Arc::new(AtomicBool::new(false));
     let target = Stopping { target, stop: Arc::clone(&stop), after_requests };
     let (tick_sender, ticks) = mpsc::channel();
     let (_spares, spare) = mpsc::channel();
     let book = Book::new(0, tick_sender, spare, plan.fault);
-    let plan = Arc::new(plan);
+    let plan = Arc::new(plan.clone());
     let length = RequestBytes::new(&plan).length();
     let wire = |slots| {
         let mut wire = SimulatedWire::new(target, length, slots);
         wire.send_cost_ns = send_cost_ns;
         Ok::<_, Errno>(wire)
     };
-    let mut worker = Worker::new(Arc::clone(&plan), Share::WHOLE, book, stop, wire).unwrap();
+    let mut worker = Worker::new(Arc::clone(&plan), share, book, stop, wire).unwrap();
     worker.prepare();
     let t0_ns = worker.now_ns() + MS;
     let Finished { mut part, ledger, .. } = worker.run(t0_ns);
@@ -100,13 +113,12 @@ pub(crate) fn run_whole<T: Target>(
         by_second += tick.completed;
     }
     assert_eq!(by_second, part.counts.completed, "the seconds must add up to the whole");
-    let rules = judge(&plan, &part).into_iter().map(|reason| reason.rule).collect();
-    (part, rules, ledger)
+    (part, ledger)
 }
 
 /// Answers every request well after a fixed time.
-struct Steady {
-    after_ns: u64,
+pub(crate) struct Steady {
+    pub after_ns: u64,
 }
 
 impl Target for Steady {

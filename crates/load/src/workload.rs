@@ -40,7 +40,7 @@ pub struct HttpWorkload {
     pub users: Option<String>,
     /// Requests of each user.
     pub loops: Option<String>,
-    /// Time over which the users start evenly; at once.
+    /// Time over which the users start evenly, shorter than the duration; at once.
     pub ramp_up: Option<String>,
     /// Distribution of the pause between an answer and the next request; none.
     pub think_time: Option<String>,
@@ -52,13 +52,14 @@ pub struct HttpWorkload {
     pub stages: Vec<String>,
     /// Connections of an open load, opened before the start; on demand. Of a closed one, the same as users.
     pub connections: Option<String>,
-    /// How long requests are begun; 10 s if nothing else ends the trial.
+    /// How long requests are begun; if nothing else ends the trial, 10 s, of a closed load beyond its `ramp_up`.
     pub duration: Option<String>,
     /// Requests in all.
     pub requests: Option<String>,
     /// A new connection for every request.
     pub no_keepalive: bool,
-    /// Requests in flight at once on a connection; 1.
+    /// Requests in flight at once on a connection; 1. Users that think pause behind each of them; an open load sends
+    /// behind others only what finds no free connection.
     pub pipeline: Option<String>,
 
     /// Method; GET, or POST with a body.
@@ -213,9 +214,9 @@ fn default_threads(load: &LoadModel, host: &Host) -> u64 {
     let most = (u64::from(host.cpus) / 2).clamp(1, 8);
     match load {
         LoadModel::Closed { users, .. } => users.div_ceil(16).clamp(1, most),
-        LoadModel::Open { stages, .. } => {
+        LoadModel::Open { stages, connections, .. } => {
             let peak = stages.iter().flat_map(|s| [s.from_rate_per_s, s.to_rate_per_s]).fold(0.0, f64::max);
-            ((peak / RATE_PER_THREAD).ceil() as u64).clamp(1, most)
+            ((peak / RATE_PER_THREAD).ceil() as u64).min(connections.most).clamp(1, most)
         }
     }
 }

@@ -55,6 +55,8 @@ pub enum VoidRule {
     RateNotReached,
     /// A worker thread had no processor time left.
     CpuExhausted,
+    /// The generator's threads waited for a processor that something else had, and a goal was not met.
+    ProcessorShared,
     /// Planned connections could not be opened for want of something on this machine.
     UnopenedConnections,
     /// This machine ran out of descriptors, ports or memory.

@@ -186,8 +186,8 @@ fn in_words(outcome: &GoalOutcome, unit: &LoadUnit, readings: &[&Reading]) -> (S
         (BoundKind::GeneratorBound { at }, Some(lower), _) => (
             Status::Met,
             format!(
-                "≥ {}, generator-bound: from {} on the generator could not make the load, so this is not the \
-                 target's limit",
+                "≥ {}, generator-bound: from {} on the generator could not make the load, so the target's own limit is \
+                 not known",
                 show(lower),
                 unit.show(*at)
             ),

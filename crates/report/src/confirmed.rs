@@ -90,8 +90,10 @@ impl Confirmed<'_> {
     pub fn rows(&self) -> Vec<Vec<String>> {
         let known = QUANTITIES.iter().filter_map(|(name, words)| {
             let summary = self.found.summaries.iter().find(|summary| summary.quantity == *name)?;
-            let mean = summary.mean.map_or_else(|| "–".to_owned(), |mean| text::quantity(name, mean));
-            Some(vec![(*words).to_owned(), text::interval(summary), mean])
+            let sign = if summary.at_least { "≥ " } else { "" };
+            let mean = |mean| format!("{sign}{}", text::quantity(name, mean));
+            let mean = summary.mean.map_or_else(|| "–".to_owned(), mean);
+            Some(vec![(*words).to_owned(), format!("{sign}{}", text::interval(summary)), mean])
         });
         known.collect()
     }

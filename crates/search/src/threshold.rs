@@ -141,7 +141,9 @@ impl<'a> Threshold<'a> {
         let grid = &self.trials.grid;
         let bounds = self.bounds();
         let width = grid.width(self.wanted.width);
-        let is_done = match (bounds.lower, bounds.upper) {
+        // An upper bound of shorter trials beyond what the generator can make comes no nearer.
+        let reachable = |upper: &i64| self.trials.is_available(*upper, self.wanted.final_trial_duration_s);
+        let is_done = match (bounds.lower, bounds.upper.filter(reachable)) {
             (Some(lower), Some(upper)) => grid.is_narrow(lower, upper, width),
             // What the generator cannot make is as near as a bound can come.
             (Some(lower), None) => {
@@ -152,6 +154,9 @@ impl<'a> Threshold<'a> {
         let spent_s = self.trials.full_length_s(self.wanted);
         if is_done || spent_s >= EFFORT * self.wanted.duration_sum_s * (1.0 - 1e-9) {
             return None;
+        }
+        if let Some(position) = self.far_below_unavailable() {
+            return Some(position);
         }
         let known: Vec<(f64, bool)> = self
             .trials
@@ -169,6 +174,23 @@ impl<'a> Threshold<'a> {
         let expected = |position: i64| self.expected_width(grid.load(position).ln(), &known);
         let scored = considered.into_iter().map(|position| (position, expected(position)));
         scored.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(position, _)| position)
+    }
+
+    /// Halfway to what the generator cannot make, where all full-length trials are good and far below it: the weights
+    /// reach little beyond the loads that were measured.
+    fn far_below_unavailable(&self) -> Option<i64> {
+        let grid = &self.trials.grid;
+        let least = self.unavailable_from()?;
+        let mut largest = None;
+        for (position, is_bad) in self.trials.full_length(self.goal, self.wanted) {
+            if is_bad {
+                return None;
+            }
+            largest = Some(position);
+        }
+        let largest = largest?;
+        let is_far = (grid.load(least) / grid.load(largest)).ln() > ABOVE;
+        is_far.then(|| grid.settle_between(largest + (least - largest) / 2, largest, least)).flatten()
     }
 
     fn unavailable_from(&self) -> Option<i64> {

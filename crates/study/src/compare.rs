@@ -270,8 +270,14 @@ fn differences(a: &StudyPlan, b: &StudyPlan) -> Vec<String> {
     let search = |plan: &StudyPlan| {
         plan.search.as_ref().map_or("none".to_owned(), |search| {
             format!(
-                "{} of {:?} from {} to {}, width {}, trials of {} s",
-                search.method, search.unit, search.min, search.max, search.width, search.trial_duration_s
+                "{} of {:?} from {} to {}, width {}, {} trials of {} s at a load",
+                search.method,
+                search.unit,
+                search.min,
+                search.max,
+                search.width,
+                (search.duration_sum_s / search.trial_duration_s).round(),
+                search.trial_duration_s
             )
         })
     };

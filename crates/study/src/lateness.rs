@@ -1,19 +1,28 @@
 //! Whether a generator that was late says anything against what a trial showed.
 
-use record::{AuditResult, Goal, GoalQuantity, Trial, Validity, VoidRule, Warning};
+use record::{AuditResult, Goal, GoalQuantity, Trial, Validity, VoidReason, VoidRule, Warning};
 
-/// A trial that is void for lateness alone, and met every goal in spite of it, one on response times among them, is valid: response times count from when
-/// requests were due, so that the lateness is part of those that met the goals, and the bursts that follow it
-/// made the load harder, not easier. One that did not meet them stays void: lateness may have been the reason.
+/// A trial that is void for lateness or for a shared processor alone, and met every goal in spite of it, is valid:
+/// response times count from when requests were due, so that the lateness is part of those that met the goals, and the
+/// bursts that follow it made the load harder, not easier. One that did not meet them stays void: that may have been
+/// the reason. Lateness is forgiven only where one of the goals is on response times: else it is part of nothing that was
+/// asked.
 pub fn forgive(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal]) {
+    let timed = goals.iter().any(|goal| matches!(goal.quantity, GoalQuantity::ResponseTime { .. }));
+    let is_forgivable = |reason: &VoidReason| match reason.rule {
+        VoidRule::Late => timed,
+        rule => rule == VoidRule::ProcessorShared,
+    };
     let reasons = trial.validity.reasons();
-    let late_only = !reasons.is_empty() && reasons.iter().all(|reason| reason.rule == VoidRule::Late);
     let met =
         !goals.is_empty() && goals.iter().all(|goal| goal.loss_ratio_of(trial, audit) <= goal.loss_ratio);
-    // Without a bound on response times, lateness is part of nothing that was asked.
-    let timed = goals.iter().any(|goal| matches!(goal.quantity, GoalQuantity::ResponseTime { .. }));
-    if late_only && timed && met {
-        let evidence = reasons[0].evidence.clone();
+    if met && !reasons.is_empty() && reasons.iter().all(is_forgivable) {
+        let late = reasons.iter().find(|reason| reason.rule == VoidRule::Late);
+        let Some(evidence) = late.map(|reason| reason.evidence.clone()) else {
+            // The warning that processors are shared is there already.
+            trial.validity = Validity::Valid;
+            return;
+        };
         trial.validity = Validity::Valid;
         trial.warnings.push(Warning::new(
             "late_and_met",
@@ -27,10 +36,8 @@ pub fn forgive(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal]) {
 
 #[cfg(test)]
 mod tests {
-    use load::{Circumstances, Host, HttpWorkload, Part, conclude};
-    use record::VoidReason;
-
     use super::*;
+    use load::{Circumstances, Host, HttpWorkload, Part, conclude};
 
     fn trial(response_ms: u64, rules: &[VoidRule]) -> Trial {
         let host = Host { hard_descriptors: 20_000, ports: 28_232, available_memory_bytes: 1 << 34, cpus: 2 };
@@ -61,6 +68,18 @@ mod tests {
         assert!(!valid_after(trial(9, &[VoidRule::Late]), &[]), "nothing was asked");
         assert!(!valid_after(trial(9, &[VoidRule::Late]), &[Goal::errors(0.0)]), "no time was asked about");
         assert!(!valid_after(trial(9, &[VoidRule::Late, VoidRule::CpuExhausted]), &goals), "not it alone");
+        assert!(
+            valid_after(trial(9, &[VoidRule::Late, VoidRule::ProcessorShared]), &goals),
+            "the same cause"
+        );
+        assert!(
+            valid_after(trial(9, &[VoidRule::ProcessorShared]), &[Goal::errors(0.0)]),
+            "no error in spite of it"
+        );
+        assert!(
+            !valid_after(trial(11, &[VoidRule::ProcessorShared]), &goals),
+            "not met, perhaps because of it"
+        );
         assert!(!valid_after(trial(9, &[VoidRule::Accounting]), &goals), "something else");
     }
 }

@@ -1,8 +1,8 @@
 //! What the trials of a study mean. Pure: the plan and the journal decide.
 
 use record::{
-    AuditResult, AuditTotals, BoundsAfter, Confirmation, Goal, Knee, Purpose, QuantitySummary, SearchOutcome,
-    SettingOutcome, StudyPlan, Trial, TrialEntry, Warning,
+    AuditResult, AuditTotals, BoundKind, BoundsAfter, Confirmation, Goal, GoalOutcome, Knee, Purpose,
+    QuantitySummary, SearchOutcome, SettingOutcome, StudyPlan, Trial, TrialEntry, Warning,
 };
 use search::{
     knee::Kneedle,
@@ -79,7 +79,9 @@ fn search_of(
     }
     let distrust = searching.distrust().map(|why| Warning::new("search_void", why));
     let inversions = searching.inversions().into_iter().map(|what| Warning::new("loss_inversion", what));
-    Ok(Some((found, distrust.into_iter().chain(inversions).collect())))
+    let disputes =
+        searching.disputes().into_iter().map(|what| Warning::new("disputed_below_generator", what));
+    Ok(Some((found, distrust.into_iter().chain(inversions).chain(disputes).collect())))
 }
 
 /// The load at which a search's answer is confirmed: the largest that has a lower bound of every goal at or above it.
@@ -168,8 +170,11 @@ fn far_apart(plan: &StudyPlan, outcome: &SettingOutcome) -> Vec<Warning> {
 /// ends before its backlog shows: it is left out.
 fn knee(plan: &StudyPlan, outcome: &SettingOutcome, valid: &[&TrialEntry]) -> Option<Knee> {
     let goals = outcome.searches.iter().flat_map(|search| &search.goals);
-    let limit = goals.filter_map(|goal| Some(goal.upper.as_ref()?.load)).fold(f64::INFINITY, f64::min);
-    let shows = |entry: &&&TrialEntry| entry.load.is_some_and(|load| load < limit) || !entry.is_short(plan);
+    let limit = goals.filter_map(beyond_answer).fold(f64::INFINITY, f64::min);
+    let shows = |entry: &&&TrialEntry| {
+        let is_below = entry.load.is_some_and(|load| load < limit);
+        entry.purpose != Purpose::WarmUp && (is_below || !entry.is_short(plan))
+    };
     let points: Vec<(f64, f64)> = valid
         .iter()
         .filter(shows)
@@ -180,6 +185,14 @@ fn knee(plan: &StudyPlan, outcome: &SettingOutcome, valid: &[&TrialEntry]) -> Op
     match Kneedle::default().find(&points) {
         search::knee::Knee::At { load, latency, .. } => Some(Knee { load, response_p99_us: latency }),
         search::knee::Knee::None { .. } => None,
+    }
+}
+
+/// The least load that a search's answer says nothing good about: it was not met, or could not be made.
+fn beyond_answer(goal: &GoalOutcome) -> Option<f64> {
+    match goal.kind {
+        BoundKind::GeneratorBound { at } => Some(at),
+        _ => goal.upper.as_ref().map(|bound| bound.load),
     }
 }
 

@@ -1,8 +1,8 @@
 //! A study's search in the terms of the room `search`, and its outcome back.
 
 use record::{
-    Bound, BoundKind, BoundsSoFar, Goal, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, Setting,
-    TrialEntry,
+    Bound, BoundKind, BoundsSoFar, Goal, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, TrialEntry,
+    units::parse_time,
 };
 use search::{Measured, Preset, Unit};
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub(crate) struct Method {
 /// disagree; they are part of the answer's interval and decide nothing. The other presets have one each, with the
 /// exceed ratio that their standard gives.
 pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> {
-    let ends_itself = ends_itself(study, asked);
+    let length = Length::of(study, asked);
     let preset: Preset = asked.preset.parse().map_err(|error: search::UnknownPreset| error.to_string())?;
     let shape = |goal: &Goal, name: String, exceed_ratio: Option<f64>| {
         let mut shaped = preset.goal(name, goal.loss_ratio);
@@ -44,10 +44,9 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
         if let Some(repeats) = asked.repeats {
             shaped.duration_sum_s = shaped.final_trial_duration_s * f64::from(repeats);
         }
-        shaped.initial_trial_duration_s = match ends_itself {
-            // Asked to be short, it would be as long, and count for less.
-            true => shaped.final_trial_duration_s,
-            false => shaped.initial_trial_duration_s.min(shaped.final_trial_duration_s),
+        shaped.initial_trial_duration_s = match length.has_short_trials(shaped.initial_trial_duration_s) {
+            true => shaped.initial_trial_duration_s.min(shaped.final_trial_duration_s),
+            false => shaped.final_trial_duration_s,
         };
         shaped.width = asked.width;
         shaped.exceed_ratio = exceed_ratio.unwrap_or(shaped.exceed_ratio);
@@ -80,6 +79,7 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
         return Err(search::Mistakes(mistakes).to_string());
     }
     let decisive = &plan.goals[0];
+    length.fits(decisive.final_trial_duration_s)?;
     Ok(SearchPlan {
         unit: asked.unit.clone(),
         min: asked.min,
@@ -95,12 +95,52 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
     })
 }
 
-/// Whether the trials of a search end by loops or requests.
-fn ends_itself(study: &Study, asked: &Search) -> bool {
-    let own = |setting: &&Setting| study.search_of(setting) == Some(asked);
-    let first = study.settings.iter().position(|setting| own(&setting));
-    first.and_then(|first| study.setup(first, Some(asked.min)).ok()).is_some_and(|setup| setup.ends_itself())
+/// What the workload says about the length of a search's trials.
+struct Length {
+    /// Loops or requests end them.
+    ends_itself: bool,
+    /// The longest time over which users start, in seconds.
+    ramp_up_s: f64,
 }
+
+impl Length {
+    fn of(study: &Study, asked: &Search) -> Self {
+        let own =
+            study.settings.iter().enumerate().filter(|(_, setting)| study.search_of(setting) == Some(asked));
+        let setups = own.filter_map(|(number, _)| study.setup(number, Some(asked.min)).ok());
+        let mut length = Self { ends_itself: false, ramp_up_s: 0.0 };
+        for (number, setup) in setups.enumerate() {
+            length.ends_itself |= number == 0 && setup.ends_itself();
+            let ramp_up = setup.workload.ramp_up.as_deref().filter(|_| !setup.ends_itself());
+            let ramp_up = ramp_up.and_then(|text| parse_time(text).ok()).unwrap_or_default();
+            length.ramp_up_s = length.ramp_up_s.max(ramp_up.as_secs_f64());
+        }
+        length
+    }
+
+    /// Whether first trials of that many seconds make sense. Trials that end themselves would be as long, and count for
+    /// less; in others hardly a user would have started.
+    fn has_short_trials(&self, initial_s: f64) -> bool {
+        !self.ends_itself && self.ramp_up_s <= RAMP_UP_SHARE * initial_s
+    }
+
+    fn fits(&self, trial_s: f64) -> Result<(), String> {
+        if self.ramp_up_s < trial_s {
+            return Ok(());
+        }
+        Err(format!(
+            "the users start over {} s (ramp_up, --ramp-up), and a trial lasts {trial_s} s: not all would ever have started; \
+             give longer trials (trial in [search], --trial) or a shorter ramp-up",
+            self.ramp_up_s
+        ))
+    }
+}
+
+/// So much of a first trial may go by before all users have started.
+const RAMP_UP_SHARE: f64 = 0.1;
+
+/// Trials that disagree so near below what the generator cannot make are its doing.
+const DISPUTED_WIDTHS: f64 = 2.0;
 
 /// A search at work, told in the study's terms.
 #[derive(Debug, Clone)]
@@ -193,6 +233,30 @@ impl Searching {
                 upper.inverted.len(),
                 if upper.inverted.len() == 1 { "" } else { "s" },
                 self.unit.show(*least)
+            ))
+        };
+        self.goals.iter().enumerate().filter_map(of_goal).collect()
+    }
+
+    /// Goals whose answer is the generator's limit although trials disagree well below it, in words.
+    pub(crate) fn disputes(&self) -> Vec<String> {
+        let outcome = self.search.outcome();
+        let of_goal = |(place, name): (usize, &String)| {
+            let mut own = outcome.goals.iter().zip(&self.method.goals).filter(|(_, at)| **at == place);
+            let (meets, misses) = (own.next()?.0, own.next()?.0);
+            let (Some(missed), BoundKind::GeneratorBound { at }) = (&meets.upper, misses.kind) else {
+                return None;
+            };
+            let width = self.search.plan().goals.first()?.width;
+            if missed.load >= at * (1.0 - DISPUTED_WIDTHS * width) {
+                return None;
+            }
+            Some(format!(
+                "{name}: not every trial at {} met it, and the generator could not make {}: between the two it was not told \
+                 whether the target or the busy generator is the cause; more repeats (--repeats), or a processor for the \
+                 generator alone (--cpus), tell them apart",
+                self.unit.show(missed.load),
+                self.unit.show(at)
             ))
         };
         self.goals.iter().enumerate().filter_map(of_goal).collect()

@@ -156,8 +156,11 @@ impl Setup {
 impl Study {
     /// The search of a setting; none if it is not searched.
     pub fn search_of(&self, setting: &Setting) -> Option<&Search> {
+        if !setting.searched {
+            return None;
+        }
         let named = |search: &&Search| setting.method.as_ref().is_none_or(|name| *name == search.preset);
-        self.search.iter().filter(|_| setting.searched).chain(&self.other_searches).find(named)
+        self.search.iter().chain(&self.other_searches).find(named)
     }
 
     /// What is to be set up.

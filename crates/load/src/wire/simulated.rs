@@ -11,8 +11,10 @@ use super::{Event, Route, SlotId, Wire};
 
 /// What a connection attempt comes to.
 pub enum Attempt {
-    /// Made after so long.
+    /// Made after so long; at once after no time, as over loopback.
     Made(u64),
+    /// Made after so long, and reset by the target before anybody could look.
+    MadeAndReset(u64),
     /// Made after so long, and closed by the target so long after that.
     MadeAndClosed(u64, u64),
     /// Refused by the kernel at once.
@@ -153,7 +155,14 @@ impl<T: Target> Wire for SimulatedWire<T> {
         let incarnation = self.slots[slot as usize].incarnation;
         self.slots[slot as usize] = Socket { incarnation: incarnation + 1, open: true, ..Socket::default() };
         match self.target.attempt(n, slot) {
-            Attempt::Made(after_ns) => self.plan(self.now_ns + after_ns, slot, Happening::Made),
+            Attempt::Made(after_ns) => {
+                self.slots[slot as usize].made = after_ns == 0;
+                self.plan(self.now_ns + after_ns, slot, Happening::Made);
+            }
+            Attempt::MadeAndReset(after_ns) => {
+                self.plan(self.now_ns + after_ns, slot, Happening::Made);
+                self.plan(self.now_ns + after_ns, slot, Happening::Deed(Deed::Reset));
+            }
             Attempt::MadeAndClosed(after_ns, closed_ns) => {
                 self.plan(self.now_ns + after_ns, slot, Happening::Made);
                 self.plan(self.now_ns + after_ns + closed_ns, slot, Happening::Deed(Deed::Close));

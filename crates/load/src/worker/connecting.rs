@@ -76,13 +76,15 @@ impl<W: Wire> Worker<W> {
     pub(super) fn connection_lost(&mut self, id: SlotId, class: ErrorClass, answered: u32, now_ns: u64) {
         let was_connecting = self.slots[id as usize].phase == Phase::Connecting;
         let requests = std::mem::take(&mut self.slots[id as usize].requests);
-        let mut ended = answered;
+        let mut failed = 0;
         for (i, request) in requests.iter().enumerate() {
             let same = i == 0 || was_connecting || class == ErrorClass::Timeout;
             let class = if same { class } else { ErrorClass::ClosedEarly };
             if !self.is_made_again(id, request, class, None, now_ns) {
                 self.book.failed(request, class, now_ns);
-                ended += 1;
+                let cycles = &mut self.slots[id as usize].cycles;
+                cycles.failed(now_ns.saturating_sub(request.intended_ns));
+                failed += 1;
             }
         }
         self.drop_connection(id, now_ns);
@@ -91,11 +93,11 @@ impl<W: Wire> Worker<W> {
             self.book.connection_error(class);
         }
         if class.origin() == Origin::Local && was_connecting {
-            self.retire(id, class, ended);
+            self.retire(id, class, answered + failed);
             return;
         }
-        if ended > 0 {
-            self.ended(id, ended, now_ns);
+        if answered + failed > 0 {
+            self.ended(id, answered, failed, now_ns);
         } else {
             self.give_back(id);
         }
@@ -166,9 +168,8 @@ impl<W: Wire> Worker<W> {
                 self.established(id, now_ns);
                 if self.slots[id as usize].unsent > 0 {
                     self.send(id);
-                } else {
-                    self.give_back(id);
                 }
+                self.give_back(id);
             }
             Err(errno) => self.connect_failed(id, errno, now_ns),
         }

@@ -44,14 +44,14 @@ impl<W: Wire> Worker<W> {
     #[inline]
     fn dispatch_arrivals(&mut self, mut now_ns: u64) {
         loop {
-            let slots = self.slots.len();
+            let depth = self.plan.pipeline as usize;
             let t0_ns = self.t0_ns;
             let Source::Open(pool) = &mut self.source else { return };
             let Some(due_ns) = pool.schedule.peek_ns().map(|due| t0_ns + due) else { return };
             if due_ns > now_ns {
                 return;
             }
-            match pool.place(slots) {
+            match pool.place(&mut self.slots, depth) {
                 Placement::Busy => return,
                 Placement::Lost => {
                     pool.schedule.take();
@@ -67,6 +67,9 @@ impl<W: Wire> Worker<W> {
                     }
                     self.assign(slot, due_ns, now_ns);
                     self.send(slot);
+                    if depth > 1 {
+                        self.give_back(slot);
+                    }
                 }
             }
             // Sending took time: what is late because of it must show.
@@ -76,14 +79,17 @@ impl<W: Wire> Worker<W> {
 
     /// A user of a closed load begins a request that it wanted to begin at `intended_ns`.
     fn begin(&mut self, id: SlotId, intended_ns: u64, now_ns: u64) {
-        if self.take_turn(id) {
-            self.assign(id, intended_ns, now_ns);
-            let depth = self.plan.pipeline as usize;
-            while self.slots[id as usize].requests.len() < depth && self.take_turn(id) {
-                self.assign(id, intended_ns, now_ns);
-            }
-            self.send(id);
+        if !self.take_turn(id) {
+            return;
         }
+        self.assign(id, intended_ns, now_ns);
+        let thinks = matches!(&self.source, Source::Closed(users) if users.thinks);
+        // The other requests of one that thinks begin when their own pauses are over.
+        let depth = if thinks { 1 } else { self.plan.pipeline as usize };
+        while self.slots[id as usize].requests.len() < depth && self.take_turn(id) {
+            self.assign(id, intended_ns, now_ns);
+        }
+        self.send(id);
     }
 
     /// Whether a user may begin another request; books that it does, or that it is done for good.
@@ -98,10 +104,8 @@ impl<W: Wire> Worker<W> {
             users.active -= 1;
             return false;
         }
+        users.begins(slot.loops_left);
         slot.loops_left -= 1;
-        users.active -= u64::from(slot.loops_left == 0);
-        users.quota -= 1;
-        users.begun += 1;
         true
     }
 
@@ -129,15 +133,17 @@ impl<W: Wire> Worker<W> {
         self.sends.is_multiple_of(every)
     }
 
-    /// Requests of a slot have ended: what comes next for it.
-    pub(super) fn ended(&mut self, id: SlotId, requests: u32, now_ns: u64) {
+    /// Requests of a slot have ended, with an answer or failed without one: what comes next for it.
+    pub(super) fn ended(&mut self, id: SlotId, answered: u32, failed: u32, now_ns: u64) {
+        let requests = answered + failed;
         self.assigned -= u64::from(requests);
         match &mut self.source {
             Source::Open(_) => self.give_back(id),
             Source::Closed(users) if users.thinks => {
-                for _ in 0..requests {
-                    let at_ns = now_ns + users.think_ns();
-                    self.timers.push(Reverse((at_ns, id, Timer::Begin)));
+                for number in 0..requests {
+                    let pause_ns = users.think_ns();
+                    self.slots[id as usize].cycles.paused(number < answered, pause_ns);
+                    self.timers.push(Reverse((now_ns + pause_ns, id, Timer::Begin)));
                 }
             }
             Source::Closed(_) => {
@@ -170,15 +176,19 @@ impl<W: Wire> Worker<W> {
             return;
         }
         match slot.phase {
-            Phase::Open => {
+            Phase::Open if slot.requests.is_empty() => {
                 slot.queued = true;
                 pool.idle.push_back(id);
+            }
+            Phase::Open if !slot.queued_behind => {
+                slot.queued_behind = true;
+                pool.behind.push_back(id);
             }
             Phase::Vacant => {
                 slot.queued = true;
                 pool.vacant.push(id);
             }
-            Phase::Connecting | Phase::Retired => {}
+            Phase::Open | Phase::Connecting | Phase::Retired => {}
         }
     }
 

@@ -138,7 +138,10 @@ impl<W: Wire> Worker<W> {
             slot.closes = true;
         }
         slot.last_answer_ns = now_ns;
-        slot.free_since_ns = now_ns;
+        // One that was not full had room before.
+        if slot.requests.len() + 1 >= self.plan.pipeline as usize {
+            slot.free_since_ns = now_ns;
+        }
         slot.closes |= !response.keep_alive || !self.plan.keepalive;
         self.long_bodies = response.body_bytes >= 2 * DISCARD_BYTES;
         let expected = self.plan.expect.contains(response.status);
@@ -146,6 +149,7 @@ impl<W: Wire> Worker<W> {
         if self.events.is_some() && self.event_is_made_again(id, &request, response, expected, now_ns) {
             return 0;
         }
+        self.slots[id as usize].cycles.answered(now_ns.saturating_sub(request.intended_ns));
         self.book.answered(&request, response, expected, first_byte_ns, now_ns);
         if let Some(Fault::Burn { ns }) = self.plan.fault {
             self.wire.burn(ns);
@@ -171,7 +175,7 @@ impl<W: Wire> Worker<W> {
         let end = end.or(slot.closes.then_some(ErrorClass::ClosedEarly));
         let Some(class) = end else {
             if answered > 0 {
-                self.ended(id, answered, now_ns);
+                self.ended(id, answered, 0, now_ns);
             }
             return;
         };

@@ -107,10 +107,13 @@ impl<W: Wire> Worker<W> {
     }
 
     pub(super) fn read_last_words(&mut self, id: SlotId) {
-        let requests = self.slots[id as usize].requests.len();
+        let before = &self.slots[id as usize];
+        let (generation, requests) = (before.generation, before.requests.len());
         self.read(id, true);
         let slot = &self.slots[id as usize];
-        if slot.phase == Phase::Open && slot.requests.len() == requests {
+        // Reading may have found the end, and a user that went on at once has another connection by now.
+        let same = slot.generation == generation && slot.phase == Phase::Open;
+        if same && slot.requests.len() == requests {
             let now_ns = self.wire.now_ns();
             self.connection_lost(id, ErrorClass::Reset, 0, now_ns);
         }

@@ -2,7 +2,7 @@
 
 use record::{
     Arrivals, Connections, Distribution, LoadModel, Stage,
-    units::{parse_count, parse_rate},
+    units::{parse_count, parse_rate, show_time_ns},
 };
 
 use super::{
@@ -11,6 +11,8 @@ use super::{
 };
 use crate::Host;
 
+/// Time that requests are begun for when nothing else ends a trial; of a closed load, once all users have started.
+const DURATION_NS: u64 = 10_000_000_000;
 /// Connections that an open load opens at the most when none were asked for.
 const MOST_ON_DEMAND: u64 = 10_000;
 
@@ -53,10 +55,17 @@ impl HttpWorkload {
             );
             mistakes.add("connections", message);
         }
-        if duration_ns.is_none() && loops.is_none() && requests.is_none() {
-            duration_ns = Some(10_000_000_000);
-        }
         let ramp_up_ns = mistakes.optional("ramp_up", self.ramp_up.as_deref(), time_ns).unwrap_or(0);
+        match duration_ns {
+            // The last user begins a little before the ramp-up is over.
+            Some(ns) if ramp_up_ns > 0 && ramp_up_ns >= ns => {
+                mistakes.add("ramp_up", too_slow(ramp_up_ns, ns))
+            }
+            None if loops.is_none() && requests.is_none() => {
+                duration_ns = Some(ramp_up_ns.saturating_add(DURATION_NS));
+            }
+            _ => {}
+        }
         let think_time = mistakes
             .optional("think_time", self.think_time.as_deref(), str::parse)
             .unwrap_or(Distribution::Fixed { ns: 0 });
@@ -85,6 +94,10 @@ impl HttpWorkload {
             }
         }
         let rate = mistakes.optional("rate", self.rate.as_deref(), read_rate);
+        let arrivals =
+            mistakes.optional("arrivals", self.arrivals.as_deref(), str::parse).unwrap_or(Arrivals::Constant);
+        // How long so many random arrivals take is chance: their number alone ends them.
+        let timed = arrivals == Arrivals::Constant || duration_ns.is_some() || requests.is_none();
         let mut stages: Vec<Stage> = self
             .stages
             .iter()
@@ -99,7 +112,7 @@ impl HttpWorkload {
                 let duration_ns = match (duration_ns, requests) {
                     (Some(ns), _) => ns,
                     (None, Some(n)) => (n as f64 / rate * 1e9).ceil() as u64,
-                    (None, None) => 10_000_000_000,
+                    (None, None) => DURATION_NS,
                 };
                 stages.push(Stage { duration_ns, from_rate_per_s: rate, to_rate_per_s: rate });
             }
@@ -123,11 +136,18 @@ impl HttpWorkload {
                 Connections { initial: 0, most: MOST_ON_DEMAND.min(descriptors).min(host.ports) }
             }
         };
-        let arrivals =
-            mistakes.optional("arrivals", self.arrivals.as_deref(), str::parse).unwrap_or(Arrivals::Constant);
         let duration_ns = stages.iter().map(|stage| stage.duration_ns).sum();
-        (LoadModel::Open { arrivals, stages, connections }, Some(duration_ns))
+        let timed = timed || !self.stages.is_empty();
+        (LoadModel::Open { arrivals, stages, connections }, timed.then_some(duration_ns))
     }
+}
+
+fn too_slow(ramp_up_ns: u64, duration_ns: u64) -> String {
+    let (ramp_up, duration) = (show_time_ns(ramp_up_ns), show_time_ns(duration_ns));
+    format!(
+        "the users start over {ramp_up}, and requests are begun for {duration} only (duration): not all would ever \
+         start; give a duration longer than the ramp-up, or a shorter ramp-up"
+    )
 }
 
 fn read_rate(text: &str) -> Result<f64, String> {

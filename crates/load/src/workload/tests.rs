@@ -63,3 +63,47 @@ fn a_host_that_is_not_found_can_be_given_an_address() {
     let mistakes = workload.plan(&HOST).unwrap_err();
     assert!(mistakes[0].message.contains("add --connect-to ADDRESS:PORT"), "{mistakes:?}");
 }
+
+fn closed(workload: HttpWorkload) -> Result<HttpPlan, Vec<String>> {
+    let workload = HttpWorkload { url: "127.0.0.1:1".to_owned(), ..workload };
+    let told = |mistake: FieldMistake| format!("{}: {}", mistake.field, mistake.message);
+    workload.plan(&HOST).map_err(|mistakes| mistakes.into_iter().map(told).collect())
+}
+
+#[test]
+fn all_users_start_before_the_time_is_over() {
+    let with = |ramp_up: &str, duration: Option<&str>, loops: Option<&str>| {
+        closed(HttpWorkload {
+            ramp_up: Some(ramp_up.to_owned()),
+            duration: duration.map(str::to_owned),
+            loops: loops.map(str::to_owned),
+            ..HttpWorkload::default()
+        })
+    };
+    assert_eq!(with("20s", None, None).unwrap().duration_ns, Some(30_000_000_000));
+    assert_eq!(with("20s", None, Some("5")).unwrap().duration_ns, None);
+    assert_eq!(with("2s", Some("3s"), None).unwrap().duration_ns, Some(3_000_000_000));
+    assert!(with("0s", Some("3s"), None).is_ok());
+    for duration in ["20s", "5s"] {
+        let told = with("20s", Some(duration), Some("5")).unwrap_err();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("ramp_up: the users start over 20.0 s, "), "{told:?}");
+    }
+}
+
+#[test]
+fn the_number_of_random_arrivals_alone_ends_them() {
+    let with = |arrivals: &str, duration: Option<&str>| {
+        let plan = closed(HttpWorkload {
+            rate: Some("100".to_owned()),
+            requests: Some("50".to_owned()),
+            arrivals: Some(arrivals.to_owned()),
+            duration: duration.map(str::to_owned),
+            ..HttpWorkload::default()
+        });
+        plan.unwrap().duration_ns
+    };
+    assert_eq!(with("poisson", None), None);
+    assert_eq!(with("poisson", Some("3s")), Some(3_000_000_000));
+    assert_eq!(with("constant", None), Some(500_000_000));
+}

@@ -19,8 +19,10 @@ use crate::{
 pub fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     let host = Host::read().map_err(Refusal::one)?;
     let mut plan = arguments.plan(&host).map_err(Refusal::new)?;
+    // Of what was asked for, not of what is made of it.
+    let doubt = arguments.doubt(&plan, &host);
     fit(&mut plan, &host, arguments)?;
-    arguments.doubt(&plan, &host).iter().for_each(|doubt| eprintln!("proofload: {doubt}"));
+    doubt.iter().for_each(|doubt| eprintln!("proofload: {doubt}"));
     let files = trial_files::Files::open(arguments.json.as_deref(), arguments.hlog.as_deref())?;
     raise_descriptors();
     let stop = stop::on_signal()?;

@@ -29,10 +29,10 @@ pub struct HttpArgs {
     /// A stage of an open load: 10s:500 holds a rate, 30s:0..5k ramps; stages follow each other
     #[arg(long = "stage", value_name = "TIME:RATE", help_heading = LOAD)]
     stages: Vec<String>,
-    /// Begin requests for this long [default: 10s, if nothing else ends the trial]
+    /// Begin requests for this long [default: 10s, beyond the ramp-up, if nothing else ends the trial]
     #[arg(short, long, value_name = "TIME", help_heading = LOAD)]
     duration: Option<String>,
-    /// Requests in all
+    /// Requests in all; Poisson arrivals take as long for them as they take
     #[arg(short = 'n', long, value_name = "N", help_heading = LOAD)]
     requests: Option<String>,
 
@@ -169,6 +169,12 @@ mod tests {
     }
 
     #[test]
+    fn users_that_start_slowly_are_given_time() {
+        let plan = plan("http://127.0.0.1:8080/ --users 200k --ramp-up 20s --think-time 10s").unwrap();
+        assert_eq!(plan.duration_ns, Some(30_000_000_000));
+    }
+
+    #[test]
     fn all_mistakes_are_told_at_once() {
         let mistakes =
             plan("ftp://x -u 0 --timeout soon --expect ok --cpus x --header nonsense -d never").unwrap_err();
@@ -185,6 +191,7 @@ mod tests {
             ("http://127.0.0.1/ --pipeline 4 --no-keepalive", "kept connections"),
             ("https://127.0.0.1/", "TLS"),
             ("http://127.0.0.1/ --rate 0.01 -d 1s", "not one request"),
+            ("http://127.0.0.1/ --ramp-up 5s -d 5s", "or a shorter ramp-up"),
         ] {
             let mistakes = plan(line).unwrap_err();
             assert!(mistakes.iter().any(|m| m.contains(word)), "{line}: {mistakes:?}");

@@ -386,6 +386,14 @@ mod tests {
     }
 
     #[test]
+    fn all_users_must_have_started_before_a_trial_ends() {
+        let mistakes = study("users 127.0.0.1 --ramp-up 20s --trial 5s").unwrap_err();
+        assert!(mistakes.len() == 1 && mistakes[0].contains("20 s (ramp_up, --ramp-up)"), "{mistakes:?}");
+        assert!(study("users 127.0.0.1 --ramp-up 2s --trial 5s").is_ok());
+        assert!(study("users 127.0.0.1 --ramp-up 20s --preset jmeter").is_ok(), "loops end its trials");
+    }
+
+    #[test]
     fn a_void_trial_is_tried_as_often_as_told_in_all() {
         let study = study("users 127.0.0.1 --void-attempts 2").unwrap();
         assert_eq!(study.trial.void_attempts, 1, "again, in a study's words");

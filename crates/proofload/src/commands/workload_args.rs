@@ -15,7 +15,7 @@ const MACHINE: &str = "Machine";
 pub struct WorkloadArgs {
     /// What to send requests to, such as http://127.0.0.1:8080/path
     url: String,
-    /// Start the users evenly over this time
+    /// Start the users evenly over this time, shorter than the duration
     #[arg(long, value_name = "TIME", help_heading = LOAD)]
     ramp_up: Option<String>,
     /// Requests of each user
@@ -35,7 +35,8 @@ pub struct WorkloadArgs {
     /// A new connection for every request
     #[arg(long, help_heading = LOAD)]
     no_keepalive: bool,
-    /// Requests in flight at once on each connection [default: 1]
+    /// Requests in flight at once on each connection; each of them pauses for itself where users think, and an open load
+    /// sends behind others only what finds no free connection [default: 1]
     #[arg(long, value_name = "DEPTH", help_heading = LOAD)]
     pipeline: Option<String>,
 

@@ -50,7 +50,8 @@ fn cells(row: &Row) -> [String; 8] {
     let statistics = &row.statistics;
     let effect = |value: f64| match statistics.scale {
         Scale::Ratio => format!("{:+.2} %", (value - 1.0) * 100.0),
-        Scale::Difference => format!("{value:+.5}"),
+        // The only such quantity is a share of requests, whose values are shown in percent.
+        Scale::Difference => format!("{:+.3} pp", value * 100.0),
     };
     let quantity = match &row.goal {
         Some(goal) => format!("{} ({})", row.quantity, visible(goal)),
@@ -58,7 +59,7 @@ fn cells(row: &Row) -> [String; 8] {
     };
     let resolvable = match (statistics.resolvable, statistics.scale) {
         (Some(share), Scale::Ratio) => format!("{:.1} %", share * 100.0),
-        (Some(value), Scale::Difference) => format!("{value:.5}"),
+        (Some(value), Scale::Difference) => format!("{:.3} pp", value * 100.0),
         (None, _) => "–".to_owned(),
     };
     let verdict = match statistics.verdict {
@@ -105,11 +106,11 @@ fn overall(comparison: &Comparison) -> String {
         Overall::NoDifferenceShown => {
             "No difference shown. That does not make them equal: see what could have been seen."
         }
-        Overall::CannotTell => "Too few runs to show any difference.",
+        Overall::CannotTell => "No difference can be told from these runs: the warnings say why.",
     };
     let gate = match comparison.gate {
         Some(Gate::Passed) => " B is no worse than allowed.",
-        Some(Gate::Undecided) => " Whether B is worse than allowed cannot be told from so many runs.",
+        Some(Gate::Undecided) => " Whether B is worse than allowed cannot be told from these runs.",
         Some(Gate::Failed) => " B is worse than allowed.",
         None => "",
     };

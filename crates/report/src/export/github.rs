@@ -136,6 +136,9 @@ fn write_confirmed(out: &mut String, results: &Results) -> std::fmt::Result {
         place.push(confirmed.sentence());
         writeln!(out, "{} {}\n", confirmed.status().sign(), markdown(&place.join(", ")))?;
         write_table(out, &confirmed::HEADER, &confirmed.rows())?;
+        if let Some(confidence) = confirmed.confidence() {
+            writeln!(out, "In brackets: where the true median lies at {confidence}.\n")?;
+        }
     }
     Ok(())
 }

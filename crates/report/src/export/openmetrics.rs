@@ -231,6 +231,8 @@ fn confirmations(results: &Results) -> Vec<Family> {
         "What further trials at the lower bound gave, by quantity: the median of the valid ones.",
     );
     let mut mean = family("proofload_confirmed_mean", "The same: the mean of the valid ones.");
+    let mut valid = family("proofload_confirmed_valid", "How many of these further trials were valid.");
+    let mut met = family("proofload_confirmed_met", "How many of the valid ones met the goal.");
     for confirmed in confirmed::confirmed(results) {
         let labels = |quantity: Option<&str>| {
             let mut labels = vec![("setting", results.setting_name(confirmed.setting))];
@@ -239,13 +241,24 @@ fn confirmations(results: &Results) -> Vec<Family> {
             labels
         };
         load.samples.push(Sample { suffix: "", labels: labels(None), value: confirmed.found.load });
-        for summary in &confirmed.found.summaries {
-            let sample = |value| Sample { suffix: "", labels: labels(Some(&summary.quantity)), value };
+        let found = confirmed.found;
+        valid.samples.push(Sample { suffix: "", labels: labels(None), value: f64::from(found.valid) });
+        for (goal, times) in results.plan.goals.iter().zip(&found.met) {
+            let mut labels = labels(None);
+            labels.push(("goal", goal.name.clone()));
+            met.samples.push(Sample { suffix: "", labels, value: f64::from(*times) });
+        }
+        for summary in &found.summaries {
+            let mut labels = labels(Some(&summary.quantity));
+            if summary.quantity.ends_with("_us") {
+                labels.push(("censored", summary.at_least.to_string()));
+            }
+            let sample = |value| Sample { suffix: "", labels: labels.clone(), value };
             median.samples.push(sample(summary.median));
             mean.samples.extend(summary.mean.map(sample));
         }
     }
-    vec![load, median, mean]
+    vec![load, valid, met, median, mean]
 }
 
 fn audits(results: &Results) -> Family {

@@ -142,10 +142,8 @@ impl Mlrsearch {
             }
             Phase::Main => {
                 if let Some((index, winner)) = self.winner.take() {
-                    self.common_width = winner.width;
-                    if let Some(wider) = self.selectors[index].measured(trials) {
-                        self.common_width = wider;
-                    }
+                    let wider = self.selectors[index].measured(trials);
+                    self.common_width = wider.unwrap_or(winner.width);
                 }
             }
         }
@@ -160,7 +158,12 @@ impl Mlrsearch {
                 self.phase = Phase::Largest(half.max(0));
             }
             Phase::Climb { good, .. } => self.begin(trials, good.unwrap_or(at), at),
-            Phase::Main => self.winner = None,
+            Phase::Main => {
+                if let Some((index, winner)) = self.winner.take() {
+                    let wider = self.selectors[index].given_up();
+                    self.common_width = wider.unwrap_or(winner.width);
+                }
+            }
             _ => self.begin(trials, at, at),
         }
     }

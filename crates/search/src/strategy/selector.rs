@@ -72,4 +72,10 @@ impl Selector {
             || (proposal.widen_if_upper && bounds.upper == Some(proposal.position));
         widen.then(|| self.reach.widen(&target))
     }
+
+    /// The generator cannot make what this goal wanted. As behind an upper bound, the next step down goes farther.
+    pub(crate) fn given_up(&mut self) -> Option<i64> {
+        let proposal = self.proposal.take()?;
+        proposal.widen_if_upper.then(|| self.reach.widen(&self.targets[self.current]))
+    }
 }

@@ -1,6 +1,6 @@
 //! The values of two settings, side by side, and what they show.
 
-use record::{BoundKind, QuantitySummary, SearchOutcome, Setting, SettingOutcome, Warning};
+use record::{BoundKind, Confirmation, QuantitySummary, SearchOutcome, Setting, SettingOutcome, Warning};
 use search::statistics::{self, Better, Question, Runs, Scale, Verdict, compare_all};
 
 use super::{CompareError, CompareOptions, DEFAULT_QUANTITIES, Gate, Row, Side};
@@ -74,6 +74,9 @@ impl<'a> Pair<'a> {
             wanted => wanted.iter().any(|wanted| wanted == name),
         };
         let (Some(a), Some(b)) = (self.a, self.b) else { return Ok(Vec::new()) };
+        let other_loads = self.other_loads(a, b);
+        let is_fair = other_loads.is_none();
+        warnings.extend(other_loads);
         let mut values = Vec::new();
         for (quantity, better, scale) in QUANTITIES.into_iter().filter(|(name, ..)| is_wanted(name)) {
             if quantity == LOWER_BOUND {
@@ -82,7 +85,7 @@ impl<'a> Pair<'a> {
             }
             let of = |outcome: &SettingOutcome| {
                 let summary = summaries(outcome).iter().find(|summary| summary.quantity == quantity);
-                summary.map(|summary| (summary.values.clone(), summary.at_least))
+                summary.filter(|_| is_fair).map(|summary| (summary.values.clone(), summary.at_least))
             };
             if let (Some((a, a_at_least)), Some((b, b_at_least))) = (of(a), of(b)) {
                 // Values are in the order of the blocks, so with one for every block the places are the blocks.
@@ -102,6 +105,23 @@ impl<'a> Pair<'a> {
             }
         }
         Ok(values)
+    }
+
+    /// Trials that confirm a search repeat its one answer. At the answers of two searches they are at two loads: what
+    /// differs there is what the loads differ by, and one answer each tells nothing of chance.
+    fn other_loads(&self, a: &SettingOutcome, b: &SettingOutcome) -> Option<Warning> {
+        let (a, b) = (confirmation(a)?, confirmation(b)?);
+        (a.load != b.load).then(|| {
+            let place = if self.name.is_empty() { String::new() } else { format!("{}: ", self.name) };
+            Warning::new(
+                "other_load",
+                format!(
+                    "{place}the further trials of A were at {}, those of B at {}: what they gave is not compared; measure both \
+                     at one load (proofload http --rate or a study without a search)",
+                    a.load, b.load
+                ),
+            )
+        })
     }
 
     fn lower_bounds(
@@ -143,8 +163,15 @@ impl<'a> Pair<'a> {
 /// What the repeats of a setting gave; where it was searched, what further trials at its one lower bound gave.
 fn summaries(outcome: &SettingOutcome) -> &[QuantitySummary] {
     match &outcome.searches[..] {
-        [search] => search.confirmation.as_ref().map_or(&[], |confirmed| &confirmed.summaries),
+        [_] => confirmation(outcome).map_or(&[], |confirmed| &confirmed.summaries),
         _ => &outcome.summaries,
+    }
+}
+
+fn confirmation(outcome: &SettingOutcome) -> Option<&Confirmation> {
+    match &outcome.searches[..] {
+        [search] => search.confirmation.as_ref(),
+        _ => None,
     }
 }
 

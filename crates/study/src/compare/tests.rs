@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
 use record::{
-    Bound, BoundKind, Ending, Factor, Goal, GoalOutcome, QuantitySummary, SearchOutcome, Setting,
-    SettingOutcome,
+    Bound, BoundKind, Confirmation, Ending, Factor, Goal, GoalOutcome, LoadUnit, QuantitySummary,
+    SearchOutcome, SearchPlan, Setting, SettingOutcome,
     study::{PLAN_SCHEMA, RESULT_SCHEMA},
 };
 
@@ -236,6 +236,48 @@ fn other_plans_are_refused_with_what_differs_unless_forced() {
     assert!(error.to_string().ends_with("with --force"), "{error}");
     let forced = compare(a, b, &CompareOptions { force: true, ..CompareOptions::default() }).unwrap();
     assert!(codes(&forced.warnings).contains(&"other_plan"));
+}
+
+#[test]
+fn searches_that_ask_for_other_numbers_of_trials_are_other_plans() {
+    let search = |repeats: f64| SearchPlan {
+        unit: LoadUnit::Rate,
+        min: 1.0,
+        max: 1e6,
+        width: 0.05,
+        method: "mlrsearch".to_owned(),
+        trial_duration_s: 5.0,
+        duration_sum_s: 5.0 * repeats,
+        exceed_ratio: 0.0,
+        confirm: 0,
+        method_settings: serde_json::Value::Null,
+    };
+    let with = |repeats| StudyPlan { search: Some(search(repeats)), ..plan(&["haproxy"]) };
+    let (a_plan, b_plan) = (with(3.0), with(5.0));
+    let found = result(vec![outcome(0, &usual(1.0, 1.0))]);
+    let side = |name, plan| Side { name, plan, result: &found, environment: None };
+    let error = compare(side("A", &a_plan), side("B", &b_plan), &CompareOptions::default()).unwrap_err();
+    let CompareError::OtherPlan { differences } = &error else { panic!("{error}") };
+    assert!(matches!(&differences[..], [only] if only.starts_with("search: ")), "{differences:?}");
+}
+
+/// One search, and six further trials at its lower bound that made just that load.
+fn confirmed(load: f64) -> SettingOutcome {
+    let mut found = searched(0, &[(load, BoundKind::Regular)]);
+    let summaries = outcome(0, &[("throughput_per_s", vec![load; 6])]).summaries;
+    found.searches[0].confirmation =
+        Some(Confirmation { load, planned: 6, valid: 6, met: vec![6], summaries, audit: None });
+    found
+}
+
+#[test]
+fn trials_that_confirm_two_searches_are_not_compared_at_two_loads() {
+    let found = compared(confirmed(18_250.0), confirmed(18_500.0), &with_limit(0.01));
+    assert!(codes(&found.warnings).contains(&"other_load"), "{:?}", found.warnings);
+    assert!(found.rows.iter().all(|row| row.quantity == "lower_bound"), "{:?}", found.rows);
+    assert_eq!((found.verdict, found.gate), (Overall::CannotTell, Some(Gate::Undecided)));
+    let found = compared(confirmed(18_250.0), confirmed(18_250.0), &with_limit(0.01));
+    assert!(found.rows.iter().any(|row| row.quantity == "throughput_per_s"));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use settings::Reader;
 use super::searches::preset_trials;
 use crate::study::Search;
 
-/// Duration of a trial that nothing else bounds, in seconds.
+/// Duration of a trial that nothing else bounds, in seconds, behind its ramp-up.
 const DEFAULT_S: f64 = 10.0;
 
 /// Loads that a search measures at the most, if all are measured in full, and seconds of trials at each: doubling up
@@ -43,7 +43,10 @@ pub(super) fn length_s(workload: &HttpWorkload) -> Option<f64> {
     let bounded = workload.loops.is_some() || workload.requests.is_some();
     match &workload.duration {
         Some(duration) => parse_time(duration).ok().map(|duration| duration.as_secs_f64()),
-        None => (!bounded).then_some(DEFAULT_S),
+        None => (!bounded).then(|| {
+            let ramp_up = workload.ramp_up.as_deref().and_then(|text| parse_time(text).ok());
+            DEFAULT_S + ramp_up.unwrap_or_default().as_secs_f64()
+        }),
     }
 }
 

@@ -192,7 +192,7 @@ fn workload() -> Value {
         "arrivals": choice("How the arrivals of an open load are spaced.", &["constant", "poisson"]),
         "stages": texts("Rates over time: DURATION:RATE or DURATION:FROM..TO.", "30s:0..5k"),
         "connections": count("Connections of an open load, opened before the start; on demand unless given.", 200),
-        "duration": workload_time("How long requests are begun; 10s unless something else ends the trial.", "10s"),
+        "duration": workload_time("How long requests are begun; 10s behind the ramp-up, unless something else ends the trial.", "10s"),
         "requests": count("Requests in all.", 100_000),
         "keepalive": flag("Whether a connection carries more than one request.", true),
         "pipeline": count("Requests in flight at once on a connection.", 1),

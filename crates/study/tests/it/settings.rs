@@ -170,6 +170,42 @@ fn only_the_settings_of_when_are_searched() {
 }
 
 #[test]
+fn settings_without_a_search_have_none_by_any_method() {
+    let study = read(&format!(
+        "{ONE}[factors]\nmode = [\"sweep\", \"limit\"]\n\
+         method = {{ values = [\"jmeter\", \"mlrsearch\"], when = {{ mode = \"limit\" }} }}\n\
+         loops = {{ values = [100], when = {{ mode = \"limit\" }} }}\n[trial]\nduration = \"3s\"\n\
+         [search]\nvary = \"users\"\npreset = \"{{method}}\"\nmin = 1\nmax = 100\nwhen = {{ mode = \"limit\" }}\n\
+         [[goals]]\nerrors = 0\n",
+    ));
+    for setting in &study.settings {
+        let method = study.search_of(setting).map(|search| search.preset.as_str());
+        assert_eq!(method.is_some(), setting.searched, "{}", setting.name);
+        assert!(method.is_none_or(|method| setting.name.contains(method)), "{}", setting.name);
+    }
+    let plan = study::plan(&study, Vec::new(), "").unwrap();
+    for search in plan.search.iter().chain(&plan.other_searches) {
+        let goal = &search.method_settings["plan"]["goals"][0];
+        assert_eq!(goal["initial_trial_duration_s"], goal["final_trial_duration_s"], "{}", search.method);
+    }
+}
+
+#[test]
+fn users_that_start_slowly_have_long_trials() {
+    let study = |more: &str| {
+        read(&format!(
+            "{ONE}think_time = \"1s\"\n{more}[search]\nvary = \"users\"\nmin = 1\nmax = 100\ntrial = \"5s\"\n[[goals]]\nerrors = 0\n"
+        ))
+    };
+    let first_s = |study: &Study| {
+        let plan = study::plan(study, Vec::new(), "").unwrap();
+        plan.search.unwrap().method_settings["plan"]["goals"][0]["initial_trial_duration_s"].as_f64()
+    };
+    assert_eq!(first_s(&study("")), Some(1.0));
+    assert_eq!(first_s(&study("ramp_up = \"2s\"\n")), Some(5.0), "a second would see half of them");
+}
+
+#[test]
 fn what_is_not_installed_is_left_out_with_a_warning() {
     let text = "[targets.a]\nrun = \"serve\"\n[targets.b]\nrun = \"nginx\"\nneeds = \"no-such-program\"\n\
                 [workload.http]\n[factors]\ntarget = [\"a\", \"b\"]\nusers = [1, 2]\n";

@@ -64,6 +64,7 @@ fn rule(rule: VoidRule) -> &'static str {
         VoidRule::Late => "generator late",
         VoidRule::RateNotReached => "rate not reached",
         VoidRule::CpuExhausted => "generator's processor exhausted",
+        VoidRule::ProcessorShared => "generator's processor shared",
         VoidRule::UnopenedConnections => "connections not opened",
         VoidRule::LocalExhaustion => "this machine exhausted",
         VoidRule::Accounting => "counts do not add up",

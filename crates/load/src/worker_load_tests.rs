@@ -1,0 +1,348 @@
+//! The loop on virtual time: what each load model comes to, and what is made of it.
+
+use std::{cell::RefCell, rc::Rc};
+
+use proptest::prelude::*;
+use record::{Arrivals, Distribution, ErrorClass, Fault, HttpPlan, LoadModel, Trial, VoidRule};
+
+use crate::{
+    book::Part,
+    conclude::{Circumstances, conclude},
+    share::Share,
+    testing,
+    validity::judge,
+    wire::{
+        SlotId,
+        simulated::{Attempt, Deed, Target},
+    },
+    worker_tests::{Steady, run, run_share, with_loops},
+};
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+const OK: &[u8] = b"HTTP/1.1 204 No Content\r\n\r\n";
+
+fn trial(plan: HttpPlan, part: Part) -> Trial {
+    let circumstances = Circumstances {
+        started_unix_s: 0.0,
+        command: Vec::new(),
+        version: String::new(),
+        series: Vec::new(),
+    };
+    conclude(plan, part, circumstances)
+}
+
+/// Runs a plan against a target of steady answers.
+fn measure(plan: HttpPlan, after_ns: u64) -> Trial {
+    let (part, _) = run(plan.clone(), Steady { after_ns });
+    trial(plan, part)
+}
+
+/// Users that start over a time and think, for so long.
+fn thinking(users: u64, duration_ns: u64, ramp_up: u64, think: Distribution) -> HttpPlan {
+    let load = LoadModel::Closed { users, loops: None, ramp_up_ns: ramp_up, think_time: think };
+    HttpPlan { load, duration_ns: Some(duration_ns), ..testing::closed(users) }
+}
+
+/// What several workers found, and the rules that broke.
+fn run_workers(plan: &HttpPlan, workers: u64, after_ns: u64) -> (Part, Vec<VoidRule>) {
+    let mut whole = None::<Part>;
+    for index in 0..workers {
+        let share = Share { index, of: workers };
+        let (part, _) = run_share(plan, share, Steady { after_ns }, u64::MAX, 0);
+        match &mut whole {
+            Some(whole) => whole.merge(&part),
+            None => whole = Some(part),
+        }
+    }
+    let whole = whole.unwrap();
+    let rules = judge(plan, &whole).into_iter().map(|reason| reason.rule).collect();
+    (whole, rules)
+}
+
+/// Answers after a time, and keeps the most that it had in hand at once on a connection and in all.
+#[derive(Clone)]
+struct Counting {
+    after_ns: u64,
+    due: Rc<RefCell<Vec<u64>>>,
+    most: Rc<RefCell<usize>>,
+}
+
+impl Counting {
+    fn new(after_ns: u64) -> Self {
+        Self { after_ns, due: Rc::default(), most: Rc::default() }
+    }
+}
+
+impl Target for Counting {
+    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+        let mut due = self.due.borrow_mut();
+        due.retain(|&at_ns| at_ns > now_ns);
+        due.push(now_ns + self.after_ns);
+        let mut most = self.most.borrow_mut();
+        *most = due.len().max(*most);
+        vec![(now_ns + self.after_ns, Deed::Send(OK.to_vec()))]
+    }
+}
+
+#[test]
+fn the_rate_of_users_that_think_is_theirs_however_few_their_answers_are() {
+    // A cycle of 1 ms and 4 s, in 3 s: one answer each; in 20 s: five.
+    for (duration_s, answers) in [(3, 1), (20, 5)] {
+        for ramp_up_ns in [0, S] {
+            let think = Distribution::Fixed { ns: 4 * S };
+            let trial = measure(thinking(100, duration_s * S, ramp_up_ns, think), MS);
+            assert_eq!(trial.counts.completed, 100 * answers);
+            let expected = 100.0 / 4.001;
+            assert!((trial.throughput_per_s / expected - 1.0).abs() < 0.001, "{}", trial.throughput_per_s);
+        }
+    }
+}
+
+#[test]
+fn the_rate_of_random_pauses_is_that_of_their_mean() {
+    for pipeline in [1, 3] {
+        let plan = thinking(4_000, 4 * S, 0, Distribution::Exponential { mean_ns: S });
+        let trial = measure(HttpPlan { pipeline, ..plan }, 10 * MS);
+        let expected = 4_000.0 * f64::from(pipeline) / 1.01;
+        assert!((trial.throughput_per_s / expected - 1.0).abs() < 0.02, "{}", trial.throughput_per_s);
+    }
+}
+
+#[test]
+fn failures_between_answers_take_their_time_too() {
+    /// Answers every other request; of the others nothing is heard.
+    struct EveryOther;
+    impl Target for EveryOther {
+        fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+            if n.is_multiple_of(2) { vec![(now_ns + MS, Deed::Send(OK.to_vec()))] } else { Vec::new() }
+        }
+    }
+    let plan = thinking(1, 100 * S, 0, Distribution::Fixed { ns: 400 * MS });
+    let plan = HttpPlan { timeout_ns: 200 * MS, ..plan };
+    let (part, rules) = run(plan.clone(), EveryOther);
+    assert_eq!(rules, []);
+    // 1 ms, 400 ms; 200 ms until the timeout, 400 ms.
+    let rate = trial(plan, part).throughput_per_s;
+    assert!((rate * 1.001 - 1.0).abs() < 0.01, "{rate}");
+}
+
+#[test]
+fn the_rate_of_users_that_end_by_themselves_counts_to_the_last_answer() {
+    // The last of ten users starts at 0.9 s and needs five times 100 ms.
+    let mut plan = with_loops(10, 5);
+    if let LoadModel::Closed { ramp_up_ns, .. } = &mut plan.load {
+        *ramp_up_ns = S;
+    }
+    let requests = HttpPlan { requests: Some(50), ..with_loops(10, 1_000) };
+    for (plan, elapsed_s) in [(plan, 1.4), (requests, 0.5)] {
+        for duration_ns in [None, Some(10 * S)] {
+            let trial = measure(HttpPlan { duration_ns, ..plan.clone() }, 100 * MS);
+            assert_eq!(trial.counts.completed, 50);
+            assert!((trial.measured_s - elapsed_s).abs() < 0.001, "{}", trial.measured_s);
+            assert!((trial.throughput_per_s * elapsed_s / 50.0 - 1.0).abs() < 0.001);
+        }
+    }
+}
+
+#[test]
+fn users_that_never_start_are_missing() {
+    // The seventh would start at 1.2 s.
+    let mut plan = HttpPlan { duration_ns: Some(S), ..with_loops(10, 5) };
+    if let LoadModel::Closed { ramp_up_ns, .. } = &mut plan.load {
+        *ramp_up_ns = 2 * S;
+    }
+    let (part, rules) = run(plan.clone(), Steady { after_ns: MS });
+    let counts = &part.counts;
+    // The sixth starts when the time is over.
+    assert_eq!((counts.never_sent, counts.never_sent_busy, counts.completed), (20, 0, 26));
+    assert_eq!(counts.scheduled, 46);
+    assert_eq!(rules, [VoidRule::RateNotReached]);
+    // Time that cuts users short leaves nothing out.
+    let plan = HttpPlan { duration_ns: Some(S), ..with_loops(10, 1_000) };
+    let (part, rules) = run(plan, Steady { after_ns: 10 * MS });
+    assert_eq!((part.counts.never_sent, rules), (0, vec![]));
+}
+
+#[test]
+fn each_request_in_flight_of_a_user_that_thinks_has_its_own_pause() {
+    let plan = thinking(10, 10 * S, 0, Distribution::Fixed { ns: 100 * MS });
+    let plan = HttpPlan { pipeline: 4, ..plan };
+    let trial = measure(plan, MS);
+    assert!((trial.throughput_per_s / (40.0 / 0.101) - 1.0).abs() < 0.001, "{}", trial.throughput_per_s);
+    assert_eq!(trial.counts.connections_opened, 10);
+    for think in [Distribution::Fixed { ns: MS }, Distribution::Exponential { mean_ns: 10 * MS }] {
+        let target = Counting::new(50 * MS);
+        let (_, rules) = run(HttpPlan { pipeline: 4, ..thinking(1, 2 * S, 0, think) }, target.clone());
+        assert_eq!((rules, *target.most.borrow()), (vec![], 4));
+    }
+}
+
+#[test]
+fn an_open_load_sends_behind_others_only_what_finds_no_free_connection() {
+    // Ten connections carry 100/s each one by one, and four times as many with four in flight.
+    let run_at = |rate_per_s, pipeline| {
+        let target = Counting::new(10 * MS);
+        let plan = HttpPlan { pipeline, ..testing::open(rate_per_s, 2, 10) };
+        let (part, rules) = run(plan, target.clone());
+        assert_eq!(rules, []);
+        assert_eq!(part.counts.connections_opened, 10);
+        (*target.most.borrow(), part)
+    };
+    let (most, part) = run_at(3_000.0, 1);
+    assert!(most == 10 && part.counts.never_sent_busy > 0, "{most}");
+    let (most, part) = run_at(3_000.0, 4);
+    assert!(most > 20, "{most}");
+    assert_eq!((part.counts.completed, part.counts.never_sent_busy), (6_000, 0));
+    assert_eq!(part.lateness.max_ns(), 0);
+    let (most, part) = run_at(12_000.0, 4);
+    assert!(most == 40 && part.counts.never_sent_busy > 0, "{most}");
+    let (_, part) = run_at(900.0, 4);
+    assert_eq!(part.counts.completed, 1_800);
+}
+
+#[test]
+fn nothing_waits_behind_a_slow_answer_while_a_connection_is_free() {
+    /// Every hundredth answer takes a second.
+    struct Sometimes(Rc<RefCell<u64>>);
+    impl Target for Sometimes {
+        fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+            *self.0.borrow_mut() += 1;
+            let after_ns = if n % 100 == 50 { S } else { MS };
+            vec![(now_ns + after_ns, Deed::Send(OK.to_vec()))]
+        }
+    }
+    let taken = Rc::default();
+    let plan = HttpPlan { pipeline: 4, ..testing::open(500.0, 4, 20) };
+    let (part, rules) = run(plan, Sometimes(Rc::clone(&taken)));
+    assert_eq!((rules, *taken.borrow()), (vec![], 2_000));
+    // Of the 2,000 only the 20 that were slow themselves.
+    let slow = part.response_time.observed.count() - part.response_time.observed.count_up_to_ns(10 * MS);
+    assert_eq!(slow, 20);
+}
+
+#[test]
+fn an_answer_excuses_no_lateness_of_a_connection_that_had_room_before() {
+    /// Answers everybody at the next tenth of a second.
+    struct InStep;
+    impl Target for InStep {
+        fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+            vec![((now_ns / (100 * MS) + 1) * 100 * MS, Deed::Send(OK.to_vec()))]
+        }
+    }
+    // Thirty answers at once, three a connection, take the loop 60 ms. Of what is due meanwhile, ten requests are sent at
+    // least 29 ms late, each on a connection of its own that was not full before its answers were read.
+    let fault = Some(Fault::Burn { ns: 2 * MS });
+    let (part, _) = run(HttpPlan { pipeline: 4, fault, ..testing::open(300.0, 2, 10) }, InStep);
+    assert_eq!(part.counts.completed, 600);
+    let late = part.own_lateness.count() - part.own_lateness.count_up_to_ns(29 * MS);
+    assert!(late > 150, "{late}");
+}
+
+#[test]
+fn on_demand_a_connection_is_made_when_all_are_full() {
+    let mut plan = HttpPlan { pipeline: 4, ..testing::open(1_000.0, 1, 1) };
+    if let LoadModel::Open { connections, .. } = &mut plan.load {
+        (connections.initial, connections.most) = (0, 500);
+    }
+    let (part, rules) = run(plan, Steady { after_ns: 40 * MS });
+    assert_eq!((part.counts.completed, rules), (1_000, vec![]));
+    assert!((10..=12).contains(&part.counts.connections_opened), "{}", part.counts.connections_opened);
+}
+
+#[test]
+fn a_connection_that_replaced_a_broken_one_is_not_taken_for_it() {
+    struct FirstBreaks;
+    impl Target for FirstBreaks {
+        fn attempt(&mut self, n: u64, _: SlotId) -> Attempt {
+            if n == 0 { Attempt::MadeAndReset(10_000) } else { Attempt::Made(0) }
+        }
+        fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+            vec![(now_ns + MS, Deed::Send(OK.to_vec()))]
+        }
+    }
+    let (part, rules) = run(with_loops(1, 10), FirstBreaks);
+    assert_eq!(rules, []);
+    assert_eq!((part.counts.completed, part.errors.of(ErrorClass::Reset)), (9, 1));
+    assert_eq!((part.counts.connections_opened, part.counts.failed), (2, 1));
+}
+
+#[test]
+fn several_workers_of_an_open_load_measure_what_one_does() {
+    for after_ns in [MS, 30 * MS] {
+        let plan = testing::open(20.0, 2, 10);
+        let of = |workers| {
+            let (part, rules) = run_workers(&plan, workers, after_ns);
+            assert_eq!(rules, []);
+            assert_eq!(part.counts.completed, 40);
+            trial(plan.clone(), part).throughput_per_s
+        };
+        let alone = of(1);
+        assert!((alone - 20.0).abs() < 0.01, "{alone}");
+        for workers in [2, 3, 4, 10] {
+            assert!((of(workers) - alone).abs() < 0.001, "{workers}: {} and {alone}", of(workers));
+        }
+    }
+}
+
+#[test]
+fn a_poisson_load_without_a_time_sends_all_its_requests_and_counts_them() {
+    let mut plan = HttpPlan { requests: Some(500), duration_ns: None, ..testing::open(1_000.0, 1, 20) };
+    if let LoadModel::Open { arrivals, stages, .. } = &mut plan.load {
+        *arrivals = Arrivals::Poisson;
+        stages[0].duration_ns = S / 2;
+    }
+    for (workers, seed) in [(1, 1), (1, 2), (1, 3), (3, 1), (3, 2)] {
+        let plan = HttpPlan { seed, ..plan.clone() };
+        let (part, rules) = run_workers(&plan, workers, MS);
+        assert_eq!(rules, []);
+        assert_eq!((part.counts.scheduled, part.counts.completed), (500, 500));
+        assert!(part.completed_in_time >= 490, "{}", part.completed_in_time);
+    }
+}
+
+#[test]
+fn connections_carry_the_same_whichever_worker_they_are_of() {
+    // Seven connections on two workers, at just what they carry: 4 × 100/s and 3 × 100/s.
+    let (part, rules) = run_workers(&testing::open(690.0, 10, 7), 2, 10 * MS);
+    assert_eq!(rules, []);
+    assert_eq!((part.counts.never_sent_busy, part.counts.completed), (0, 6_900));
+    // One user of three more on one of two workers.
+    let plan = HttpPlan { requests: Some(300), ..testing::closed(3) };
+    let (part, rules) = run_workers(&plan, 2, 10 * MS);
+    assert_eq!((part.counts.completed, rules), (300, vec![]));
+    assert!(part.elapsed_ns < 1_010 * MS, "{}", part.elapsed_ns);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn whatever_is_planned_is_accounted_for_by_any_number_of_workers(
+        users in 1u64..12, loops in prop::option::of(1u64..20), requests in prop::option::of(1u64..200),
+        duration_ms in prop::option::of(50u64..500), ramp_up_ms in 0u64..400, think_ms in 0u64..30, pipeline in 1u32..4,
+        workers in 1u64..5, model in 0..3,
+    ) {
+        let mut plan = if model > 0 {
+            testing::open(500.0, 1, users)
+        } else {
+            let think_time = Distribution::Fixed { ns: think_ms * MS };
+            let load = LoadModel::Closed { users, loops, ramp_up_ns: ramp_up_ms * MS, think_time };
+            let ends = loops.is_some() || requests.is_some();
+            let duration_ns = if ends { duration_ms.map(|ms| ms * MS) } else { Some(S / 10) };
+            HttpPlan { load, duration_ns, ..testing::closed(users) }
+        };
+        (plan.requests, plan.pipeline) = (requests, pipeline);
+        if let (2, LoadModel::Open { arrivals, .. }) = (model, &mut plan.load) {
+            *arrivals = Arrivals::Poisson;
+            if requests.is_some() && duration_ms.is_none() {
+                plan.duration_ns = None;
+            }
+        }
+        let (part, rules) = run_workers(&plan, workers, 5 * MS);
+        prop_assert!(!rules.contains(&VoidRule::Accounting), "{:?}", part.counts);
+        prop_assert!(!rules.contains(&VoidRule::LittlesLaw), "{:?}", part.counts);
+        if let (Some(n), None, true) = (requests, plan.duration_ns, loops.is_none() || model > 0) {
+            prop_assert_eq!(part.counts.scheduled, n);
+        }
+    }
+}
