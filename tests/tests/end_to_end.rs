@@ -45,7 +45,6 @@ const TIMED: &[&str] = &[
     "lab-segment",
     "vm-netem",
     "limit-capacity",
-    "limit-generator-bound",
     "listen-hostile",
 ];
 
