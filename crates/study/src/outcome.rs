@@ -72,6 +72,9 @@ fn search_of(
     }
     // Only after it was asked once more does a search know that it has come to its end.
     searching.next();
+    if let Some(last) = path.last_mut() {
+        last.goals = searching.bounds();
+    }
     let mut found = SearchOutcome { path, ..searching.outcome(block) };
     if of_block.iter().all(|entry| entry.trial.plan.duration_ns.is_none()) {
         // They were as long as their requests took, whatever the search counted them for.

@@ -1,143 +1,15 @@
 //! A study's search in the terms of the room `search`, and its outcome back.
 
+mod planning;
+
 use record::{
     Bound, BoundKind, BoundsSoFar, Goal, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, TrialEntry,
-    units::parse_time,
 };
-use search::{Measured, Preset, Unit};
-use serde::{Deserialize, Serialize};
+use search::Measured;
 
-use crate::{
-    run::Closing,
-    study::{Search, Study},
-};
-
-/// Share of the trials at a load that must be bad before the load surely does not meet a goal.
-const SURELY_NOT: f64 = 0.9;
-/// So many trials, all bad, are enough for that, however many must be good for the lower bound.
-const SURELY_NOT_TRIALS: u32 = 3;
-
-/// What [`SearchPlan::method_settings`] holds.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Method {
-    pub plan: search::SearchPlan,
-    /// For each goal of the search, the place of the study's goal in its list.
-    pub goals: Vec<usize>,
-}
-
-/// The plan of a study's search.
-///
-/// Under the preset `mlrsearch`, the default, every goal of the study is two of the search. *Meets it*: all trials
-/// at the load did. *Does not meet it*: at least nine in ten did not. Between the two lie loads at which trials
-/// disagree; they are part of the answer's interval and decide nothing. The other presets have one each, with the
-/// exceed ratio that their standard gives.
-pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> {
-    let length = Length::of(study, asked);
-    let preset: Preset = asked.preset.parse().map_err(|error: search::UnknownPreset| error.to_string())?;
-    let shape = |goal: &Goal, name: String, exceed_ratio: Option<f64>| {
-        let mut shaped = preset.goal(name, goal.loss_ratio);
-        if let Some(duration) = asked.trial_duration {
-            let repeats = shaped.duration_sum_s / shaped.final_trial_duration_s;
-            shaped.final_trial_duration_s = duration.as_secs_f64();
-            shaped.duration_sum_s = repeats * shaped.final_trial_duration_s;
-        }
-        if let Some(repeats) = asked.repeats {
-            shaped.duration_sum_s = shaped.final_trial_duration_s * f64::from(repeats);
-        }
-        shaped.initial_trial_duration_s = match length.has_short_trials(shaped.initial_trial_duration_s) {
-            true => shaped.initial_trial_duration_s.min(shaped.final_trial_duration_s),
-            false => shaped.final_trial_duration_s,
-        };
-        shaped.width = asked.width;
-        shaped.exceed_ratio = exceed_ratio.unwrap_or(shaped.exceed_ratio);
-        if exceed_ratio == Some(SURELY_NOT) {
-            let enough_s = shaped.final_trial_duration_s * f64::from(SURELY_NOT_TRIALS);
-            shaped.duration_sum_s = shaped.duration_sum_s.min(enough_s);
-        }
-        shaped
-    };
-    let mut goals = Vec::new();
-    let mut places = Vec::new();
-    for (place, goal) in study.goals.iter().enumerate() {
-        if preset == Preset::Mlrsearch {
-            goals.push(shape(goal, goal.name.clone(), Some(0.0)));
-            goals.push(shape(goal, format!("{} (surely not)", goal.name), Some(SURELY_NOT)));
-            places.extend([place, place]);
-        } else {
-            goals.push(shape(goal, goal.name.clone(), None));
-            places.push(place);
-        }
-    }
-    let unit = if asked.takes_whole_loads() { Unit::Whole } else { Unit::Continuous };
-    let mut plan = search::SearchPlan::new(unit, asked.min, asked.max, goals);
-    plan.method = preset.method();
-    // The first try, and so many more: as for a setting that is not searched.
-    plan.void.attempts = study.trial.void_attempts.saturating_add(1);
-    plan.seed = study.seed;
-    let mistakes = plan.mistakes();
-    if !mistakes.is_empty() {
-        return Err(search::Mistakes(mistakes).to_string());
-    }
-    let decisive = &plan.goals[0];
-    length.fits(decisive.final_trial_duration_s)?;
-    Ok(SearchPlan {
-        unit: asked.unit.clone(),
-        min: asked.min,
-        max: asked.max,
-        width: asked.width,
-        method: asked.preset.clone(),
-        trial_duration_s: decisive.final_trial_duration_s,
-        duration_sum_s: decisive.duration_sum_s,
-        exceed_ratio: decisive.exceed_ratio,
-        confirm: asked.confirm,
-        method_settings: serde_json::to_value(Method { plan: plan.clone(), goals: places })
-            .expect("a search's plan has no maps with keys that are no text"),
-    })
-}
-
-/// What the workload says about the length of a search's trials.
-struct Length {
-    /// Loops or requests end them.
-    ends_itself: bool,
-    /// The longest time over which users start, in seconds.
-    ramp_up_s: f64,
-}
-
-impl Length {
-    fn of(study: &Study, asked: &Search) -> Self {
-        let own =
-            study.settings.iter().enumerate().filter(|(_, setting)| study.search_of(setting) == Some(asked));
-        let setups = own.filter_map(|(number, _)| study.setup(number, Some(asked.min)).ok());
-        let mut length = Self { ends_itself: false, ramp_up_s: 0.0 };
-        for (number, setup) in setups.enumerate() {
-            length.ends_itself |= number == 0 && setup.ends_itself();
-            let ramp_up = setup.workload.ramp_up.as_deref().filter(|_| !setup.ends_itself());
-            let ramp_up = ramp_up.and_then(|text| parse_time(text).ok()).unwrap_or_default();
-            length.ramp_up_s = length.ramp_up_s.max(ramp_up.as_secs_f64());
-        }
-        length
-    }
-
-    /// Whether first trials of that many seconds make sense. Trials that end themselves would be as long, and count for
-    /// less; in others hardly a user would have started.
-    fn has_short_trials(&self, initial_s: f64) -> bool {
-        !self.ends_itself && self.ramp_up_s <= RAMP_UP_SHARE * initial_s
-    }
-
-    fn fits(&self, trial_s: f64) -> Result<(), String> {
-        if self.ramp_up_s < trial_s {
-            return Ok(());
-        }
-        Err(format!(
-            "the users start over {} s (ramp_up, --ramp-up), and a trial lasts {trial_s} s: not all would ever have started; \
-             give longer trials (trial in [search], --trial) or a shorter ramp-up",
-            self.ramp_up_s
-        ))
-    }
-}
-
-/// So much of a first trial may go by before all users have started.
-const RAMP_UP_SHARE: f64 = 0.1;
+use crate::run::Closing;
+use planning::Method;
+pub(crate) use planning::plan;
 
 /// Trials that disagree so near below what the generator cannot make are its doing.
 const DISPUTED_WIDTHS: f64 = 2.0;
