@@ -112,6 +112,15 @@ impl<'a> Connection<'a> {
         }
     }
 
+    /// Whether more than was taken has come already: what the kernel has and has not told yet is a request in flight too.
+    /// It is read then.
+    #[cold]
+    pub fn more_has_come(&mut self) -> bool {
+        let unread = self.held.is_none() && self.stream.has_unread();
+        self.readable |= unread;
+        self.held.is_some() || unread
+    }
+
     /// What it waits for.
     pub fn waits_for(&self) -> Wait {
         match self.phase {

@@ -73,6 +73,19 @@ impl Stream {
         }
     }
 
+    /// Whether something was received that nobody has read yet.
+    #[cold]
+    pub fn has_unread(&mut self) -> bool {
+        if let Self::Tls(encrypted) = self
+            && encrypted.session.process_new_packets().is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
+        {
+            return true;
+        }
+        let mut byte = [0];
+        let peeked = recv(self.as_fd(), &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        peeked.is_ok_and(|(_, received)| received > 0)
+    }
+
     /// Says that nothing more will be sent.
     pub fn end(&mut self) -> Result<(), Errno> {
         if let Self::Tls(encrypted) = self {

@@ -64,11 +64,17 @@ fn measured(plan: &HttpPlan, part: &Part) -> (u64, f64) {
         // A user's last answer comes up to one cycle before or after the time is up. Ending each user's
         // time with its last cycle takes whole ones, and one slow answer weighs one user only. Users that come to the
         // end of their requests are through with them at different times, and such spans would not be of the same time.
-        (LoadModel::Closed { loops: None, .. }, Some(_)) if plan.requests.is_none() && part.users > 0 => {
+        (LoadModel::Closed { loops: None, .. }, Some(_)) if part.users > 0 && !is_used_up(plan, part) => {
             (part.counts.completed, seconds(part.users_span_ns / part.users as f64))
         }
         (LoadModel::Closed { .. }, _) => (part.counts.completed, seconds(part.last_answer_ns as f64)),
     }
+}
+
+/// Whether all requests of a closed load were begun, so that they and not the time ended it.
+fn is_used_up(plan: &HttpPlan, part: &Part) -> bool {
+    let left_out = part.counts.never_sent - part.counts.never_sent_busy;
+    plan.requests.is_some_and(|requests| part.counts.scheduled.saturating_sub(left_out) >= requests)
 }
 
 fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {

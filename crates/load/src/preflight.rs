@@ -106,7 +106,8 @@ pub fn fit(plan: &mut HttpPlan, host: &Host, asked: Asked) -> Result<Vec<String>
     if refusals.is_empty() { Ok(notes) } else { Err(refusals) }
 }
 
-/// A worker without a connection would have nothing to do; gives what was changed, in words.
+/// A worker without a connection would have nothing to do; gives what was changed, in words. All processes have as many
+/// threads, so that fewer than there are processes may be left without one.
 fn without_idle_workers(plan: &mut HttpPlan) -> Option<String> {
     let connections = plan.connections().max(1);
     let (processes, threads) = (u64::from(plan.processes.max(1)), u64::from(plan.threads.max(1)));
@@ -114,7 +115,10 @@ fn without_idle_workers(plan: &mut HttpPlan) -> Option<String> {
         return None;
     }
     plan.processes = processes.min(connections) as u32;
-    plan.threads = threads.min(connections / u64::from(plan.processes)) as u32;
+    plan.threads = threads.min(connections.div_ceil(u64::from(plan.processes))) as u32;
+    if (u64::from(plan.processes), u64::from(plan.threads)) == (processes, threads) {
+        return None;
+    }
     Some(format!(
         "{} worker process(es) of {} thread(s), not {processes} of {threads}: each works on connections of its own, and \
          there are {connections}",
@@ -207,7 +211,9 @@ mod tests {
         for (users, asked, fitted) in [
             (1, (1, 8), (1, 1)),
             (3, (1, 8), (1, 3)),
-            (3, (2, 2), (2, 1)),
+            (3, (2, 2), (2, 2)),
+            (15, (8, 2), (8, 2)),
+            (9, (4, 8), (4, 3)),
             (3, (4, 2), (3, 1)),
             (16, (2, 8), (2, 8)),
         ] {

@@ -73,7 +73,8 @@ impl Schedule {
                     Some(n) => turns.part_of(n),
                     None => u64::MAX,
                 };
-                let last_ns = bounds.requests.and_then(|n| last_of_poisson(&curve, n, seed, turns));
+                let drawn = bounds.requests.filter(|n| *n <= MOST_DRAWN);
+                let last_ns = drawn.and_then(|n| last_of_poisson(&curve, n, seed, turns));
                 let process = Poisson::new(seed, turns);
                 (Position::Poisson(process), own, goes_on.then_some(own), last_ns)
             }
@@ -156,6 +157,9 @@ impl Poisson {
         self.expected * self.stretch
     }
 }
+
+/// Of more requests the end is not drawn beforehand, which would take seconds: each worker ends with its own last one.
+const MOST_DRAWN: u64 = 10_000_000;
 
 /// When the last of `n` requests of a Poisson process is due, in nanoseconds after the start; `None` if the stages end
 /// before. The streams of the other workers are drawn for it as they will draw them: all know the same end.

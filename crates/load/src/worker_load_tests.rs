@@ -146,6 +146,16 @@ fn the_rate_of_users_that_end_by_themselves_counts_to_the_last_answer() {
 }
 
 #[test]
+fn a_number_of_requests_that_is_never_reached_ends_nothing() {
+    let mut plan = HttpPlan { requests: Some(1_000_000), duration_ns: Some(2 * S), ..testing::closed(10) };
+    if let LoadModel::Closed { ramp_up_ns, .. } = &mut plan.load {
+        *ramp_up_ns = S;
+    }
+    let rate = measure(plan, 100 * MS).throughput_per_s;
+    assert!((rate / 100.0 - 1.0).abs() < 0.01, "ten users at 100 ms each: {rate}");
+}
+
+#[test]
 fn users_that_never_start_are_missing() {
     // The seventh would start at 1.2 s.
     let mut plan = HttpPlan { duration_ns: Some(S), ..with_loops(10, 5) };

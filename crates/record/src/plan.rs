@@ -77,6 +77,16 @@ impl HttpPlan {
             LoadModel::Open { connections, .. } => connections.most,
         }
     }
+
+    /// How long requests are begun, in nanoseconds, as far as the plan knows: the duration; of an open load that its
+    /// requests end, what its rate takes for them.
+    pub fn sending_ns(&self) -> Option<u64> {
+        let by_stages = || match &self.load {
+            LoadModel::Open { stages, .. } => Some(stages.iter().map(|stage| stage.duration_ns).sum()),
+            LoadModel::Closed { .. } => None,
+        };
+        self.duration_ns.or_else(by_stages)
+    }
 }
 
 /// What a trial is to decide about.

@@ -33,7 +33,7 @@ pub fn growth_per_s(trial: &Trial, goal: GoalQuantity) -> Option<f64> {
         | GoalQuantity::Corrupt => return None,
     } as f64
         / 1e9;
-    let sending_s = trial.plan.duration_ns? as f64 / 1e9;
+    let sending_s = trial.plan.sending_ns()? as f64 / 1e9;
     // Beyond the last planned send the backlog only drains.
     let seconds: Vec<(f64, f64)> = trial
         .series

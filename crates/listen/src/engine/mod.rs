@@ -140,9 +140,11 @@ impl<'a> Engine<'a> {
                 Step::Later => break,
                 Step::Wait => {
                     self.arm(connection);
-                    // Nothing of a request has come, and none is waited for any more.
-                    let is_over = connection.wait == Wait::Request && self.is_stopping();
-                    return if is_over { Fate::Gone } else { Fate::Keep };
+                    if connection.wait != Wait::Request || !self.is_stopping() {
+                        return Fate::Keep;
+                    }
+                    // Unless something of a request has come meanwhile, none is waited for any more.
+                    return if connection.more_has_come() { Fate::Again } else { Fate::Gone };
                 }
                 Step::Gone => return Fate::Gone,
             }

@@ -95,9 +95,8 @@ impl<'a> Engine<'a> {
             Ok(false) => return Step::Wait,
             Err(_) => return Step::Gone,
         }
-        let more_is_here = connection.held.is_some() || connection.readable;
         // An answer that was begun before the stop has not said that it is the last.
-        if connection.close || (!more_is_here && self.is_stopping()) {
+        if connection.close || (self.is_stopping() && !connection.more_has_come()) {
             return self.close(connection);
         }
         connection.phase = Phase::Reading;

@@ -248,10 +248,10 @@ impl<'a> Engine<'a> {
     }
 
     /// The manner of an answer that comes later than its request ended: meanwhile it may have become the last one of
-    /// its connection, unless a next request was read with it.
+    /// its connection, unless a next request has come.
     #[inline]
-    fn last_manner(&self, mut manner: Manner, connection: &Connection<'a>) -> Manner {
-        manner.close |= self.is_stopping() && connection.held.is_none();
+    fn last_manner(&self, mut manner: Manner, connection: &mut Connection<'a>) -> Manner {
+        manner.close |= self.is_stopping() && !connection.more_has_come();
         manner
     }
 

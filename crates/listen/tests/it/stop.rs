@@ -53,19 +53,25 @@ fn a_client_that_is_answered_after_the_stop_is_not_waited_for() {
 }
 
 #[test]
-fn what_was_read_behind_a_request_is_answered_after_the_stop_too() {
-    let stand = Stand::with(|config| {
-        config.level = Level::Synced;
-        config.store.sync_delay = Duration::from_secs(5);
-    });
-    let mut client = stand.connect();
-    client.send([request("/a", "", b"{\"n\":1}"), request("/a", "", b"{\"n\":2}")].concat());
-    eventually("it is written", || stand.stored("a") == "{\"n\":1}\n");
-    stand.handle.stop();
-    let (first, second) = (client.answer(), client.answer());
-    assert_eq!((first.status, first.header("connection")), (204, None));
-    assert_eq!((second.status, second.header("connection")), (204, Some("close")));
-    assert!(client.is_closed());
+fn what_has_come_behind_a_request_is_answered_after_the_stop_too() {
+    for in_one_piece in [true, false] {
+        let stand = Stand::with(|config| {
+            config.level = Level::Synced;
+            config.store.sync_delay = Duration::from_secs(5);
+        });
+        let mut client = stand.connect();
+        let [first, second] = [b"{\"n\":1}", b"{\"n\":2}"].map(|body| request("/a", "", body));
+        client.send(if in_one_piece { [&first[..], &second].concat() } else { first });
+        eventually("it is written", || stand.stored("a") == "{\"n\":1}\n");
+        if !in_one_piece {
+            client.send(second);
+        }
+        stand.handle.stop();
+        let (first, second) = (client.answer(), client.answer());
+        assert_eq!((first.status, first.header("connection")), (204, None));
+        assert_eq!((second.status, second.header("connection")), (204, Some("close")));
+        assert!(client.is_closed());
+    }
 }
 
 #[test]

@@ -17,7 +17,11 @@ impl<W: Wire> Worker<W> {
     pub(super) fn source_is_dry(&self, now_ns: u64) -> bool {
         match &self.source {
             Source::Closed(users) => users.active == 0 || users.quota == 0,
-            Source::Open(_) => self.schedule_ends_ns().is_some_and(|end_ns| now_ns >= end_ns),
+            Source::Open(pool) => match self.schedule_ends_ns() {
+                Some(end_ns) => now_ns >= end_ns,
+                // Not known beforehand: the duration ends it or, without one, its own last arrival.
+                None => self.plan.duration_ns.is_none() && pool.schedule.peek_ns().is_none(),
+            },
         }
     }
 

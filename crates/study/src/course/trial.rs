@@ -9,7 +9,7 @@ use std::{
 
 use record::{
     AuditResult, Decision, ErrorClass, Goal, GoalQuantity, HttpPlan, Purpose, TrialEntry, Warning,
-    study::ENTRY_SCHEMA,
+    study::ENTRY_SCHEMA, units::parse_time,
 };
 
 use super::{Course, Cut, Place};
@@ -223,9 +223,15 @@ pub(super) fn leftover(trial: &record::Trial) -> Duration {
 }
 
 /// A trial's length in the place of the workload's own; a workload that ends by loops or requests keeps its end.
+///
+/// What counts was checked to be longer than the ramp-up. In a shorter one, which only warms up, all users start at once.
 fn with_duration(mut setup: Setup, duration: Option<Duration>) -> Setup {
     if let (Some(duration), false) = (duration, setup.ends_itself()) {
         setup.workload.duration = Some(format!("{}s", duration.as_secs_f64()));
+        let ramp_up = setup.workload.ramp_up.as_deref().and_then(|text| parse_time(text).ok());
+        if ramp_up.is_some_and(|ramp_up| ramp_up >= duration) {
+            setup.workload.ramp_up = None;
+        }
     }
     setup
 }
@@ -255,4 +261,20 @@ fn decision(goals: &[Goal], plan: &HttpPlan) -> Option<Decision> {
 
 fn cut(error: StandError) -> Cut {
     Cut::Failed(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use load::HttpWorkload;
+
+    use super::*;
+
+    #[test]
+    fn a_warm_up_shorter_than_the_ramp_up_starts_all_users_at_once() {
+        let workload = HttpWorkload { ramp_up: Some("5s".to_owned()), ..HttpWorkload::default() };
+        let setup = Setup { lab: None, target: None, from: Vec::new(), workload, audit: None };
+        let lasting = |seconds| with_duration(setup.clone(), Some(Duration::from_secs(seconds))).workload;
+        assert_eq!((lasting(2).ramp_up, lasting(2).duration.as_deref()), (None, Some("2s")));
+        assert_eq!(lasting(30).ramp_up.as_deref(), Some("5s"));
+    }
 }
