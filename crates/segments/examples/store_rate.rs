@@ -1,4 +1,4 @@
-//! What one port of a store takes on this disk: `cargo run --release -p segments --example rate -- FOLDER`.
+//! What one port of a store takes on this disk: `cargo run --release -p segments --example store_rate -- FOLDER`.
 
 use std::{
     error::Error,
