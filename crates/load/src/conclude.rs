@@ -73,8 +73,8 @@ fn measured(plan: &HttpPlan, part: &Part) -> (u64, f64) {
 
 /// Whether all requests of a closed load were begun, so that they and not the time ended it.
 fn is_used_up(plan: &HttpPlan, part: &Part) -> bool {
-    let left_out = part.counts.never_sent - part.counts.never_sent_busy;
-    plan.requests.is_some_and(|requests| part.counts.scheduled.saturating_sub(left_out) >= requests)
+    let begun = part.counts.scheduled.saturating_sub(part.counts.never_sent_own());
+    plan.requests.is_some_and(|requests| begun >= requests)
 }
 
 fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {

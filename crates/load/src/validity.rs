@@ -114,7 +114,7 @@ fn late(plan: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
 }
 
 fn rate_not_reached(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
-    let own = part.counts.never_sent - part.counts.never_sent_busy;
+    let own = part.counts.never_sent_own();
     (own > 0).then(|| {
         let evidence = format!(
             "{own} of {} planned requests were never sent, through no fault of the target",

@@ -132,6 +132,11 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Requests that were never sent through no fault of the target: none that waited for a busy connection.
+    pub fn never_sent_own(&self) -> u64 {
+        self.never_sent - self.never_sent_busy
+    }
+
     /// Adds another worker's counts. Peaks are added: the workers ran at the same time.
     pub fn merge(&mut self, other: &Self) {
         self.scheduled += other.scheduled;

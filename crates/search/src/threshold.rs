@@ -123,10 +123,7 @@ impl<'a> Threshold<'a> {
         let mut bounds = Bounds::default();
         for (position, is_bad) in self.trials.unanimous(self.goal, self.wanted.loss_ratio) {
             let load = grid.load(position).ln();
-            if !is_bad
-                && load <= lower
-                && self.trials.is_available(position, self.wanted.final_trial_duration_s)
-            {
+            if !is_bad && load <= lower && self.is_available(position) {
                 bounds.lower = Some(position);
             } else if is_bad && load >= upper && bounds.upper.is_none() {
                 bounds.upper = Some(position);
@@ -142,8 +139,7 @@ impl<'a> Threshold<'a> {
         let bounds = self.bounds();
         let width = grid.width(self.wanted.width);
         // An upper bound of shorter trials beyond what the generator can make comes no nearer.
-        let reachable = |upper: &i64| self.trials.is_available(*upper, self.wanted.final_trial_duration_s);
-        let is_done = match (bounds.lower, bounds.upper.filter(reachable)) {
+        let is_done = match (bounds.lower, bounds.upper.filter(|upper| self.is_available(*upper))) {
             (Some(lower), Some(upper)) => grid.is_narrow(lower, upper, width),
             // What the generator cannot make is as near as a bound can come.
             (Some(lower), None) => {
@@ -191,6 +187,10 @@ impl<'a> Threshold<'a> {
         let largest = largest?;
         let is_far = (grid.load(least) / grid.load(largest)).ln() > ABOVE;
         is_far.then(|| grid.settle_between(largest + (least - largest) / 2, largest, least)).flatten()
+    }
+
+    fn is_available(&self, position: i64) -> bool {
+        self.trials.is_available(position, self.wanted.final_trial_duration_s)
     }
 
     fn unavailable_from(&self) -> Option<i64> {
