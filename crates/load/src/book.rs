@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, sync::mpsc};
 
 use http1::Response;
-use record::{Censored, Counts, CpuUse, ErrorClass, ErrorCounts, Fault, Histogram, Origin};
+use record::{Away, Censored, Counts, CpuUse, ErrorClass, ErrorCounts, Fault, Histogram, Origin};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    absence::{SHORTEST_NS, UnderWay},
     events::Waiting,
     tick::{TICK_NS, Tick},
 };
@@ -64,6 +65,18 @@ pub struct Part {
     pub lost_workers: u64,
     /// Processor use.
     pub cpu: CpuUse,
+    /// When the loop was away.
+    #[serde(default)]
+    pub away: Away,
+    /// Sum over answered requests of how long the answer lay unread, in nanoseconds.
+    #[serde(default)]
+    pub unread_ns: f64,
+    /// Sum over the requests of a closed load of how much later than their users they began, where that was long.
+    #[serde(default)]
+    pub users_delayed_ns: f64,
+    /// By how much requests may have been delayed when sending ended.
+    #[serde(default)]
+    pub delay_at_end_ns: u64,
     /// Why receipts of events could not be written, of each worker that could not.
     #[serde(default)]
     pub lost_receipts: Vec<String>,
@@ -101,6 +114,10 @@ impl Part {
         self.interrupted |= other.interrupted;
         self.lost_workers += other.lost_workers;
         self.cpu.merge(&other.cpu);
+        self.away.merge(&other.away);
+        self.unread_ns += other.unread_ns;
+        self.users_delayed_ns += other.users_delayed_ns;
+        self.delay_at_end_ns = self.delay_at_end_ns.max(other.delay_at_end_ns);
         self.lost_receipts.extend_from_slice(&other.lost_receipts);
     }
 }
@@ -114,6 +131,21 @@ pub struct InFlight {
     pub started_ns: u64,
     /// When its first byte went to the kernel; 0 if not yet.
     pub sent_ns: u64,
+    /// How much of the time before it was sent may be our own.
+    pub own_ns: u64,
+    /// How much of the time since then may be.
+    pub own_service_ns: u64,
+}
+
+/// When an answer was there.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival {
+    /// When the kernel received its last byte or, where that is not known, when it was read.
+    pub ns: u64,
+    /// By how much it may have been there earlier.
+    pub earlier_ns: u64,
+    /// When it was read.
+    pub read_ns: u64,
 }
 
 /// Keeps a worker's [`Part`] as things happen. All times are of the wire's clock.
@@ -264,16 +296,17 @@ impl Book {
         response: &Response,
         expected: bool,
         first_byte_ns: u64,
-        now_ns: u64,
+        arrival: Arrival,
     ) {
         self.count_answer(response);
         if !expected {
-            self.failed(request, ErrorClass::Status, now_ns);
+            self.failed(request, ErrorClass::Status, arrival.read_ns);
             return;
         }
-        self.flight_changed(now_ns);
+        self.flight_changed(arrival.read_ns);
         self.in_flight -= 1;
-        self.part.last_answer_ns = now_ns - self.t0_ns;
+        self.part.unread_ns += arrival.read_ns.saturating_sub(arrival.ns) as f64;
+        self.part.last_answer_ns = arrival.ns.saturating_sub(self.t0_ns).max(self.part.last_answer_ns);
         let mut copies = 1;
         if let Some(fault) = self.fault {
             copies = self.copies_under(fault);
@@ -281,8 +314,11 @@ impl Book {
         }
         self.part.counts.completed += 1;
         for _ in 0..copies {
-            self.interval.record_ns(now_ns - request.intended_ns);
-            self.part.service_time.observed.record_ns(now_ns - request.sent_ns);
+            let response_ns = arrival.ns.saturating_sub(request.intended_ns);
+            let own_service_ns = request.own_service_ns + arrival.earlier_ns;
+            self.interval.record_ns(response_ns);
+            self.part.response_time.lengthened_ns(response_ns, request.own_ns + own_service_ns);
+            self.part.service_time.record_ns(arrival.ns.saturating_sub(request.sent_ns), own_service_ns);
             self.part.first_byte_time.record_ns(first_byte_ns.saturating_sub(request.sent_ns));
         }
     }
@@ -298,9 +334,10 @@ impl Book {
         self.part.errors.add(class, 1);
         self.part.counts.failed += 1;
         self.part.counts.failed_unsent += u64::from(!sent);
+        self.part.counts.lost_delayed += u64::from(request.own_ns >= SHORTEST_NS);
         let censored = matches!(class, ErrorClass::Timeout | ErrorClass::ConnectTimeout);
         if censored {
-            self.part.response_time.censored.record_ns(now_ns - request.intended_ns);
+            self.part.response_time.record_censored_ns(now_ns - request.intended_ns, request.own_ns);
         } else {
             self.part.failure_time.record_ns(now_ns - request.intended_ns);
         }
@@ -308,7 +345,7 @@ impl Book {
             self.flight_changed(now_ns);
             self.in_flight -= 1;
             if censored {
-                self.part.service_time.censored.record_ns(now_ns - request.sent_ns);
+                self.part.service_time.record_censored_ns(now_ns - request.sent_ns, 0);
             } else {
                 self.part.failed_in_flight_ns += (now_ns - request.sent_ns) as f64;
             }
@@ -350,8 +387,9 @@ impl Book {
         self.flight_changed(now_ns);
         self.in_flight -= 1;
         self.part.counts.in_flight += 1;
-        self.part.response_time.censored.record_ns(now_ns.saturating_sub(request.intended_ns));
-        self.part.service_time.censored.record_ns(now_ns - request.sent_ns);
+        let response_ns = now_ns.saturating_sub(request.intended_ns);
+        self.part.response_time.record_censored_ns(response_ns, request.own_ns);
+        self.part.service_time.record_censored_ns(now_ns - request.sent_ns, 0);
     }
 
     /// Planned requests are not sent through a fault of this machine.
@@ -359,11 +397,13 @@ impl Book {
         self.part.counts.never_sent += n;
     }
 
-    /// A request due since `intended_ns` is not sent because every connection stayed busy.
-    pub fn never_sent_busy(&mut self, intended_ns: u64, now_ns: u64) {
+    /// A request due since `intended_ns` is not sent because every connection stayed busy, which may be our own doing
+    /// for `own_ns`.
+    pub fn never_sent_busy(&mut self, intended_ns: u64, own_ns: u64, now_ns: u64) {
         self.part.counts.never_sent += 1;
         self.part.counts.never_sent_busy += 1;
-        self.part.response_time.censored.record_ns(now_ns.saturating_sub(intended_ns));
+        self.part.counts.lost_delayed += u64::from(own_ns >= SHORTEST_NS);
+        self.part.response_time.record_censored_ns(now_ns.saturating_sub(intended_ns), own_ns);
     }
 
     /// Something went wrong with a connection that no request can be blamed for.
@@ -377,8 +417,15 @@ impl Book {
         self.connection_error(class);
     }
 
-    /// Sending is over.
-    pub fn sending_ended(&mut self, now_ns: u64) {
+    /// A user's next request begins so much later than the user would have begun it.
+    #[inline]
+    pub fn user_delayed(&mut self, by_ns: u64) {
+        self.part.users_delayed_ns += by_ns as f64;
+    }
+
+    /// Sending is over, while requests may be delayed by so much.
+    pub fn sending_ended(&mut self, now_ns: u64, delay_ns: u64) {
+        self.part.delay_at_end_ns = delay_ns;
         self.part.sending_ns = now_ns - self.t0_ns;
         self.part.completed_in_time = self.part.counts.completed;
     }
@@ -389,13 +436,21 @@ impl Book {
         self.part.users += 1;
     }
 
-    /// Requests in flight now.
-    pub fn in_flight(&self) -> u64 {
-        self.in_flight
+    /// What is under way now.
+    pub fn under_way(&self) -> UnderWay {
+        let integral_ns = self.part.in_flight_integral_ns;
+        UnderWay { in_flight: self.in_flight, integral_ns, sent: self.part.counts.sent }
     }
 
     /// Closes the book: the last, partial second is handed in.
-    pub fn close(mut self, now_ns: u64, scheduled: u64, planned: Option<u64>, interrupted: bool) -> Part {
+    pub fn close(
+        mut self,
+        now_ns: u64,
+        scheduled: u64,
+        planned: Option<u64>,
+        interrupted: bool,
+        away: Away,
+    ) -> Part {
         self.flight_changed(now_ns);
         self.flush_statuses();
         self.tick(now_ns);
@@ -404,6 +459,7 @@ impl Book {
         self.part.counts.scheduled = scheduled;
         self.part.planned = planned;
         self.part.interrupted = interrupted;
+        self.part.away = away;
         self.part.elapsed_ns = now_ns - self.t0_ns;
         self.part
     }

@@ -1,10 +1,11 @@
 //! From what the workers found to the record of a trial.
 
-use record::{
-    HttpPlan, Interval, LittlesLaw, LoadModel, Trial, Validity, Warning, trial::SCHEMA, units::show_time_ns,
-};
+use record::{HttpPlan, Interval, LittlesLaw, LoadModel, Trial, Validity, Warning, trial::SCHEMA};
 
 use crate::{book::Part, validity};
+
+/// A worker that was away for more than this share of the time is told of.
+const AWAY_SHARE: f64 = 0.001;
 
 /// What the workers do not know.
 #[derive(Debug, Clone)]
@@ -25,6 +26,7 @@ pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Tri
     let (mean_in_flight, rate_times_time) = validity::littles_sides(&part);
     let (completed, measured_s) = measured(&plan, &part);
     let warnings = warnings(&plan, &part);
+    let throughput_per_s = if measured_s > 0.0 { completed as f64 / measured_s } else { 0.0 };
     Trial {
         schema: SCHEMA.to_owned(),
         proofload_version: circumstances.version,
@@ -33,7 +35,8 @@ pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Tri
         elapsed_s: part.elapsed_ns as f64 / 1e9,
         measured_s,
         interrupted: part.interrupted,
-        throughput_per_s: if measured_s > 0.0 { completed as f64 / measured_s } else { 0.0 },
+        throughput_per_s,
+        throughput_at_most_per_s: throughput_per_s * validity::throughput_lost(&plan, &part),
         counts: part.counts,
         errors: part.errors,
         retried_errors: part.retried_errors,
@@ -48,6 +51,7 @@ pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Tri
         failure_time: part.failure_time,
         series: circumstances.series,
         cpu: part.cpu,
+        away: part.away,
         littles_law: LittlesLaw { mean_in_flight, rate_times_time },
         validity,
         warnings,
@@ -75,6 +79,27 @@ fn measured(plan: &HttpPlan, part: &Part) -> (u64, f64) {
 fn is_used_up(plan: &HttpPlan, part: &Part) -> bool {
     let begun = part.counts.scheduled.saturating_sub(part.counts.never_sent_own());
     plan.requests.is_some_and(|requests| begun >= requests)
+}
+
+/// What the generator's absences did to the figures.
+fn away(part: &Part) -> Option<Warning> {
+    let share =
+        part.away.total_s / (part.elapsed_ns.max(1) as f64 / 1e9) / f64::from(part.cpu.threads.max(1));
+    let own: Vec<&str> = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9")]
+        .into_iter()
+        .filter(|&(quantile, _)| part.response_time.percentile(quantile).is_own())
+        .map(|(_, name)| name)
+        .collect();
+    (share > AWAY_SHARE || !own.is_empty()).then(|| {
+        let figures = match own.len() {
+            0 => "no percentile of the response time up to p99.9 is changed by that".to_owned(),
+            _ => format!(
+                "the response time's {} may be the generator's own and says nothing about the target",
+                own.join(", ")
+            ),
+        };
+        Warning::new("generator_away", format!("{}; {figures}", validity::absences(part)))
+    })
 }
 
 fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {
@@ -133,7 +158,6 @@ fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {
             ),
         ));
     }
-    let own_ns = part.own_lateness.quantile_ns(0.99);
     if validity::is_decided_by_refusals(plan, part) && plan.decides.is_none() {
         warnings.push(Warning::new(
             "all_refused",
@@ -148,19 +172,8 @@ fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {
              the generator was late or busy"
                 .to_owned(),
         ));
-    } else if plan.decides.is_some()
-        && own_ns > validity::late_bound_ns(part, None)
-        && own_ns <= validity::late_bound_ns(part, plan.decides)
-    {
-        warnings.push(Warning::new(
-            "late",
-            format!(
-                "one request in a hundred left {} or more after it was due, by the generator's own fault: little against \
-                 what the trial decides about, but the response times shown are up to so much too long",
-                show_time_ns(own_ns)
-            ),
-        ));
     }
+    warnings.extend(away(part));
     if let Some(share) = validity::waited_share(part).filter(|share| *share > validity::SHARED_SHARE) {
         warnings.push(Warning::new(
             "processor_shared",

@@ -8,6 +8,7 @@
 //! * [`workload`]: a trial as users write it, and the plan it makes.
 //! * [`preflight`]: whether the plan fits this machine, before anything is sent.
 
+mod absence;
 pub mod book;
 mod conclude;
 mod events;
@@ -26,6 +27,8 @@ pub mod tick;
 pub mod validity;
 pub mod wire;
 pub mod worker;
+#[cfg(test)]
+mod worker_absence_tests;
 #[cfg(test)]
 mod worker_event_tests;
 #[cfg(test)]

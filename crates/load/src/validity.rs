@@ -2,14 +2,16 @@
 //!
 //! `docs/validity.md` gives the reasons for the bounds.
 
-use record::{Decision, ErrorClass, HttpPlan, LoadModel, Origin, VoidReason, VoidRule, units::show_time_ns};
+use record::{ErrorClass, Histogram, HttpPlan, LoadModel, Origin, VoidReason, VoidRule, units::show_time_ns};
 
 use crate::book::Part;
 
-/// Own lateness at its 99th percentile may be this much, in nanoseconds, whatever the target's times.
-const LATE_FLOOR_NS: u64 = 250_000;
-/// Or this share of the response time's 99th percentile, or of the time that the trial is to decide about.
-const LATE_SHARE: f64 = 0.1;
+/// Percentiles that must be the target's own.
+const JUDGED: [(f64, &str); 3] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99")];
+/// With fewer times beyond a percentile the percentile is one of accidents.
+const FEWEST_BEYOND: f64 = 10.0;
+/// The throughput may be this many times as much without the generator's absences.
+const THROUGHPUT_LOST: f64 = 1.08;
 /// A generator whose threads wait for a processor for more than this share of the time has to share it.
 pub const SHARED_SHARE: f64 = 0.05;
 /// From this share on, it cannot be told whose times a trial shows.
@@ -18,8 +20,6 @@ const STARVED_SHARE: f64 = 0.25;
 const BUSY_SHARE: f64 = 0.95;
 /// Shorter trials say nothing about processor use or lateness, in nanoseconds: the first wake-up counts too much.
 const SHORTEST_NS: u64 = 200_000_000;
-/// Fewer late requests are accidents.
-const LATE_FEWEST: u64 = 10;
 /// The two sides of Little's law may differ by this share.
 const LITTLE_SHARE: f64 = 0.02;
 
@@ -49,10 +49,11 @@ pub fn judge(plan: &HttpPlan, part: &Part) -> Vec<VoidReason> {
 /// Mean requests in flight by integration, and rate × mean time from the recorded times.
 pub fn littles_sides(part: &Part) -> (f64, f64) {
     let elapsed_ns = part.elapsed_ns.max(1) as f64;
-    let sum = |h: &record::Histogram| h.mean_ns() * h.count() as f64;
+    let sum = |h: &Histogram| h.mean_ns() * h.count() as f64;
     let times_ns =
         sum(&part.service_time.observed) + sum(&part.service_time.censored) + part.failed_in_flight_ns;
-    (part.in_flight_integral_ns / elapsed_ns, times_ns / elapsed_ns)
+    // A request was in flight, to the loop, until its answer was read.
+    (part.in_flight_integral_ns / elapsed_ns, (times_ns + part.unread_ns) / elapsed_ns)
 }
 
 /// Share of the time (0 to 1) that the generator's threads waited for a processor, if the kernel tells.
@@ -61,20 +62,35 @@ pub fn waited_share(part: &Part) -> Option<f64> {
     Some(part.cpu.runqueue_wait_s? / elapsed_s / f64::from(part.cpu.threads.max(1)))
 }
 
-/// How late the generator may be by its own fault, at the 99th percentile, in nanoseconds.
+/// How many times as much the throughput would have been at the most without the generator's absences.
 ///
-/// Response times far beyond what a trial decides about are not changed by a little lateness. But they may be made by it:
-/// what a generator without its processor sends too late, it sends in bursts, and it reads the answers as late. So they
-/// excuse lateness only where it had its processor.
-pub fn late_bound_ns(part: &Part, decides: Option<Decision>) -> u64 {
-    let response_ns = part.response_time.lower_bound().quantile_ns(0.99);
-    let is_shared = waited_share(part).is_some_and(|share| share > SHARED_SHARE);
-    let measured_against_ns = match decides {
-        Some(decision) if is_shared => decision.response_time_ns,
-        Some(decision) => decision.response_time_ns.max(response_ns),
-        None => response_ns,
+/// A user that begins its next request late makes fewer of them. What an open load's requests were delayed by when
+/// sending ended, the answers were too.
+pub fn throughput_lost(plan: &HttpPlan, part: &Part) -> f64 {
+    let lost_share = match &plan.load {
+        LoadModel::Closed { .. } => {
+            part.users_delayed_ns / part.users_span_ns.max(1.0) / f64::from(plan.pipeline.max(1))
+        }
+        LoadModel::Open { .. } => {
+            let delay_ns = part.delay_at_end_ns as f64;
+            delay_ns / (part.sending_ns as f64 + delay_ns).max(1.0)
+        }
     };
-    LATE_FLOOR_NS.max((measured_against_ns as f64 * LATE_SHARE) as u64)
+    1.0 / (1.0 - lost_share.min(0.99))
+}
+
+/// How often and for how long the generator was away, in words.
+pub fn absences(part: &Part) -> String {
+    let show = |seconds: f64| show_time_ns((seconds * 1e9) as u64);
+    match part.away.times {
+        0 => "the generator sent late".to_owned(),
+        1 => format!("the generator was away from its work for {}", show(part.away.longest_s)),
+        times => format!(
+            "the generator was away from its work {times} times, {} in all, at the longest {}",
+            show(part.away.total_s),
+            show(part.away.longest_s)
+        ),
+    }
 }
 
 /// Whether the target itself refused more than every goal allows; of an open load or a trial without goals, everything.
@@ -95,21 +111,40 @@ pub fn is_decided_by_refusals(plan: &HttpPlan, part: &Part) -> bool {
     }
 }
 
+/// Sent late, or read late, so that a figure may be the generator's own.
 fn late(plan: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
-    let own_ns = part.own_lateness.quantile_ns(0.99);
-    if is_decided_by_refusals(plan, part) {
+    if part.elapsed_ns < SHORTEST_NS || is_decided_by_refusals(plan, part) {
         return None;
     }
-    let bound_ns = late_bound_ns(part, plan.decides);
-    let late = part.own_lateness.count() - part.own_lateness.count_up_to_ns(bound_ns);
-    (own_ns > bound_ns && late >= LATE_FEWEST && part.elapsed_ns >= SHORTEST_NS).then(|| {
-        let evidence = format!(
-            "one request in a hundred left {} or more after it was due with a connection free (bound {}): the \
-             generator was late; give it more --threads or a processor of its own (--cpus), or lower the rate",
-            show_time_ns(own_ns),
-            show_time_ns(bound_ns),
-        );
-        (VoidRule::Late, evidence)
+    let figure = own_percentile(part).or_else(|| {
+        let lost = throughput_lost(plan, part);
+        (lost > THROUGHPUT_LOST).then(|| {
+            format!("the throughput would have been up to {:.0} % higher without", (lost - 1.0) * 100.0)
+        })
+    })?;
+    let evidence = format!(
+        "{}: {figure}; give the generator processors of its own (--cpus), more --threads, or a lower load",
+        absences(part)
+    );
+    Some((VoidRule::Late, evidence))
+}
+
+/// The first percentile that may be the generator's own.
+fn own_percentile(part: &Part) -> Option<String> {
+    let times = [("response", &part.response_time), ("service", &part.service_time)];
+    times.into_iter().find_map(|(name, times)| {
+        let count = (times.observed.count() + times.censored.count()) as f64;
+        JUDGED.into_iter().find_map(|(quantile, percentile)| {
+            let measured = times.percentile(quantile);
+            let tells = count * (1.0 - quantile) >= FEWEST_BEYOND;
+            (tells && measured.is_own()).then(|| {
+                format!(
+                    "the {name} time's {percentile} is its own: {} were measured, and the target's may be as little as {}",
+                    show_time_ns(measured.ns),
+                    show_time_ns(measured.less_own_ns)
+                )
+            })
+        })
     })
 }
 
@@ -242,6 +277,8 @@ fn worker_lost(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
 
 #[cfg(test)]
 mod tests {
+    use record::Decision;
+
     use super::*;
     use crate::testing;
 
@@ -257,13 +294,6 @@ mod tests {
         part.response_time.observed.record_n_ns(1_000_000, 980);
         part.response_time.observed.record_n_ns(1_000_000_000, 20);
         part
-    }
-
-    #[test]
-    fn slow_answers_excuse_lateness_only_of_a_generator_that_had_its_processor() {
-        let bound_ms = |wait_s, decides| late_bound_ns(&waited(wait_s), decides) / 1_000_000;
-        assert_eq!((bound_ms(0.0, DECIDES), bound_ms(0.3, DECIDES)), (100, 5));
-        assert_eq!(bound_ms(0.3, None), 100, "without a goal the bound is that of what is shown");
     }
 
     #[test]

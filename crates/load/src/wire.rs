@@ -6,6 +6,7 @@
 pub mod kernel;
 #[cfg(test)]
 pub mod simulated;
+mod stamps;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -36,6 +37,26 @@ pub struct Event {
     pub writable: bool,
     /// The peer has closed its side, or the connection is broken.
     pub closed: bool,
+}
+
+/// What was received at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Received {
+    /// How many bytes; none at the end.
+    pub bytes: usize,
+    /// When this machine received the last of them, on the wire's clock, where that is known.
+    pub arrived_ns: Option<u64>,
+}
+
+/// How a wait went, on the wire's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waited {
+    /// When it began: what is told by its end came later, or was not asked for before.
+    pub began_ns: u64,
+    /// When it ended.
+    pub ended_ns: u64,
+    /// How much later that was than asked for.
+    pub late_ns: u64,
 }
 
 /// A clock and the connections of one worker.
@@ -72,14 +93,17 @@ pub trait Wire {
     ///
     /// # Errors
     /// [`Errno::AGAIN`] when there is nothing yet.
-    fn receive(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<usize, Errno>;
+    fn receive(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno>;
 
     /// Like [`Self::receive`], but drops at most `buffer.len()` bytes unread: what the buffer holds
     /// afterwards means nothing.
     ///
     /// # Errors
     /// As for `receive`.
-    fn discard(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<usize, Errno>;
+    fn discard(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno>;
+
+    /// How long the handshake of a connection that was made took, in nanoseconds, where that is known.
+    fn handshake_ns(&self, slot: SlotId) -> Option<u64>;
 
     /// Closes a slot's connection and empties the slot.
     fn close(&mut self, slot: SlotId);
@@ -87,7 +111,7 @@ pub trait Wire {
     /// Waits for events until a time, or for ever (but never longer than a few dozen milliseconds at
     /// a stretch, so that the caller sees a wish to stop). `precise` asks for the wake-up to be exact
     /// at the price of polling.
-    fn wait(&mut self, until_ns: Option<u64>, precise: bool, events: &mut Vec<Event>);
+    fn wait(&mut self, until_ns: Option<u64>, precise: bool, events: &mut Vec<Event>) -> Waited;
 
     /// Time spent inside [`Self::wait`], asleep or polling, in nanoseconds. What is not spent there the
     /// loop was at work, or wanted to be and had no processor.

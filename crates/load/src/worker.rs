@@ -23,13 +23,14 @@ use http1::KnownHead;
 use record::HttpPlan;
 
 use crate::{
+    absence::{Absences, SHORTEST_NS},
     book::{Book, Part},
     events::{Events, Ledger},
     request::RequestBytes,
     share::Share,
     slot::{Phase, Slot},
     source::Source,
-    wire::{Event, SlotId, Wire},
+    wire::{Event, SlotId, Waited, Wire},
 };
 
 /// Connections of a pool being made at once before the start: fewer than any listener's accept queue
@@ -50,6 +51,13 @@ pub struct Worker<W: Wire> {
     events: Option<Box<Events>>,
     /// Index of this worker's first slot among all workers', to spread the routes.
     first_slot: u64,
+    absences: Absences,
+    /// When the clock was read last.
+    seen_ns: u64,
+    /// When the last wait began: what had happened by then was told by the waits before.
+    polled_ns: u64,
+    /// Which slot something was sent on since the clock was read.
+    just_sent: Option<SlotId>,
     timers: BinaryHeap<Reverse<(u64, SlotId, Timer)>>,
     /// Slots whose next step was put off, so that failures at once cannot recurse.
     later: Vec<SlotId>,
@@ -116,6 +124,10 @@ impl<W: Wire> Worker<W> {
             source,
             slots: (0..slots).map(|_| Slot::new(loops)).collect(),
             first_slot,
+            absences: Absences::default(),
+            seen_ns: 0,
+            polled_ns: 0,
+            just_sent: None,
             timers: BinaryHeap::new(),
             later: Vec::new(),
             book,
@@ -146,9 +158,10 @@ impl<W: Wire> Worker<W> {
                 next += 1;
             }
             let until_ns = self.next_timer_ns();
-            self.wire.wait(until_ns, false, &mut events);
+            let waited = self.wire.wait(until_ns, false, &mut events);
+            self.woke(waited);
             self.handle(&mut events);
-            self.strike_timers(self.wire.now_ns());
+            self.strike_timers(waited.ended_ns);
         }
     }
 
@@ -166,16 +179,22 @@ impl<W: Wire> Worker<W> {
     pub fn run(mut self, t0_ns: u64) -> Finished<W> {
         self.t0_ns = t0_ns;
         self.book.start(t0_ns);
+        self.absences = Absences::since(t0_ns);
+        self.seen_ns = self.wire.now_ns();
         self.start_users();
         let ends_ns = self.ends_ns();
         let mut events = Vec::new();
         let mut interrupted = false;
         loop {
             let (until_ns, precise) = self.next_wake(ends_ns);
-            self.wire.wait(Some(until_ns), precise, &mut events);
+            let waited = self.wire.wait(Some(until_ns), precise, &mut events);
+            self.woke(waited);
             self.handle(&mut events);
-            let now_ns = self.wire.now_ns();
+            let now_ns = self.clock();
             self.dispatch_due(now_ns);
+            if self.absences.delay_ns() > 0 {
+                self.look_whether_caught_up();
+            }
             if self.sending && (ends_ns.is_some_and(|end| now_ns >= end) || self.source_is_dry(now_ns)) {
                 self.sending_ended(now_ns);
             }
@@ -192,6 +211,52 @@ impl<W: Wire> Worker<W> {
             }
         }
         self.finish(interrupted)
+    }
+
+    /// A wait has ended.
+    fn woke(&mut self, waited: Waited) {
+        self.look_for_gap(waited.began_ns);
+        self.seen_ns = waited.ended_ns;
+        self.polled_ns = waited.began_ns;
+        self.was_away(waited.ended_ns, waited.late_ns);
+    }
+
+    /// Reads the clock, and notes where the loop was stopped since it was read last.
+    #[inline]
+    fn clock(&mut self) -> u64 {
+        let now_ns = self.wire.now_ns();
+        self.look_for_gap(now_ns);
+        now_ns
+    }
+
+    #[inline]
+    fn look_for_gap(&mut self, now_ns: u64) {
+        let gap_ns = now_ns.saturating_sub(self.seen_ns);
+        self.seen_ns = now_ns;
+        let just_sent = self.just_sent.take();
+        if gap_ns >= SHORTEST_NS {
+            self.was_away(now_ns, gap_ns);
+            // Whether that was sent before or after is not known.
+            let slot = just_sent.map(|id| &mut self.slots[id as usize]);
+            if let Some(request) = slot.and_then(|slot| slot.requests.back_mut()) {
+                request.own_service_ns += gap_ns;
+            }
+        }
+    }
+
+    /// Whether everything due has been sent, also what became due while the rest was.
+    fn look_whether_caught_up(&mut self) {
+        let now_ns = self.clock();
+        if self.next_arrival_ns().is_none_or(|due_ns| due_ns > now_ns) {
+            self.absences.caught_up(now_ns, self.book.under_way());
+        }
+    }
+
+    #[inline]
+    fn was_away(&mut self, now_ns: u64, by_ns: u64) {
+        if by_ns >= SHORTEST_NS {
+            self.absences.was_away(now_ns, by_ns, self.book.under_way());
+        }
     }
 
     fn start_users(&mut self) {

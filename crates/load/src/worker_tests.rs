@@ -91,6 +91,31 @@ pub(crate) fn run_share<T: Target>(
     after_requests: u64,
     send_cost_ns: u64,
 ) -> (Part, Option<Ledger>) {
+    run_on(plan, share, target, after_requests, |wire| wire.send_cost_ns = send_cost_ns)
+}
+
+/// Runs a plan with a loop that is stopped at these times, for so long each.
+pub(crate) fn run_stopped<T: Target>(
+    plan: HttpPlan,
+    target: T,
+    stops: &[(u64, u64)],
+    in_send: bool,
+) -> (Part, Vec<VoidRule>) {
+    let (part, _) = run_on(&plan, Share::WHOLE, target, u64::MAX, |wire| {
+        wire.stops = stops.iter().copied().collect();
+        wire.stops_in_send = in_send;
+    });
+    let rules = judge(&plan, &part).into_iter().map(|reason| reason.rule).collect();
+    (part, rules)
+}
+
+fn run_on<T: Target>(
+    plan: &HttpPlan,
+    share: Share,
+    target: T,
+    after_requests: u64,
+    set_up: impl FnOnce(&mut SimulatedWire<Stopping<T>>),
+) -> (Part, Option<Ledger>) {
     let stop = Arc::new(AtomicBool::new(false));
     let target = Stopping { target, stop: Arc::clone(&stop), after_requests };
     let (tick_sender, ticks) = mpsc::channel();
@@ -100,7 +125,7 @@ pub(crate) fn run_share<T: Target>(
     let length = RequestBytes::new(&plan).length();
     let wire = |slots| {
         let mut wire = SimulatedWire::new(target, length, slots);
-        wire.send_cost_ns = send_cost_ns;
+        set_up(&mut wire);
         Ok::<_, Errno>(wire)
     };
     let mut worker = Worker::new(Arc::clone(&plan), share, book, stop, wire).unwrap();

@@ -79,34 +79,51 @@ impl Goal {
     /// in time. A trial that planned nothing has lost everything, and so has one without an audit where that is
     /// what tells.
     pub fn loss_ratio_of(&self, trial: &Trial, audit: Option<&AuditResult>) -> f64 {
+        self.loss_ratio_bounds(trial, audit).1
+    }
+
+    /// Whether the trial shows that the goal is met, or that it is not; none where the generator itself may have made
+    /// the difference.
+    pub fn is_met_by(&self, trial: &Trial, audit: Option<&AuditResult>) -> Option<bool> {
+        let (least, most) = self.loss_ratio_bounds(trial, audit);
+        let is_met = |ratio: f64| ratio <= self.loss_ratio;
+        (is_met(least) == is_met(most)).then(|| is_met(most))
+    }
+
+    /// The share that is lost at the least, were every time shorter by the most that the generator may have added to
+    /// it, and the share that is lost as measured.
+    fn loss_ratio_bounds(&self, trial: &Trial, audit: Option<&AuditResult>) -> (f64, f64) {
+        let both = |ratio: f64| (ratio, ratio);
         let counts = &trial.counts;
         let ratio = |good: u64, planned: u64| match planned {
             0 => 1.0,
             planned => 1.0 - (good.min(planned) as f64 / planned as f64),
         };
         match self.quantity {
-            GoalQuantity::Errors => match counts.scheduled {
-                0 => 1.0,
-                scheduled => {
-                    // A user's last answer may be on its way when the clock stops. An arrival that has no answer
-                    // after the whole time that answers are waited for is lost.
-                    let unanswered = if trial.plan.load.is_open() { counts.in_flight } else { 0 };
-                    let lost = (counts.failed + counts.never_sent + unanswered) as f64 / scheduled as f64;
-                    lost.max(refused_before_the_start(trial)).min(1.0)
-                }
-            },
+            GoalQuantity::Errors if counts.scheduled == 0 => both(1.0),
+            GoalQuantity::Errors => {
+                // A user's last answer may be on its way when the clock stops. An arrival that has no answer
+                // after the whole time that answers are waited for is lost.
+                let unanswered = if trial.plan.load.is_open() { counts.in_flight } else { 0 };
+                let lost = counts.failed + counts.never_sent + unanswered;
+                let ratio = |lost: u64| {
+                    (lost as f64 / counts.scheduled as f64).max(refused_before_the_start(trial)).min(1.0)
+                };
+                (ratio(lost.saturating_sub(counts.lost_delayed)), ratio(lost))
+            }
             GoalQuantity::ResponseTime { bound_ns } => {
-                ratio(trial.response_time.observed.count_up_to_ns(bound_ns), counts.scheduled)
+                let (measured, most) = trial.response_time.count_up_to_ns(bound_ns);
+                (ratio(most + counts.lost_delayed, counts.scheduled), ratio(measured, counts.scheduled))
             }
             GoalQuantity::ConnectTime { bound_ns } => {
                 let refused = trial.errors.connect_failures()
                     + trial.retried_errors.connect_failures()
                     + trial.connection_errors.connect_failures()
                     + counts.connections_unopened;
-                ratio(trial.connect_time.count_up_to_ns(bound_ns), trial.connect_time.count() + refused)
+                both(ratio(trial.connect_time.count_up_to_ns(bound_ns), trial.connect_time.count() + refused))
             }
             GoalQuantity::Lost | GoalQuantity::Duplicated | GoalQuantity::Corrupt => {
-                audit.map_or(1.0, |audit| self.found_by(audit))
+                both(audit.map_or(1.0, |audit| self.found_by(audit)))
             }
         }
     }

@@ -46,6 +46,11 @@ impl Default for Histogram {
 }
 
 impl Histogram {
+    /// An empty one that takes no memory until something is recorded.
+    pub fn empty() -> Self {
+        Self(Form::Packed(Packed::default()))
+    }
+
     /// Counts one time. More than 1 h counts as 1 h.
     #[inline]
     pub fn record_ns(&mut self, ns: u64) {

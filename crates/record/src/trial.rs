@@ -38,6 +38,10 @@ pub struct Trial {
     pub counts: Counts,
     /// Completed requests per second of `measured_s`.
     pub throughput_per_s: f64,
+    /// What `throughput_per_s` would have been at the most if the generator had never been away. Equal to it in most
+    /// trials; 0 in results of before this was known.
+    #[serde(default)]
+    pub throughput_at_most_per_s: f64,
     /// Failures by class.
     pub errors: ErrorCounts,
     /// Failures of attempts that were made again, by class: not among `errors`.
@@ -67,6 +71,9 @@ pub struct Trial {
     pub series: Vec<Interval>,
     /// What the instrument itself used.
     pub cpu: CpuUse,
+    /// When the generator was away from its work.
+    #[serde(default)]
+    pub away: Away,
     /// Concurrency against rate × time.
     pub littles_law: LittlesLaw,
     /// Whether it may be believed.
@@ -107,6 +114,10 @@ pub struct Counts {
     pub failed: u64,
     /// The part of `failed` that failed before anything was sent (no connection).
     pub failed_unsent: u64,
+    /// The part of `failed` and `never_sent_busy` that was due while the generator made up for an absence: what failed
+    /// may have failed in the burst.
+    #[serde(default)]
+    pub lost_delayed: u64,
     /// Attempts that failed and were made again. The request itself is counted by how its last attempt ended.
     #[serde(default)]
     pub retried: u64,
@@ -146,6 +157,7 @@ impl Counts {
         self.completed += other.completed;
         self.failed += other.failed;
         self.failed_unsent += other.failed_unsent;
+        self.lost_delayed += other.lost_delayed;
         self.retried += other.retried;
         self.retried_unsent += other.retried_unsent;
         self.in_flight += other.in_flight;
@@ -219,6 +231,27 @@ impl CpuUse {
         };
         self.max_resident_bytes += other.max_resident_bytes;
         self.threads += other.threads;
+    }
+}
+
+/// Times of at least 250 µs in which a worker thread had something to do and did not do it: it was stopped, had no
+/// processor, or was busy with other answers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Away {
+    /// How often, all worker threads together.
+    pub times: u64,
+    /// For how long in all, worker threads added up, in seconds.
+    pub total_s: f64,
+    /// The longest absence of one thread, in seconds.
+    pub longest_s: f64,
+}
+
+impl Away {
+    /// Adds another worker's absences.
+    pub fn merge(&mut self, other: &Self) {
+        self.times += other.times;
+        self.total_s += other.total_s;
+        self.longest_s = self.longest_s.max(other.longest_s);
     }
 }
 

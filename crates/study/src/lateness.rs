@@ -1,37 +1,51 @@
-//! Whether a generator that was late says anything against what a trial showed.
+//! Whether a generator that was late says anything against what a trial showed of its goals.
 
-use record::{AuditResult, Goal, GoalQuantity, Trial, Validity, VoidReason, VoidRule, Warning};
+use record::{AuditResult, Goal, GoalQuantity, Trial, Validity, VoidReason, VoidRule};
 
-/// A trial that is void for lateness or for a shared processor alone, and met every goal in spite of it, is valid:
-/// response times count from when requests were due, so that the lateness is part of those that met the goals, and the
-/// bursts that follow it made the load harder, not easier. One that did not meet them stays void: that may have been
-/// the reason. Lateness is forgiven only where one of the goals is on response times: else it is part of nothing that was
-/// asked.
-pub fn forgive(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal]) {
-    let timed = goals.iter().any(|goal| matches!(goal.quantity, GoalQuantity::ResponseTime { .. }));
-    let is_forgivable = |reason: &VoidReason| match reason.rule {
-        VoidRule::Late => timed,
-        rule => rule == VoidRule::ProcessorShared,
-    };
-    let reasons = trial.validity.reasons();
-    let met =
-        !goals.is_empty() && goals.iter().all(|goal| goal.loss_ratio_of(trial, audit) <= goal.loss_ratio);
-    if met && !reasons.is_empty() && reasons.iter().all(is_forgivable) {
-        let late = reasons.iter().find(|reason| reason.rule == VoidRule::Late);
-        let Some(evidence) = late.map(|reason| reason.evidence.clone()) else {
-            // The warning that processors are shared is there already.
-            trial.validity = Validity::Valid;
-            return;
-        };
-        trial.validity = Validity::Valid;
-        trial.warnings.push(Warning::new(
-            "late_and_met",
-            format!(
-                "the goals were met although the generator was late, which is part of the response times; without goals \
-                 this trial would be void: {evidence}"
-            ),
-        ));
+/// Judges the generator's lateness by the goals: what else voids a trial stays.
+///
+/// A goal is decided where it is met, or not met, both by the times as measured and by what is left of them without
+/// the generator's own share: the target's true times lie between the two. So a trial that decides every goal is valid
+/// however late the generator was, and a trial that leaves one open is void. Lateness is forgiven only where one of the
+/// goals is on response times: else it is part of nothing that was asked. A shared processor is forgiven only where all
+/// goals were met in spite of it. Response times that `grow` may do so because of absences.
+pub fn judge(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], grow: bool) {
+    if goals.is_empty() {
+        return;
     }
+    let verdicts: Vec<Option<bool>> = goals.iter().map(|goal| goal.is_met_by(trial, audit)).collect();
+    let is_timed = goals.iter().any(|goal| matches!(goal.quantity, GoalQuantity::ResponseTime { .. }));
+    let is_met = verdicts.iter().all(|verdict| *verdict == Some(true)) && !grow;
+    let undecided = goals.iter().zip(&verdicts).find(|(_, verdict)| verdict.is_none()).map(|(goal, _)| goal);
+    let mut reasons = trial.validity.reasons().to_vec();
+    if let Some(goal) = undecided {
+        let evidence = format!(
+            "whether the goal '{}' was met is not known: as measured it was not, and the generator itself was away from its \
+             work {} times, {:.3} s in all, which is enough to have made the difference; give it processors of its own \
+             (--cpus)",
+            goal.name, trial.away.times, trial.away.total_s
+        );
+        reasons.retain(|reason| reason.rule != VoidRule::Late);
+        reasons.push(VoidReason { rule: VoidRule::Late, evidence });
+    } else if !(grow && was_lengthened(trial)) {
+        let is_forgiven = |reason: &VoidReason| match reason.rule {
+            VoidRule::Late => is_timed,
+            rule => rule == VoidRule::ProcessorShared && is_met,
+        };
+        if reasons.iter().all(is_forgiven) {
+            reasons.clear();
+        }
+    } else if reasons.is_empty() {
+        let evidence = "response times grew, and the generator's own absences may have made them grow; give it processors \
+                        of its own (--cpus)";
+        reasons.push(VoidReason { rule: VoidRule::Late, evidence: evidence.to_owned() });
+    }
+    trial.validity = Validity::from_reasons(reasons);
+}
+
+/// Whether the generator lengthened so many response times that it may have moved the medians of single seconds.
+fn was_lengthened(trial: &Trial) -> bool {
+    trial.response_time.lengthened.count() * 100 > trial.counts.scheduled
 }
 
 #[cfg(test)]
@@ -39,7 +53,8 @@ mod tests {
     use super::*;
     use load::{Circumstances, Host, HttpWorkload, Part, conclude};
 
-    fn trial(response_ms: u64, rules: &[VoidRule]) -> Trial {
+    /// A hundred requests that took so long, of which the generator made so much.
+    fn trial(response_ms: u64, own_ms: u64, rules: &[VoidRule]) -> Trial {
         let host = Host { hard_descriptors: 20_000, ports: 28_232, available_memory_bytes: 1 << 34, cpus: 2 };
         let workload = HttpWorkload { url: "127.0.0.1:1".to_owned(), ..HttpWorkload::default() };
         let circumstances = Circumstances {
@@ -50,36 +65,52 @@ mod tests {
         };
         let mut trial = conclude(workload.plan(&host).unwrap(), Part::default(), circumstances);
         trial.counts.scheduled = 100;
-        trial.response_time.observed.record_n_ns(response_ms * 1_000_000, 100);
-        let reason = |&rule: &VoidRule| VoidReason { rule, evidence: "so it was".to_owned() };
+        let ms = 1_000_000;
+        (0..100).for_each(|_| trial.response_time.record_ns(response_ms * ms, own_ms * ms));
+        let reason = |&rule: &VoidRule| VoidReason { rule, evidence: "the generator".to_owned() };
         trial.validity = Validity::from_reasons(rules.iter().map(reason).collect());
         trial
     }
 
+    fn rules_after(mut trial: Trial, goals: &[Goal], grow: bool) -> Vec<VoidRule> {
+        judge(&mut trial, None, goals, grow);
+        trial.validity.reasons().iter().map(|reason| reason.rule).collect()
+    }
+
     #[test]
-    fn lateness_is_forgiven_only_where_it_cannot_have_helped() {
+    fn lateness_matters_only_where_it_may_have_made_the_difference() {
+        use VoidRule::{Accounting, CpuExhausted, Late, ProcessorShared};
         let goals = [Goal::response_time(0.99, 10_000_000), Goal::errors(0.0)];
-        let valid_after = |mut trial: Trial, goals: &[Goal]| {
-            forgive(&mut trial, None, goals);
-            !trial.validity.is_void()
-        };
-        assert!(valid_after(trial(9, &[VoidRule::Late]), &goals), "met in spite of it");
-        assert!(!valid_after(trial(11, &[VoidRule::Late]), &goals), "not met, perhaps because of it");
-        assert!(!valid_after(trial(9, &[VoidRule::Late]), &[]), "nothing was asked");
-        assert!(!valid_after(trial(9, &[VoidRule::Late]), &[Goal::errors(0.0)]), "no time was asked about");
-        assert!(!valid_after(trial(9, &[VoidRule::Late, VoidRule::CpuExhausted]), &goals), "not it alone");
-        assert!(
-            valid_after(trial(9, &[VoidRule::Late, VoidRule::ProcessorShared]), &goals),
-            "the same cause"
-        );
-        assert!(
-            valid_after(trial(9, &[VoidRule::ProcessorShared]), &[Goal::errors(0.0)]),
-            "no error in spite of it"
-        );
-        assert!(
-            !valid_after(trial(11, &[VoidRule::ProcessorShared]), &goals),
+        let errors = [Goal::errors(0.0)];
+        assert_eq!(rules_after(trial(9, 8, &[Late]), &goals, false), [], "met in spite of it");
+        assert_eq!(rules_after(trial(90, 20, &[Late]), &goals, false), [], "not met without it either");
+        assert_eq!(
+            rules_after(trial(11, 5, &[Late]), &goals, false),
+            [Late],
             "not met, perhaps because of it"
         );
-        assert!(!valid_after(trial(9, &[VoidRule::Accounting]), &goals), "something else");
+        assert_eq!(rules_after(trial(11, 5, &[]), &goals, false), [Late], "though no percentile was changed");
+        assert_eq!(rules_after(trial(9, 8, &[Late]), &[], false), [Late], "nothing was asked");
+        assert_eq!(rules_after(trial(9, 8, &[Late]), &errors, false), [Late], "no time was asked about");
+        assert_eq!(rules_after(trial(9, 8, &[Late, CpuExhausted]), &goals, false), [Late, CpuExhausted]);
+        assert_eq!(rules_after(trial(9, 8, &[Late, ProcessorShared]), &goals, false), [], "the same cause");
+        assert_eq!(
+            rules_after(trial(9, 0, &[ProcessorShared]), &errors, false),
+            [],
+            "no error in spite of it"
+        );
+        assert_eq!(
+            rules_after(trial(11, 0, &[ProcessorShared]), &goals, false),
+            [ProcessorShared],
+            "not met"
+        );
+        assert_eq!(rules_after(trial(9, 0, &[Accounting]), &goals, false), [Accounting], "something else");
+    }
+
+    #[test]
+    fn growth_counts_against_the_target_only_where_the_generator_was_there() {
+        let goals = [Goal::response_time(0.99, 10_000_000)];
+        assert_eq!(rules_after(trial(9, 0, &[]), &goals, true), []);
+        assert_eq!(rules_after(trial(9, 5, &[]), &goals, true), [VoidRule::Late]);
     }
 }

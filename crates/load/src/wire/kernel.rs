@@ -6,16 +6,28 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use clock::SpinTail;
 pub use clock::monotonic_ns;
-use nix::sys::socket::{setsockopt, sockopt::IpBindAddressNoPort};
+use nix::{
+    getsockopt_impl, sockopt_impl,
+    sys::socket::{getsockopt, setsockopt, sockopt::IpBindAddressNoPort},
+};
 use rustix::{
     buffer::spare_capacity,
     event::epoll,
     io::Errno,
-    net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType},
+    net::{self, AddressFamily, SendFlags, SocketFlags, SocketType},
     time::Timespec,
 };
 
-use super::{Event, Route, SlotId, Wire};
+use super::{Event, Received, Route, SlotId, Waited, Wire, stamps::Stamps};
+
+sockopt_impl!(
+    /// What the kernel knows of a connection.
+    TcpInfo,
+    GetOnly,
+    libc::IPPROTO_TCP,
+    libc::TCP_INFO,
+    libc::tcp_info
+);
 
 /// Longest sleep at a stretch: how late a wish to stop may be seen.
 const LONGEST_SLEEP_NS: u64 = 50_000_000;
@@ -30,6 +42,7 @@ pub struct KernelWire {
     epoll: OwnedFd,
     sockets: Vec<Option<OwnedFd>>,
     batch: Vec<epoll::Event>,
+    stamps: Stamps,
     nodelay: bool,
     spin: SpinTail,
     waited_ns: u64,
@@ -47,6 +60,7 @@ impl KernelWire {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             sockets: std::iter::repeat_with(|| None).take(slots).collect(),
             batch: Vec::with_capacity(BATCH),
+            stamps: Stamps::new(),
             nodelay,
             spin: SpinTail::new(most_spin_ns),
             waited_ns: 0,
@@ -136,6 +150,7 @@ impl Wire for KernelWire {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(errno) => return Err(errno),
         }
+        Stamps::ask(socket.as_fd());
         self.sockets[slot as usize] = Some(socket);
         Ok(())
     }
@@ -166,14 +181,21 @@ impl Wire for KernelWire {
     }
 
     #[inline]
-    fn receive(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<usize, Errno> {
-        net::recv(self.socket(slot)?, buffer, RecvFlags::empty()).map(|(received, _)| received)
+    fn receive(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno> {
+        let socket = self.sockets[slot as usize].as_ref().ok_or(Errno::NOTCONN)?;
+        self.stamps.receive(socket.as_fd(), buffer, false)
     }
 
     #[inline]
-    fn discard(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<usize, Errno> {
-        // On a stream socket MSG_TRUNC frees the bytes without copying them (tcp(7)).
-        net::recv(self.socket(slot)?, buffer, RecvFlags::TRUNC).map(|(_, freed)| freed)
+    fn discard(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno> {
+        let socket = self.sockets[slot as usize].as_ref().ok_or(Errno::NOTCONN)?;
+        self.stamps.receive(socket.as_fd(), buffer, true)
+    }
+
+    fn handshake_ns(&self, slot: SlotId) -> Option<u64> {
+        let info = getsockopt(&self.socket(slot).ok()?, TcpInfo).ok()?;
+        // The first sample of the round trip is that of the handshake, unless a part of that was sent twice.
+        (info.tcpi_total_retrans == 0 && info.tcpi_rtt > 0).then(|| u64::from(info.tcpi_rtt) * 1_000)
     }
 
     fn close(&mut self, slot: SlotId) {
@@ -181,10 +203,18 @@ impl Wire for KernelWire {
         self.sockets[slot as usize] = None;
     }
 
-    fn wait(&mut self, until_ns: Option<u64>, precise: bool, events: &mut Vec<Event>) {
+    fn wait(&mut self, until_ns: Option<u64>, precise: bool, events: &mut Vec<Event>) -> Waited {
         let began_ns = monotonic_ns();
         let ended_ns = self.wait_from(began_ns, until_ns, precise, events);
         self.waited_ns += ended_ns - began_ns;
+        let asked_ns =
+            until_ns.map_or(u64::MAX, |until| until.max(began_ns)).min(began_ns + LONGEST_SLEEP_NS);
+        // What was due before the wait began is no matter of the wait.
+        let late_ns = if asked_ns > began_ns { ended_ns.saturating_sub(asked_ns) } else { 0 };
+        if !events.is_empty() {
+            self.stamps.look_at_clocks();
+        }
+        Waited { began_ns, ended_ns, late_ns }
     }
 
     fn waited_ns(&self) -> u64 {

@@ -7,7 +7,7 @@ use std::{
 
 use rustix::io::Errno;
 
-use super::{Event, Route, SlotId, Wire};
+use super::{Event, Received, Route, SlotId, Waited, Wire};
 
 /// What a connection attempt comes to.
 pub enum Attempt {
@@ -67,6 +67,10 @@ pub struct SimulatedWire<T> {
     pub window: usize,
     /// What sending costs the loop, in nanoseconds.
     pub send_cost_ns: u64,
+    /// When the loop is stopped, and for how long: at the next wait, or behind the next bytes sent.
+    pub stops: VecDeque<(u64, u64)>,
+    /// Stops hit the loop behind a send.
+    pub stops_in_send: bool,
 }
 
 enum Happening {
@@ -82,7 +86,8 @@ struct Socket {
     open: bool,
     made: bool,
     refused: Option<Errno>,
-    inbox: VecDeque<u8>,
+    /// Bytes, each with the time it came.
+    inbox: VecDeque<(u8, u64)>,
     ended: bool,
     reset: bool,
     outgoing: Vec<u8>,
@@ -103,6 +108,8 @@ impl<T: Target> SimulatedWire<T> {
             requests: 0,
             window: usize::MAX,
             send_cost_ns: 0,
+            stops: VecDeque::new(),
+            stops_in_send: false,
         }
     }
 
@@ -113,7 +120,31 @@ impl<T: Target> SimulatedWire<T> {
         self.agenda.push(Reverse((at_ns, index, slot, incarnation)));
     }
 
-    fn happen(&mut self, slot: SlotId, happening: Happening, events: &mut Vec<Event>) {
+    /// Lets everything happen that is due by now.
+    fn catch_up(&mut self, events: &mut Vec<Event>) {
+        while let Some(&Reverse((at_ns, index, slot, incarnation))) = self.agenda.peek()
+            && at_ns <= self.now_ns
+        {
+            self.agenda.pop();
+            let happening = self.deeds[index as usize].take();
+            let current = self.slots[slot as usize].incarnation == incarnation;
+            if let (true, Some(happening)) = (current, happening) {
+                self.happen(slot, happening, at_ns, events);
+            }
+        }
+    }
+
+    /// The loop is stopped if that is due.
+    fn stop_if_due(&mut self) {
+        while let Some(&(at_ns, for_ns)) = self.stops.front()
+            && at_ns <= self.now_ns
+        {
+            self.stops.pop_front();
+            self.now_ns += for_ns;
+        }
+    }
+
+    fn happen(&mut self, slot: SlotId, happening: Happening, at_ns: u64, events: &mut Vec<Event>) {
         let socket = &mut self.slots[slot as usize];
         let mut event = Event { slot, generation: 0, readable: false, writable: false, closed: false };
         match happening {
@@ -126,7 +157,7 @@ impl<T: Target> SimulatedWire<T> {
                 (event.writable, event.closed, event.readable) = (true, true, true);
             }
             Happening::Deed(Deed::Send(bytes)) => {
-                socket.inbox.extend(bytes);
+                socket.inbox.extend(bytes.into_iter().map(|byte| (byte, at_ns)));
                 event.readable = true;
             }
             Happening::Deed(Deed::Close) => {
@@ -203,33 +234,43 @@ impl<T: Target> Wire for SimulatedWire<T> {
         let taken = bytes.len().min(self.window);
         socket.outgoing.extend_from_slice(&bytes[..taken]);
         self.now_ns += self.send_cost_ns;
+        let sent_ns = self.now_ns;
+        if self.stops_in_send {
+            self.stop_if_due();
+        }
         while self.slots[slot as usize].outgoing.len() >= self.request_bytes {
             let request: Vec<u8> = self.slots[slot as usize].outgoing.drain(..self.request_bytes).collect();
             self.target.took(&request);
             let n = self.requests;
             self.requests += 1;
-            for (at_ns, deed) in self.target.request(n, self.now_ns) {
-                self.plan(at_ns.max(self.now_ns + 1), slot, Happening::Deed(deed));
+            for (at_ns, deed) in self.target.request(n, sent_ns) {
+                self.plan(at_ns.max(sent_ns + 1), slot, Happening::Deed(deed));
             }
         }
         Ok(taken)
     }
 
-    fn receive(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<usize, Errno> {
+    fn receive(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno> {
         let socket = &mut self.slots[slot as usize];
         assert!(socket.open, "reading from a closed slot");
         if socket.reset {
             return Err(Errno::CONNRESET);
         }
         let n = socket.inbox.len().min(buffer.len());
-        for (to, from) in buffer.iter_mut().zip(socket.inbox.drain(..n)) {
+        let mut arrived_ns = None;
+        for (to, (from, at_ns)) in buffer.iter_mut().zip(socket.inbox.drain(..n)) {
             *to = from;
+            arrived_ns = Some(at_ns);
         }
-        if n == 0 && !socket.ended { Err(Errno::AGAIN) } else { Ok(n) }
+        if n == 0 && !socket.ended { Err(Errno::AGAIN) } else { Ok(Received { bytes: n, arrived_ns }) }
     }
 
-    fn discard(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<usize, Errno> {
+    fn discard(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno> {
         self.receive(slot, buffer)
+    }
+
+    fn handshake_ns(&self, _: SlotId) -> Option<u64> {
+        None
     }
 
     fn close(&mut self, slot: SlotId) {
@@ -238,23 +279,21 @@ impl<T: Target> Wire for SimulatedWire<T> {
         socket.incarnation += 1;
     }
 
-    fn wait(&mut self, until_ns: Option<u64>, _: bool, events: &mut Vec<Event>) {
-        let until_ns = until_ns.unwrap_or(self.now_ns + 50_000_000);
-        while let Some(&Reverse((at_ns, index, slot, incarnation))) = self.agenda.peek() {
-            if at_ns > until_ns.max(self.now_ns) || (!events.is_empty() && at_ns > self.now_ns) {
-                break;
-            }
-            self.agenda.pop();
-            self.now_ns = self.now_ns.max(at_ns);
-            let happening = self.deeds[index as usize].take();
-            let current = self.slots[slot as usize].incarnation == incarnation;
-            if let (true, Some(happening)) = (current, happening) {
-                self.happen(slot, happening, events);
-            }
-        }
+    fn wait(&mut self, until_ns: Option<u64>, _: bool, events: &mut Vec<Event>) -> Waited {
+        let began_ns = self.now_ns;
+        let until_ns = until_ns.unwrap_or(began_ns + 50_000_000).max(began_ns);
+        self.catch_up(events);
         if events.is_empty() {
-            self.now_ns = self.now_ns.max(until_ns);
+            let next_ns = self.agenda.peek().map_or(u64::MAX, |&Reverse((at_ns, ..))| at_ns);
+            self.now_ns = until_ns.min(next_ns);
+            self.catch_up(events);
         }
+        if !self.stops_in_send {
+            self.stop_if_due();
+            self.catch_up(events);
+        }
+        let late_ns = if until_ns > began_ns { self.now_ns.saturating_sub(until_ns) } else { 0 };
+        Waited { began_ns, ended_ns: self.now_ns, late_ns }
     }
 
     fn waited_ns(&self) -> u64 {

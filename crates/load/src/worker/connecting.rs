@@ -7,6 +7,7 @@ use rustix::io::Errno;
 
 use super::{Timer, Worker};
 use crate::{
+    absence::SHORTEST_NS,
     failure::connect_failure,
     slot::Phase,
     source::Source,
@@ -57,13 +58,32 @@ impl<W: Wire> Worker<W> {
     }
 
     pub(super) fn established(&mut self, id: SlotId, now_ns: u64) {
+        let own_ns = self.handshake_unseen_ns(id, now_ns);
+        self.was_away(now_ns, own_ns);
         let slot = &mut self.slots[id as usize];
+        slot.requests.iter_mut().for_each(|request| request.own_ns += own_ns);
         slot.phase = Phase::Open;
         slot.free_since_ns = now_ns;
         self.connecting -= 1;
-        self.book.connected(now_ns.saturating_sub(slot.connecting_since_ns), slot.was_open);
+        self.book.connected(now_ns.saturating_sub(slot.connecting_since_ns + own_ns), slot.was_open);
         slot.was_open = true;
         slot.reopens = true;
+    }
+
+    /// For how long a connection may have been made before anybody looked. The kernel does not stamp handshakes, but
+    /// where the loop waited for long it knows how long they took.
+    fn handshake_unseen_ns(&self, id: SlotId, now_ns: u64) -> u64 {
+        let began_ns = self.slots[id as usize].connecting_since_ns;
+        let unseen_ns = now_ns.saturating_sub(self.polled_ns.max(began_ns));
+        if unseen_ns < SHORTEST_NS {
+            return 0;
+        }
+        let took_ns = now_ns.saturating_sub(began_ns);
+        self.wire.handshake_ns(id).map_or(unseen_ns, |handshake_ns| {
+            // The wake-up itself is not counted as an absence.
+            let own_ns = took_ns.saturating_sub(handshake_ns);
+            if own_ns < SHORTEST_NS { 0 } else { own_ns }
+        })
     }
 
     pub(super) fn connect_failed(&mut self, id: SlotId, errno: Errno, now_ns: u64) {
@@ -155,14 +175,27 @@ impl<W: Wire> Worker<W> {
             self.arm_deadline(id);
             return;
         }
-        let connecting = slot.phase == Phase::Connecting;
+        let (generation, connecting) = (slot.generation, slot.phase == Phase::Connecting);
+        // The answer may lie there unread, or the connection be made and nobody have looked.
+        if connecting {
+            self.transmit(id);
+        } else {
+            self.read(id, false);
+        }
+        let slot = &self.slots[id as usize];
+        let still_connects = slot.phase == Phase::Connecting;
+        let still_waits = slot.waiting_since_ns().is_some_and(|at| at + self.plan.timeout_ns <= now_ns);
+        if slot.generation != generation || !still_waits || still_connects != connecting {
+            self.arm_deadline(id);
+            return;
+        }
         let class = if connecting { ErrorClass::ConnectTimeout } else { ErrorClass::Timeout };
         self.connection_lost(id, class, 0, now_ns);
     }
 
     pub(super) fn connection_made_or_refused(&mut self, id: SlotId) {
         let result = self.wire.connect_result(id);
-        let now_ns = self.wire.now_ns();
+        let now_ns = self.clock();
         match result {
             Ok(()) => {
                 self.established(id, now_ns);

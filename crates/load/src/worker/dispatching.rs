@@ -6,6 +6,7 @@ use record::Fault;
 
 use super::{Timer, Worker};
 use crate::{
+    absence::SHORTEST_NS,
     book::InFlight,
     slot::Phase,
     source::{Placement, Source},
@@ -27,14 +28,14 @@ impl<W: Wire> Worker<W> {
             self.timers.pop();
             match timer {
                 Timer::Begin => {
-                    self.begin(slot, at_ns, now_ns);
+                    self.begin(slot, at_ns, at_ns, now_ns);
                     // Connecting and sending took time: the next user's stamps must not be of before.
-                    now_ns = self.wire.now_ns();
+                    now_ns = self.clock();
                 }
                 Timer::Deadline => self.check_deadline(slot, now_ns),
                 Timer::Retry => {
                     self.make_again(slot, now_ns);
-                    now_ns = self.wire.now_ns();
+                    now_ns = self.clock();
                 }
             }
         }
@@ -65,7 +66,7 @@ impl<W: Wire> Worker<W> {
                         self.give_back(slot);
                         continue;
                     }
-                    self.assign(slot, due_ns, now_ns);
+                    self.assign(slot, due_ns, due_ns, now_ns);
                     self.send(slot);
                     if depth > 1 {
                         self.give_back(slot);
@@ -73,21 +74,21 @@ impl<W: Wire> Worker<W> {
                 }
             }
             // Sending took time: what is late because of it must show.
-            now_ns = self.wire.now_ns();
+            now_ns = self.clock();
         }
     }
 
-    /// A user of a closed load begins a request that it wanted to begin at `intended_ns`.
-    fn begin(&mut self, id: SlotId, intended_ns: u64, now_ns: u64) {
+    /// A user of a closed load begins a request that counts from `intended_ns`; the user was ready at `ready_ns`.
+    fn begin(&mut self, id: SlotId, intended_ns: u64, ready_ns: u64, now_ns: u64) {
         if !self.take_turn(id) {
             return;
         }
-        self.assign(id, intended_ns, now_ns);
+        self.assign(id, intended_ns, ready_ns, now_ns);
         let thinks = matches!(&self.source, Source::Closed(users) if users.thinks);
         // The other requests of one that thinks begin when their own pauses are over.
         let depth = if thinks { 1 } else { self.plan.pipeline as usize };
         while self.slots[id as usize].requests.len() < depth && self.take_turn(id) {
-            self.assign(id, intended_ns, now_ns);
+            self.assign(id, intended_ns, ready_ns, now_ns);
         }
         self.send(id);
     }
@@ -109,20 +110,43 @@ impl<W: Wire> Worker<W> {
         true
     }
 
-    /// Gives a request to a slot and writes down how late that is of ourselves.
+    /// Gives a slot a request that counts from `intended_ns` and could have been given at `ready_ns` if the slot was
+    /// free, and records how much of its lateness is our own.
     #[inline]
-    fn assign(&mut self, id: SlotId, intended_ns: u64, mut now_ns: u64) {
+    fn assign(&mut self, id: SlotId, intended_ns: u64, ready_ns: u64, mut now_ns: u64) {
         if let Some(Fault::LateSends { every, by_ns }) = self.plan.fault {
             self.sends += 1;
             if self.sends.is_multiple_of(every) {
                 self.wire.burn(by_ns);
-                now_ns = self.wire.now_ns();
+                now_ns = self.clock();
             }
         }
         let slot = &mut self.slots[id as usize];
-        let could_ns = intended_ns.max(slot.free_since_ns);
-        self.book.assigned(now_ns.saturating_sub(could_ns));
-        slot.requests.push_back(InFlight { intended_ns, started_ns: now_ns, sent_ns: 0 });
+        let mut late_ns = now_ns.saturating_sub(ready_ns.max(slot.free_since_ns));
+        let mut own_ns = late_ns;
+        match &self.source {
+            // A user without pauses always waits for its own last answer only.
+            Source::Closed(users) if !users.thinks => {}
+            _ if self.absences.delay_ns() > 0 => {
+                // What waited for a connection may have done so because of an absence, and be held up behind others
+                // that leave late.
+                let delay_ns = self.absences.delay_ns();
+                late_ns = late_ns.max(delay_ns.min(now_ns.saturating_sub(intended_ns)));
+                own_ns = own_ns.max(delay_ns);
+            }
+            _ => {}
+        }
+        if late_ns >= SHORTEST_NS && matches!(self.source, Source::Closed(_)) {
+            self.book.user_delayed(late_ns);
+        }
+        self.book.assigned(late_ns);
+        slot.requests.push_back(InFlight {
+            intended_ns,
+            started_ns: now_ns,
+            sent_ns: 0,
+            own_ns,
+            own_service_ns: 0,
+        });
         slot.unsent += 1;
         self.assigned += 1;
     }
@@ -137,20 +161,23 @@ impl<W: Wire> Worker<W> {
     pub(super) fn ended(&mut self, id: SlotId, answered: u32, failed: u32, now_ns: u64) {
         let requests = answered + failed;
         self.assigned -= u64::from(requests);
+        // A user goes on when the answer is there, however late it was read.
+        let ready_ns = if answered > 0 { self.slots[id as usize].last_answer_ns } else { now_ns };
         match &mut self.source {
             Source::Open(_) => self.give_back(id),
             Source::Closed(users) if users.thinks => {
                 for number in 0..requests {
                     let pause_ns = users.think_ns();
                     self.slots[id as usize].cycles.paused(number < answered, pause_ns);
-                    self.timers.push(Reverse((now_ns + pause_ns, id, Timer::Begin)));
+                    let from_ns = if number < answered { ready_ns } else { now_ns };
+                    self.timers.push(Reverse((from_ns + pause_ns, id, Timer::Begin)));
                 }
             }
             Source::Closed(_) => {
                 if self.slots[id as usize].phase == Phase::Open {
                     for _ in 0..requests {
                         if self.take_turn(id) {
-                            self.assign(id, now_ns, now_ns);
+                            self.assign(id, now_ns, ready_ns, now_ns);
                         }
                     }
                     self.send(id);
@@ -158,7 +185,7 @@ impl<W: Wire> Worker<W> {
                     self.put_off(id);
                 } else {
                     self.reconnecting = true;
-                    self.begin(id, now_ns, now_ns);
+                    self.begin(id, now_ns, ready_ns, now_ns);
                     self.reconnecting = false;
                 }
             }
@@ -213,11 +240,11 @@ impl<W: Wire> Worker<W> {
             return;
         }
         for id in std::mem::take(&mut self.later) {
-            let now_ns = self.wire.now_ns();
+            let now_ns = self.clock();
             match &self.source {
                 Source::Closed(_) => {
-                    let since_ns = self.slots[id as usize].free_since_ns;
-                    self.begin(id, since_ns.min(now_ns), now_ns);
+                    let since_ns = self.slots[id as usize].free_since_ns.min(now_ns);
+                    self.begin(id, since_ns, since_ns, now_ns);
                 }
                 Source::Open(_) => {
                     if self.slots[id as usize].phase == Phase::Vacant {

@@ -1,7 +1,11 @@
 //! When sending ends, and what is left of the plan then.
 
 use super::{Finished, Worker};
-use crate::{source::Source, wire::Wire};
+use crate::{
+    slot::Phase,
+    source::Source,
+    wire::{SlotId, Wire},
+};
 
 impl<W: Wire> Worker<W> {
     /// When no more requests are begun at the latest, where that is known.
@@ -38,17 +42,24 @@ impl<W: Wire> Worker<W> {
 
     /// Accounts for everything that did not end by itself.
     pub(super) fn finish(mut self, interrupted: bool) -> Finished<W> {
-        let now_ns = self.wire.now_ns();
+        let now_ns = self.clock();
         if self.sending {
             self.sending_ended(now_ns);
         }
+        for id in 0..self.slots.len() as SlotId {
+            // An answer that lies there unread has come.
+            if self.slots[id as usize].phase == Phase::Open && !self.slots[id as usize].requests.is_empty() {
+                self.read(id, false);
+            }
+        }
+        let now_ns = self.clock();
         self.cut_events_off(now_ns);
         for (index, slot) in self.slots.iter_mut().enumerate() {
             for request in slot.requests.drain(..) {
                 if request.sent_ns != 0 {
                     self.book.left_in_flight(&request, now_ns);
                 } else {
-                    self.book.never_sent_busy(request.intended_ns, now_ns);
+                    self.book.never_sent_busy(request.intended_ns, request.own_ns, now_ns);
                 }
             }
             let Source::Closed(users) = &self.source else { continue };
@@ -66,7 +77,7 @@ impl<W: Wire> Worker<W> {
                     && due_ns <= now_ns
                 {
                     pool.schedule.take();
-                    self.book.never_sent_busy(due_ns, now_ns);
+                    self.book.never_sent_busy(due_ns, self.absences.delay_ns(), now_ns);
                 }
                 (pool.schedule.issued(), planned)
             }
@@ -77,7 +88,7 @@ impl<W: Wire> Worker<W> {
             }
         };
         Finished {
-            part: self.book.close(now_ns, scheduled, planned, interrupted),
+            part: self.book.close(now_ns, scheduled, planned, interrupted, self.absences.all()),
             ledger: self.events.map(|events| events.ledger()),
             wire: self.wire,
         }
@@ -85,6 +96,6 @@ impl<W: Wire> Worker<W> {
 
     pub(super) fn sending_ended(&mut self, now_ns: u64) {
         self.sending = false;
-        self.book.sending_ended(now_ns);
+        self.book.sending_ended(now_ns, self.absences.delay_ns());
     }
 }

@@ -6,9 +6,10 @@ use rustix::io::Errno;
 
 use super::{BUFFER_BYTES, Worker};
 use crate::{
+    book::Arrival,
     failure::{parse_failure, stream_failure},
     source::Source,
-    wire::{SlotId, Wire},
+    wire::{Received, SlotId, Wire},
 };
 
 /// Answers with at least so much body still to come are dropped in the kernel, unread.
@@ -21,23 +22,23 @@ impl<W: Wire> Worker<W> {
     /// beyond the last answer must be seen as such.
     pub(super) fn read(&mut self, id: SlotId, to_the_end: bool) {
         let mut answered = 0;
-        let mut now_ns;
+        let mut arrival;
         let mut end = None;
         loop {
             let fresh = !self.slots[id as usize].reader.in_message();
             let room = if self.long_bodies && fresh { HEAD_READ_BYTES } else { BUFFER_BYTES };
             let received = self.wire.receive(id, &mut self.buffer[..room]);
-            now_ns = self.wire.now_ns();
+            arrival = self.arrival(received.ok());
             match received {
-                Ok(0) => {
-                    end = Some(self.peer_closed(id, &mut answered, now_ns));
+                Ok(Received { bytes: 0, .. }) => {
+                    end = Some(self.peer_closed(id, &mut answered, arrival));
                     break;
                 }
-                Ok(received) => {
-                    self.book.received_bytes(received);
-                    end = self.take_in(id, received, &mut answered, now_ns);
+                Ok(Received { bytes, .. }) => {
+                    self.book.received_bytes(bytes);
+                    end = self.take_in(id, bytes, &mut answered, arrival);
                     // A short read has taken everything there was (epoll(7)), unless the end is to come.
-                    if end.is_some() || self.closes_now(id) || (received < room && !to_the_end) {
+                    if end.is_some() || self.closes_now(id) || (bytes < room && !to_the_end) {
                         break;
                     }
                 }
@@ -47,14 +48,34 @@ impl<W: Wire> Worker<W> {
                     break;
                 }
             }
-            if self.discard_body(id, &mut answered, &mut now_ns) == Drained::Yes && !to_the_end {
+            if self.discard_body(id, &mut answered, &mut arrival) == Drained::Yes && !to_the_end {
                 break;
             }
             if self.closes_now(id) {
                 break;
             }
         }
-        self.after_reading(id, answered, end, now_ns);
+        self.after_reading(id, answered, end, arrival.read_ns);
+    }
+
+    /// When what was just read was there; an error or an end has no stamp.
+    #[inline]
+    fn arrival(&mut self, received: Option<Received>) -> Arrival {
+        let read_ns = self.clock();
+        match received.and_then(|received| received.arrived_ns) {
+            Some(ns) => {
+                let ns = ns.min(read_ns);
+                self.was_away(read_ns, read_ns - ns);
+                Arrival { ns, earlier_ns: 0, read_ns }
+            }
+            None => Arrival { ns: read_ns, earlier_ns: self.unseen_ns(read_ns), read_ns },
+        }
+    }
+
+    /// How long something without a stamp of its own may have lain there at `at_ns`: where the loop was not away, none.
+    fn unseen_ns(&self, at_ns: u64) -> u64 {
+        let was_away = self.absences.counted_ns() > self.polled_ns;
+        if was_away { at_ns.saturating_sub(self.polled_ns) } else { 0 }
     }
 
     /// Feeds what was received to the reader. Gives the failure that ends the connection, if one does.
@@ -64,7 +85,7 @@ impl<W: Wire> Worker<W> {
         id: SlotId,
         received: usize,
         answered: &mut u32,
-        now_ns: u64,
+        arrival: Arrival,
     ) -> Option<ErrorClass> {
         let mut position = 0;
         while position < received {
@@ -73,7 +94,7 @@ impl<W: Wire> Worker<W> {
                 return Some(ErrorClass::Unsolicited);
             }
             if !slot.reader.in_message() {
-                slot.first_byte_ns = now_ns;
+                slot.first_byte_ns = arrival.ns;
             }
             let bytes = &self.buffer[position..received];
             let fed = match &mut self.events {
@@ -84,7 +105,13 @@ impl<W: Wire> Worker<W> {
                 Ok(fed) => {
                     position += fed.used;
                     if let Some(response) = fed.done {
-                        *answered += self.answered(id, &response, now_ns);
+                        // The stamp is that of the last byte read: an answer before others may have come earlier.
+                        let is_last = position == received;
+                        let earlier_ns =
+                            if is_last { arrival.earlier_ns } else { self.unseen_ns(arrival.ns) };
+                        *answered += self.answered(id, &response, Arrival { earlier_ns, ..arrival });
+                    } else {
+                        self.lay_unread(id, arrival);
                     }
                 }
                 Err(error) => return Some(parse_failure(&error)),
@@ -99,8 +126,16 @@ impl<W: Wire> Worker<W> {
         slot.closes && slot.requests.is_empty()
     }
 
+    /// A part of an answer lay unread, and the rest may have waited for room to be sent.
+    #[inline]
+    fn lay_unread(&mut self, id: SlotId, arrival: Arrival) {
+        if let Some(request) = self.slots[id as usize].requests.front_mut() {
+            request.own_service_ns += (arrival.read_ns - arrival.ns).max(arrival.earlier_ns);
+        }
+    }
+
     /// Lets the kernel drop the rest of a body that nobody reads.
-    fn discard_body(&mut self, id: SlotId, answered: &mut u32, now_ns: &mut u64) -> Drained {
+    fn discard_body(&mut self, id: SlotId, answered: &mut u32, arrival: &mut Arrival) -> Drained {
         let left = self.slots[id as usize].reader.discardable();
         if left < DISCARD_BYTES {
             return Drained::Perhaps;
@@ -108,13 +143,15 @@ impl<W: Wire> Worker<W> {
         let most = left.min(BUFFER_BYTES as u64) as usize;
         match self.wire.discard(id, &mut self.buffer[..most]) {
             // The next read meets the same end or error, and names it.
-            Ok(0) => Drained::Perhaps,
-            Ok(dropped) => {
+            Ok(Received { bytes: 0, .. }) => Drained::Perhaps,
+            Ok(received) => {
+                let dropped = received.bytes;
                 self.book.received_bytes(dropped);
                 let done = self.slots[id as usize].reader.discarded(dropped as u64);
-                if let Some(response) = done {
-                    *now_ns = self.wire.now_ns();
-                    *answered += self.answered(id, &response, *now_ns);
+                *arrival = self.arrival(Some(received));
+                match done {
+                    Some(response) => *answered += self.answered(id, &response, *arrival),
+                    None => self.lay_unread(id, *arrival),
                 }
                 let awaited = done.is_none() || !self.slots[id as usize].requests.is_empty();
                 if awaited && dropped == most { Drained::Perhaps } else { Drained::Yes }
@@ -127,7 +164,7 @@ impl<W: Wire> Worker<W> {
     /// The oldest request of a slot has its answer. Gives how many requests that ended: none if it is to be made
     /// again.
     #[inline]
-    fn answered(&mut self, id: SlotId, response: &Response, now_ns: u64) -> u32 {
+    fn answered(&mut self, id: SlotId, response: &Response, arrival: Arrival) -> u32 {
         let slot = &mut self.slots[id as usize];
         // take_in saw that there is one, and sent.
         let Some(request) = slot.requests.pop_front() else { return 0 };
@@ -137,20 +174,22 @@ impl<W: Wire> Worker<W> {
             slot.reader = http1::ResponseReader::new(http1::Limits::default());
             slot.closes = true;
         }
-        slot.last_answer_ns = now_ns;
+        slot.last_answer_ns = arrival.ns;
         // One that was not full had room before.
         if slot.requests.len() + 1 >= self.plan.pipeline as usize {
-            slot.free_since_ns = now_ns;
+            slot.free_since_ns = arrival.ns;
         }
         slot.closes |= !response.keep_alive || !self.plan.keepalive;
         self.long_bodies = response.body_bytes >= 2 * DISCARD_BYTES;
         let expected = self.plan.expect.contains(response.status);
         let first_byte_ns = slot.first_byte_ns;
-        if self.events.is_some() && self.event_is_made_again(id, &request, response, expected, now_ns) {
+        if self.events.is_some()
+            && self.event_is_made_again(id, &request, response, expected, arrival.read_ns)
+        {
             return 0;
         }
-        self.slots[id as usize].cycles.answered(now_ns.saturating_sub(request.intended_ns));
-        self.book.answered(&request, response, expected, first_byte_ns, now_ns);
+        self.slots[id as usize].cycles.answered(arrival.ns.saturating_sub(request.intended_ns));
+        self.book.answered(&request, response, expected, first_byte_ns, arrival);
         if let Some(Fault::Burn { ns }) = self.plan.fault {
             self.wire.burn(ns);
         }
@@ -158,11 +197,11 @@ impl<W: Wire> Worker<W> {
     }
 
     /// The peer sent its end. Gives what that means for the requests still on the connection.
-    fn peer_closed(&mut self, id: SlotId, answered: &mut u32, now_ns: u64) -> ErrorClass {
+    fn peer_closed(&mut self, id: SlotId, answered: &mut u32, arrival: Arrival) -> ErrorClass {
         let slot = &mut self.slots[id as usize];
         match slot.reader.eof() {
             Ok(Some(response)) => {
-                *answered += self.answered(id, &response, now_ns);
+                *answered += self.answered(id, &response, arrival);
                 ErrorClass::ClosedEarly
             }
             Ok(None) => ErrorClass::ClosedEarly,

@@ -63,8 +63,10 @@ impl<W: Wire> Worker<W> {
             self.assigned -= 1;
             return;
         }
-        self.book.retried(&waiting, now_ns.saturating_sub(waiting.due_ns.max(slot.free_since_ns)));
-        let request = InFlight { intended_ns: waiting.intended_ns, started_ns: now_ns, sent_ns: 0 };
+        let own_ns = now_ns.saturating_sub(waiting.due_ns.max(slot.free_since_ns));
+        self.book.retried(&waiting, own_ns);
+        let intended_ns = waiting.intended_ns;
+        let request = InFlight { intended_ns, started_ns: now_ns, sent_ns: 0, own_ns, own_service_ns: 0 };
         slot.requests.push_back(request);
         slot.unsent += 1;
         self.send(id);

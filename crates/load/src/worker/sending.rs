@@ -49,11 +49,12 @@ impl<W: Wire> Worker<W> {
             let waited = early || slot.wants_room || given_ns < slot.free_since_ns;
             match self.wire.send(id, bytes) {
                 Ok(sent) => {
-                    let now_ns = if waited { self.wire.now_ns() } else { given_ns };
+                    let now_ns = if waited { self.clock() } else { given_ns };
                     if early {
                         self.established(id, now_ns);
                     }
                     self.book.sent_bytes(sent);
+                    self.just_sent = Some(id);
                     self.mark_sent(id, sent, now_ns);
                     if sent < wanted {
                         continue;

@@ -5,36 +5,89 @@ use serde::{Deserialize, Serialize};
 
 use super::Histogram;
 
+/// A generator's share of a time below this, in nanoseconds, is not recorded.
+const LEAST_SHARE_NS: u64 = 50_000;
+/// A percentile that the generator may have lengthened by less than this, in nanoseconds, is the target's.
+const TOLERANCE_NS: u64 = 200_000;
+/// So is one that the generator may have lengthened by less than this share of what is left without it.
+const TOLERANCE_RATIO: f64 = 0.08;
+
 /// Times of which some are only known to be *at least* so long: timeouts, and what was still in
 /// flight or waiting when the trial ended (right-censored). Dropping those would flatter the target.
+///
+/// Of others it is known that the generator itself may have lengthened them, and by how much at the most. They are
+/// counted as measured, and again in the two histograms of those that it may have lengthened.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Censored {
     /// Times that ended.
     pub observed: Histogram,
     /// How long the others had lasted when nobody watched any more.
     pub censored: Histogram,
+    /// The times, ended or not, that the generator may have lengthened, as measured.
+    #[serde(default = "Histogram::empty", skip_serializing_if = "Histogram::is_empty")]
+    pub lengthened: Histogram,
+    /// The same times less the most that the generator may have added to each.
+    #[serde(default = "Histogram::empty", skip_serializing_if = "Histogram::is_empty")]
+    pub lengthened_less_own: Histogram,
 }
 
-/// A percentile of partly censored times.
+/// A percentile of times that were partly censored, or lengthened by the generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Percentile {
     /// The time in nanoseconds.
     pub ns: u64,
     /// The true percentile may be larger, because a censored time lies at or below this one.
     pub at_least: bool,
+    /// The percentile in nanoseconds if the generator lengthened every time by the most that it may have: the
+    /// target's own lies between this and `ns`.
+    pub less_own_ns: u64,
+}
+
+impl Percentile {
+    /// Whether the generator may have made so much of this percentile that it says nothing about the target.
+    pub fn is_own(&self) -> bool {
+        let own_ns = self.ns.saturating_sub(self.less_own_ns);
+        own_ns > TOLERANCE_NS && own_ns as f64 > TOLERANCE_RATIO * self.less_own_ns as f64
+    }
 }
 
 impl Censored {
+    /// Counts a time that ended, of which the generator may have made `own_ns`.
+    #[inline]
+    pub fn record_ns(&mut self, ns: u64, own_ns: u64) {
+        self.observed.record_ns(ns);
+        self.lengthened_ns(ns, own_ns);
+    }
+
+    /// Counts a time that had lasted for `ns` when nobody watched any more, of which the generator may have made `own_ns`.
+    pub fn record_censored_ns(&mut self, ns: u64, own_ns: u64) {
+        self.censored.record_ns(ns);
+        self.lengthened_ns(ns, own_ns);
+    }
+
+    /// Notes the generator's share of a time that is counted elsewhere.
+    #[inline]
+    pub fn lengthened_ns(&mut self, ns: u64, own_ns: u64) {
+        if own_ns >= LEAST_SHARE_NS {
+            self.lengthened.record_ns(ns);
+            self.lengthened_less_own.record_ns(ns.saturating_sub(own_ns));
+        }
+    }
+
     /// Adds every count of another.
     pub fn merge(&mut self, other: &Self) {
         self.observed.merge(&other.observed);
         self.censored.merge(&other.censored);
+        self.lengthened.merge(&other.lengthened);
+        self.lengthened_less_own.merge(&other.lengthened_less_own);
     }
 
     /// Gives back the memory of empty bins, see [`Histogram::pack`].
     pub fn pack(&mut self) {
         self.observed.pack();
         self.censored.pack();
+        self.lengthened.pack();
+        self.lengthened_less_own.pack();
     }
 
     /// All times, censored ones taken as if they had ended when last seen: its quantiles are lower
@@ -47,11 +100,36 @@ impl Censored {
 
     /// The percentile at `quantile` (0 to 1).
     pub fn percentile(&self, quantile: f64) -> Percentile {
-        if self.censored.is_empty() {
-            return Percentile { ns: self.observed.quantile_ns(quantile), at_least: false };
+        let ns = match self.censored.is_empty() {
+            true => self.observed.quantile_ns(quantile),
+            false => self.lower_bound().quantile_ns(quantile),
+        };
+        Percentile {
+            ns,
+            at_least: !self.censored.is_empty() && self.censored.min_ns() <= ns,
+            less_own_ns: self.quantile_less_own_ns(quantile).unwrap_or(ns),
         }
-        let ns = self.lower_bound().quantile_ns(quantile);
-        Percentile { ns, at_least: self.censored.min_ns() <= ns }
+    }
+
+    /// How many of the observed times are at most `ns`: as measured, and if the generator lengthened every time by
+    /// the most that it may have.
+    pub fn count_up_to_ns(&self, ns: u64) -> (u64, u64) {
+        let measured = self.observed.count_up_to_ns(ns);
+        let brought_below =
+            self.lengthened_less_own.count_up_to_ns(ns).saturating_sub(self.lengthened.count_up_to_ns(ns));
+        (measured, measured + brought_below)
+    }
+
+    /// The quantile less the generator's share; none where it had none.
+    fn quantile_less_own_ns(&self, quantile: f64) -> Option<u64> {
+        if self.lengthened.is_empty() {
+            return None;
+        }
+        let mut all = self.lower_bound().to_hdr().into_owned();
+        // Every lengthened time is among all times, so that nothing is left over.
+        all.subtract(&*self.lengthened.to_hdr()).ok()?;
+        all.add(&*self.lengthened_less_own.to_hdr()).ok()?;
+        Some(all.value_at_quantile(quantile))
     }
 }
 
@@ -65,16 +143,44 @@ mod tests {
 
     #[test]
     fn percentiles_below_the_first_censored_time_are_exact() {
-        let times = Censored { observed: of(&[1_000_000; 90]), censored: of(&[2_000_000; 10]) };
+        let times = Censored {
+            observed: of(&[1_000_000; 90]),
+            censored: of(&[2_000_000; 10]),
+            ..Censored::default()
+        };
         assert!(!times.percentile(0.5).at_least);
         let p99 = times.percentile(0.99);
         assert!(p99.at_least && p99.ns.abs_diff(2_000_000) < 2_000, "{p99:?}");
     }
 
+    #[test]
+    fn a_percentile_that_the_generator_made_is_told_from_the_targets() {
+        let mut times = Censored::default();
+        (0..950).for_each(|_| times.record_ns(1_000_000, 0));
+        // The generator was away for half a second.
+        (0..50).for_each(|_| times.record_ns(500_000_000, 499_000_000));
+        assert!(!times.percentile(0.9).is_own());
+        let p99 = times.percentile(0.99);
+        assert!(p99.is_own() && p99.ns.abs_diff(500_000_000) < 500_000, "{p99:?}");
+        assert!(p99.less_own_ns.abs_diff(1_000_000) < 1_000, "{p99:?}");
+        assert_eq!(times.count_up_to_ns(2_000_000), (950, 1_000));
+    }
+
+    #[test]
+    fn a_little_of_the_generators_is_within_what_a_percentile_is_good_for() {
+        let mut times = Censored::default();
+        (0..100).for_each(|_| times.record_ns(1_000_000, 150_000));
+        assert!(!times.percentile(0.5).is_own(), "0.15 ms");
+        (0..1_000).for_each(|_| times.record_ns(100_000_000, 5_000_000));
+        assert!(!times.percentile(0.5).is_own(), "5 %");
+        (0..10_000).for_each(|_| times.record_ns(100_000_000, 10_000_000));
+        assert!(times.percentile(0.5).is_own(), "10 % of 100 ms");
+    }
+
     proptest! {
         #[test]
         fn censored_times_agree_in_both_forms(observed in times(), censored in times(), quantile in 0.0..=1.0) {
-            let live = Censored { observed: of(&observed), censored: of(&censored) };
+            let live = Censored { observed: of(&observed), censored: of(&censored), ..Censored::default() };
             let mut packed = live.clone();
             packed.pack();
             prop_assert_eq!(&live, &packed);

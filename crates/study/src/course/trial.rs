@@ -51,10 +51,7 @@ impl Course<'_> {
         let growth: Vec<Option<f64>> =
             goals.iter().map(|goal| growth::growth_per_s(&trial, goal.quantity)).collect();
         let growth_per_s = growth.iter().copied().flatten().reduce(f64::max);
-        // What grows may be the lateness itself: then nothing is known.
-        if growth_per_s.is_none() {
-            lateness::forgive(&mut trial, audit.as_ref(), goals);
-        }
+        lateness::judge(&mut trial, audit.as_ref(), goals, growth_per_s.is_some());
         self.leftover = leftover(&trial);
         // What piles up is not carried, however little was late by then.
         let loss_ratios = goals.iter().zip(&growth).map(|(goal, growth)| match growth {

@@ -1,0 +1,133 @@
+//! The loop stopped at random, on virtual time, against a target whose every answer takes the same.
+
+use proptest::prelude::*;
+use record::{Connections, Distribution, HttpPlan, LoadModel, VoidRule};
+
+use crate::{
+    book::Part,
+    testing,
+    worker_tests::{Steady, run_stopped},
+};
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    FixedPool,
+    OnDemand,
+    Users,
+    ThinkingUsers,
+}
+
+fn plan(kind: Kind, connections: u64, delay_ns: u64) -> HttpPlan {
+    // Half of what so many connections carry.
+    let rate = (connections as f64 * 1e9 / delay_ns as f64 / 2.0).min(2_500.0);
+    match kind {
+        Kind::FixedPool => testing::open(rate, 4, connections),
+        Kind::OnDemand => {
+            let mut plan = testing::open(rate, 4, connections);
+            if let LoadModel::Open { connections, .. } = &mut plan.load {
+                *connections = Connections { initial: 0, most: connections.most };
+            }
+            plan
+        }
+        Kind::Users => HttpPlan { duration_ns: Some(4 * S), ..testing::closed(connections) },
+        Kind::ThinkingUsers => {
+            let mut plan = HttpPlan { duration_ns: Some(4 * S), ..testing::closed(connections) };
+            if let LoadModel::Closed { think_time, .. } = &mut plan.load {
+                *think_time = Distribution::Exponential { mean_ns: delay_ns };
+            }
+            plan
+        }
+    }
+}
+
+/// Percentiles that are neither the target's, nor told to be the generator's.
+fn wrong(part: &Part, truth_ns: u64) -> Vec<(f64, u64, u64)> {
+    let count = part.response_time.observed.count() as f64;
+    let printed = QUANTILES.iter().filter(|&&quantile| count * (1.0 - quantile) >= 10.0);
+    printed
+        .filter_map(|&quantile| {
+            let shown = part.response_time.percentile(quantile);
+            let off_ns = shown.ns.abs_diff(truth_ns);
+            let is_true = off_ns <= 250_000 || off_ns as f64 <= 0.1 * truth_ns as f64;
+            (!is_true && !shown.is_own()).then_some((quantile, shown.ns, shown.less_own_ns))
+        })
+        .collect()
+}
+
+fn kinds() -> impl Strategy<Value = Kind> {
+    prop::sample::select(vec![Kind::FixedPool, Kind::OnDemand, Kind::Users, Kind::ThinkingUsers])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn no_absence_is_taken_for_the_targets_time(
+        kind in kinds(),
+        connections in 4u64..300,
+        delay_ms in 1u64..50,
+        stops in prop::collection::vec((0u64..3_900, 1u64..1_000), 1..4),
+        in_send: bool,
+    ) {
+        let delay_ns = delay_ms.max(connections / 5) * MS;
+        let mut stops: Vec<(u64, u64)> = stops.into_iter().map(|(at, by)| (S + at * MS, by * MS)).collect();
+        stops.sort_unstable();
+        let (part, rules) = run_stopped(plan(kind, connections, delay_ns), Steady { after_ns: delay_ns }, &stops, in_send);
+        prop_assert!(!rules.contains(&VoidRule::LittlesLaw) && !rules.contains(&VoidRule::Accounting), "{rules:?}");
+        if rules.is_empty() {
+            prop_assert_eq!(wrong(&part, delay_ns), vec![], "{:?}", part.away);
+        }
+    }
+
+    #[test]
+    fn short_absences_leave_the_lower_percentiles_alone(
+        kind in kinds(),
+        connections in 4u64..300,
+        delay_ms in 1u64..50,
+        at_ms in 100u64..3_900,
+        by_us in 300u64..4_000,
+    ) {
+        let delay_ns = delay_ms.max(connections / 5) * MS;
+        let stops = [(S + at_ms * MS, by_us * 1_000)];
+        let (part, rules) = run_stopped(plan(kind, connections, delay_ns), Steady { after_ns: delay_ns }, &stops, false);
+        prop_assert_eq!(rules, vec![]);
+        prop_assert!(!part.response_time.percentile(0.5).is_own());
+        prop_assert!(!part.response_time.percentile(0.9).is_own());
+    }
+
+    #[test]
+    fn who_is_there_is_not_told_to_be_away(kind in kinds(), connections in 4u64..300, delay_ms in 1u64..50) {
+        let delay_ns = delay_ms.max(connections / 5) * MS;
+        let (part, rules) = run_stopped(plan(kind, connections, delay_ns), Steady { after_ns: delay_ns }, &[], false);
+        prop_assert_eq!((rules, part.away.times), (vec![], 0));
+        prop_assert!(part.response_time.lengthened.is_empty() && part.service_time.lengthened.is_empty());
+        prop_assert_eq!(wrong(&part, delay_ns), vec![]);
+    }
+}
+
+#[test]
+fn a_second_away_is_the_generators() {
+    let (part, rules) =
+        run_stopped(testing::open(1_000.0, 10, 16), Steady { after_ns: MS }, &[(4 * S, S)], false);
+    assert_eq!(rules, [VoidRule::Late], "p99 is ours");
+    assert!(!part.response_time.percentile(0.5).is_own());
+    let p99 = part.own_lateness.quantile_ns(0.99);
+    assert!(p99 > 850 * MS, "not only as many as there are connections: {p99}");
+    assert!((part.away.longest_s - 1.0).abs() < 0.01 && part.away.times == 1, "{:?}", part.away);
+    // The same in a closed load: its times are sound, its throughput is not.
+    let users = HttpPlan { duration_ns: Some(4 * S), ..testing::closed(10) };
+    let (part, rules) = run_stopped(users, Steady { after_ns: MS }, &[(2 * S, S)], false);
+    assert_eq!(rules, [VoidRule::Late]);
+    assert_eq!(wrong(&part, MS), []);
+}
+
+#[test]
+fn an_answer_that_lies_unread_beyond_its_timeout_is_an_answer() {
+    let plan = HttpPlan { timeout_ns: 500 * MS, ..testing::open(100.0, 2, 4) };
+    let (part, _) = run_stopped(plan, Steady { after_ns: 20 * MS }, &[(2 * S + 5 * MS, S)], false);
+    assert_eq!(part.errors.total(), 0, "{:?}", part.errors);
+}
