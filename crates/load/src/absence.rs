@@ -37,6 +37,8 @@ struct Baseline {
     /// Over all such times.
     integral_ns: f64,
     lasted_ns: u64,
+    /// In flight when the absence began.
+    in_flight: u64,
 }
 
 /// What is under way at a moment.
@@ -69,7 +71,7 @@ impl Absences {
         self.away.longest_s = self.away.longest_s.max(by_ns as f64 / 1e9);
         self.counted_ns = now_ns;
         if self.delay_ns == 0 {
-            self.baseline.add(now_ns, under_way.integral_ns);
+            self.baseline.add(now_ns, under_way);
         }
         self.delay_ns += fresh_ns;
         self.recovers_at = None;
@@ -110,15 +112,17 @@ impl Absences {
 }
 
 impl Baseline {
-    fn add(&mut self, now_ns: u64, integral_ns: f64) {
+    fn add(&mut self, now_ns: u64, under_way: UnderWay) {
         self.lasted_ns += now_ns.saturating_sub(self.since_ns);
-        self.integral_ns += integral_ns - self.since_integral_ns;
+        self.integral_ns += under_way.integral_ns - self.since_integral_ns;
+        self.in_flight = under_way.in_flight;
     }
 
-    /// The mean, and a little more: what is in flight goes up and down.
+    /// The mean or what was in flight just before, and a little more: that goes up and down, and the mean has the start
+    /// of the trial in it.
     fn usual_in_flight(&self) -> Option<u64> {
         let mean = self.integral_ns / self.lasted_ns.max(1) as f64;
-        (self.lasted_ns >= BASELINE_NS).then(|| (mean * 1.1).ceil() as u64 + 1)
+        (self.lasted_ns >= BASELINE_NS).then(|| ((mean * 1.1).ceil() as u64).max(self.in_flight) + 1)
     }
 }
 
@@ -135,11 +139,11 @@ mod tests {
     #[test]
     fn an_absence_is_felt_until_the_load_is_as_it_was() {
         let mut absences = Absences::since(0);
-        absences.was_away(1_000 * MS, 100 * MS, under_way(2, 1_000 * MS));
+        absences.was_away(1_000 * MS, 100 * MS, under_way(1, 1_000 * MS));
         assert_eq!(absences.delay_ns(), 100 * MS);
         absences.caught_up(1_010 * MS, under_way(20, 1_010 * MS));
         assert_eq!(absences.delay_ns(), 100 * MS, "two were usual");
-        absences.caught_up(1_050 * MS, under_way(3, 1_050 * MS));
+        absences.caught_up(1_050 * MS, under_way(4, 1_050 * MS));
         assert_eq!(absences.delay_ns(), 0);
     }
 

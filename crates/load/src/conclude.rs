@@ -1,6 +1,6 @@
 //! From what the workers found to the record of a trial.
 
-use record::{HttpPlan, Interval, LittlesLaw, LoadModel, Trial, Validity, Warning, trial::SCHEMA};
+use record::{Censored, HttpPlan, Interval, LittlesLaw, LoadModel, OwnPercentile, Trial, Validity, Warning, trial::SCHEMA};
 
 use crate::{book::Part, validity};
 
@@ -26,6 +26,10 @@ pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Tri
     let (mean_in_flight, rate_times_time) = validity::littles_sides(&part);
     let (completed, measured_s) = measured(&plan, &part);
     let warnings = warnings(&plan, &part);
+    let own_percentiles = [("response_time", &part.response_time), ("service_time", &part.service_time)]
+        .into_iter()
+        .flat_map(|(name, times)| own_percentiles(name, times))
+        .collect();
     let throughput_per_s = if measured_s > 0.0 { completed as f64 / measured_s } else { 0.0 };
     Trial {
         schema: SCHEMA.to_owned(),
@@ -52,6 +56,7 @@ pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Tri
         series: circumstances.series,
         cpu: part.cpu,
         away: part.away,
+        own_percentiles,
         littles_law: LittlesLaw { mean_in_flight, rate_times_time },
         validity,
         warnings,
@@ -81,22 +86,32 @@ fn is_used_up(plan: &HttpPlan, part: &Part) -> bool {
     plan.requests.is_some_and(|requests| begun >= requests)
 }
 
+fn own_percentiles(times: &str, of: &Censored) -> Vec<OwnPercentile> {
+    let us = |ns: u64| ns as f64 / 1e3;
+    let own = of.own_percentiles().into_iter().map(|(percentile, own)| OwnPercentile {
+        times: times.to_owned(),
+        percentile: percentile.to_owned(),
+        measured_us: us(own.ns),
+        less_own_us: us(own.less_own_ns),
+    });
+    own.collect()
+}
+
 /// What the generator's absences did to the figures.
 fn away(part: &Part) -> Option<Warning> {
     let share =
         part.away.total_s / (part.elapsed_ns.max(1) as f64 / 1e9) / f64::from(part.cpu.threads.max(1));
-    let own: Vec<&str> = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9")]
-        .into_iter()
-        .filter(|&(quantile, _)| part.response_time.percentile(quantile).is_own())
-        .map(|(_, name)| name)
-        .collect();
+    let own = part.response_time.own_percentiles();
     (share > AWAY_SHARE || !own.is_empty()).then(|| {
-        let figures = match own.len() {
-            0 => "no percentile of the response time up to p99.9 is changed by that".to_owned(),
-            _ => format!(
-                "the response time's {} may be the generator's own and says nothing about the target",
-                own.join(", ")
-            ),
+        let figures = match &own[..] {
+            [] => "no percentile of the response time is changed by that".to_owned(),
+            own => {
+                let names: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
+                format!(
+                    "the response time's {} (in brackets) may be the generator's own and says nothing about the target",
+                    names.join(", ")
+                )
+            }
         };
         Warning::new("generator_away", format!("{}; {figures}", validity::absences(part)))
     })

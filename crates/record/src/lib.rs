@@ -34,5 +34,5 @@ pub use study::{
     GoalOutcome, Knee, Level, LoadUnit, Purpose, QuantitySummary, SearchOutcome, SearchPlan, Setting,
     SettingOutcome, StudyPlan, StudyResult, TrialEntry,
 };
-pub use trial::{Away, Counts, CpuUse, Interval, LittlesLaw, Trial, Warning};
+pub use trial::{Away, Counts, CpuUse, Interval, LittlesLaw, OwnPercentile, Trial, Warning};
 pub use validity::{Validity, VoidReason, VoidRule};

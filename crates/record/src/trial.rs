@@ -74,6 +74,10 @@ pub struct Trial {
     /// When the generator was away from its work.
     #[serde(default)]
     pub away: Away,
+    /// The percentiles of `response_time` and `service_time` that the generator may have made: they say nothing about
+    /// the target.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own_percentiles: Vec<OwnPercentile>,
     /// Concurrency against rate × time.
     pub littles_law: LittlesLaw,
     /// Whether it may be believed.
@@ -253,6 +257,19 @@ impl Away {
         self.total_s += other.total_s;
         self.longest_s = self.longest_s.max(other.longest_s);
     }
+}
+
+/// A percentile that the generator may have made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OwnPercentile {
+    /// Of which times: `response_time` or `service_time`.
+    pub times: String,
+    /// Which: `p99`, `max`.
+    pub percentile: String,
+    /// As measured, in microseconds.
+    pub measured_us: f64,
+    /// Less the most that the generator may have made of it, in microseconds: the target's own lies between the two.
+    pub less_own_us: f64,
 }
 
 /// Little's law, L = λ · W, with both sides measured apart: L by integrating the number of requests

@@ -126,15 +126,16 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
-/// The median of some percentiles: a lower bound of the true one if any at or below its middle is.
+/// The median of some percentiles: a lower bound of the true one if any at or below its middle is. Those that may be
+/// the generator's own are left out.
 pub fn median_percentile(values: impl IntoIterator<Item = Percentile>) -> Option<Percentile> {
-    let mut values: Vec<Percentile> = values.into_iter().collect();
+    let mut values: Vec<Percentile> = values.into_iter().filter(|percentile| !percentile.is_own()).collect();
     values.sort_by_key(|percentile| percentile.ns);
     let middle = values.len().checked_sub(1)? / 2;
     let upper = values.len() / 2;
     let at_least = values[..=upper].iter().any(|percentile| percentile.at_least);
     let ns = u64::midpoint(values[middle].ns, values[upper].ns);
-    Some(Percentile { ns, at_least })
+    Some(Percentile { ns, at_least, less_own_ns: ns })
 }
 
 #[cfg(test)]
@@ -145,7 +146,7 @@ mod tests {
     fn medians() {
         assert_eq!(median([]), None);
         assert_eq!(median([3.0, f64::NAN, 1.0]), Some(2.0));
-        let of = |ns, at_least| Percentile { ns, at_least };
+        let of = |ns, at_least| Percentile { ns, at_least, less_own_ns: ns };
         assert_eq!(median_percentile([of(3, true), of(1, false), of(2, false)]), Some(of(2, false)));
         assert_eq!(median_percentile([of(3, false), of(1, true), of(2, false)]), Some(of(2, true)));
         assert_eq!(median_percentile([]), None);

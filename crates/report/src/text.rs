@@ -33,9 +33,10 @@ pub fn clipped(text: &str, most_chars: usize) -> String {
     short
 }
 
-/// A time, with `≥` where the true one may be longer.
+/// A time, with `≥` where the true one may be longer, in brackets where it may be the generator's own.
 pub fn percentile(percentile: Percentile) -> String {
-    format!("{}{}", if percentile.at_least { "≥ " } else { "" }, show_time_ns(percentile.ns))
+    let shown = format!("{}{}", if percentile.at_least { "≥ " } else { "" }, show_time_ns(percentile.ns));
+    if percentile.is_own() { format!("({shown})") } else { shown }
 }
 
 /// A share as a percentage with two significant digits: `0 %`, `0.0012 %`, `1.3 %`, `100 %`.

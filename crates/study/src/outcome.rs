@@ -247,6 +247,14 @@ impl Reading {
         }
     }
 
+    /// Whether it is of a time that may be the generator's own.
+    fn is_own(&self, entry: &TrialEntry) -> bool {
+        match *self {
+            Self::Response(quantile) => entry.trial.response_time.percentile(quantile).is_own(),
+            Self::Other(_) => false,
+        }
+    }
+
     /// Whether it is of a time that may have been longer.
     fn is_at_least(&self, entry: &TrialEntry) -> bool {
         match *self {
@@ -275,7 +283,8 @@ fn stored_bytes(audit: &AuditResult) -> f64 {
 fn summaries(valid: &[&TrialEntry]) -> Vec<QuantitySummary> {
     let confidence = Confidence::new(0.95).expect("it lies between 0 and 1");
     let of = |(quantity, reading): &Quantity| {
-        let values: Vec<f64> = valid.iter().map(|entry| reading.of(entry)).collect::<Option<_>>()?;
+        let of_target = valid.iter().filter(|entry| !reading.is_own(entry));
+        let values: Vec<f64> = of_target.map(|entry| reading.of(entry)).collect::<Option<_>>()?;
         let summary = summarize(&values, confidence).ok()?;
         Some(QuantitySummary {
             quantity: (*quantity).to_owned(),

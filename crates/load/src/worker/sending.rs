@@ -47,9 +47,9 @@ impl<W: Wire> Worker<W> {
             // given, at a time already taken.
             let given_ns = slot.requests[slot.requests.len() - 1].started_ns;
             let waited = early || slot.wants_room || given_ns < slot.free_since_ns;
+            let now_ns = if waited { self.wire.now_ns() } else { given_ns };
             match self.wire.send(id, bytes) {
                 Ok(sent) => {
-                    let now_ns = if waited { self.clock() } else { given_ns };
                     if early {
                         self.established(id, now_ns);
                     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use record::{
-    Censored, ErrorClass, Histogram, LoadModel, Trial, Validity,
+    Censored, ErrorClass, Histogram, LoadModel, Percentile, Trial, Validity,
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
 
@@ -182,13 +182,17 @@ fn write_censored(out: &mut String, name: &str, times: &Censored) -> std::fmt::R
         return Ok(());
     }
     let mark = |at_least: bool, ns: u64| format!("{}{}", if at_least { "≥" } else { "" }, show_time_ns(ns));
+    // What may be the generator's own stands in brackets.
+    let shown = |percentile: Percentile| {
+        let shown = mark(percentile.at_least, percentile.ns);
+        if percentile.is_own() { format!("({shown})") } else { shown }
+    };
     let any = !times.censored.is_empty();
     write!(out, "{name:<15}{:>10}", mark(any, all.mean_ns() as u64))?;
     for quantile in SHOWN {
-        let percentile = times.percentile(quantile);
-        write!(out, "{:>10}", mark(percentile.at_least, percentile.ns))?;
+        write!(out, "{:>10}", shown(times.percentile(quantile)))?;
     }
-    writeln!(out, "{:>10}", mark(any, all.max_ns()))
+    writeln!(out, "{:>10}", shown(Percentile { at_least: any, ..times.percentile(1.0) }))
 }
 
 fn write_histogram(out: &mut String, name: &str, times: &Histogram) -> std::fmt::Result {

@@ -7,6 +7,17 @@ use super::Histogram;
 
 /// A generator's share of a time below this, in nanoseconds, is not recorded.
 const LEAST_SHARE_NS: u64 = 50_000;
+/// The percentiles that people read.
+const READ: [(f64, &str); 8] = [
+    (0.5, "p50"),
+    (0.75, "p75"),
+    (0.9, "p90"),
+    (0.95, "p95"),
+    (0.99, "p99"),
+    (0.999, "p99.9"),
+    (0.9999, "p99.99"),
+    (1.0, "max"),
+];
 /// A percentile that the generator may have lengthened by less than this, in nanoseconds, is the target's.
 const TOLERANCE_NS: u64 = 200_000;
 /// So is one that the generator may have lengthened by less than this share of what is left without it.
@@ -109,6 +120,15 @@ impl Censored {
             at_least: !self.censored.is_empty() && self.censored.min_ns() <= ns,
             less_own_ns: self.quantile_less_own_ns(quantile).unwrap_or(ns),
         }
+    }
+
+    /// Those of the percentiles that people read which the generator may have made, by name.
+    pub fn own_percentiles(&self) -> Vec<(&'static str, Percentile)> {
+        if self.lengthened.is_empty() {
+            return Vec::new();
+        }
+        let named = READ.map(|(quantile, name)| (name, self.percentile(quantile)));
+        named.into_iter().filter(|(_, percentile)| percentile.is_own()).collect()
     }
 
     /// How many of the observed times are at most `ns`: as measured, and if the generator lengthened every time by

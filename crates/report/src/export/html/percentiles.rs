@@ -176,15 +176,12 @@ fn points(times: &Censored, nines: f64, most: usize) -> Vec<(f64, Percentile)> {
     if all.is_empty() {
         return Vec::new();
     }
-    let first_censored_ns = if times.censored.is_empty() { u64::MAX } else { times.censored.min_ns() };
     // One request of so many is the rarest thing that was seen.
     let nines = nines.min((all.count() as f64).log10());
     let places = (0..=most).map(|i| 1.0 - 10_f64.powf(-nines * i as f64 / most as f64));
-    let of = |share: f64| {
-        let ns = all.quantile_ns(share);
-        (share, Percentile { ns, at_least: first_censored_ns <= ns })
-    };
-    places.map(of).filter(|(_, time)| time.ns > 0).collect()
+    // What may be the generator's own is not drawn as the target's.
+    let of = |share: f64| (share, times.percentile(share));
+    places.map(of).filter(|(_, time)| time.ns > 0 && !time.is_own()).collect()
 }
 
 fn numbers(group: &Group) -> Markup {
