@@ -5,6 +5,7 @@
 //! started it. Nothing here links the code under test: only the command line and the JSON are known.
 
 pub mod bars;
+pub mod disturbance;
 pub mod faulty_disk;
 pub mod lab;
 pub mod link;
@@ -22,6 +23,7 @@ pub mod stats;
 pub mod temporary;
 pub mod vm;
 pub mod wire;
+pub mod witnessed_target;
 
 pub use bars::{Bar, Outcome, Scale};
 pub use nginx::{Nginx, Options as NginxOptions};

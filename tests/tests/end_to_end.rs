@@ -102,6 +102,7 @@ samples! {
     sample_of_study_resume "study-resume",
     sample_of_vm_netem "vm-netem",
     sample_of_void_rules "void-rules",
+    sample_of_generator_away "generator-away",
 }
 
 fn run(url: &str, words: &str) -> Result<Output> {

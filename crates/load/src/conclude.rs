@@ -1,6 +1,9 @@
 //! From what the workers found to the record of a trial.
 
-use record::{Censored, HttpPlan, Interval, LittlesLaw, LoadModel, OwnPercentile, Trial, Validity, Warning, trial::SCHEMA};
+use record::{
+    Censored, HttpPlan, Interval, LittlesLaw, LoadModel, OwnPercentile, Trial, Validity, Warning,
+    trial::SCHEMA,
+};
 
 use crate::{book::Part, validity};
 

@@ -19,6 +19,7 @@ mod connections_200k;
 mod descriptors;
 mod fuzz_events;
 mod fuzz_http1;
+mod generator_away;
 mod interrupt;
 mod known_closed;
 mod known_exponential;
@@ -57,6 +58,7 @@ pub const ALL: &[Bar] = &[
     misbehaviour::BAR,
     descriptors::BAR,
     void_rules::BAR,
+    generator_away::BAR,
     interrupt::BAR,
     connections_18k::BAR,
     connections_200k::BAR,

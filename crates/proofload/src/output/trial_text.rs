@@ -188,7 +188,7 @@ fn write_censored(out: &mut String, name: &str, times: &Censored) -> std::fmt::R
         if percentile.is_own() { format!("({shown})") } else { shown }
     };
     let any = !times.censored.is_empty();
-    write!(out, "{name:<15}{:>10}", mark(any, all.mean_ns() as u64))?;
+    write!(out, "{name:<15}{:>10}", shown(times.mean()))?;
     for quantile in SHOWN {
         write!(out, "{:>10}", shown(times.percentile(quantile)))?;
     }

@@ -122,6 +122,19 @@ impl Censored {
         }
     }
 
+    /// The mean, in the form of a percentile.
+    pub fn mean(&self) -> Percentile {
+        let all = self.lower_bound();
+        let sum_ns = |times: &Histogram| times.mean_ns() * times.count() as f64;
+        let own_ns = sum_ns(&self.lengthened) - sum_ns(&self.lengthened_less_own);
+        let less_own_ns = all.mean_ns() - own_ns / all.count().max(1) as f64;
+        Percentile {
+            ns: all.mean_ns() as u64,
+            at_least: !self.censored.is_empty(),
+            less_own_ns: less_own_ns.max(0.0) as u64,
+        }
+    }
+
     /// Those of the percentiles that people read which the generator may have made, by name.
     pub fn own_percentiles(&self) -> Vec<(&'static str, Percentile)> {
         if self.lengthened.is_empty() {
@@ -184,6 +197,8 @@ mod tests {
         assert!(p99.is_own() && p99.ns.abs_diff(500_000_000) < 500_000, "{p99:?}");
         assert!(p99.less_own_ns.abs_diff(1_000_000) < 1_000, "{p99:?}");
         assert_eq!(times.count_up_to_ns(2_000_000), (950, 1_000));
+        let mean = times.mean();
+        assert!(mean.is_own() && mean.less_own_ns.abs_diff(1_000_000) < 50_000, "{mean:?}");
     }
 
     #[test]

@@ -1,0 +1,244 @@
+//! A generator that is stopped, throttled or crowded, against a target that keeps its own log.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use record::Trial;
+
+use super::{Bar, Outcome, Scale, ms};
+use crate::{
+    Proofload,
+    disturbance::{Quota, Witness, neighbour, stop_for},
+    machine::Cores,
+    process::Process,
+    random::Random,
+    witnessed_target::WitnessedTarget,
+};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "generator-away",
+    what: "200 trials whose generator is stopped, throttled or crowded: no figure is printed as the target's that is not; \
+           sound trials stay valid",
+    full_seconds: 2_400,
+    run,
+};
+
+const SECONDS: f64 = 3.0;
+/// Percentiles that the terminal prints.
+const PRINTED: [(f64, &str); 4] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9")];
+
+#[derive(Debug, Clone, Copy)]
+enum Load {
+    FixedPool(f64),
+    OnDemand(f64),
+    Users,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Trouble {
+    Stop { after: Duration, lasting: Duration },
+    Quota,
+    Neighbour,
+    Nothing,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    load: Load,
+    connections: u64,
+    delay: Duration,
+    trouble: Trouble,
+}
+
+impl Case {
+    fn drawn(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let delay = random.between(Duration::from_millis(1), Duration::from_millis(50));
+        let most = (5_000.0 * delay.as_secs_f64()).min(300.0) as u64;
+        let connections = 4 + random.below(most.saturating_sub(3).max(1));
+        let capacity_per_s = connections as f64 / delay.as_secs_f64();
+        let rate = (capacity_per_s * (0.1 + 0.4 * random.below(1_000) as f64 / 1e3)).max(50.0).round();
+        let load = match random.below(3) {
+            0 => Load::FixedPool(rate),
+            1 => Load::OnDemand(rate),
+            _ => Load::Users,
+        };
+        let millis = Duration::from_millis;
+        let trouble = match random.below(4) {
+            0 => Trouble::Stop {
+                after: random.between(millis(300), millis(2_000)),
+                lasting: random.between(millis(50), millis(1_000)),
+            },
+            1 => Trouble::Quota,
+            2 => Trouble::Neighbour,
+            _ => Trouble::Nothing,
+        };
+        Self { load, connections, delay, trouble }
+    }
+
+    /// Runs it; gives the trial and how long each request was with the target.
+    fn run(&self, cores: Cores) -> Result<(Trial, Vec<u64>)> {
+        let target = WitnessedTarget::start(self.delay, cores.server)?;
+        let load = match self.load {
+            Load::FixedPool(rate) => format!("-R {rate} -c {}", self.connections),
+            Load::OnDemand(rate) => format!("-R {rate}"),
+            Load::Users => format!("-u {}", self.connections),
+        };
+        let words = format!("{load} -d {SECONDS}s --threads 1 --cpus {} -q", cores.generator);
+        let mut running = Proofload::http(&target.url(), &words)?.start()?;
+        let _taken = take(self.trouble, &mut running.process, cores)?;
+        let output = running.finish()?;
+        Ok((output.trial()?.clone(), target.stop()?))
+    }
+
+    fn shown(&self, seed: u64) -> String {
+        format!(
+            "case {seed}: {:?}, {} connections, {:?}, {:?}",
+            self.load, self.connections, self.delay, self.trouble
+        )
+    }
+}
+
+/// Troubles a generator, and keeps what does so.
+fn take(trouble: Trouble, process: &mut Process, cores: Cores) -> Result<(Option<Quota>, Option<Process>)> {
+    match trouble {
+        Trouble::Stop { after, lasting } => {
+            std::thread::sleep(after);
+            stop_for(process, lasting);
+            Ok((None, None))
+        }
+        Trouble::Quota => Ok((Some(Quota::half(process.pid())?), None)),
+        Trouble::Neighbour => Ok((None, Some(neighbour(cores.generator)?))),
+        Trouble::Nothing => Ok((None, None)),
+    }
+}
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let cores = Cores::of_this_process()?;
+    let mut outcome = Outcome::default();
+    disturbed(&mut outcome, cores, scale.pick(10, 200))?;
+    shortly_away(&mut outcome, cores, scale.pick(3, 30))?;
+    undisturbed(&mut outcome, cores, scale.pick(2, 100))?;
+    Ok(outcome)
+}
+
+/// No figure that is printed is wrong and neither marked nor void.
+fn disturbed(outcome: &mut Outcome, cores: Cores, cases: u64) -> Result<()> {
+    let (mut wrong, mut void, mut marked, mut unknown) = (0, 0, 0, 0);
+    for seed in 0..cases {
+        let case = Case::drawn(seed);
+        let is_closed = matches!(case.load, Load::Users);
+        let sound = Case { trouble: Trouble::Nothing, ..case };
+        let before = if is_closed { Some(sound.run(cores)?.0) } else { None };
+        let (trial, truth) = case.run(cores)?;
+        void += u64::from(trial.validity.is_void());
+        marked += u64::from(!trial.own_percentiles.is_empty());
+        if trial.validity.is_void() {
+            continue;
+        }
+        let mut faults = wrong_times(&trial, truth);
+        if let Some(before) = before {
+            let after = sound.run(cores)?.0;
+            let (a, b) = (before.throughput_per_s, after.throughput_per_s);
+            if (a / b - 1.0).abs() > 0.05 {
+                // The machine itself was not the same before and after.
+                unknown += 1;
+            } else if (trial.throughput_per_s / f64::midpoint(a, b) - 1.0).abs() > 0.1 {
+                faults.push(format!("{:.0}/s, and {a:.0} and {b:.0}/s undisturbed", trial.throughput_per_s));
+            }
+        }
+        if !faults.is_empty() {
+            wrong += 1;
+            outcome.note(format!("{}: {}", case.shown(seed), faults.join("; ")));
+        }
+    }
+    outcome.note(format!("of {cases} trials {void} were void, and {marked} had percentiles marked"));
+    outcome.equal("wrong", wrong, 0, "valid trials with a wrong figure that is not marked");
+    let most = cases / 10;
+    outcome.figure("throughput_unknown", unknown, format!("≤ {most} of {cases}"), unknown <= most);
+    Ok(())
+}
+
+/// Printed percentiles that neither are the target's nor marked.
+fn wrong_times(trial: &Trial, mut truth: Vec<u64>) -> Vec<String> {
+    truth.sort_unstable();
+    let mut faults = Vec::new();
+    for (name, times) in [("response", &trial.response_time), ("service", &trial.service_time)] {
+        let count = times.observed.count() as f64;
+        for (quantile, percentile) in PRINTED {
+            let beyond = count * (1.0 - quantile);
+            if beyond < 10.0 || truth.is_empty() {
+                continue;
+            }
+            let shown = times.percentile(quantile);
+            let rank = ((truth.len() as f64 * quantile).ceil() as usize).clamp(1, truth.len());
+            let truth_ns = truth[rank - 1];
+            // A request that opens its connection waits for that.
+            let opening_ns = if trial.counts.connections_opened as f64 >= beyond { 500_000 } else { 0 };
+            let allowed_ns = (truth_ns / 10).max(250_000) + opening_ns;
+            if shown.ns.abs_diff(truth_ns) > allowed_ns && !shown.is_own() {
+                faults.push(format!(
+                    "{name} {percentile} {:.3} ms, in truth {:.3}",
+                    ms(shown.ns),
+                    ms(truth_ns)
+                ));
+            }
+        }
+    }
+    faults
+}
+
+/// A stop of less than a thousandth of the time leaves p50 and p90 usable.
+fn shortly_away(outcome: &mut Outcome, cores: Cores, cases: u64) -> Result<()> {
+    let mut kept = 0;
+    for seed in 1_000..1_000 + cases {
+        let mut random = Random::new(seed);
+        let micros = Duration::from_micros;
+        let trouble = Trouble::Stop {
+            after: random.between(micros(300_000), micros(2_000_000)),
+            lasting: random.between(micros(500), micros(2_500)),
+        };
+        let (trial, _) = Case { trouble, ..Case::drawn(seed) }.run(cores)?;
+        let is_kept = [0.5, 0.9].iter().all(|&quantile| !trial.response_time.percentile(quantile).is_own());
+        kept += u64::from(is_kept && !trial.validity.is_void());
+    }
+    let least = (cases * 8).div_ceil(10);
+    outcome.figure("shortly_away_kept", kept, format!("≥ {least} of {cases}"), kept >= least);
+    Ok(())
+}
+
+/// What nothing disturbed is valid, and nothing up to p99 is marked.
+fn undisturbed(outcome: &mut Outcome, cores: Cores, wanted: u64) -> Result<()> {
+    let (mut sound, mut void, mut marked, mut tried) = (0, 0, 0, 0);
+    while sound < wanted && tried < 4 * wanted {
+        let case = Case { trouble: Trouble::Nothing, ..Case::drawn(2_000 + tried) };
+        tried += 1;
+        let witness = Witness::on(cores.generator)?;
+        let (trial, _) = case.run(cores)?;
+        let gap = witness.end()?;
+        let waited = trial.cpu.runqueue_wait_s.unwrap_or(0.0) / trial.elapsed_s;
+        if gap > Duration::from_millis(1) || waited > 0.001 {
+            continue;
+        }
+        sound += 1;
+        let up_to_p99 = [0.5, 0.9, 0.99];
+        let is_marked = up_to_p99.iter().any(|&quantile| trial.response_time.percentile(quantile).is_own());
+        void += u64::from(trial.validity.is_void());
+        marked += u64::from(is_marked);
+        if is_marked || trial.validity.is_void() {
+            outcome.note(format!("{}: {:?} {:?}", case.shown(2_000 + tried - 1), trial.validity, trial.away));
+        }
+    }
+    outcome.note(format!("{sound} of {tried} trials were undisturbed"));
+    let most = wanted.div_ceil(20);
+    outcome.figure(
+        "undisturbed_found",
+        sound,
+        format!("≥ {}", wanted.div_ceil(2)),
+        sound >= wanted.div_ceil(2),
+    );
+    outcome.figure("undisturbed_void", void, format!("≤ {most}"), void <= most);
+    outcome.figure("undisturbed_marked", marked, format!("≤ {most}"), marked <= most);
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! A target without a queue that keeps its own log: when the kernel received each request, and when its answer left.
+//!
+//! It answers every request the same time after the kernel received it, on a processor of its own. What the log says of a
+//! trial is the truth that the trial's times are held against: nothing of the generator is in it.
+
+use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
+    io::{IoSliceMut, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::{AsFd, AsRawFd},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, anyhow};
+use nix::sys::{
+    socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt::ReceiveTimestampns},
+    time::TimeSpec,
+};
+use rustix::{
+    buffer::spare_capacity,
+    event::{Timespec, epoll},
+    thread::{CpuSet, sched_setaffinity, set_current_timer_slack},
+    time::{ClockId, clock_gettime},
+};
+
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\nHello, World\n";
+/// The listener's mark among the events.
+const LISTENER: u64 = u64::MAX;
+/// How often the wish to stop is looked for.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// A running target.
+#[derive(Debug)]
+pub struct WitnessedTarget {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<Vec<u64>>>>,
+}
+
+impl WitnessedTarget {
+    /// Answers on a port of its own, `delay` after a request came, by a thread on this processor.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub fn start(delay: Duration, core: u32) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").context("the target cannot listen")?;
+        // The standard library's queue of 128 is short for pools that are opened at once.
+        rustix::net::listen(&listener, 4_096)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&stop);
+        let thread = thread::Builder::new().name("target".to_owned()).spawn(move || {
+            let mut set = CpuSet::new();
+            set.set(core as usize);
+            sched_setaffinity(None, &set)?;
+            set_current_timer_slack(Some(std::num::NonZeroU64::MIN))?;
+            Loop::new(listener, delay)?.run(&seen)
+        })?;
+        Ok(Self { address, stop, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    /// Ends it; gives how long each request was with it, in nanoseconds: from its last byte's receipt to the moment its
+    /// answer left.
+    ///
+    /// # Errors
+    /// When it broke down.
+    pub fn stop(mut self) -> Result<Vec<u64>> {
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().context("it was stopped already")?;
+        thread.join().map_err(|_| anyhow!("the target panicked"))?
+    }
+}
+
+impl Drop for WitnessedTarget {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+struct Loop {
+    listener: TcpListener,
+    epoll: rustix::fd::OwnedFd,
+    delay_ns: i64,
+    connections: Vec<Option<TcpStream>>,
+    /// When answers are due and when their requests came, by CLOCK_REALTIME, and on which connection.
+    due: BinaryHeap<Reverse<(i64, i64, usize)>>,
+    log: Vec<u64>,
+    control: Vec<u8>,
+}
+
+impl Loop {
+    fn new(listener: TcpListener, delay: Duration) -> Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
+        Ok(Self {
+            listener,
+            epoll,
+            delay_ns: delay.as_nanos() as i64,
+            connections: Vec::new(),
+            due: BinaryHeap::new(),
+            log: Vec::new(),
+            control: nix::cmsg_space!(TimeSpec),
+        })
+    }
+
+    fn run(mut self, stop: &AtomicBool) -> Result<Vec<u64>> {
+        let mut events = Vec::with_capacity(256);
+        while !stop.load(Ordering::Relaxed) {
+            let next_ns = self.due.peek().map_or(i64::MAX, |Reverse((due_ns, ..))| due_ns - real_ns());
+            let wait_ns = next_ns.clamp(0, GLANCE.as_nanos() as i64);
+            let timeout = Timespec { tv_sec: 0, tv_nsec: wait_ns };
+            events.clear();
+            let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout));
+            for event in &events {
+                match event.data.u64() {
+                    LISTENER => self.accept()?,
+                    index => self.read(index as usize),
+                }
+            }
+            while let Some(&Reverse((due_ns, came_ns, index))) = self.due.peek()
+                && due_ns <= real_ns()
+            {
+                self.due.pop();
+                self.answer(came_ns, index);
+            }
+        }
+        Ok(self.log)
+    }
+
+    fn accept(&mut self) -> Result<()> {
+        while let Ok((connection, _)) = self.listener.accept() {
+            connection.set_nonblocking(true)?;
+            connection.set_nodelay(true)?;
+            setsockopt(&connection, ReceiveTimestampns, &true)?;
+            let data = epoll::EventData::new_u64(self.connections.len() as u64);
+            epoll::add(&self.epoll, connection.as_fd(), data, epoll::EventFlags::IN)?;
+            self.connections.push(Some(connection));
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, index: usize) {
+        let Some(connection) = &self.connections[index] else { return };
+        let mut bytes = [0; 4_096];
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let fd = connection.as_raw_fd();
+        let received = recvmsg::<()>(fd, &mut parts, Some(&mut self.control), MsgFlags::MSG_DONTWAIT);
+        let (length, stamp) = match received {
+            Ok(message) => {
+                let stamps = message.cmsgs().into_iter().flatten();
+                let stamp = stamps.into_iter().find_map(|control| match control {
+                    ControlMessageOwned::ScmTimestampns(at) => {
+                        Some(at.tv_sec() * 1_000_000_000 + at.tv_nsec())
+                    }
+                    _ => None,
+                });
+                (message.bytes, stamp)
+            }
+            Err(nix::errno::Errno::EAGAIN) => return,
+            Err(_) => (0, None),
+        };
+        if length == 0 {
+            self.connections[index] = None;
+            return;
+        }
+        // The first segments after the kernel was asked have no stamp.
+        let came_ns = stamp.unwrap_or_else(real_ns);
+        // The generator sends heads without a body, each in one piece.
+        let requests = bytes[..length].windows(4).filter(|window| window == b"\r\n\r\n").count();
+        for _ in 0..requests {
+            self.due.push(Reverse((came_ns + self.delay_ns, came_ns, index)));
+        }
+    }
+
+    fn answer(&mut self, came_ns: i64, index: usize) {
+        let Some(connection) = &mut self.connections[index] else { return };
+        let leaves_ns = real_ns();
+        if connection.write_all(ANSWER).is_ok() {
+            self.log.push((leaves_ns - came_ns).max(0) as u64);
+        }
+    }
+}
+
+fn real_ns() -> i64 {
+    let now = clock_gettime(ClockId::Realtime);
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}
