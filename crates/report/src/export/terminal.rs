@@ -123,7 +123,7 @@ fn write_searches(out: &mut Page, results: &Results, answers: &[Answer]) -> std:
             let mut row = summary::search_row(answer);
             row[0] = text::clipped(&row[0], LONGEST_NAME);
             if blocks {
-                row.insert(1, answer.block.map_or_else(String::new, |block| block.to_string()));
+                row.insert(1, answer.block.map_or_else(String::new, |block| (block + 1).to_string()));
             }
             row
         });
@@ -141,7 +141,7 @@ fn write_confirmed(out: &mut Page, results: &Results, confirmed: &Confirmed) -> 
     if results.plan.settings.len() > 1 {
         place.push(text::visible(&results.setting_name(confirmed.setting)));
     }
-    place.extend(confirmed.block.map(|block| format!("block {block}")));
+    place.extend(confirmed.block.map(text::block));
     let place = if place.is_empty() { String::new() } else { format!("{}: ", place.join(", ")) };
     writeln!(out.text, "\n{sign} {place}{}", text::visible(&confirmed.sentence()))?;
     let rows = confirmed.rows();
