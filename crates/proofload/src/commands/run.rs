@@ -58,7 +58,7 @@ pub fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
     let study = study::file::read(&file, &text, &overrides, &host)
         .map_err(|mistakes| Refusal::new(mistakes.iter().map(ToString::to_string).collect()))?;
     if arguments.dry_run {
-        standard::print(&study.describe());
+        standard::show(&study.describe())?;
         return Ok(Exit::GoalsMet);
     }
     let name = arguments.study.file_stem().unwrap_or(Path::new("study").as_os_str()).to_string_lossy();

@@ -10,6 +10,8 @@ use record::{
     units::{show_count, show_rate, show_time_ns},
 };
 
+use super::standard;
+
 /// Shows how a trial goes.
 pub struct Progress {
     bar: Option<ProgressBar>,
@@ -62,7 +64,7 @@ impl Progress {
         );
         match &self.bar {
             Some(bar) => bar.set_message(line),
-            None if (tick.index + 1).is_multiple_of(LINE_EVERY_S) => eprintln!("{line}"),
+            None if (tick.index + 1).is_multiple_of(LINE_EVERY_S) => standard::tell(line),
             None => {}
         }
     }

@@ -12,6 +12,8 @@ use record::{
 };
 use study::{Closing, Event, Study};
 
+use super::standard;
+
 /// Shows how a study goes.
 pub struct StudyProgress {
     bar: Option<ProgressBar>,
@@ -154,8 +156,8 @@ impl StudyProgress {
     fn line(&self, text: &str) {
         match &self.bar {
             _ if self.quiet => {}
-            Some(bar) => bar.println(text),
-            None => eprintln!("{text}"),
+            Some(bar) => bar.println(standard::fitted(text.to_owned())),
+            None => standard::tell(text),
         }
     }
 
