@@ -222,7 +222,7 @@ mod tests {
         gathered.take(0, report(7)).unwrap();
         assert_eq!(gathered.missing(), 1);
         let lost = gathered.take(2, Heard::Ended).unwrap_err();
-        assert!(format!("{lost:?}").contains("worker process 2 was lost"), "{lost:?}");
+        assert!(format!("{lost:?}").contains("worker process 3 was lost"), "{lost:?}");
         gathered.take(2, report(1)).unwrap();
         assert_eq!((gathered.missing(), gathered.whole.map(|whole| whole.requests)), (0, Some(13)));
     }
