@@ -3,6 +3,8 @@
 mod commands;
 mod exit;
 mod output;
+#[cfg(test)]
+mod readme;
 
 use clap::{
     CommandFactory, Parser, Subcommand,

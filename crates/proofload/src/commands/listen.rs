@@ -100,7 +100,7 @@ pub fn run(arguments: &ListenArgs) -> Result<Exit, Refusal> {
 }
 
 /// All settings: what was imported, the file over it, the options over both. With them what should be known.
-fn plan(arguments: &ListenArgs) -> Result<(Plan, Vec<String>), Refusal> {
+pub fn plan(arguments: &ListenArgs) -> Result<(Plan, Vec<String>), Refusal> {
     let mut mistakes = Vec::new();
     let mut notes = Vec::new();
     if let Some(path) = &arguments.fluentd_config {
