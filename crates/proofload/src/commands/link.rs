@@ -170,6 +170,7 @@ fn ready(job: &Job) -> String {
 }
 
 fn counters_text(counters: &[Counters; 2]) -> String {
+    let shown = |ns: Option<u64>| ns.map_or_else(|| "–".to_owned(), show_time_ns);
     let line = |name: &str, c: &Counters| {
         let p = &c.pipe;
         let mut text = format!(
@@ -182,8 +183,8 @@ fn counters_text(counters: &[Counters; 2]) -> String {
             show_count(p.dropped_down_packets),
             show_count(p.duplicated_packets),
             show_count(p.reordered_packets),
-            show_time_ns(c.lateness.p50_ns),
-            show_time_ns(c.lateness.p999_ns),
+            shown(c.lateness.p50_ns),
+            shown(c.lateness.p999_ns),
         );
         let faults = c.overrun_packets + c.dropped_memory_packets + c.refused_writes;
         if faults > 0 {
