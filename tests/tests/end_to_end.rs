@@ -6,6 +6,7 @@ mod audit;
 mod ending;
 mod lab;
 mod listen;
+mod stages;
 mod study;
 
 use std::{

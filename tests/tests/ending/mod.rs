@@ -81,6 +81,9 @@ fn a_terminal_that_goes_away_leaves_a_marked_result() -> Result<()> {
     ensure!(output.trial_with_code(130)?.interrupted, "{}", output.described());
     drop(connection);
 
+    // The first one's other connection waits at the old one.
+    let target = TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("http://{}/", target.local_addr()?);
     let folder = TemporaryFolder::new()?;
     let (json, out) = (folder.file("result.json"), folder.file("result"));
     let words = format!("limit rate {url} --p99 50ms --json {json} --out {out} -q");
