@@ -198,16 +198,18 @@ fn thousands_of_connections_come_at_once() {
 fn one_greedy_connection_does_not_starve_the_others() {
     let target = Target::start(Config { body: serve::Body::Size(1 << 40), ..Config::default() });
     let greedy = target.connect();
+    let (began, begins) = std::sync::mpsc::channel();
     let taken = std::thread::spawn(move || {
         let mut greedy = greedy;
         greedy.send(GET);
         let (mut taken, mut buffer) = (0, vec![0; 1 << 20]);
         while let Ok(n @ 1..) = std::io::Read::read(&mut greedy.stream, &mut buffer) {
             taken += n as u64;
+            let _ = began.send(());
         }
         taken
     });
-    std::thread::sleep(Duration::from_millis(100));
+    begins.recv().unwrap();
     let mut other = target.connect();
     let start = Instant::now();
     let head = b"HEAD / HTTP/1.1\r\nHost: target\r\n\r\n";
