@@ -57,7 +57,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             output.trial.clone().with_context(|| output.described())
         };
         let without = good("calm")?;
-        let siege = Siege::begin(listen.address(), cores.generator)?;
+        let siege = Siege::begin(listen.address(), cores.other)?;
         let with = good("hostile")?;
         peak = peak.max(listen.resident_bytes()?);
         let deeds = siege.end()?;
