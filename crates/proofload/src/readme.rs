@@ -69,6 +69,7 @@ fn every_command_of_the_readme_is_planned() {
         let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{line}\n{error}"));
         planned(&cli.command, &host).unwrap_or_else(|mistakes| panic!("{line}\n{mistakes}"));
     }
+    std::fs::remove_file(tokens()).unwrap();
     let made = |word: &str| calls.iter().any(|words| words.windows(2).any(|pair| pair == ["--out", word]));
     for folder in calls.iter().flatten().filter(|word| word.starts_with("results/")) {
         assert!(made(folder), "{folder} is used and never made");
