@@ -46,10 +46,7 @@ try: build
 
 test: setup-test build
 	@echo "make test: format, lints, tests, then a sample of every bar; 25 minutes at first, then 12"
-	@$(RUST) cargo fmt --all --check
-	@$(RUST) cargo clippy --workspace --all-targets --target $$host -- -D warnings
-	@$(RUST) $(BINARY) cargo test --workspace --no-fail-fast --target $$host -- --skip sample_of_
-	@$(RUST) $(BINARY) cargo test --workspace --no-fail-fast --target $$host --test end_to_end -- --test-threads=1 sample_of_
+	@$(RUST) $(BINARY) scripts/test.sh $$host
 
 prove: setup-test build
 	@echo "make prove: the bars at their full size; durations are in the list"

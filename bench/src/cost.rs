@@ -139,7 +139,7 @@ impl Session<'_> {
 
     fn run(&self, tool: &Tool, load: &Load) -> Result<Option<Cost>> {
         let Some(launch) = tool.launch(load) else { return Ok(None) };
-        let Cores { server, generator } = self.cores;
+        let Cores { server, generator, .. } = self.cores;
         let (server_before, generator_before) = (CoreTime::of(server)?, CoreTime::of(generator)?);
         let (cpu_before, nginx_before) = (cpu_of_ended_children_s()?, self.nginx.cpu_s()?);
         let started = Instant::now();

@@ -8,18 +8,20 @@ use rustix::{
     thread::{CpuSet, sched_getaffinity},
 };
 
-/// Two processors that this process may use: one for the server, one for the generator. The same
-/// one twice where there is only one.
+/// Processors that this process may use: one for the server, one for the generator, one for what is beside them. The
+/// last one again where there are fewer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cores {
     /// The server's processor.
     pub server: u32,
     /// The generator's processor.
     pub generator: u32,
+    /// Beside them.
+    pub other: u32,
 }
 
 impl Cores {
-    /// The first two that this process is allowed to run on.
+    /// The first three that this process is allowed to run on.
     ///
     /// # Errors
     /// When the kernel does not tell.
@@ -27,7 +29,8 @@ impl Cores {
         let allowed = sched_getaffinity(None).context("cannot read the allowed processors")?;
         let mut cores = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).map(|cpu| cpu as u32);
         let server = cores.next().context("no processor is allowed")?;
-        Ok(Self { server, generator: cores.next().unwrap_or(server) })
+        let generator = cores.next().unwrap_or(server);
+        Ok(Self { server, generator, other: cores.next().unwrap_or(generator) })
     }
 }
 

@@ -3,8 +3,10 @@
 //! Measurements have the machine to themselves: they take `QUIET` alone, the other tests share it.
 
 mod audit;
+mod ending;
 mod lab;
 mod listen;
+mod stages;
 mod study;
 
 use std::{
@@ -45,7 +47,6 @@ const TIMED: &[&str] = &[
     "lab-segment",
     "vm-netem",
     "limit-capacity",
-    "listen-hostile",
 ];
 
 fn sample(name: &str) {
@@ -97,6 +98,7 @@ samples! {
     sample_of_listen_power_cut "listen-power-cut",
     sample_of_misbehaviour "misbehaviour",
     sample_of_pacing "pacing",
+    sample_of_readme "readme",
     sample_of_report_browser "report-browser",
     sample_of_study_files "study-files",
     sample_of_study_resume "study-resume",

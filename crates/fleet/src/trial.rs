@@ -136,7 +136,7 @@ fn await_ready(workers: &Processes<Answer>, stop: &AtomicBool) -> Result<(), Fle
             Some((_, Heard::Message(Answer::Ready))) => ready += 1,
             Some((_, Heard::Message(Answer::Failed(why)))) => return Err(FleetError::Worker(why)),
             Some((index, Heard::Ended)) => {
-                return Err(FleetError::Worker(format!("worker {index} ended without a word")));
+                return Err(FleetError::Worker(format!("worker {} ended without a word", index + 1)));
             }
             Some((_, Heard::Message(Answer::Tick(_) | Answer::Done(_)))) | None => {}
         }

@@ -78,7 +78,9 @@ pub(crate) fn metrics(shared: &Shared) -> Page {
     }
     text.family("sync_seconds", "summary", "Time of fdatasync.");
     for (quantile, us) in [("0.5", all.sync_p50_us), ("0.99", all.sync_p99_us)] {
-        text.labelled("sync_seconds", "quantile", quantile, us as f64 / 1e6);
+        if let Some(us) = us {
+            text.labelled("sync_seconds", "quantile", quantile, us as f64 / 1e6);
+        }
     }
     let times = &all.answer_time;
     text.family("answer_seconds", "histogram", "From a request's last byte to its answer, successes only.");

@@ -60,10 +60,10 @@ pub struct Statistics {
     /// Calls of fdatasync that failed: what was written since the last one may be lost.
     #[serde(default)]
     pub sync_failures: u64,
-    /// Median time of one, in microseconds.
-    pub sync_p50_us: u64,
+    /// Median time of one, in microseconds; none if there was none.
+    pub sync_p50_us: Option<u64>,
     /// 99th percentile of their times, in microseconds.
-    pub sync_p99_us: u64,
+    pub sync_p99_us: Option<u64>,
     /// Segments open now.
     pub open_segments: u64,
     /// `ok`, or why nothing can be stored: `storage_full`, `storage_read_only`, `storage_failing`.
@@ -118,8 +118,8 @@ impl Statistics {
         all.writes = store.writes;
         all.syncs = store.syncs;
         all.sync_failures = store.sync_failures;
-        all.sync_p50_us = store.sync_us.p50;
-        all.sync_p99_us = store.sync_us.p99;
+        all.sync_p50_us = (store.syncs > 0).then_some(store.sync_us.p50);
+        all.sync_p99_us = (store.syncs > 0).then_some(store.sync_us.p99);
         all.open_segments = store.open_segments;
         all.storage = storage(shared.store.state()).to_owned();
         all

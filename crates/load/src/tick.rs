@@ -45,7 +45,9 @@ impl Tick {
 
     /// The form in which results keep it.
     pub fn interval(&self) -> Interval {
-        let us = |ns: u64| ns as f64 / 1e3;
+        let times = &self.response_time;
+        // No time is not the shortest time.
+        let us = |ns: u64| (!times.is_empty()).then_some(ns as f64 / 1e3);
         Interval {
             end_s: self.end_ns as f64 / 1e9,
             sent: self.sent,
@@ -53,9 +55,9 @@ impl Tick {
             failed: self.failed,
             open_connections: self.open_connections,
             in_flight: self.in_flight,
-            p50_us: us(self.response_time.quantile_ns(0.5)),
-            p99_us: us(self.response_time.quantile_ns(0.99)),
-            max_us: us(self.response_time.max_ns()),
+            p50_us: us(times.quantile_ns(0.5)),
+            p99_us: us(times.quantile_ns(0.99)),
+            max_us: us(times.max_ns()),
         }
     }
 }
@@ -107,6 +109,14 @@ mod tests {
 
     fn tick(worker: u32, index: u64, completed: u64) -> Tick {
         Tick { worker, index, completed, ..Tick::default() }
+    }
+
+    #[test]
+    fn a_second_without_an_answer_has_no_times() {
+        let mut tick = tick(0, 0, 0);
+        assert_eq!((tick.interval().p50_us, tick.interval().max_us), (None, None));
+        tick.response_time.record_ns(2_000);
+        assert!(tick.interval().p50_us.is_some_and(|us| (1.9..2.1).contains(&us)));
     }
 
     #[test]

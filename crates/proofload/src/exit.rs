@@ -2,6 +2,8 @@
 
 use std::{fmt, process::ExitCode};
 
+use crate::output::standard;
+
 /// The exit statuses that scripts may rely on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -15,6 +17,8 @@ pub enum Exit {
     Void,
     /// Interrupted; what was measured so far was written, marked so.
     Interrupted,
+    /// Nobody reads standard output any more: as a program that SIGPIPE ended.
+    NobodyReads,
 }
 
 impl From<Exit> for ExitCode {
@@ -25,11 +29,12 @@ impl From<Exit> for ExitCode {
             Exit::WrongUse => 2,
             Exit::Void => 3,
             Exit::Interrupted => 130,
+            Exit::NobodyReads => 141,
         })
     }
 }
 
-/// Why nothing was done: every mistake at once.
+/// Why nothing was done: every mistake at once; none if only nobody reads what was found.
 #[derive(Debug)]
 pub struct Refusal {
     mistakes: Vec<String>,
@@ -46,10 +51,16 @@ impl Refusal {
         Self { mistakes: vec![mistake.to_string()] }
     }
 
-    /// Tells them on standard error.
-    pub fn print(&self) {
+    /// The reader of standard output has left.
+    pub fn nobody_reads() -> Self {
+        Self { mistakes: Vec::new() }
+    }
+
+    /// Tells them on standard error, and gives the exit status.
+    pub fn tell(&self) -> Exit {
         for mistake in &self.mistakes {
-            eprintln!("proofload: {mistake}");
+            standard::tell(format_args!("proofload: {mistake}"));
         }
+        if self.mistakes.is_empty() { Exit::NobodyReads } else { Exit::WrongUse }
     }
 }

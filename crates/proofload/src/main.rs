@@ -3,13 +3,13 @@
 mod commands;
 mod exit;
 mod output;
+#[cfg(test)]
+mod readme;
 
 use clap::{
     CommandFactory, Parser, Subcommand,
     error::{ContextKind, ContextValue},
 };
-
-use exit::Exit;
 
 /// Finds how much load a network service really carries, and never blames the service for the instrument's own limits.
 #[derive(Debug, Parser)]
@@ -18,7 +18,7 @@ use exit::Exit;
     version,
     about,
     after_help = "Exit status: 0 goals met, 1 goals not met, 2 wrong use or refused, 3 void (nothing may be concluded), \
-                  130 interrupted. Quantities: times 300ms, rates 5k, sizes 64KiB."
+                  130 interrupted, 141 nobody reads standard output. Quantities: times 300ms, rates 5k, sizes 64KiB."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -61,7 +61,16 @@ enum Command {
 }
 
 fn main() -> std::process::ExitCode {
-    let cli = Cli::try_parse().unwrap_or_else(|error| without_hidden(error).exit());
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let error = without_hidden(error);
+            let status = std::process::ExitCode::from(error.exit_code() as u8);
+            return error
+                .print()
+                .map_or_else(|error| output::standard::failed(&error).tell().into(), |()| status);
+        }
+    };
     let exit = match cli.command {
         Command::Http(arguments) => commands::http::run(&arguments),
         Command::Limit(arguments) => commands::limit::run(&arguments),
@@ -80,11 +89,7 @@ fn main() -> std::process::ExitCode {
         Command::LabHolder => commands::lab::hold(),
         Command::LabExec { order } => commands::lab::exec(&order),
     };
-    exit.unwrap_or_else(|refusal| {
-        refusal.print();
-        Exit::WrongUse
-    })
-    .into()
+    exit.unwrap_or_else(|refusal| refusal.tell()).into()
 }
 
 /// Without advice to use a command that proofload itself starts.

@@ -7,3 +7,4 @@ pub mod standard;
 pub mod study_progress;
 pub mod trial_files;
 pub mod trial_text;
+mod wrap;

@@ -173,13 +173,14 @@ impl Histogram {
 
     /// The figures people read.
     pub fn summary(&self) -> Summary {
-        let us = |ns: u64| ns as f64 / 1e3;
-        let quantile = |q| us(self.quantile_ns(q));
+        // No time is not the shortest time.
+        let us = |ns: f64| (!self.is_empty()).then_some(ns / 1e3);
+        let quantile = |q| us(self.quantile_ns(q) as f64);
         Summary {
             count: self.count(),
-            min_us: us(self.min_ns()),
-            mean_us: self.mean_ns() / 1e3,
-            stdev_us: self.stdev_ns() / 1e3,
+            min_us: us(self.min_ns() as f64),
+            mean_us: us(self.mean_ns()),
+            stdev_us: us(self.stdev_ns()),
             p50_us: quantile(0.5),
             p75_us: quantile(0.75),
             p90_us: quantile(0.9),
@@ -187,7 +188,7 @@ impl Histogram {
             p99_us: quantile(0.99),
             p99_9_us: quantile(0.999),
             p99_99_us: quantile(0.9999),
-            max_us: us(self.max_ns()),
+            max_us: us(self.max_ns() as f64),
         }
     }
 
@@ -241,22 +242,22 @@ fn empty_hdr() -> Hdr {
         .expect("the bounds are constants that the library takes")
 }
 
-/// What people read of a histogram, in microseconds.
+/// What people read of a histogram, in microseconds; none of an empty one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "each name says its statistic and its unit")]
 pub struct Summary {
     pub count: u64,
-    pub min_us: f64,
-    pub mean_us: f64,
-    pub stdev_us: f64,
-    pub p50_us: f64,
-    pub p75_us: f64,
-    pub p90_us: f64,
-    pub p95_us: f64,
-    pub p99_us: f64,
-    pub p99_9_us: f64,
-    pub p99_99_us: f64,
-    pub max_us: f64,
+    pub min_us: Option<f64>,
+    pub mean_us: Option<f64>,
+    pub stdev_us: Option<f64>,
+    pub p50_us: Option<f64>,
+    pub p75_us: Option<f64>,
+    pub p90_us: Option<f64>,
+    pub p95_us: Option<f64>,
+    pub p99_us: Option<f64>,
+    pub p99_9_us: Option<f64>,
+    pub p99_99_us: Option<f64>,
+    pub max_us: Option<f64>,
 }
 
 #[cfg(test)]
@@ -271,6 +272,16 @@ mod tests {
         V2DeflateSerializer::new().serialize(&foreign, &mut bytes).unwrap();
         assert!(Histogram::from_base64(&BASE64.encode(bytes)).is_err());
         assert!(Histogram::from_base64("no base64!").is_err());
+    }
+
+    #[test]
+    fn an_empty_one_has_no_figures() {
+        let json = serde_json::to_value(of(&[]).summary()).unwrap();
+        assert!(
+            json.as_object().unwrap().iter().all(|(name, value)| name == "count" || value.is_null()),
+            "{json}"
+        );
+        assert!(of(&[1_000]).summary().p50_us.is_some());
     }
 
     #[test]

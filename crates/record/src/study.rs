@@ -211,7 +211,7 @@ impl LoadUnit {
 pub struct TrialEntry {
     /// The form of this record, [`ENTRY_SCHEMA`].
     pub schema: String,
-    /// Its number in the study, from 0.
+    /// Its number in the study, from 1: the one that progress, reports, messages and file names tell.
     pub index: u64,
     /// The number of its block.
     pub block: usize,

@@ -190,12 +190,12 @@ pub struct Interval {
     pub open_connections: u64,
     /// Requests in flight at its end.
     pub in_flight: u64,
-    /// Median response time of those completed in it, in microseconds; 0 if none.
-    pub p50_us: f64,
+    /// Median response time of those completed in it, in microseconds; none if none was.
+    pub p50_us: Option<f64>,
     /// 99th percentile of their response time, in microseconds.
-    pub p99_us: f64,
+    pub p99_us: Option<f64>,
     /// Their largest response time, in microseconds.
-    pub max_us: f64,
+    pub max_us: Option<f64>,
 }
 
 /// What the generator used of this machine.

@@ -109,6 +109,11 @@ pub fn number(value: f64) -> String {
     format!("{sign}{}", trimmed(&format!("{size:.digits$}")))
 }
 
+/// What people call a block, whose place in the plan is from 0.
+pub fn block(place: usize) -> String {
+    format!("block {}", place + 1)
+}
+
 /// `1 trial`, `2 trials`.
 pub fn counted(count: usize, one: &str) -> String {
     format!("{} {one}{}", show_count(count as u64), if count == 1 { "" } else { "s" })

@@ -97,7 +97,7 @@ fn further_trials_at_the_lower_bound_and_audits_are_shown() {
 fn a_second_without_an_answer_is_a_gap() {
     let mut results = searches::none_met();
     let series = &mut results.trials[1].trial.series;
-    (series[2].completed, series[2].p50_us, series[2].p99_us, series[2].max_us) = (0, 0.0, 0.0, 0.0);
+    (series[2].completed, series[2].p50_us, series[2].p99_us, series[2].max_us) = (0, None, None, None);
     let with_gap = page(&results);
     let lines =
         with_gap.split("<path class=\"line s0\" d=\"").skip(1).map(|rest| rest.split('"').next().unwrap());

@@ -59,6 +59,23 @@ fn lines_are_no_longer_than_the_terminal() {
 }
 
 #[test]
+fn no_word_is_broken_at_80_columns() {
+    for (name, results) in [
+        ("one-factor", sweeps::one_factor()),
+        ("blocks", searches::blocks_and_factor()),
+        ("confirmed", searches::confirmed(2)),
+    ] {
+        let at_80 = Options { width_columns: Some(80), ..Options::default() };
+        let narrow = render(&results, Format::Terminal, &at_80);
+        let words: Vec<&str> = narrow.split_whitespace().collect();
+        let wide = render(&results, Format::Terminal, &Options::default());
+        for word in wide.split_whitespace().filter(|word| !word.starts_with('─')) {
+            assert!(words.contains(&word), "{name}: '{word}' is broken:\n{narrow}");
+        }
+    }
+}
+
+#[test]
 fn junit_tells_failed_void_and_unfinished_apart() {
     insta::assert_snapshot!("junit-two-goals", plain(&searches::two_goals(), Format::Junit));
     insta::assert_snapshot!("junit-lost", plain(&searches::confirmed(2), Format::Junit));
@@ -95,7 +112,7 @@ fn json_has_everything_but_the_whole_histograms() {
     assert_eq!(document["plan"]["title"], "200 users");
     assert_eq!(document["trials"].as_array().map(Vec::len), Some(results.trials.len()));
     let p99_us = &document["trials"][0]["trial"]["response_time"]["observed"]["p99_us"];
-    assert_eq!(p99_us.as_f64(), Some(results.trials[0].trial.response_time.observed.summary().p99_us));
+    assert_eq!(p99_us.as_f64(), results.trials[0].trial.response_time.observed.summary().p99_us);
 }
 
 #[test]

@@ -97,7 +97,7 @@ impl<'a> Course<'a> {
             journal,
             begun: Instant::now(),
             before_s: done.last().map_or(0.0, |entry| entry.study_time_s + entry.trial.elapsed_s),
-            next_index: done.len() as u64,
+            next_index: done.len() as u64 + 1,
             replayed: done.len(),
             leftover: done.last().map_or(Duration::ZERO, |entry| trial::leftover(&entry.trial)),
             entries: done,

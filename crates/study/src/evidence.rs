@@ -110,7 +110,7 @@ mod tests {
         let folder = ResultFolder::create(&path).unwrap();
         let mut evidence = Evidence::new(&folder, &[]).unwrap();
         for (trial, is_clean, is_worth_it, kept) in
-            [(0, true, false, false), (1, true, true, true), (2, false, false, true)]
+            [(1, true, false, false), (2, true, true, true), (3, false, false, true)]
         {
             let receipts = evidence.receipts(trial).unwrap();
             fs::create_dir_all(&receipts).unwrap();
@@ -119,7 +119,7 @@ mod tests {
         }
         fs::create_dir_all(evidence.stored().unwrap()).unwrap();
         evidence.target_ended().unwrap();
-        assert!(path.join("stored-of-trial-2").exists() && !path.join("stored").exists());
+        assert!(path.join("stored-of-trial-3").exists() && !path.join("stored").exists());
         fs::create_dir_all(evidence.stored().unwrap()).unwrap();
         evidence.target_ended().unwrap();
         assert!(!path.join("stored").exists(), "nothing was found in these");

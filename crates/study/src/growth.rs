@@ -41,7 +41,7 @@ pub fn growth_per_s(trial: &Trial, goal: GoalQuantity) -> Option<f64> {
         .enumerate()
         // By their numbers: the loop that ends a second may be late by a few milliseconds.
         .filter(|(index, second)| (index + 1) as f64 <= sending_s + 0.01 && second.completed > 0)
-        .map(|(_, second)| (second.end_s, second.p50_us / 1e6))
+        .filter_map(|(_, second)| Some((second.end_s, second.p50_us? / 1e6)))
         .collect();
     if seconds.len() < FEWEST_SECONDS {
         return None;
@@ -84,7 +84,7 @@ mod tests {
         let second = |(index, median_ms): (usize, &f64)| Interval {
             end_s: index as f64 + 1.0,
             completed: 1_000,
-            p50_us: median_ms * 1e3,
+            p50_us: Some(median_ms * 1e3),
             ..Interval::default()
         };
         let circumstances = Circumstances {

@@ -15,7 +15,7 @@ use crate::{
 pub const BAR: Bar = Bar {
     name: "listen-hostile",
     what: "10,000 idle connections, slow heads and bodies, endless chunks, compressed bombs and garbage beside \
-           good clients: their p99 at most doubles, nothing of theirs fails, memory stays bounded",
+           good clients: their p99 at most doubles or stays within 1 ms, nothing of theirs fails, memory stays bounded",
     full_seconds: 130,
     run,
 };
@@ -23,6 +23,8 @@ pub const BAR: Bar = Bar {
 /// What the good clients do, on connections that are there before the siege.
 const RATE_PER_S: u64 = 2_000;
 const MOST_RATIO: f64 = 2.0;
+/// Below this nobody notices, in microseconds: a ratio to a fifth of a millisecond is no promise.
+const UNNOTICED_US: f64 = 1_000.0;
 /// Budget of bodies and lines, and what may be used beside it: ten thousand idle connections of 4 KiB, and
 /// buffers.
 const BUDGET_MIB: u64 = 64;
@@ -31,7 +33,7 @@ const BESIDE_MIB: u64 = 40 + 32;
 fn run(scale: Scale) -> Result<Outcome> {
     let limit = raise_descriptor_limit();
     ensure!(limit > 11_000, "11,000 connections need a limit of open files above {limit}");
-    let (rounds, seconds) = scale.pick((2, 2), (7, 7));
+    let (rounds, seconds) = scale.pick((5, 2), (7, 7));
     let cores = Cores::of_this_process()?;
     let folder = TemporaryFolder::new()?;
     let store = folder.path().join("store");
@@ -39,7 +41,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let words = format!("--threads 1 --budget {BUDGET_MIB}MiB --max-inflated 8MiB --max-body 4MiB");
     let listen = ListenCall::new(&store, &words)?.on_core(cores.server).start()?;
     let (mut outcome, mut receipts) = (Outcome::default(), Vec::new());
-    let (mut calm, mut hostile, mut ratio) = (Runs::default(), Runs::default(), Runs::default());
+    let (mut calm, mut hostile, mut of_allowed) = (Runs::default(), Runs::default(), Runs::default());
     let mut failed = 0;
     let mut peak = 0;
     for round in 0..rounds {
@@ -55,13 +57,13 @@ fn run(scale: Scale) -> Result<Outcome> {
             output.trial.clone().with_context(|| output.described())
         };
         let without = good("calm")?;
-        let siege = Siege::begin(listen.address(), cores.generator)?;
+        let siege = Siege::begin(listen.address(), cores.other)?;
         let with = good("hostile")?;
         peak = peak.max(listen.resident_bytes()?);
         let deeds = siege.end()?;
         let p99 = |trial: &Trial| us(trial.response_time.percentile(0.99).ns);
         failed += without.errors.total() + with.errors.total();
-        ratio.push(p99(&with) / p99(&without));
+        of_allowed.push(p99(&with) / (MOST_RATIO * p99(&without)).max(UNNOTICED_US));
         calm.push(p99(&without));
         hostile.push(p99(&with));
         outcome.note(format!(
@@ -72,7 +74,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             us(with.own_lateness.quantile_ns(0.99)),
         ));
     }
-    outcome.at_most("p99_ratio", &ratio, MOST_RATIO, "");
+    outcome.at_most("p99_of_allowed", &of_allowed, 1.0, "");
     outcome.equal("failed", failed, 0, "requests of good clients");
     let most = BUDGET_MIB + BESIDE_MIB;
     let value = format!("{:.1} MiB", peak as f64 / 1_048_576.0);

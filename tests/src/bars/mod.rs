@@ -42,6 +42,7 @@ mod listen_power_cut;
 mod many_connections;
 mod misbehaviour;
 mod pacing;
+mod readme;
 mod report_browser;
 mod study_files;
 mod study_resume;
@@ -76,6 +77,7 @@ pub const ALL: &[Bar] = &[
     study_resume::BAR,
     study_files::BAR,
     report_browser::BAR,
+    readme::BAR,
     listen_crash::BAR,
     listen_power_cut::BAR,
     listen_disk::BAR,

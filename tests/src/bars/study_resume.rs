@@ -81,7 +81,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         let indices: Vec<u64> = entries.iter().map(|entry| entry.index).collect();
         ensure!(places.len() == planned, "of {planned} places {} were run", places.len());
         ensure!(valid <= planned, "{valid} valid trials at {planned} places: one was doubled");
-        ensure!(indices == (0..entries.len() as u64).collect::<Vec<_>>(), "the numbers are {indices:?}");
+        ensure!(indices == (1..=entries.len() as u64).collect::<Vec<_>>(), "the numbers are {indices:?}");
         trials += entries.len();
     }
     outcome.equal("kills", kills, kills_wanted, "asked for");

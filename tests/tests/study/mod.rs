@@ -263,7 +263,7 @@ fn what_a_listener_lost_is_told_and_kept() -> Result<()> {
     }
     let audit = result.outcomes[0].audit.context("nothing was audited")?;
     ensure!(audit.lost == audit.acknowledged && audit.stored == 0 && audit.lost > 0, "{audit:?}");
-    let kept = folder.path().join("result/stored-of-trial-0/local-nginx/bodies.log");
+    let kept = folder.path().join("result/stored-of-trial-1/local-nginx/bodies.log");
     ensure!(fs::read_to_string(&kept)?.contains("\"proofload\":\""), "{} holds no events", kept.display());
     let junit = report(&folder, "--junit -")?;
     ensure!(junit.contains("name=\"audit\"") && junit.contains("<failure"), "{junit}");

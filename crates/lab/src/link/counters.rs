@@ -74,11 +74,11 @@ pub struct Counters {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lateness {
     /// Median.
-    pub p50_ns: u64,
+    pub p50_ns: Option<u64>,
     /// 99th percentile.
-    pub p99_ns: u64,
+    pub p99_ns: Option<u64>,
     /// 99.9th percentile.
-    pub p999_ns: u64,
+    pub p999_ns: Option<u64>,
     /// Largest.
-    pub max_ns: u64,
+    pub max_ns: Option<u64>,
 }

@@ -263,7 +263,8 @@ impl Mover {
     }
 
     fn count(&self) -> Counters {
-        let at = |quantile| self.lateness.value_at_quantile(quantile);
+        let some = |ns| (!self.lateness.is_empty()).then_some(ns);
+        let at = |quantile| some(self.lateness.value_at_quantile(quantile));
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
         Counters {
             pipe: self.pipe.counters(),
@@ -271,7 +272,7 @@ impl Mover {
                 p50_ns: at(0.5),
                 p99_ns: at(0.99),
                 p999_ns: at(0.999),
-                max_ns: self.lateness.max(),
+                max_ns: some(self.lateness.max()),
             },
             cpu_ns: cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64,
             ..self.counters.clone()

@@ -56,11 +56,12 @@ pub fn run(arguments: &AuditArgs) -> Result<Exit, Refusal> {
     if result.read.files == 0 {
         refuse_nowhere(&arguments.files)?;
     }
-    if !json.as_ref().is_some_and(Destination::is_stdout) {
-        standard::print(&text::render(&result));
-    }
+    let is_shown = !json.as_ref().is_some_and(Destination::is_stdout);
     if let Some(json) = json {
         json.write_json(&result)?;
+    }
+    if is_shown {
+        standard::show(&text::render(&result))?;
     }
     Ok(judge(&result))
 }

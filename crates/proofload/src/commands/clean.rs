@@ -2,19 +2,22 @@
 
 use undo::Folder;
 
-use crate::exit::{Exit, Refusal};
+use crate::{
+    exit::{Exit, Refusal},
+    output::standard,
+};
 
 /// Cleans up after runs whose owner is dead, and says what was done.
 pub fn run() -> Result<Exit, Refusal> {
     let folder = Folder::of_this_user().map_err(Refusal::one)?;
     let cleaned = undo::clean(&folder).map_err(Refusal::one)?;
-    for change in &cleaned.undone {
-        println!("removed {change}");
-    }
+    let mut text: String = cleaned.undone.iter().map(|change| format!("removed {change}\n")).collect();
     if cleaned.runs == 0 {
-        println!("nothing to clean up");
+        text += "nothing to clean up\n";
     }
+    let printed = standard::show(&text);
     refuse_failures(cleaned.failures)?;
+    printed?;
     Ok(Exit::GoalsMet)
 }
 
@@ -22,10 +25,10 @@ pub fn run() -> Result<Exit, Refusal> {
 pub fn before(folder: &Folder) -> Result<(), Refusal> {
     let cleaned = undo::clean(folder).map_err(Refusal::one)?;
     if cleaned.runs > 0 {
-        eprintln!("proofload: cleaned up after {} killed run(s)", cleaned.runs);
+        standard::tell(format_args!("proofload: cleaned up after {} killed run(s)", cleaned.runs));
     }
     for failure in cleaned.failures {
-        eprintln!("proofload: {failure}; it is tried again by the next command");
+        standard::tell(format_args!("proofload: {failure}; it is tried again by the next command"));
     }
     Ok(())
 }

@@ -74,11 +74,12 @@ pub fn run(arguments: &CompareArgs) -> Result<Exit, Refusal> {
         (None, None) => unreachable!("one of them was asked for above"),
     };
     let comparison = comparison.map_err(Refusal::one)?;
-    if !json.as_ref().is_some_and(Destination::is_stdout) {
-        standard::print(&comparison_text::render(&comparison));
-    }
+    let is_shown = !json.as_ref().is_some_and(Destination::is_stdout);
     if let Some(json) = json {
         json.write_json(&comparison)?;
+    }
+    if is_shown {
+        standard::show(&comparison_text::render(&comparison))?;
     }
     Ok(judge(&comparison))
 }

@@ -22,7 +22,7 @@ pub fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     // Of what was asked for, not of what is made of it.
     let doubt = arguments.doubt(&plan, &host);
     fit(&mut plan, &host, arguments)?;
-    doubt.iter().for_each(|doubt| eprintln!("proofload: {doubt}"));
+    doubt.iter().for_each(|doubt| standard::tell(format_args!("proofload: {doubt}")));
     let files = trial_files::Files::open(arguments.json.as_deref(), arguments.hlog.as_deref())?;
     raise_descriptors();
     let stop = stop::on_signal()?;
@@ -39,7 +39,7 @@ pub fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     let part = match outcome {
         Ok(part) => part,
         Err(FleetError::Run(RunError::CalledOff)) if stop.load(Ordering::Relaxed) => {
-            eprintln!("proofload: interrupted before the start; nothing was measured");
+            standard::tell("proofload: interrupted before the start; nothing was measured");
             return Ok(Exit::Interrupted);
         }
         Err(error) => return Err(Refusal::one(error)),
@@ -51,10 +51,11 @@ pub fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
         series,
     };
     let trial = conclude(Arc::unwrap_or_clone(plan), part, circumstances);
-    if !files.json_on_stdout() {
-        standard::print(&trial_text::render(&trial));
-    }
+    let is_shown = !files.json_on_stdout();
     files.write(&trial)?;
+    if is_shown {
+        standard::show(&trial_text::render(&trial))?;
+    }
     Ok(verdict(&trial))
 }
 
@@ -71,8 +72,10 @@ fn fit(plan: &mut HttpPlan, host: &Host, arguments: &HttpArgs) -> Result<(), Ref
             .push("nothing was sent; --force runs it all the same, and the trial will be void".to_owned());
         return Err(Refusal::new(refusals));
     }
-    notes.iter().for_each(|note| eprintln!("proofload: using {note}"));
-    refusals.iter().for_each(|refusal| eprintln!("proofload: forced to run although: {refusal}"));
+    notes.iter().for_each(|note| standard::tell(format_args!("proofload: using {note}")));
+    for refusal in refusals {
+        standard::tell(format_args!("proofload: forced to run although: {refusal}"));
+    }
     Ok(())
 }
 

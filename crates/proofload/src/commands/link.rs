@@ -1,9 +1,7 @@
 //! `proofload link`: an emulated link between two hosts that exist.
 
 use std::{
-    fs::File,
-    io::{self, BufRead, Write},
-    path::Path,
+    io::{self, BufRead},
     sync::{atomic::Ordering, mpsc},
     thread,
     time::{Duration, Instant},
@@ -20,10 +18,16 @@ use super::{
     link_args::{Job, LinkArgs, Order},
     stop,
 };
-use crate::exit::{Exit, Refusal};
+use crate::{
+    exit::{Exit, Refusal},
+    output::{destination::Destination, standard},
+};
 
 /// How often a wish to stop is looked for.
 const GLANCE: Duration = Duration::from_millis(50);
+
+/// Says something where whoever waits for it hears it now.
+type Say<'a> = &'a dyn Fn(&str) -> Result<(), Refusal>;
 
 /// What a link leaves behind.
 #[derive(Serialize)]
@@ -36,49 +40,41 @@ struct Report<'a> {
 /// Runs a link until told to stop.
 pub fn run(arguments: &LinkArgs) -> Result<Exit, Refusal> {
     let job = arguments.job().map_err(Refusal::new)?;
-    let json = arguments.json.as_deref().map(|path| (path, open(path)));
-    if let Some((path, Err(error))) = &json {
-        return Err(Refusal::one(format_args!("--json: cannot write {}: {error}", path.display())));
-    }
+    let json = arguments.json.as_deref().map(|path| Destination::open("--json", path)).transpose();
+    let json = json.map_err(Refusal::one)?;
     let stop = stop::on_signal()?;
     let is_stopped = || stop.load(Ordering::Relaxed);
-    let say_on_stdout = !matches!(&json, Some((path, _)) if *path == Path::new("-"));
+    let say_on_stdout = !json.as_ref().is_some_and(Destination::is_stdout);
     let say = |text: &str| {
         if say_on_stdout {
-            println!("{text}");
-        } else {
-            eprintln!("{text}");
+            return standard::show(&format!("{text}\n"));
         }
-        // Whoever waits for a line waits for it now.
-        let _ = io::stdout().flush();
+        standard::tell(text);
+        Ok(())
     };
+    let leave = |report: Report<'_>| json.map_or(Ok(()), |json| json.write_json(&report));
     if job.spec.driver == Driver::Netem {
-        return run_netem(&job, &say, &is_stopped);
+        run_netem(&job, &say, &is_stopped)?;
+        leave(Report { spec: &job.spec, certificate: None, counters: None })?;
+        return Ok(Exit::GoalsMet);
     }
     let [a, b] = job.ends.clone();
     let mut link = Link::start(job.spec.clone(), a, b).map_err(Refusal::one)?;
     let certificate = match &job.certify {
         Some(options) => {
             let most_s = options.most_time(&job.spec).as_secs();
-            eprintln!("proofload: measuring the link; about 8 s, {most_s} s at most");
+            standard::tell(format_args!("proofload: measuring the link; about 8 s, {most_s} s at most"));
             let certificate = link.certify(options).map_err(Refusal::one)?;
-            say(&certificate_text(&certificate));
+            say(&certificate_text(&certificate))?;
             Some(certificate)
         }
         None => None,
     };
-    say(&ready(&job));
+    say(&ready(&job))?;
     obey_until_the_end(&mut link, &job, &say, &is_stopped)?;
     let counters = link.counters().map_err(Refusal::one)?;
-    say(&counters_text(&counters));
-    if let Some((path, Ok(mut output))) = json {
-        let report =
-            Report { spec: link.spec(), certificate: certificate.as_ref(), counters: Some(&counters) };
-        serde_json::to_writer_pretty(&mut output, &report)
-            .map_err(io::Error::from)
-            .and_then(|()| output.write_all(b"\n"))
-            .map_err(|e| Refusal::one(format_args!("cannot write {}: {e}", path.display())))?;
-    }
+    leave(Report { spec: link.spec(), certificate: certificate.as_ref(), counters: Some(&counters) })?;
+    say(&counters_text(&counters))?;
     let is_certified = certificate.is_none_or(|certificate| certificate.certified);
     Ok(if is_certified { Exit::GoalsMet } else { Exit::Void })
 }
@@ -89,24 +85,24 @@ pub fn work() -> Result<Exit, Refusal> {
     Ok(Exit::GoalsMet)
 }
 
-fn run_netem(job: &Job, say: &dyn Fn(&str), is_stopped: &dyn Fn() -> bool) -> Result<Exit, Refusal> {
+fn run_netem(job: &Job, say: Say<'_>, is_stopped: &dyn Fn() -> bool) -> Result<(), Refusal> {
     let [a, b] = &job.ends;
     netem::apply(&job.spec, a, b).map_err(Refusal::one)?;
-    say(&ready(job));
+    let told = say(&ready(job));
     let started = Instant::now();
-    while !is_stopped() && job.duration.is_none_or(|duration| started.elapsed() < duration) {
+    while told.is_ok() && !is_stopped() && job.duration.is_none_or(|duration| started.elapsed() < duration) {
         thread::sleep(GLANCE);
     }
     let removed = [a, b].map(netem::remove);
     removed.into_iter().collect::<Result<Vec<()>, _>>().map_err(Refusal::one)?;
-    Ok(Exit::GoalsMet)
+    told
 }
 
 /// Carries out what standard input says until the time is over or a signal comes.
 fn obey_until_the_end(
     link: &mut Link,
     job: &Job,
-    say: &dyn Fn(&str),
+    say: Say<'_>,
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<(), Refusal> {
     let (sender, lines) = mpsc::channel();
@@ -135,10 +131,10 @@ fn obey_until_the_end(
         }
         match line.trim().parse() {
             Ok(order) => match obey(link, &order) {
-                Ok(answer) => say(&answer),
-                Err(mistake) => eprintln!("proofload: {mistake}"),
+                Ok(answer) => say(&answer)?,
+                Err(mistake) => standard::tell(format_args!("proofload: {mistake}")),
             },
-            Err(mistake) => eprintln!("proofload: {mistake}"),
+            Err(mistake) => standard::tell(format_args!("proofload: {mistake}")),
         }
     }
     Ok(())
@@ -174,6 +170,7 @@ fn ready(job: &Job) -> String {
 }
 
 fn counters_text(counters: &[Counters; 2]) -> String {
+    let shown = |ns: Option<u64>| ns.map_or_else(|| "–".to_owned(), show_time_ns);
     let line = |name: &str, c: &Counters| {
         let p = &c.pipe;
         let mut text = format!(
@@ -186,8 +183,8 @@ fn counters_text(counters: &[Counters; 2]) -> String {
             show_count(p.dropped_down_packets),
             show_count(p.duplicated_packets),
             show_count(p.reordered_packets),
-            show_time_ns(c.lateness.p50_ns),
-            show_time_ns(c.lateness.p999_ns),
+            shown(c.lateness.p50_ns),
+            shown(c.lateness.p999_ns),
         );
         let faults = c.overrun_packets + c.dropped_memory_packets + c.refused_writes;
         if faults > 0 {
@@ -226,8 +223,4 @@ fn certificate_text(certificate: &Certificate) -> String {
         line("a to b", &certificate.a_to_b),
         line("b to a", &certificate.b_to_a)
     )
-}
-
-fn open(path: &Path) -> io::Result<Box<dyn Write>> {
-    if path == Path::new("-") { Ok(Box::new(io::stdout())) } else { Ok(Box::new(File::create(path)?)) }
 }

@@ -57,14 +57,14 @@ pub fn run(arguments: &ListenArgs) -> Result<Exit, Refusal> {
     // First of all: it changes the environment, which only one thread may do.
     let handed = service::handed()?;
     if arguments.schema {
-        println!("{:#}", schema::schema());
+        standard::print(&format!("{:#}\n", schema::schema()))?;
         return Ok(Exit::GoalsMet);
     }
     let (plan, notes) = plan(arguments)?;
     if arguments.check {
         Server::check(&plan.config, handed.len()).map_err(refused)?;
-        notes.iter().chain(&plan.warnings).for_each(|note| eprintln!("proofload: {note}"));
-        println!("the settings are sound: {}", in_words(&plan.config));
+        notes.iter().chain(&plan.warnings).for_each(|note| standard::tell(format_args!("proofload: {note}")));
+        standard::show(&format!("the settings are sound: {}\n", in_words(&plan.config)))?;
         return Ok(Exit::GoalsMet);
     }
     let report = plan.report.as_deref().map(|path| Destination::open("--report", path)).transpose();
@@ -85,11 +85,12 @@ pub fn run(arguments: &ListenArgs) -> Result<Exit, Refusal> {
     let listening = addresses_in_words(&server);
     info!("listening on {listening}; storing in {stored}");
     let (done, stops) = serve(server, sender, &events, &format!("listening on {listening}"))?;
-    if !arguments.quiet && !report.as_ref().is_some_and(Destination::is_stdout) {
-        standard::print(&render(&done));
-    }
+    let is_shown = !arguments.quiet && !report.as_ref().is_some_and(Destination::is_stdout);
     if let Some(report) = report {
         report.write_json(&done)?;
+    }
+    if is_shown {
+        standard::show(&render(&done))?;
     }
     Ok(match stops {
         _ if done.close_error.is_some() || done.statistics.accepted_events_lost > 0 => Exit::GoalsNotMet,
@@ -99,7 +100,7 @@ pub fn run(arguments: &ListenArgs) -> Result<Exit, Refusal> {
 }
 
 /// All settings: what was imported, the file over it, the options over both. With them what should be known.
-fn plan(arguments: &ListenArgs) -> Result<(Plan, Vec<String>), Refusal> {
+pub fn plan(arguments: &ListenArgs) -> Result<(Plan, Vec<String>), Refusal> {
     let mut mistakes = Vec::new();
     let mut notes = Vec::new();
     if let Some(path) = &arguments.fluentd_config {

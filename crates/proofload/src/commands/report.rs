@@ -70,15 +70,19 @@ pub fn run(arguments: &ReportArgs) -> Result<Exit, Refusal> {
         let Some(path) = path else { continue };
         shown = true;
         let text = report::render(&results, format, &options);
+        if path == Path::new("-") {
+            standard::print(&text)?;
+            continue;
+        }
         write(path, &text, format == Format::Github).map_err(|error| {
             Refusal::one(format_args!("{option}: cannot write {}: {error}", path.display()))
         })?;
     }
     if arguments.github_annotations {
-        standard::print(&report::render(&results, Format::GithubAnnotations, &options));
+        standard::print(&report::render(&results, Format::GithubAnnotations, &options))?;
     }
     if !shown {
-        standard::print(&report::render(&results, Format::Terminal, &options));
+        standard::show(&report::render(&results, Format::Terminal, &options))?;
     }
     Ok(Exit::GoalsMet)
 }
@@ -86,11 +90,8 @@ pub fn run(arguments: &ReportArgs) -> Result<Exit, Refusal> {
 /// GitHub's summary may hold what earlier steps wrote; every other file is ours.
 fn write(path: &Path, text: &str, append: bool) -> std::io::Result<()> {
     use std::io::Write;
-    match () {
-        () if path == Path::new("-") => std::io::stdout().write_all(text.as_bytes()),
-        () if append => {
-            fs::OpenOptions::new().append(true).create(true).open(path)?.write_all(text.as_bytes())
-        }
-        () => fs::write(path, text),
+    if append {
+        return fs::OpenOptions::new().append(true).create(true).open(path)?.write_all(text.as_bytes());
     }
+    fs::write(path, text)
 }

@@ -7,6 +7,7 @@ use std::{
 
 use clap::Args;
 use load::Host;
+use study::Study;
 
 use super::study::{Order, conduct};
 use crate::{
@@ -50,15 +51,9 @@ pub struct RunArgs {
 
 /// Reads the study, and runs it or shows its plan.
 pub fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
-    let file = arguments.study.display().to_string();
-    let text = fs::read_to_string(&arguments.study)
-        .map_err(|error| Refusal::one(format_args!("cannot read {file}: {error}")))?;
-    let host = Host::read().map_err(Refusal::one)?;
-    let overrides = overrides(&arguments.set)?;
-    let study = study::file::read(&file, &text, &overrides, &host)
-        .map_err(|mistakes| Refusal::new(mistakes.iter().map(ToString::to_string).collect()))?;
+    let (study, text) = arguments.read(&Host::read().map_err(Refusal::one)?)?;
     if arguments.dry_run {
-        standard::print(&study.describe());
+        standard::show(&study.describe())?;
         return Ok(Exit::GoalsMet);
     }
     let name = arguments.study.file_stem().unwrap_or(Path::new("study").as_os_str()).to_string_lossy();
@@ -71,6 +66,19 @@ pub fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
         json: arguments.json.as_deref(),
         quiet: arguments.quiet,
     })
+}
+
+impl RunArgs {
+    /// The study as it is to be run on this machine, and the text of its file.
+    pub fn read(&self, host: &Host) -> Result<(Study, String), Refusal> {
+        let file = self.study.display().to_string();
+        let text = fs::read_to_string(&self.study)
+            .map_err(|error| Refusal::one(format_args!("cannot read {file}: {error}")))?;
+        let overrides = overrides(&self.set)?;
+        let study = study::file::read(&file, &text, &overrides, host)
+            .map_err(|mistakes| Refusal::new(mistakes.iter().map(ToString::to_string).collect()))?;
+        Ok((study, text))
+    }
 }
 
 fn overrides(texts: &[String]) -> Result<Vec<(String, String)>, Refusal> {

@@ -1,7 +1,6 @@
 //! `proofload serve`: the programmable target, in one process or several.
 
 use std::{
-    io::{self, Write},
     net::SocketAddr,
     sync::{
         Arc,
@@ -58,11 +57,12 @@ pub fn run(arguments: &ServeArgs) -> Result<Exit, Refusal> {
         announce(server.local_addrs())?;
         server.run(stop)
     };
-    if !arguments.quiet() && !json.as_ref().is_some_and(Destination::is_stdout) {
-        standard::print(&render(&report));
-    }
+    let is_shown = !arguments.quiet() && !json.as_ref().is_some_and(Destination::is_stdout);
     if let Some(json) = json {
         json.write_json(&report)?;
+    }
+    if is_shown {
+        standard::show(&render(&report))?;
     }
     Ok(Exit::GoalsMet)
 }
@@ -186,11 +186,14 @@ impl Gathered {
                 }
             }
             Heard::Message(Answer::Failed(why)) => {
-                return Err(Refusal::one(format_args!("worker process {index} failed: {why}")));
+                return Err(Refusal::one(format_args!("worker process {} failed: {why}", index + 1)));
             }
             // After the report it is the usual end.
             Heard::Ended if !self.reported[index] => {
-                return Err(Refusal::one(format_args!("worker process {index} was lost: it left no report")));
+                return Err(Refusal::one(format_args!(
+                    "worker process {} was lost: it left no report",
+                    index + 1
+                )));
             }
             Heard::Message(Answer::Listening(_)) | Heard::Ended => {}
         }
@@ -200,8 +203,7 @@ impl Gathered {
 
 fn announce(addresses: &[SocketAddr]) -> Result<(), Refusal> {
     let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    let mut stdout = io::stdout().lock();
-    writeln!(stdout, "listening on {}", list.join(", ")).and_then(|()| stdout.flush()).map_err(Refusal::one)
+    standard::show(&format!("listening on {}\n", list.join(", ")))
 }
 
 #[cfg(test)]
@@ -220,7 +222,7 @@ mod tests {
         gathered.take(0, report(7)).unwrap();
         assert_eq!(gathered.missing(), 1);
         let lost = gathered.take(2, Heard::Ended).unwrap_err();
-        assert!(format!("{lost:?}").contains("worker process 2 was lost"), "{lost:?}");
+        assert!(format!("{lost:?}").contains("worker process 3 was lost"), "{lost:?}");
         gathered.take(2, report(1)).unwrap();
         assert_eq!((gathered.missing(), gathered.whole.map(|whole| whole.requests)), (0, Some(13)));
     }

@@ -104,7 +104,7 @@ fn show(results: &Results, folder: &ResultFolder, json: Option<Destination>) -> 
         json.write(|output| output.write_all(text.as_bytes()))?;
     }
     if !on_stdout {
-        standard::print(&report::render(results, Format::Terminal, &options));
+        standard::show(&report::render(results, Format::Terminal, &options))?;
     }
     Ok(())
 }
@@ -113,11 +113,7 @@ fn show(results: &Results, folder: &ResultFolder, json: Option<Destination>) -> 
 pub fn terminal_options() -> report::Options {
     let on_terminal = std::io::stdout().is_terminal();
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let width_columns = on_terminal
-        .then(|| rustix::termios::tcgetwinsize(std::io::stdout()).ok())
-        .flatten()
-        .map(|size| size.ws_col)
-        .filter(|&columns| columns > 0);
+    let width_columns = standard::columns(std::io::stdout()).map(|columns| columns as u16);
     report::Options { colour: on_terminal && !plain, width_columns, page: None }
 }
 

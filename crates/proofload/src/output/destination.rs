@@ -8,7 +8,7 @@ use std::{
 
 use serde::Serialize;
 
-use crate::exit::Refusal;
+use crate::{exit::Refusal, output::standard};
 
 /// A file, or standard output, opened before anything is measured: a wrong path must not cost an hour.
 pub enum Destination {
@@ -44,19 +44,19 @@ impl Destination {
     /// # Errors
     /// Names the file that could not be written.
     pub fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Refusal> {
-        let (name, result) = match self {
+        match self {
             Self::Stdout => {
-                (PathBuf::from("standard output"), flushed(BufWriter::new(io::stdout().lock()), write))
+                flushed(BufWriter::new(io::stdout().lock()), write).map_err(|error| standard::failed(&error))
             }
             Self::File(path, file) => {
                 // A pipe or a device has no length.
                 let is_file = file.metadata().is_ok_and(|about| about.is_file());
                 let emptied = if is_file { file.set_len(0) } else { Ok(()) };
-                let result = emptied.and_then(|()| flushed(BufWriter::new(file), write));
-                (path, result)
+                emptied
+                    .and_then(|()| flushed(BufWriter::new(file), write))
+                    .map_err(|error| Refusal::one(format_args!("cannot write {}: {error}", path.display())))
             }
-        };
-        result.map_err(|error| Refusal::one(format_args!("cannot write {}: {error}", name.display())))
+        }
     }
 
     /// Writes a value as indented JSON, with a newline at the end.

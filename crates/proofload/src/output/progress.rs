@@ -10,6 +10,8 @@ use record::{
     units::{show_count, show_rate, show_time_ns},
 };
 
+use super::standard;
+
 /// Shows how a trial goes.
 pub struct Progress {
     bar: Option<ProgressBar>,
@@ -48,21 +50,22 @@ impl Progress {
             return;
         }
         let times = &tick.response_time;
+        let shown = |ns| if times.is_empty() { "–".to_owned() } else { show_time_ns(ns) };
         let of = self.total_s.map_or(String::new(), |total| format!("/{total:.0}"));
         let line = format!(
             "{:.0}{of} s  {}  p50 {}  p99 {}  max {}  failed {}  open {}  in flight {}",
             tick.end_ns as f64 / 1e9,
             show_rate(tick.completed as f64 / length_s),
-            show_time_ns(times.quantile_ns(0.5)),
-            show_time_ns(times.quantile_ns(0.99)),
-            show_time_ns(times.max_ns()),
+            shown(times.quantile_ns(0.5)),
+            shown(times.quantile_ns(0.99)),
+            shown(times.max_ns()),
             show_count(self.failed),
             show_count(tick.open_connections),
             show_count(tick.in_flight),
         );
         match &self.bar {
             Some(bar) => bar.set_message(line),
-            None if (tick.index + 1).is_multiple_of(LINE_EVERY_S) => eprintln!("{line}"),
+            None if (tick.index + 1).is_multiple_of(LINE_EVERY_S) => standard::tell(line),
             None => {}
         }
     }

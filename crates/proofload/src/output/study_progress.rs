@@ -12,6 +12,8 @@ use record::{
 };
 use study::{Closing, Event, Study};
 
+use super::standard;
+
 /// Shows how a study goes.
 pub struct StudyProgress {
     bar: Option<ProgressBar>,
@@ -83,12 +85,14 @@ impl StudyProgress {
                 self.passing(&self.running.clone());
             }
             Event::Second(tick) => {
+                let times = &tick.response_time;
+                let p99 = || show_time_ns(times.quantile_ns(0.99));
                 let line = format!(
                     "{}  {:.0} s  {} completed, p99 {}, {} open",
                     self.running,
                     tick.end_ns as f64 / 1e9,
                     show_count(tick.completed),
-                    show_time_ns(tick.response_time.quantile_ns(0.99)),
+                    if times.is_empty() { "–".to_owned() } else { p99() },
                     show_count(tick.open_connections),
                 );
                 self.passing(&line);
@@ -154,8 +158,8 @@ impl StudyProgress {
     fn line(&self, text: &str) {
         match &self.bar {
             _ if self.quiet => {}
-            Some(bar) => bar.println(text),
-            None => eprintln!("{text}"),
+            Some(bar) => bar.println(standard::fitted(text.to_owned())),
+            None => standard::tell(text),
         }
     }
 

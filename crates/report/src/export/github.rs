@@ -81,7 +81,7 @@ fn where_and_what(results: &Results, answer: &Answer) -> String {
         parts.push(text::visible(&results.setting_name(answer.setting)));
     }
     parts.push(text::visible(&answer.goal_name));
-    parts.extend(answer.block.map(|block| format!("block {block}")));
+    parts.extend(answer.block.map(text::block));
     parts.join(", ")
 }
 
@@ -114,7 +114,7 @@ fn write_searches(out: &mut String, results: &Results, answers: &[Answer]) -> st
             .filter(|answer| answer.setting == number)
             .map(|answer| {
                 let mut row = summary::search_row(answer);
-                row[0].extend(answer.block.map(|block| format!(" (block {block})")));
+                row[0].extend(answer.block.map(|block| format!(" ({})", text::block(block))));
                 row
             })
             .collect();
@@ -132,7 +132,7 @@ fn write_confirmed(out: &mut String, results: &Results) -> std::fmt::Result {
         if results.plan.settings.len() > 1 {
             place.push(results.setting_name(confirmed.setting));
         }
-        place.extend(confirmed.block.map(|block| format!("block {block}")));
+        place.extend(confirmed.block.map(text::block));
         place.push(confirmed.sentence());
         writeln!(out, "{} {}\n", confirmed.status().sign(), markdown(&place.join(", ")))?;
         write_table(out, &confirmed::HEADER, &confirmed.rows())?;

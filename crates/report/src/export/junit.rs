@@ -44,7 +44,7 @@ fn suite(results: &Results, setting: usize, answers: &[Answer]) -> TestSuite {
     let confirmed =
         confirmed::confirmed(results).into_iter().filter(|confirmed| confirmed.setting == setting);
     let confirmed = confirmed.map(|confirmed| {
-        let block = confirmed.block.map(|block| format!(" (block {block})")).unwrap_or_default();
+        let block = confirmed.block.map(|block| format!(" ({})", text::block(block))).unwrap_or_default();
         case_of(&name, format!("lower bound confirmed{block}"), confirmed.status(), &confirmed.sentence())
     });
     let audited = confirmed::audited(results).into_iter().filter(|audited| audited.setting == setting);
@@ -58,7 +58,7 @@ fn suite(results: &Results, setting: usize, answers: &[Answer]) -> TestSuite {
 fn case(setting: &str, answer: &Answer) -> TestCase {
     let goal = text::visible(&answer.goal_name);
     let name = match answer.block {
-        Some(block) => format!("{goal} (block {block})"),
+        Some(block) => format!("{goal} ({})", text::block(block)),
         None => goal,
     };
     case_of(setting, name, answer.status, &answer.sentence)

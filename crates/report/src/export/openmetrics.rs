@@ -156,7 +156,7 @@ fn bounds(results: &Results) -> Vec<Family> {
                         ("goal", goal.goal.clone()),
                         ("setting", results.setting_name(setting)),
                         ("unit", unit.to_owned()),
-                        ("block", search.block.to_string()),
+                        ("block", (search.block + 1).to_string()),
                         ("kind", kind(&goal.kind).to_owned()),
                     ]
                 };
@@ -236,7 +236,7 @@ fn confirmations(results: &Results) -> Vec<Family> {
     for confirmed in confirmed::confirmed(results) {
         let labels = |quantity: Option<&str>| {
             let mut labels = vec![("setting", results.setting_name(confirmed.setting))];
-            labels.extend(confirmed.block.map(|block| ("block", block.to_string())));
+            labels.extend(confirmed.block.map(|block| ("block", (block + 1).to_string())));
             labels.extend(quantity.map(|quantity| ("quantity", quantity.to_owned())));
             labels
         };
@@ -309,7 +309,7 @@ fn goals(results: &Results, readings: &[Reading]) -> Family {
                 };
                 let setting = results.setting_name(answer.setting);
                 let mut labels = vec![("goal", answer.goal_name), ("setting", setting)];
-                labels.extend(answer.block.map(|block| ("block", block.to_string())));
+                labels.extend(answer.block.map(|block| ("block", (block + 1).to_string())));
                 Some(Sample { suffix: "", labels, value })
             })
             .collect(),

@@ -13,7 +13,9 @@ use crate::{
     warnings::warnings,
 };
 use anstyle::{AnsiColor, Style};
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, TableComponent, presets};
+use comfy_table::{
+    Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, TableComponent, Width, presets,
+};
 
 /// Tables on standard output.
 pub struct Terminal;
@@ -57,14 +59,14 @@ impl Page<'_> {
         table.load_preset(presets::NOTHING);
         table.set_style(TableComponent::HeaderLines, '─');
         table.set_style(TableComponent::MiddleHeaderIntersections, '─');
-        match self.options.width_columns {
-            Some(width) => {
-                table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.max(40))
-            }
-            None => table.set_content_arrangement(ContentArrangement::Disabled),
-        };
+        table.set_content_arrangement(ContentArrangement::Disabled);
         table.set_header(header.iter().map(|title| Cell::new(title).set_alignment(CellAlignment::Left)));
+        let longest = longest_words(header, &rows);
         table.add_rows(rows);
+        if let Some(width) = self.options.width_columns {
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.max(40));
+            keep_words_whole(&mut table, &longest, width);
+        }
         for line in table.lines() {
             let line = line.trim_end().to_owned();
             let line = [(Status::Met, GOOD), (Status::NotMet, BAD), (Status::Void, DOUBTFUL)]
@@ -75,6 +77,28 @@ impl Page<'_> {
             writeln!(self.text, "{line}")?;
         }
         Ok(())
+    }
+}
+
+/// Of each column, the length of its longest word.
+fn longest_words(header: &[&str], rows: &[Vec<String>]) -> Vec<u16> {
+    let longest = |text: &str| text.split_whitespace().map(|word| word.chars().count() as u16).max();
+    let of_column = |(column, title): (usize, &&str)| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).filter_map(|cell| longest(cell));
+        cells.chain(longest(title)).max().unwrap_or(0)
+    };
+    header.iter().enumerate().map(of_column).collect()
+}
+
+/// Lets no column become narrower than its longest word, with less room between the columns if that helps.
+fn keep_words_whole(table: &mut Table, longest: &[u16], width: u16) {
+    let words: u16 = longest.iter().sum();
+    let columns = longest.len() as u16;
+    // Beside the room that cells have, there is a column of it between any two.
+    let Some(left) = [1, 0].into_iter().find(|left| words + columns * (left + 2) < width) else { return };
+    for (column, longest) in table.column_iter_mut().zip(longest) {
+        column.set_padding((left, 1));
+        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(longest + left + 1)));
     }
 }
 
@@ -123,7 +147,7 @@ fn write_searches(out: &mut Page, results: &Results, answers: &[Answer]) -> std:
             let mut row = summary::search_row(answer);
             row[0] = text::clipped(&row[0], LONGEST_NAME);
             if blocks {
-                row.insert(1, answer.block.map_or_else(String::new, |block| block.to_string()));
+                row.insert(1, answer.block.map_or_else(String::new, |block| (block + 1).to_string()));
             }
             row
         });
@@ -141,7 +165,7 @@ fn write_confirmed(out: &mut Page, results: &Results, confirmed: &Confirmed) -> 
     if results.plan.settings.len() > 1 {
         place.push(text::visible(&results.setting_name(confirmed.setting)));
     }
-    place.extend(confirmed.block.map(|block| format!("block {block}")));
+    place.extend(confirmed.block.map(text::block));
     let place = if place.is_empty() { String::new() } else { format!("{}: ", place.join(", ")) };
     writeln!(out.text, "\n{sign} {place}{}", text::visible(&confirmed.sentence()))?;
     let rows = confirmed.rows();

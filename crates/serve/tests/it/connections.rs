@@ -51,7 +51,7 @@ fn a_connection_carries_so_many_requests() {
 
 #[test]
 fn idle_connections_are_closed_and_busy_ones_are_not() {
-    let timeout = Duration::from_millis(150);
+    let timeout = Duration::from_millis(600);
     let config = Config {
         keepalive_timeout_ns: Some(timeout.as_nanos() as u64),
         delay: "60ms".parse().unwrap(),
@@ -131,7 +131,7 @@ fn a_pinned_target_serves() {
 fn it_stops_by_itself_after_its_duration() {
     let server = Server::bind(Config { duration_ns: Some(120_000_000), ..Config::default() }).unwrap();
     let report = server.run(Arc::new(AtomicBool::new(false)));
-    assert!((0.12..0.3).contains(&report.elapsed_s), "{}", report.elapsed_s);
+    assert!((0.12..1.0).contains(&report.elapsed_s), "{}", report.elapsed_s);
 }
 
 #[test]
@@ -198,16 +198,18 @@ fn thousands_of_connections_come_at_once() {
 fn one_greedy_connection_does_not_starve_the_others() {
     let target = Target::start(Config { body: serve::Body::Size(1 << 40), ..Config::default() });
     let greedy = target.connect();
+    let (began, begins) = std::sync::mpsc::channel();
     let taken = std::thread::spawn(move || {
         let mut greedy = greedy;
         greedy.send(GET);
         let (mut taken, mut buffer) = (0, vec![0; 1 << 20]);
         while let Ok(n @ 1..) = std::io::Read::read(&mut greedy.stream, &mut buffer) {
             taken += n as u64;
+            let _ = began.send(());
         }
         taken
     });
-    std::thread::sleep(Duration::from_millis(100));
+    begins.recv().unwrap();
     let mut other = target.connect();
     let start = Instant::now();
     let head = b"HEAD / HTTP/1.1\r\nHost: target\r\n\r\n";

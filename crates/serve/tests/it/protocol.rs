@@ -194,7 +194,7 @@ fn a_client_that_expects_100_is_told_to_go_on() {
     let mut client = target.connect();
     for _ in 0..2 {
         client.send(b"POST / HTTP/1.1\r\nHost: target\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
-        client.patience(Duration::from_millis(100));
+        client.patience(Duration::from_millis(500));
         assert_eq!(client.answer().unwrap_err(), Instead::Nothing);
         client.send(b"abc").patience(Duration::from_secs(5));
         let answer = client.answer().unwrap();

@@ -25,7 +25,10 @@ use super::{
     stop,
     up::{READY, UpArgs},
 };
-use crate::exit::{Exit, Refusal};
+use crate::{
+    exit::{Exit, Refusal},
+    output::standard,
+};
 
 /// How often a wish to stop is looked for.
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -39,7 +42,7 @@ pub fn up_in_background(arguments: &UpArgs) -> Result<Exit, Refusal> {
     let (mut child, mut said) = start(arguments)
         .map_err(|e| Refusal::one(format_args!("cannot start the background process: {e}")))?;
     let (mut heard, mut is_told) = (Vec::new(), false);
-    while hear(&mut child, &mut heard).map_err(Refusal::one)? {
+    while hear(&mut child, &mut heard)? {
         if stop.load(Ordering::Relaxed) && !is_told {
             is_told = true;
             // Not waited for yet, so its number cannot be another's.
@@ -97,19 +100,17 @@ fn start(arguments: &UpArgs) -> io::Result<(Child, File)> {
 ///
 /// No thread does it: the kernel sends a parent-death signal for every thread through whose hands a child goes
 /// when its parent's process ends, and the second SIGTERM would end it before it has cleaned up.
-fn hear(child: &mut Child, heard: &mut Vec<u8>) -> io::Result<bool> {
+fn hear(child: &mut Child, heard: &mut Vec<u8>) -> Result<bool, Refusal> {
     let Some(output) = &mut child.stdout else { return Ok(false) };
     match poll(&mut [PollFd::new(output, PollFlags::IN)], Some(&GLANCE)) {
         Ok(0) | Err(Errno::INTR) => return Ok(true),
         Ok(_) => {}
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(Refusal::one(error)),
     }
     let mut bytes = [0; 4_096];
-    let length = output.read(&mut bytes)?;
+    let length = output.read(&mut bytes).map_err(Refusal::one)?;
     heard.extend(&bytes[..length]);
-    let mut out = io::stdout().lock();
-    out.write_all(&bytes[..length])?;
-    out.flush()?;
+    standard::print(&String::from_utf8_lossy(&bytes[..length]))?;
     Ok(length > 0)
 }
 

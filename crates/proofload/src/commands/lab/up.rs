@@ -1,7 +1,6 @@
 //! `proofload lab up`.
 
 use std::{
-    io::{self, Write},
     path::PathBuf,
     sync::{
         Arc,
@@ -14,7 +13,10 @@ use clap::Args;
 use lab::{Lab, Options};
 
 use super::{clean, detach, read, stop};
-use crate::exit::{Exit, Refusal};
+use crate::{
+    exit::{Exit, Refusal},
+    output::standard,
+};
 
 /// How often a wish to stop is looked for.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -61,14 +63,15 @@ pub fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
     };
     if arguments.background {
         let log = detach::let_go(lab.run_folder()).map_err(Refusal::one)?;
-        announce(&lab, begun.elapsed(), true).and_then(|()| detach::hang_up(&log)).map_err(Refusal::one)?;
+        announce(&lab, begun.elapsed(), true)?;
+        detach::hang_up(&log).map_err(Refusal::one)?;
     } else {
-        announce(&lab, begun.elapsed(), false).map_err(Refusal::one)?;
+        announce(&lab, begun.elapsed(), false)?;
     }
     let failure = keep_up(&lab, &stop);
     if let Some(failure) = &failure {
         // Before the log that it may go to is copied and removed.
-        eprintln!("proofload: {failure}");
+        standard::tell(format_args!("proofload: {failure}"));
     }
     let begun = Instant::now();
     let down = lab.down();
@@ -78,7 +81,7 @@ pub fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
     match failure {
         Some(_) => Err(Refusal::one("the lab has been taken down")),
         None => {
-            eprintln!("down in {:.2} s", begun.elapsed().as_secs_f64());
+            standard::tell(format_args!("down in {:.2} s", begun.elapsed().as_secs_f64()));
             Ok(Exit::GoalsMet)
         }
     }
@@ -93,18 +96,18 @@ fn keep_up(lab: &Lab, stop: &AtomicBool) -> Option<lab::ProcessFailure> {
     None
 }
 
-fn announce(lab: &Lab, took: Duration, in_background: bool) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+fn announce(lab: &Lab, took: Duration, in_background: bool) -> Result<(), Refusal> {
+    let mut out = String::new();
     for host in lab.hosts() {
         let addresses: Vec<String> = host.addresses().iter().map(ToString::to_string).collect();
-        writeln!(out, "{:<15} {}", host.name(), addresses.join(" "))?;
+        out += &format!("{:<15} {}\n", host.name(), addresses.join(" "));
     }
-    writeln!(out, "files and logs in {}", lab.run_folder().display())?;
+    out += &format!("files and logs in {}\n", lab.run_folder().display());
     let end = if in_background {
         format!("process {} keeps it up until `proofload lab down`", std::process::id())
     } else {
         "Ctrl-C or `proofload lab down` takes it down".to_owned()
     };
-    writeln!(out, "{READY}{:.2} s; {end}", took.as_secs_f64())?;
-    out.flush()
+    out += &format!("{READY}{:.2} s; {end}\n", took.as_secs_f64());
+    standard::print(&out)
 }

@@ -12,6 +12,7 @@ use crate::{
     answer::{Answer, searches_of},
     confirmed,
     summary::{self, Repeats},
+    text,
 };
 
 /// A sentence each for so many answers; for more, one for each goal.
@@ -63,7 +64,8 @@ fn told<'a>(page: &'a Page) -> Vec<(&'a Answer, String)> {
         match over_blocks(page, answers) {
             Some(sentence) => told.push((&answers[0], sentence)),
             None => told.extend(answers.iter().map(|answer| {
-                let block = answer.block.map(|block| format!(" (block {block})")).unwrap_or_default();
+                let block =
+                    answer.block.map(|block| format!(" ({})", text::block(block))).unwrap_or_default();
                 (answer, format!("{}{block}", answer.sentence))
             })),
         }
@@ -105,7 +107,7 @@ fn over_settings(page: &Page, goal: usize) -> Markup {
             .iter()
             .filter(|answer| answer.status == status)
             .map(|answer| {
-                let block = answer.block.map(|block| format!(" block {block}")).unwrap_or_default();
+                let block = answer.block.map(|block| format!(" {}", text::block(block))).unwrap_or_default();
                 format!("{}{block}", page.setting(answer.setting))
             })
             .collect();
@@ -170,7 +172,7 @@ fn searches(page: &Page) -> Markup {
             let mut row: Vec<String> =
                 summary::search_row(answer).iter().map(|cell| page.text(cell)).collect();
             if blocks {
-                row.insert(1, answer.block.map_or_else(String::new, |block| block.to_string()));
+                row.insert(1, answer.block.map_or_else(String::new, |block| (block + 1).to_string()));
             }
             if several {
                 row.insert(0, page.setting(answer.setting));
@@ -192,7 +194,7 @@ fn confirmed(page: &Page) -> Markup {
             h3 {
                 "The lower bound again"
                 @if page.several_settings() { ", " bdi { (page.setting(confirmed.setting)) } }
-                @if let Some(block) = confirmed.block { ", block " (block) }
+                @if let Some(block) = confirmed.block { ", " (text::block(block)) }
             }
             p {
                 span class={ "sign " (class(status)) } aria-hidden="true" { (status.sign()) } " "

@@ -59,7 +59,7 @@ fn one(page: &Page, answer: &Answer, steps: &[Step]) -> Markup {
         name.push(page.setting(answer.setting));
     }
     name.push(page.text(&answer.goal_name));
-    name.extend(answer.block.map(|block| format!("block {block}")));
+    name.extend(answer.block.map(text::block));
     let name = name.join(", ");
     // The end of a search is where its bounds are.
     let cut = steps.len().saturating_sub(page.limits.trials);

@@ -99,14 +99,14 @@ fn stretches(series: &[Interval], together: usize) -> Vec<Stretch> {
                 (seconds > 0.0).then(|| sum as f64 / seconds)
             };
             let timed = || chunk.iter().filter(|interval| interval.completed > 0);
-            let largest = |of: fn(&Interval) -> f64| timed().map(of).reduce(f64::max);
+            let largest = |of: fn(&Interval) -> Option<f64>| timed().filter_map(of).reduce(f64::max);
             Stretch {
                 start_s: begun_s,
                 end_s,
                 sent_per_s: per_s(|interval| interval.sent),
                 completed_per_s: per_s(|interval| interval.completed),
                 failed_per_s: per_s(|interval| interval.failed),
-                p50_us: median(timed().map(|interval| interval.p50_us)),
+                p50_us: median(timed().filter_map(|interval| interval.p50_us)),
                 p99_us: largest(|interval| interval.p99_us),
                 max_us: largest(|interval| interval.max_us),
                 open_connections: chunk.last().map_or(0.0, |last| last.open_connections as f64),

@@ -110,7 +110,7 @@ fn row(page: &Page, reading: &Reading) -> Vec<String> {
         Purpose::Confirm => "confirmation",
     };
     row.extend([
-        reading.block.to_string(),
+        (reading.block + 1).to_string(),
         purpose.to_owned(),
         reading.load.map_or_else(|| "–".to_owned(), |load| page.load(load)),
         text::quantity("_per_s", reading.throughput_per_s),

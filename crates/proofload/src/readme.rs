@@ -1,0 +1,77 @@
+//! What the README tells to type is taken by the program: every command is read and planned as it stands there.
+
+use std::path::Path;
+
+use clap::Parser;
+use load::Host;
+
+use super::{Cli, Command, commands};
+
+const README: &str = include_str!("../../../README.md");
+
+/// Of the indented blocks and the sessions, the words of every call of the program, as a shell would part them.
+fn calls() -> Vec<Vec<String>> {
+    let joined = README.replace("\\\n", " ");
+    let typed = joined.lines().filter_map(|line| line.strip_prefix("    ").or(line.strip_prefix("$ ")));
+    let of_line = |line: &str| {
+        let words = shlex::split(line).unwrap_or_else(|| panic!("no shell takes this: {line}"));
+        // What a shell does itself.
+        let is_own = |word: &String| ["|", "<", ">", "&"].iter().any(|mark| word.starts_with(mark));
+        let call = words.split(is_own).find(|part| part.first().is_some_and(|word| word == "proofload"))?;
+        Some(call.iter().map(|word| in_this_tree(word)).collect())
+    };
+    typed.filter_map(of_line).collect()
+}
+
+/// A file of the tree by its path from here; one that the reader would have by any that is there.
+fn in_this_tree(word: &str) -> String {
+    let from_here = format!("../../{word}");
+    match word {
+        "@event.json" => "@Cargo.toml".to_owned(),
+        "@-" => "{}".to_owned(),
+        "tokens" => tokens(),
+        "$a" | "$b" => std::process::id().to_string(),
+        _ if word.contains('/') && Path::new(&from_here).exists() => from_here,
+        _ => word.to_owned(),
+    }
+}
+
+/// A file with a token.
+fn tokens() -> String {
+    let path = std::env::temp_dir().join(format!("proofload-readme-tokens-{}", std::process::id()));
+    std::fs::write(&path, "a-token-for-the-readme\n").unwrap();
+    path.display().to_string()
+}
+
+/// As far as a command goes without doing anything.
+fn planned(command: &Command, host: &Host) -> Result<(), String> {
+    let all = |mistakes: Vec<String>| mistakes.join("; ");
+    match command {
+        Command::Http(arguments) => arguments.plan(host).map(drop).map_err(all),
+        Command::Limit(arguments) => arguments.study(host).map(drop).map_err(all),
+        Command::Run(arguments) => arguments.read(host).map(drop).map_err(|refusal| format!("{refusal:?}")),
+        Command::Serve(arguments) => arguments.config().map(drop).map_err(all),
+        Command::Listen(arguments) => {
+            commands::listen::plan(arguments).map(drop).map_err(|r| format!("{r:?}"))
+        }
+        Command::Link(arguments) => arguments.job().map(drop).map_err(all),
+        _ => Ok(()),
+    }
+}
+
+#[test]
+fn every_command_of_the_readme_is_planned() {
+    let host = Host { hard_descriptors: 20_000, ports: 28_232, available_memory_bytes: 1 << 34, cpus: 4 };
+    let calls = calls();
+    assert!(calls.len() > 30, "{calls:?}");
+    for words in &calls {
+        let line = words.join(" ");
+        let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{line}\n{error}"));
+        planned(&cli.command, &host).unwrap_or_else(|mistakes| panic!("{line}\n{mistakes}"));
+    }
+    std::fs::remove_file(tokens()).unwrap();
+    let made = |word: &str| calls.iter().any(|words| words.windows(2).any(|pair| pair == ["--out", word]));
+    for folder in calls.iter().flatten().filter(|word| word.starts_with("results/")) {
+        assert!(made(folder), "{folder} is used and never made");
+    }
+}

@@ -1,0 +1,186 @@
+//! What the README tells to type works as it stands there.
+
+use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::{Bar, Outcome, Scale, seconds};
+use crate::{
+    lab::Labs,
+    process::{Finished, Launch, Process},
+    proofload::binary,
+    temporary::TemporaryFolder,
+};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "readme",
+    what: "every block of the README as typed, in a lab where 10.0.0.3 is `serve` (sample: those of at most 10 s)",
+    full_seconds: 1_400,
+    run,
+};
+
+/// The lab that the README's addresses are in.
+const LAB: &str = r#"
+title = "readme"
+[hosts]
+client = {}
+server = {}
+[[links]]
+between = ["client", "server"]
+segment = true
+network = "10.0.0.0/24"
+addresses = { client = "10.0.0.2", server = "10.0.0.3" }
+[[processes]]
+on = "server"
+run = "serve"
+port = 80
+"#;
+
+/// What stands before a block: `proofload` in place of the reader's eyes and hands. What runs until Ctrl-C is left
+/// running until it is ready and the block, or the next such call, begins; everything else must end with a verdict.
+const READER: &str = r#"
+set -e -o pipefail
+service=""
+end() {
+    [[ -n $service ]] || return 0
+    kill -INT "$service"
+    local status=0
+    wait "$service" || status=$?
+    # A link is not certified where the processors are busy.
+    [[ $status == [03] ]] || { echo "ended with $status:"; cat said; exit 91; }
+    service=""
+}
+proofload() {
+    case "$1 $2" in
+    serve* | listen* | link* | "lab up")
+        end
+        command proofload "$@" >said 2>&1 &
+        service=$!
+        for _ in {1..1200}; do
+            grep -qE "^listening on|listening on.*storing in|^ready in|^link ready" said && return
+            kill -0 "$service" 2>/dev/null || break
+            sleep 0.05
+        done
+        echo "not ready:"; cat said; exit 90 ;;
+    esac
+    local status=0
+    command proofload "$@" || status=$?
+    # A crowded machine may leave nothing to conclude; a comparison or a goal may be answered by no.
+    case "$1 $status" in *" 0" | "http 3" | "limit "[13] | "run "[13] | "compare "[13]) return 0 ;; esac
+    echo "ended with $status: proofload $*"
+    exit 92
+}
+"#;
+
+/// A block of the README: its heading, and its lines as typed.
+struct Block {
+    heading: String,
+    script: String,
+}
+
+impl Block {
+    /// Whether each of its commands takes at most 10 s, with nothing that a longer block leaves.
+    fn is_short(&self) -> bool {
+        let is_long = |line: &str| {
+            let has = |part: &str| line.contains(part);
+            let loads = has("proofload http") && (has("0s") || has("-d ")) && !has("-n ");
+            has("results/") || has("proofload limit") || (has("proofload run") && !has("--dry-run")) || loads
+        };
+        !self.script.replace("\\\n", " ").lines().any(is_long)
+    }
+}
+
+/// The guide's indented blocks, in their order.
+fn blocks(readme: &str) -> Vec<Block> {
+    let guide = readme.split("\n## ").find(|part| part.starts_with("Guide\n")).unwrap_or_default();
+    let mut blocks: Vec<Block> = Vec::new();
+    let (mut heading, mut is_open) = ("", false);
+    for line in guide.lines() {
+        if let Some(text) = line.strip_prefix("### ") {
+            heading = text;
+        }
+        match line.strip_prefix("    ") {
+            Some(typed) if is_open => blocks.last_mut().expect("it is open").script += &format!("{typed}\n"),
+            Some(typed) => blocks.push(Block { heading: heading.to_owned(), script: format!("{typed}\n") }),
+            // An empty line within a block is followed by more of it.
+            None if line.is_empty() => continue,
+            None => {}
+        }
+        is_open = line.starts_with("    ");
+    }
+    blocks
+}
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    let blocks = blocks(&fs::read_to_string(tree.join("README.md"))?);
+    ensure!(blocks.len() > 12, "only {} blocks were found in the README", blocks.len());
+    let folder = TemporaryFolder::new()?;
+    for name in ["studies", "docs"] {
+        symlink(tree.join(name), folder.path().join(name))?;
+    }
+    fs::create_dir(folder.path().join("bin"))?;
+    symlink(binary()?, folder.path().join("bin/proofload"))?;
+    let labs = Labs::new()?;
+    let file = labs.file("readme.toml", LAB)?;
+    let (up, _) = labs.up(&file)?;
+    let mut shell = labs.command("lab shell client -- sleep 1h")?.start()?;
+    let inside = child_of(&mut shell)?;
+    let mut outcome = Outcome::default();
+    for (number, block) in blocks.iter().enumerate() {
+        if scale == Scale::Sample && !block.is_short() {
+            continue;
+        }
+        let script = format!("{READER}\n{}\nend\nkill $(jobs -p) 2>/dev/null || true\n", block.script);
+        fs::write(folder.path().join("block.sh"), script)?;
+        let finished = typed(inside, folder.path())?;
+        let works = finished.code == Some(0);
+        outcome.holds(&format!("block_{}", number + 1), works, &block.heading);
+        if !works {
+            outcome.note(format!("{}\n{}\n{}", block.script, finished.stdout, finished.stderr));
+        }
+    }
+    labs.down(up)?;
+    Ok(outcome)
+}
+
+/// The number of a process's only child, which is there in a moment.
+fn child_of(process: &mut Process) -> Result<u32> {
+    let pid = process.pid();
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    while process.is_running() {
+        if let Some(child) = fs::read_to_string(&children)?.split_whitespace().next() {
+            return Ok(child.parse()?);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    bail!("`lab shell` has ended: {}", process.stderr())
+}
+
+/// Runs the block with the client's network and a place of its own for labs: a host's own processes can have no labs.
+fn typed(inside: u32, folder: &Path) -> Result<Finished> {
+    let path = std::env::var("PATH").context("there is no search path")?;
+    let folder = folder.display();
+    let begin = format!(
+        "cd {folder}; export PATH={folder}/bin:{path} PROOFLOAD_STATE_DIR={folder}/state GITHUB_STEP_SUMMARY=summary.md; \
+         ulimit -n $(ulimit -Hn); exec bash block.sh"
+    );
+    let nsenter = Launch::new("nsenter").words(&format!("-t {inside} -n bash -c")).arg(begin);
+    nsenter.run(seconds(900))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_read_as_they_are_typed() {
+        let readme = "# x\n\n    no\n\n## Guide\n\n### One\n\n    a \\\n        b\n\n    c\n\ntext\n\n    proofload http URL -d 30s\n\n## Next\n";
+        let blocks = blocks(readme);
+        let scripts: Vec<&str> = blocks.iter().map(|block| block.script.as_str()).collect();
+        assert_eq!(scripts, ["a \\\n    b\nc\n", "proofload http URL -d 30s\n"]);
+        assert_eq!((blocks[0].is_short(), blocks[1].is_short()), (true, false));
+        assert_eq!(blocks[1].heading, "One");
+    }
+}

@@ -1,0 +1,54 @@
+//! `make test` runs every stage whatever fails, and says at the end what did.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
+
+use anyhow::{Result, ensure};
+use proofload_tests::{
+    process::{Finished, Launch},
+    temporary::TemporaryFolder,
+};
+
+/// The stages with a `cargo` of which these subcommands fail; the tests print what a test program does.
+fn stages(failing: &str) -> Result<Finished> {
+    let folder = TemporaryFolder::new()?;
+    let cargo = folder.path().join("cargo");
+    let text = format!(
+        r#"#!/bin/bash
+echo "ran $1 ${{@: -1}}"
+if [[ $1 == test && " {failing} " == *" test "* ]]; then
+    printf 'failures:\n\n---- a::b stdout ----\n    no_name\n\nfailures:\n    a::b\n\n'
+    echo "test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s"
+elif [[ $1 == test ]]; then
+    echo "test result: ok. 4 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.1s"
+fi
+[[ " {failing} " != *" $1 "* ]]
+"#
+    );
+    fs::write(&cargo, text)?;
+    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755))?;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/test.sh");
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH")?);
+    let launch = Launch::new(script.display().to_string()).arg("some-host").env("PATH", &path);
+    launch.run(Duration::from_secs(20))
+}
+
+#[test]
+fn a_failing_stage_does_not_hide_the_others() -> Result<()> {
+    let failed = stages("clippy test")?;
+    ensure!(failed.code == Some(1), "{failed:?}");
+    let ran: Vec<&str> = failed.stdout.lines().filter_map(|line| line.strip_prefix("ran ")).collect();
+    ensure!(ran == ["fmt --check", "clippy warnings", "test sample_of_", "test sample_of_"], "{ran:?}");
+    let end = "failed stages: clippy tests samples\n    a::b\n    a::b\n\ntest result: FAILED. 6 passed; 2 failed; 0 ignored;";
+    ensure!(
+        failed.stdout.contains(end) && !failed.stdout.contains("no_name\n\ntest result"),
+        "{}",
+        failed.stdout
+    );
+    let sound = stages("")?;
+    ensure!(sound.code == Some(0) && !sound.stdout.contains("failed stages"), "{sound:?}");
+    ensure!(
+        sound.stdout.contains("\ntest result: ok. 8 passed; 0 failed; 4 ignored; 0 measured;"),
+        "{sound:?}"
+    );
+    Ok(())
+}
