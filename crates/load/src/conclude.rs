@@ -1,10 +1,11 @@
 //! From what the workers found to the record of a trial.
 
 use record::{
-    HttpPlan, Interval, LittlesLaw, LoadModel, Trial, Validity, Warning, trial::SCHEMA, units::show_time_ns,
+    HttpPlan, Interval, LittlesLaw, LoadModel, Trial, Validity, VoidReason, Warning, trial::SCHEMA,
+    units::show_time_ns,
 };
 
-use crate::{book::Part, validity};
+use crate::{book::Part, pool, validity};
 
 /// What the workers do not know.
 #[derive(Debug, Clone)]
@@ -21,7 +22,10 @@ pub struct Circumstances {
 
 /// Puts a trial's record together and judges it.
 pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Trial {
-    let validity = Validity::from_reasons(validity::judge(&plan, &part));
+    let mut reasons = validity::judge(&plan, &part);
+    let limited = pool::limited(&plan, &part, &circumstances.series);
+    reasons.extend(limited.map(|(rule, evidence)| VoidReason { rule, evidence }));
+    let validity = Validity::from_reasons(reasons);
     let (mean_in_flight, rate_times_time) = validity::littles_sides(&part);
     let (completed, measured_s) = measured(&plan, &part);
     let warnings = warnings(&plan, &part);

@@ -9,15 +9,18 @@ use std::{
     thread,
 };
 
-use record::HttpPlan;
+use record::{HttpPlan, LoadModel};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::{FieldMistake, host::Host};
+use crate::{FieldMistake, host::Host, pool};
 
 /// Descriptors a worker process needs beside its connections: standard streams, epoll instances, files.
 const OTHER_DESCRIPTORS: u64 = 64;
 /// Memory of one open connection, ours and the kernel's, without data in its buffers; measured 2 to 3 KiB.
 const CONNECTION_MEMORY_BYTES: u64 = 4 * 1024;
+/// Worker processes and source addresses that are taken unasked at the most.
+const MOST_PROCESSES: u64 = 4_096;
+const MOST_SOURCES: u64 = 60_000;
 
 /// What the user asked for, and may not be changed.
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,74 +31,35 @@ pub struct Asked {
     pub sources: bool,
 }
 
-/// Fits a plan to the machine, and gives what was changed, in words.
+/// Fits a plan to the machine, and gives what was changed, in words. A pool that is opened on demand gets what the load
+/// can need of it as far as this machine has it, and more where that costs nothing; it is never refused.
 ///
 /// # Errors
 /// Everything that does not fit, each with the numbers and the way out.
 pub fn fit(plan: &mut HttpPlan, host: &Host, asked: Asked) -> Result<Vec<String>, Vec<String>> {
     let mut notes = Vec::new();
-    let mut refusals = Vec::new();
-    let connections = plan.connections();
-
-    let per_process = host.hard_descriptors.saturating_sub(OTHER_DESCRIPTORS);
-    let needed = connections.div_ceil(per_process.max(1));
-    if needed > u64::from(plan.processes) {
-        if asked.processes || per_process == 0 || needed > 4_096 {
-            refusals.push(format!(
-                "descriptors: {connections} connections in {} worker process(es) need {} descriptors each, and the hard \
-                 limit (ulimit -Hn) is {}; let proofload choose the processes (leave --processes out), raise the limit \
-                 (as root: prlimit --nofile=N --pid $$), or use fewer connections",
-                plan.processes,
-                connections.div_ceil(u64::from(plan.processes.max(1))) + OTHER_DESCRIPTORS,
-                host.hard_descriptors,
-            ));
-        } else {
-            plan.processes = needed as u32;
-            notes.push(format!(
-                "{needed} worker processes: {connections} connections, and each process may have {} descriptors",
-                host.hard_descriptors
-            ));
-        }
-    }
-
+    let connections = match plan.is_on_demand() {
+        true => pool::enough(plan).min(plan.connections()),
+        false => plan.connections(),
+    };
+    let mut refusals: Vec<String> =
+        fit_processes(plan, connections, host, asked, &mut notes).err().into_iter().collect();
     notes.extend(without_idle_workers(plan));
-
-    let pairs = host.ports * plan.sources.len().max(1) as u64 * plan.targets.len() as u64;
-    // connect() looks through half of the ports (one parity) before it takes one of the other: beyond half,
-    // every connection costs tens of microseconds more.
-    if connections > pairs / 2 {
-        let half = (host.ports / 2 * plan.targets.len() as u64).max(1);
-        let more = connections.div_ceil(half);
-        match loopback_sources(&plan.targets, more) {
-            Some(sources) if !asked.sources => {
-                notes.push(format!(
-                    "{more} source addresses {} to {}: {connections} connections, and one address has {} local ports \
-                     towards a target, of which half are found quickly",
-                    sources[0],
-                    sources[sources.len() - 1],
-                    host.ports
-                ));
-                plan.sources = sources;
-            }
-            _ if connections <= pairs => {}
-            _ => refusals.push(format!(
-                "ports: {connections} connections, and {} local ports × {} source address(es) × {} target address(es) \
-                 = {pairs}; widen net.ipv4.ip_local_port_range, or give {more} addresses of this machine with --source",
-                host.ports,
-                plan.sources.len().max(1),
-                plan.targets.len(),
-            )),
-        }
-    }
-
-    let memory_bytes = connections.saturating_mul(CONNECTION_MEMORY_BYTES);
-    if memory_bytes > host.available_memory_bytes {
+    refusals.extend(fit_sources(plan, connections, host, asked, &mut notes).err());
+    if connections > memory_room(host) {
         refusals.push(format!(
             "memory: {connections} connections need about {} (4 KiB each, the kernel's part included), and {} are \
-             available; use fewer connections or another machine",
-            record::units::show_bytes(memory_bytes),
+             available (MemAvailable, the cgroup's limit, `ulimit -v`); raise the limit, or use another machine",
+            record::units::show_bytes(connections.saturating_mul(CONNECTION_MEMORY_BYTES)),
             record::units::show_bytes(host.available_memory_bytes),
         ));
+    }
+    let room = descriptor_room(plan, host).min(port_room(plan, host)).min(memory_room(host));
+    if let (true, LoadModel::Open { connections, .. }) = (plan.is_on_demand(), &mut plan.load) {
+        // One is tried in any case: what refuses it is told by the kernel.
+        connections.most = connections.most.min(room.max(1));
+        plan.pool_limit = (!refusals.is_empty()).then(|| refusals.join("; "));
+        refusals.clear();
     }
 
     // Workers without a processor of their own would only take it from each other by polling.
@@ -104,6 +68,119 @@ pub fn fit(plan: &mut HttpPlan, host: &Host, asked: Asked) -> Result<Vec<String>
     }
 
     if refusals.is_empty() { Ok(notes) } else { Err(refusals) }
+}
+
+/// Connections that fit this machine at the most, with all the processes and addresses that [`fit`] would take.
+pub fn most_connections(plan: &HttpPlan, host: &Host, asked: Asked) -> u64 {
+    let processes =
+        if asked.processes { plan.processes } else { plan.processes.max(most_processes(plan, host)) };
+    let plan = HttpPlan { processes, ..plan.clone() };
+    let ports = match loopback_sources(&plan.targets, 1) {
+        Some(_) if !asked.sources => host.ports / 2 * MOST_SOURCES * plan.targets.len() as u64,
+        _ => port_room(&plan, host),
+    };
+    descriptor_room(&plan, host).min(ports).min(memory_room(host))
+}
+
+/// As many worker processes as the connections need, or as can be started.
+fn fit_processes(
+    plan: &mut HttpPlan,
+    connections: u64,
+    host: &Host,
+    asked: Asked,
+    notes: &mut Vec<String>,
+) -> Result<(), String> {
+    if connections <= descriptor_room(plan, host) {
+        return Ok(());
+    }
+    let hard = host.hard_descriptors;
+    let needed = connections.div_ceil(descriptors_for_connections(host).max(1));
+    let most = most_processes(plan, host);
+    let raised = connections.div_ceil(u64::from(plan.processes.max(1))) + OTHER_DESCRIPTORS;
+    let raise = format!("raise the limit (as root: prlimit --nofile={raised}:{raised} --pid $$)");
+    if asked.processes {
+        return Err(format!(
+            "descriptors: {connections} connections in {} worker process(es) need {raised} descriptors each, and the hard \
+             limit (ulimit -Hn) is {hard}; leave --processes out or give --processes {needed}, or {raise}",
+            plan.processes,
+        ));
+    }
+    plan.processes = plan.processes.max(needed.min(u64::from(most)) as u32);
+    if needed > u64::from(most) {
+        return Err(format!(
+            "descriptors: {connections} connections need {needed} worker processes, because each may have {hard} descriptors \
+             (ulimit -Hn), and {most} can be started (ulimit -u, pids.max of the cgroup, descriptors of their parent); {raise}"
+        ));
+    }
+    notes.push(format!(
+        "{needed} worker processes: {connections} connections, and each process may have {hard} descriptors"
+    ));
+    Ok(())
+}
+
+/// As many source addresses as the connections need, on loopback.
+fn fit_sources(
+    plan: &mut HttpPlan,
+    connections: u64,
+    host: &Host,
+    asked: Asked,
+    notes: &mut Vec<String>,
+) -> Result<(), String> {
+    let pairs = port_room(plan, host);
+    // connect() looks through half of the ports (one parity) before it takes one of the other: beyond half,
+    // every connection costs tens of microseconds more.
+    if connections <= pairs / 2 {
+        return Ok(());
+    }
+    let half = (host.ports / 2 * plan.targets.len() as u64).max(1);
+    let more = connections.div_ceil(half);
+    match loopback_sources(&plan.targets, more) {
+        Some(sources) if !asked.sources => {
+            notes.push(format!(
+                "{more} source addresses {} to {}: {connections} connections, and one address has {} local ports \
+                 towards a target, of which half are found quickly",
+                sources[0],
+                sources[sources.len() - 1],
+                host.ports
+            ));
+            plan.sources = sources;
+            Ok(())
+        }
+        _ if connections <= pairs => Ok(()),
+        _ => Err(format!(
+            "ports: {connections} connections, and {} local ports × {} source address(es) × {} target address(es) \
+             = {pairs}; widen them (as root: sysctl net.ipv4.ip_local_port_range=\"1024 65535\"), or give {more} addresses of \
+             this machine with --source",
+            host.ports,
+            plan.sources.len().max(1),
+            plan.targets.len(),
+        )),
+    }
+}
+
+/// What a worker process has left of its descriptors for connections.
+fn descriptors_for_connections(host: &Host) -> u64 {
+    host.hard_descriptors - OTHER_DESCRIPTORS.min(host.hard_descriptors / 2)
+}
+
+fn descriptor_room(plan: &HttpPlan, host: &Host) -> u64 {
+    descriptors_for_connections(host).saturating_mul(u64::from(plan.processes.max(1)))
+}
+
+fn port_room(plan: &HttpPlan, host: &Host) -> u64 {
+    host.ports.saturating_mul(plan.sources.len().max(1) as u64).saturating_mul(plan.targets.len() as u64)
+}
+
+fn memory_room(host: &Host) -> u64 {
+    host.available_memory_bytes / CONNECTION_MEMORY_BYTES
+}
+
+/// Worker processes that can be started: each takes two descriptors and a thread of its parent, and has a thread beside
+/// its workers and its main one.
+fn most_processes(plan: &HttpPlan, host: &Host) -> u32 {
+    let by_tasks = host.tasks / (u64::from(plan.threads) + 3);
+    let most = by_tasks.min(descriptors_for_connections(host) / 2).min(MOST_PROCESSES);
+    most.max(1) as u32
 }
 
 /// A worker without a connection would have nothing to do; gives what was changed, in words. All processes have as many
@@ -179,17 +256,24 @@ fn can_be_pinned_to(cpu: u32) -> bool {
 fn loopback_sources(targets: &[SocketAddr], count: u64) -> Option<Vec<IpAddr>> {
     let all_loopback = targets.iter().all(|target| matches!(target.ip(), IpAddr::V4(ip) if ip.is_loopback()));
     let first = u32::from(Ipv4Addr::LOCALHOST);
-    (all_loopback && count < 60_000)
+    (all_loopback && count <= MOST_SOURCES)
         .then(|| (0..count as u32).map(|i| IpAddr::V4(Ipv4Addr::from(first + i))).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use record::{Connections, Decision};
+
     use super::*;
     use crate::testing;
 
-    const HOST: Host =
-        Host { hard_descriptors: 256, ports: 28_232, available_memory_bytes: 1 << 30, cpus: 2 };
+    const HOST: Host = Host {
+        hard_descriptors: 256,
+        ports: 28_232,
+        available_memory_bytes: 1 << 30,
+        cpus: 2,
+        tasks: 30_000,
+    };
 
     #[test]
     fn more_processes_are_chosen_when_one_has_too_few_descriptors() {
@@ -204,6 +288,57 @@ mod tests {
         let mut plan = testing::closed(400);
         let refusals = fit(&mut plan, &HOST, Asked { processes: true, ..Asked::default() }).unwrap_err();
         assert!(refusals[0].contains("464") && refusals[0].contains("256"), "{refusals:?}");
+    }
+
+    #[test]
+    fn a_pool_on_demand_gets_what_the_load_can_need_and_is_never_refused() {
+        let decides = Decision { response_time_ns: 500_000_000, longest_ns: 500_000_000, loss_ratio: 0.01 };
+        let plan = |rate_per_s: f64| {
+            let mut plan = HttpPlan { decides: Some(decides), ..testing::open(rate_per_s, 5, 1) };
+            if let LoadModel::Open { connections, .. } = &mut plan.load {
+                *connections = Connections { initial: 0, most: 10_000 };
+            }
+            plan
+        };
+        let fitted = |rate_per_s: f64, host: Host, asked: Asked| {
+            let mut plan = plan(rate_per_s);
+            fit(&mut plan, &host, asked).unwrap();
+            plan
+        };
+        let free = Asked::default();
+        let ordinary = fitted(100.0, HOST, free);
+        assert_eq!((ordinary.processes, ordinary.connections(), ordinary.pool_limit), (1, 192, None));
+        let fast = fitted(1_000.0, HOST, free);
+        assert_eq!((fast.processes, fast.connections(), fast.pool_limit), (4, 768, None));
+        let roomy = fitted(1_000.0, Host { hard_descriptors: 20_000, ..HOST }, free);
+        assert_eq!((roomy.processes, roomy.connections(), roomy.pool_limit), (1, 10_000, None));
+
+        let one = fitted(1_000.0, HOST, Asked { processes: true, ..free });
+        assert_eq!((one.processes, one.connections()), (1, 192));
+        assert!(one.pool_limit.unwrap().contains("--processes 4"));
+        let poor = fitted(1_000.0, Host { tasks: 9, ..HOST }, free);
+        assert_eq!((poor.processes, poor.connections()), (2, 384));
+        assert!(poor.pool_limit.unwrap().contains("2 can be started (ulimit -u"));
+        let ports = fitted(1_000.0, Host { ports: 100, ..HOST }, free);
+        assert_eq!((ports.sources.len(), ports.connections(), ports.pool_limit), (14, 768, None));
+        let memory = fitted(1_000.0, Host { available_memory_bytes: 400 << 10, ..HOST }, free);
+        assert!(memory.connections() == 100 && memory.pool_limit.unwrap().starts_with("memory: 683"));
+    }
+
+    #[test]
+    fn the_most_connections_that_fit_do_fit_and_one_more_does_not() {
+        let far = vec!["192.0.2.1:80".parse().unwrap()];
+        for (host, targets, asked) in [
+            (Host { tasks: 40, ..HOST }, testing::closed(1).targets, Asked::default()),
+            (HOST, testing::closed(1).targets, Asked { processes: true, sources: false }),
+            (Host { ports: 100, ..HOST }, far, Asked::default()),
+            (Host { available_memory_bytes: 1 << 20, ..HOST }, testing::closed(1).targets, Asked::default()),
+        ] {
+            let with = |users| HttpPlan { targets: targets.clone(), ..testing::closed(users) };
+            let most = most_connections(&with(1), &host, asked);
+            fit(&mut with(most), &host, asked).unwrap();
+            fit(&mut with(most + 1), &host, asked).unwrap_err();
+        }
     }
 
     #[test]

@@ -105,7 +105,13 @@ mod tests {
 
     #[test]
     fn addresses_and_processors_of_others_are_refused_by_their_options() {
-        let host = Host { hard_descriptors: 20_000, ports: 28_232, available_memory_bytes: 1 << 34, cpus: 2 };
+        let host = Host {
+            hard_descriptors: 20_000,
+            ports: 28_232,
+            available_memory_bytes: 1 << 34,
+            cpus: 2,
+            tasks: 30_000,
+        };
         let fits = |line: &str| {
             let words = ["http", "127.0.0.1/"].into_iter().chain(line.split_whitespace());
             let arguments = Line::try_parse_from(words).unwrap().http;

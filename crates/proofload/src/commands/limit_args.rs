@@ -330,8 +330,13 @@ mod tests {
         limit: LimitArgs,
     }
 
-    const HOST: Host =
-        Host { hard_descriptors: 20_000, ports: 28_232, available_memory_bytes: 1 << 34, cpus: 2 };
+    const HOST: Host = Host {
+        hard_descriptors: 20_000,
+        ports: 28_232,
+        available_memory_bytes: 1 << 34,
+        cpus: 2,
+        tasks: 30_000,
+    };
 
     fn study(line: &str) -> Result<Study, Vec<String>> {
         let words = ["limit"].into_iter().chain(line.split_whitespace());

@@ -251,10 +251,11 @@ fn decision(goals: &[Goal], plan: &HttpPlan) -> Option<Decision> {
         GoalQuantity::ResponseTime { bound_ns } | GoalQuantity::ConnectTime { bound_ns } => Some(bound_ns),
         GoalQuantity::Errors | GoalQuantity::Lost | GoalQuantity::Duplicated | GoalQuantity::Corrupt => None,
     };
-    let response_time_ns = goals.iter().filter_map(bound).min();
     let loss_ratio = goals.iter().map(|goal| goal.loss_ratio).reduce(f64::max)?;
+    let waited_ns = plan.timeout_ns.min(plan.drain_ns);
     Some(Decision {
-        response_time_ns: response_time_ns.unwrap_or(plan.timeout_ns.min(plan.drain_ns)),
+        response_time_ns: goals.iter().filter_map(bound).min().unwrap_or(waited_ns),
+        longest_ns: goals.iter().map(|goal| bound(goal).unwrap_or(waited_ns)).max()?,
         loss_ratio,
     })
 }
