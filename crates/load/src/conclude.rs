@@ -24,11 +24,16 @@ pub struct Circumstances {
 pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Trial {
     let mut reasons = validity::judge(&plan, &part);
     let limited = pool::limited(&plan, &part, &circumstances.series);
+    let is_pool_ours = limited.is_some();
     reasons.extend(limited.map(|(rule, evidence)| VoidReason { rule, evidence }));
     let validity = Validity::from_reasons(reasons);
     let (mean_in_flight, rate_times_time) = validity::littles_sides(&part);
     let (completed, measured_s) = measured(&plan, &part);
-    let warnings = warnings(&plan, &part);
+    let mut warnings = warnings(&plan, &part);
+    if is_pool_ours {
+        // The reason why the trial is void says it, and what helps.
+        warnings.retain(|warning| warning.code != "connections_busy");
+    }
     Trial {
         schema: SCHEMA.to_owned(),
         proofload_version: circumstances.version,
@@ -84,7 +89,7 @@ fn is_used_up(plan: &HttpPlan, part: &Part) -> bool {
 fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let counts = &part.counts;
-    if counts.never_sent_busy > 0 {
+    if plan.load.is_open() && pool::is_short(plan, part) {
         let connections = plan.connections();
         let service_s = part.service_time.observed.mean_ns() / 1e9;
         let bound = if service_s > 0.0 {
@@ -99,8 +104,9 @@ fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {
         warnings.push(Warning::new(
             "connections_busy",
             format!(
-                "{} requests were still waiting at the end, because all {connections} connections were busy{bound}. \
+                "{} requests waited, {} of them to the end, because all {connections} connections were busy{bound}. \
                  Whether the target could do more takes more --connections to tell",
+                counts.waited_busy + counts.never_sent_busy,
                 counts.never_sent_busy
             ),
         ));

@@ -37,6 +37,14 @@ pub struct Asked {
 /// # Errors
 /// Everything that does not fit, each with the numbers and the way out.
 pub fn fit(plan: &mut HttpPlan, host: &Host, asked: Asked) -> Result<Vec<String>, Vec<String>> {
+    let startable = most_processes(plan, host);
+    if asked.processes && plan.processes > startable {
+        return Err(vec![format!(
+            "processes: {} are asked for, and {startable} can be started (ulimit -u, pids.max of the cgroup, descriptors of \
+             their parent); leave --processes out or give --processes {startable}",
+            plan.processes
+        )]);
+    }
     let mut notes = Vec::new();
     let connections = match plan.is_on_demand() {
         true => pool::enough(plan).min(plan.connections()),
@@ -70,8 +78,9 @@ pub fn fit(plan: &mut HttpPlan, host: &Host, asked: Asked) -> Result<Vec<String>
     if refusals.is_empty() { Ok(notes) } else { Err(refusals) }
 }
 
-/// Connections that fit this machine at the most, with all the processes and addresses that [`fit`] would take.
-pub fn most_connections(plan: &HttpPlan, host: &Host, asked: Asked) -> u64 {
+/// Connections that fit this machine at the most, with all the processes and addresses that [`fit`] would take; none if
+/// that is no fewer than the plan has.
+pub fn most_connections(plan: &HttpPlan, host: &Host, asked: Asked) -> Option<u64> {
     let processes =
         if asked.processes { plan.processes } else { plan.processes.max(most_processes(plan, host)) };
     let plan = HttpPlan { processes, ..plan.clone() };
@@ -79,7 +88,8 @@ pub fn most_connections(plan: &HttpPlan, host: &Host, asked: Asked) -> u64 {
         Some(_) if !asked.sources => host.ports / 2 * MOST_SOURCES * plan.targets.len() as u64,
         _ => port_room(&plan, host),
     };
-    descriptor_room(&plan, host).min(ports).min(memory_room(host))
+    let most = descriptor_room(&plan, host).min(ports).min(memory_room(host));
+    (1..plan.connections()).contains(&most).then_some(most)
 }
 
 /// As many worker processes as the connections need, or as can be started.
@@ -90,19 +100,20 @@ fn fit_processes(
     asked: Asked,
     notes: &mut Vec<String>,
 ) -> Result<(), String> {
-    if connections <= descriptor_room(plan, host) {
-        return Ok(());
-    }
     let hard = host.hard_descriptors;
     let needed = connections.div_ceil(descriptors_for_connections(host).max(1));
     let most = most_processes(plan, host);
+    if connections <= descriptor_room(plan, host) {
+        return Ok(());
+    }
     let raised = connections.div_ceil(u64::from(plan.processes.max(1))) + OTHER_DESCRIPTORS;
     let raise = format!("raise the limit (as root: prlimit --nofile={raised}:{raised} --pid $$)");
     if asked.processes {
         return Err(format!(
             "descriptors: {connections} connections in {} worker process(es) need {raised} descriptors each, and the hard \
-             limit (ulimit -Hn) is {hard}; leave --processes out or give --processes {needed}, or {raise}",
+             limit (ulimit -Hn) is {hard}; leave --processes out or give --processes {}, or {raise}",
             plan.processes,
+            needed.min(u64::from(most)),
         ));
     }
     plan.processes = plan.processes.max(needed.min(u64::from(most)) as u32);
@@ -239,7 +250,8 @@ fn missing_processors(cpus: &[u32]) -> Vec<u32> {
     // By a thread of its own, which stays where it was pinned last.
     thread::scope(|scope| {
         let tries = || cpus.iter().copied().filter(|&cpu| !can_be_pinned_to(cpu)).collect::<Vec<u32>>();
-        scope.spawn(tries).join().unwrap_or_default()
+        let thread = thread::Builder::new().spawn_scoped(scope, tries);
+        thread.ok().and_then(|thread| thread.join().ok()).unwrap_or_default()
     })
 }
 
@@ -335,7 +347,7 @@ mod tests {
             (Host { available_memory_bytes: 1 << 20, ..HOST }, testing::closed(1).targets, Asked::default()),
         ] {
             let with = |users| HttpPlan { targets: targets.clone(), ..testing::closed(users) };
-            let most = most_connections(&with(1), &host, asked);
+            let most = most_connections(&with(1 << 40), &host, asked).unwrap();
             fit(&mut with(most), &host, asked).unwrap();
             fit(&mut with(most + 1), &host, asked).unwrap_err();
         }

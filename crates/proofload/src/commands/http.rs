@@ -67,8 +67,12 @@ fn fit(plan: &mut HttpPlan, host: &Host, arguments: &HttpArgs) -> Result<(), Ref
         Err(more) => refusals.extend(more),
     }
     if !refusals.is_empty() && !plan.forced {
-        refusals
-            .push("nothing was sent; --force runs it all the same, and the trial will be void".to_owned());
+        let most = preflight::most_connections(plan, host, arguments.workload().asked());
+        let option = if plan.load.is_open() { "--connections" } else { "--users" };
+        let fits = most.map(|most| format!("{option} {most} fits this machine; ")).unwrap_or_default();
+        refusals.push(format!(
+            "nothing was sent; {fits}--force runs it all the same, and the trial will be void"
+        ));
         return Err(Refusal::new(refusals));
     }
     notes.iter().for_each(|note| eprintln!("proofload: using {note}"));

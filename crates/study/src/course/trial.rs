@@ -120,9 +120,9 @@ impl Course<'_> {
         let seed = self.study.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(self.next_index);
         // A warm-up is no trial of its own number.
         let seed = if place.purpose == Purpose::WarmUp { !seed } else { seed };
-        let (mut plan, notes) = stand.plan(setup, seed).map_err(cut)?;
-        plan.decides = decision(&self.plan.goals, &plan);
-        for note in notes {
+        let decides = |plan: &HttpPlan| decision(&self.plan.goals, plan);
+        let (plan, fitted) = stand.plan(setup, seed, decides).map_err(cut)?;
+        for note in fitted.clone().unwrap_or_default() {
             if !self.notes.contains(&note) {
                 (self.on_event)(Event::Warning(&format!("using {note}")));
                 self.notes.push(note);
@@ -135,6 +135,9 @@ impl Course<'_> {
             load: place.load.zip(unit).map(|(load, unit)| unit.show(load)),
             plan: &plan,
         });
+        if let Err(why) = fitted {
+            return Ok(Stand::not_run(plan, &self.options.command, why));
+        }
         let on_event = &mut *self.on_event;
         let trial = stand.run(plan, &self.options.stop, &self.options.command, |tick| {
             on_event(Event::Second(tick));
