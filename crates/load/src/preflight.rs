@@ -18,6 +18,9 @@ use crate::{FieldMistake, host::Host, pool};
 const OTHER_DESCRIPTORS: u64 = 64;
 /// Memory of one open connection, ours and the kernel's, without data in its buffers; measured 2 to 3 KiB.
 const CONNECTION_MEMORY_BYTES: u64 = 4 * 1024;
+/// Memory of a process with one worker thread, and of each further one: mostly histograms; measured 10 and 3 MiB.
+const PROCESS_MEMORY_BYTES: u64 = 12 << 20;
+const THREAD_MEMORY_BYTES: u64 = 4 << 20;
 /// Worker processes and source addresses that are taken unasked at the most.
 const MOST_PROCESSES: u64 = 4_096;
 const MOST_SOURCES: u64 = 60_000;
@@ -40,8 +43,8 @@ pub fn fit(plan: &mut HttpPlan, host: &Host, asked: Asked) -> Result<Vec<String>
     let startable = most_processes(plan, host);
     if asked.processes && plan.processes > startable {
         return Err(vec![format!(
-            "processes: {} are asked for, and {startable} can be started (ulimit -u, pids.max of the cgroup, descriptors of \
-             their parent); leave --processes out or give --processes {startable}",
+            "processes: {} are asked for, and {startable} can be started (ulimit -u, pids.max of the cgroup, memory, \
+             descriptors of their parent); leave --processes out or give --processes {startable}",
             plan.processes
         )]);
     }
@@ -54,16 +57,22 @@ pub fn fit(plan: &mut HttpPlan, host: &Host, asked: Asked) -> Result<Vec<String>
         fit_processes(plan, connections, host, asked, &mut notes).err().into_iter().collect();
     notes.extend(without_idle_workers(plan));
     refusals.extend(fit_sources(plan, connections, host, asked, &mut notes).err());
-    if connections > memory_room(host) {
+    let memory_room = memory_room(plan, host);
+    if connections > memory_room {
+        let needed =
+            connections.saturating_mul(CONNECTION_MEMORY_BYTES).saturating_add(base_memory_bytes(plan));
         refusals.push(format!(
-            "memory: {connections} connections need about {} (4 KiB each, the kernel's part included), and {} are \
-             available (MemAvailable, the cgroup's limit, `ulimit -v`); raise the limit, or use another machine",
-            record::units::show_bytes(connections.saturating_mul(CONNECTION_MEMORY_BYTES)),
+            "memory: {connections} connections need about {} (4 KiB each, the kernel's part included, and the worker \
+             processes' own), and {} are available (MemAvailable, the cgroup's limit, `ulimit -v`); raise the limit, or use \
+             another machine",
+            record::units::show_bytes(needed),
             record::units::show_bytes(host.available_memory_bytes),
         ));
     }
-    let room = descriptor_room(plan, host).min(port_room(plan, host)).min(memory_room(host));
-    if let (true, LoadModel::Open { connections, .. }) = (plan.is_on_demand(), &mut plan.load) {
+    let room = descriptor_room(plan, host).min(port_room(plan, host)).min(memory_room);
+    // Where there is no memory for one, nothing can be run.
+    let is_flexible = plan.is_on_demand() && memory_room > 0;
+    if let (true, LoadModel::Open { connections, .. }) = (is_flexible, &mut plan.load) {
         // One is tried in any case: what refuses it is told by the kernel.
         connections.most = connections.most.min(room.max(1));
         plan.pool_limit = (!refusals.is_empty()).then(|| refusals.join("; "));
@@ -88,7 +97,7 @@ pub fn most_connections(plan: &HttpPlan, host: &Host, asked: Asked) -> Option<u6
         Some(_) if !asked.sources => host.ports / 2 * MOST_SOURCES * plan.targets.len() as u64,
         _ => port_room(&plan, host),
     };
-    let most = descriptor_room(&plan, host).min(ports).min(memory_room(host));
+    let most = descriptor_room(&plan, host).min(ports).min(memory_room(&plan, host));
     (1..plan.connections()).contains(&most).then_some(most)
 }
 
@@ -120,7 +129,7 @@ fn fit_processes(
     if needed > u64::from(most) {
         return Err(format!(
             "descriptors: {connections} connections need {needed} worker processes, because each may have {hard} descriptors \
-             (ulimit -Hn), and {most} can be started (ulimit -u, pids.max of the cgroup, descriptors of their parent); {raise}"
+             (ulimit -Hn), and {most} can be started (ulimit -u, pids.max of the cgroup, memory, descriptors of their parent); {raise}"
         ));
     }
     notes.push(format!(
@@ -182,15 +191,24 @@ fn port_room(plan: &HttpPlan, host: &Host) -> u64 {
     host.ports.saturating_mul(plan.sources.len().max(1) as u64).saturating_mul(plan.targets.len() as u64)
 }
 
-fn memory_room(host: &Host) -> u64 {
-    host.available_memory_bytes / CONNECTION_MEMORY_BYTES
+fn memory_room(plan: &HttpPlan, host: &Host) -> u64 {
+    host.available_memory_bytes.saturating_sub(base_memory_bytes(plan)) / CONNECTION_MEMORY_BYTES
+}
+
+fn base_memory_bytes(plan: &HttpPlan) -> u64 {
+    u64::from(plan.processes.max(1)).saturating_mul(process_memory_bytes(plan))
+}
+
+fn process_memory_bytes(plan: &HttpPlan) -> u64 {
+    PROCESS_MEMORY_BYTES + u64::from(plan.threads.max(1) - 1).saturating_mul(THREAD_MEMORY_BYTES)
 }
 
 /// Worker processes that can be started: each takes two descriptors and a thread of its parent, and has a thread beside
 /// its workers and its main one.
 fn most_processes(plan: &HttpPlan, host: &Host) -> u32 {
     let by_tasks = host.tasks / (u64::from(plan.threads) + 3);
-    let most = by_tasks.min(descriptors_for_connections(host) / 2).min(MOST_PROCESSES);
+    let by_memory = host.available_memory_bytes / process_memory_bytes(plan);
+    let most = by_tasks.min(by_memory).min(descriptors_for_connections(host) / 2).min(MOST_PROCESSES);
     most.max(1) as u32
 }
 
@@ -333,7 +351,11 @@ mod tests {
         assert!(poor.pool_limit.unwrap().contains("2 can be started (ulimit -u"));
         let ports = fitted(1_000.0, Host { ports: 100, ..HOST }, free);
         assert_eq!((ports.sources.len(), ports.connections(), ports.pool_limit), (14, 768, None));
-        let memory = fitted(1_000.0, Host { available_memory_bytes: 400 << 10, ..HOST }, free);
+        let memory = fitted(
+            1_000.0,
+            Host { available_memory_bytes: (12 << 20) + (400 << 10), hard_descriptors: 20_000, ..HOST },
+            free,
+        );
         assert!(memory.connections() == 100 && memory.pool_limit.unwrap().starts_with("memory: 683"));
     }
 
@@ -344,7 +366,7 @@ mod tests {
             (Host { tasks: 40, ..HOST }, testing::closed(1).targets, Asked::default()),
             (HOST, testing::closed(1).targets, Asked { processes: true, sources: false }),
             (Host { ports: 100, ..HOST }, far, Asked::default()),
-            (Host { available_memory_bytes: 1 << 20, ..HOST }, testing::closed(1).targets, Asked::default()),
+            (Host { available_memory_bytes: 13 << 20, ..HOST }, testing::closed(1).targets, Asked::default()),
         ] {
             let with = |users| HttpPlan { targets: targets.clone(), ..testing::closed(users) };
             let most = most_connections(&with(1 << 40), &host, asked).unwrap();
