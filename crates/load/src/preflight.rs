@@ -101,6 +101,13 @@ pub fn most_connections(plan: &HttpPlan, host: &Host, asked: Asked) -> Option<u6
     (1..plan.connections()).contains(&most).then_some(most)
 }
 
+/// Whether a trial that opened so many connections must end them by a reset: the next trial would lack the ports, which
+/// the kernel keeps for a minute behind an orderly end. On loopback it gives them back within a second.
+pub(crate) fn wants_ports_back(plan: &HttpPlan, opened: u64) -> bool {
+    let is_far = plan.targets.iter().any(|target| !target.ip().is_loopback());
+    is_far && Host::read().is_ok_and(|host| opened > port_room(plan, &host) / 4)
+}
+
 /// As many worker processes as the connections need, or as can be started.
 fn fit_processes(
     plan: &mut HttpPlan,

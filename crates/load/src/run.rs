@@ -21,6 +21,7 @@ use rustix::{
 use crate::{
     book::{Book, Part},
     events::{ReceiptFile, open_receipts, refuse_used_receipts},
+    preflight,
     share::Share,
     tick::{Gather, Tick},
     wire::{Wire, kernel::KernelWire},
@@ -196,6 +197,9 @@ impl Seat {
         };
         let before = ThreadTime::of(worker.wire());
         let Finished { mut part, ledger, wire } = worker.run(t0_ns);
+        if preflight::wants_ports_back(&self.plan, part.counts.connections_opened * self.share.of) {
+            wire.reset_connections();
+        }
         let used = ThreadTime::of(&wire).since(&before);
         let elapsed_ns = part.elapsed_ns.max(1);
         part.cpu = CpuUse {
