@@ -3,12 +3,17 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 use rustix::{
     process::{Resource, Rlimit, getrlimit, getuid, setrlimit},
     thread::{CapabilitySet, capabilities},
 };
+
+/// What was resident and mapped of this process when limits were first read, in bytes. What was added since by a trial
+/// is there for the next one.
+static FIRST_MEMORY: OnceLock<(u64, u64)> = OnceLock::new();
 
 /// Limits of this machine and process that a plan may run into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,13 +47,17 @@ impl Host {
         let memory = read("/proc/meminfo")?;
         let available_bytes = field(&memory, "MemAvailable:").unwrap_or(u64::MAX / 1024) * 1024;
         let address_space = getrlimit(Resource::As).current.unwrap_or(u64::MAX);
-        let mapped_bytes = field(&read("/proc/self/status")?, "VmSize:").unwrap_or(0) * 1024;
+        let status = read("/proc/self/status")?;
+        let of_process = |name: &str| field(&status, name).unwrap_or(0) * 1024;
+        let (resident_bytes, mapped_bytes) = (of_process("VmRSS:"), of_process("VmSize:"));
+        let (resident_first, mapped_first) = *FIRST_MEMORY.get_or_init(|| (resident_bytes, mapped_bytes));
         Ok(Self {
             hard_descriptors: getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
             ports: (high + 1).saturating_sub(low),
             available_memory_bytes: available_bytes
-                .min(address_space.saturating_sub(mapped_bytes))
-                .min(cgroup_memory_bytes()),
+                .min(cgroup_memory_bytes())
+                .saturating_add(resident_bytes.saturating_sub(resident_first))
+                .min(address_space.saturating_sub(mapped_first)),
             cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
             tasks: user_tasks().min(cgroup_tasks()),
         })

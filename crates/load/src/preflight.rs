@@ -97,7 +97,9 @@ pub fn most_connections(plan: &HttpPlan, host: &Host, asked: Asked) -> Option<u6
         Some(_) if !asked.sources => host.ports / 2 * MOST_SOURCES * plan.targets.len() as u64,
         _ => port_room(&plan, host),
     };
-    let most = descriptor_room(&plan, host).min(ports).min(memory_room(&plan, host));
+    // Memory comes and goes.
+    let memory = memory_room(&plan, host);
+    let most = descriptor_room(&plan, host).min(ports).min(memory - memory / 8);
     (1..plan.connections()).contains(&most).then_some(most)
 }
 
@@ -373,13 +375,22 @@ mod tests {
             (Host { tasks: 40, ..HOST }, testing::closed(1).targets, Asked::default()),
             (HOST, testing::closed(1).targets, Asked { processes: true, sources: false }),
             (Host { ports: 100, ..HOST }, far, Asked::default()),
-            (Host { available_memory_bytes: 13 << 20, ..HOST }, testing::closed(1).targets, Asked::default()),
         ] {
             let with = |users| HttpPlan { targets: targets.clone(), ..testing::closed(users) };
             let most = most_connections(&with(1 << 40), &host, asked).unwrap();
             fit(&mut with(most), &host, asked).unwrap();
             fit(&mut with(most + 1), &host, asked).unwrap_err();
         }
+    }
+
+    #[test]
+    fn with_little_memory_fewer_are_advised_than_fit_now() {
+        let host = Host { available_memory_bytes: 13 << 20, hard_descriptors: 20_000, ..HOST };
+        let most = most_connections(&testing::closed(1_000), &host, Asked::default()).unwrap();
+        assert_eq!(most, 256 - 32);
+        let nothing = Host { available_memory_bytes: 1 << 20, ..HOST };
+        let refusals = fit(&mut testing::open(10.0, 1, 1), &nothing, Asked::default()).unwrap_err();
+        assert!(refusals[0].starts_with("memory: 1 connections"), "{refusals:?}");
     }
 
     #[test]

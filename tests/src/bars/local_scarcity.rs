@@ -26,7 +26,7 @@ use crate::{
 pub const BAR: Bar = Bar {
     name: "local-scarcity",
     what: "descriptors, ports, processes or memory are short: never the target's limit; its true one is found; advice works",
-    full_seconds: 420,
+    full_seconds: 300,
     run,
 };
 
