@@ -93,6 +93,10 @@ impl Stand {
         })?;
         plan.seed = seed;
         plan.decides = decides(&plan);
+        if let (Some(decides), None) = (plan.decides, &setup.workload.drain) {
+            // What a goal allows to take longer must be waited for.
+            plan.drain_ns = plan.drain_ns.max(decides.longest_ns.min(plan.timeout_ns));
+        }
         // Every host that the load comes from has its part of it.
         plan.processes = plan.processes.max(self.setup.from.len() as u32);
         let fitted = match preflight::fit(&mut plan, &host, setup.workload.asked()) {
