@@ -6,6 +6,8 @@ use crate::book::Part;
 
 /// Connections that an open load opens at the most when none were asked for.
 pub(crate) const MOST_ON_DEMAND: u64 = 10_000;
+/// Without goals, processes are started for answers that take so long, in nanoseconds.
+const WORTH_NS: u64 = 1_000_000_000;
 /// A smaller share of the requests that wait for a connection changes no figure that is shown.
 const WAITING_SHARE: f64 = 1e-3;
 /// What is in flight grows by this factor at least, while no more is answered than this factor allows: a queue.
@@ -17,6 +19,17 @@ const AS_MANY: f64 = 1.1;
 /// A target that meets the goals has at any time no more in flight than came in the longest time a goal allows, and
 /// those that the goals let be lost. Without goals it is whatever can be in flight before it times out.
 pub(crate) fn enough(plan: &HttpPlan) -> u64 {
+    at_once(plan, u64::MAX)
+}
+
+/// Connections that are worth more worker processes and source addresses: enough for the goals or, without any, for
+/// answers that take a second.
+pub(crate) fn wanted(plan: &HttpPlan) -> u64 {
+    at_once(plan, if plan.decides.is_some() { u64::MAX } else { WORTH_NS })
+}
+
+/// Requests in flight at once at the most if none takes longer than `longest_ns`, nor than the plan lets it.
+fn at_once(plan: &HttpPlan, longest_ns: u64) -> u64 {
     let LoadModel::Open { stages, .. } = &plan.load else { return 0 };
     if !plan.is_on_demand() {
         return 0;
@@ -27,7 +40,7 @@ pub(crate) fn enough(plan: &HttpPlan) -> u64 {
     let timeout_s = seconds(plan.timeout_ns);
     let in_flight_s = match plan.decides {
         Some(decides) => seconds(decides.longest_ns) + (decides.loss_ratio * sending_s).min(timeout_s),
-        None => timeout_s.min(sending_s + seconds(plan.drain_ns)),
+        None => timeout_s.min(sending_s + seconds(plan.drain_ns)).min(seconds(longest_ns)),
     };
     let mean = peak * in_flight_s / f64::from(plan.pipeline.max(1));
     // Random arrivals come closer together at times; workers have whole connections.
@@ -143,6 +156,7 @@ mod tests {
     fn enough_is_what_a_target_may_hold_that_meets_the_goals() {
         assert_eq!(enough(&on_demand(1_000.0, 100)), 550 + 117 + 16);
         assert_eq!(enough(&HttpPlan { decides: None, ..on_demand(1_000.0, 100) }), 7_000 + 418 + 16);
+        assert_eq!(wanted(&HttpPlan { decides: None, ..on_demand(1_000.0, 100) }), 1_000 + 158 + 16);
         assert_eq!(enough(&HttpPlan { requests: Some(50), ..on_demand(1_000.0, 100) }), 50);
         assert_eq!(enough(&testing::open(1e5, 5, 10)), 0, "they were asked for");
         assert_eq!(enough(&HttpPlan { decides: None, ..on_demand(1e6, 100) }), MOST_ON_DEMAND);

@@ -50,7 +50,7 @@ pub fn fit(plan: &mut HttpPlan, host: &Host, asked: Asked) -> Result<Vec<String>
     }
     let mut notes = Vec::new();
     let connections = match plan.is_on_demand() {
-        true => pool::enough(plan).min(plan.connections()),
+        true => pool::wanted(plan).min(plan.connections()),
         false => plan.connections(),
     };
     let mut refusals: Vec<String> =
