@@ -40,7 +40,7 @@ const MORE: &str = "--delay 200ms";
 const LESS: &str = "--capacity 1 --service-time 10ms";
 const FEW: &str = "--max-connections 40";
 
-const RATE: &str = "limit rate --p90 500ms --min 20 --void-attempts 2 --repeats 2";
+const RATE: &str = "limit rate --p90 500ms --void-attempts 2 --repeats 2";
 const USERS: &str = "limit users --errors 0 --trial 1s --repeats 1 --width 20% --void-attempts 2";
 const CONNECTIONS: &str = "limit connections --rate 100 --errors 0 --trial 1s --repeats 1 --void-attempts 2";
 
@@ -80,28 +80,52 @@ use Want::{Descriptors, LoopbackPorts, Memory, Ports, Processes};
 /// Name, what is short, the target, the command, and what must come of it. The first five are the sample.
 const CASES: &[(&str, Want, &str, &str, Truth)] = &[
     ("http_one_process", Descriptors, MORE, "http -R 2000 -d 2s --processes 1", Void(Some("--processes "))),
-    ("rate_one_process", Descriptors, MORE, "RATE --max 1500 --processes 1 --trial 1s --width 20%", Ours),
+    (
+        "rate_one_process",
+        Descriptors,
+        MORE,
+        "RATE --min 200 --max 1500 --processes 1 --trial 1s --width 20%",
+        Ours,
+    ),
     ("users_refused", Descriptors, MORE, "USERS --processes 1", Refused),
     ("http_processes", Processes, MORE, "http -R 2000 -d 2s", Void(None)),
     ("http_memory", Memory, MORE, "http -R 20k -d 1s", Void(None)),
     ("http_descriptors", Descriptors, MORE, "http -R 1000 -d 2s", Carried),
     ("http_descriptors_less", Descriptors, LESS, "http -R 50 -d 2s --processes 1", Carried),
-    ("rate_descriptors", Descriptors, MORE, "RATE --max 1500 --trial 1s --width 20%", AtLeast(1_500.0)),
-    ("rate_descriptors_less", Descriptors, LESS, "RATE --max 3000 --trial 4s --processes 1", Found(100.0)),
+    (
+        "rate_descriptors",
+        Descriptors,
+        MORE,
+        "RATE --min 200 --max 1500 --trial 1s --width 20%",
+        AtLeast(1_500.0),
+    ),
+    (
+        "rate_descriptors_less",
+        Descriptors,
+        LESS,
+        "RATE --min 20 --max 3000 --trial 4s --processes 1",
+        Found(100.0),
+    ),
     ("users_descriptors", Descriptors, MORE, "USERS --max 400", AtLeast(400.0)),
     ("connections_less", Descriptors, FEW, "CONNECTIONS --max 400 --processes 1", Refused),
     ("connections_descriptors_less", Descriptors, FEW, "CONNECTIONS --max 150 --processes 1", Found(40.5)),
     ("study_descriptors", Descriptors, MORE, "run --set search.max=1000", AtLeast(1_000.0)),
     ("study_one_process", Descriptors, MORE, "run --set workload.http.processes=1", Ours),
     ("http_ports", Ports, MORE, "http -R 1000 -d 2s", Void(None)),
-    ("rate_ports", Ports, MORE, "RATE --max 1500 --trial 1s --width 20%", Ours),
-    ("rate_ports_less", Ports, LESS, "RATE --max 1500 --trial 4s", Found(100.0)),
+    ("rate_ports", Ports, MORE, "RATE --min 200 --max 1500 --trial 1s --width 20%", Ours),
+    ("rate_ports_less", Ports, LESS, "RATE --min 20 --max 1500 --trial 4s", Found(100.0)),
     ("users_ports", Ports, MORE, "USERS", Refused),
-    ("rate_loopback_ports", LoopbackPorts, MORE, "RATE --max 1000 --trial 1s --width 20%", AtLeast(1_000.0)),
+    (
+        "rate_loopback_ports",
+        LoopbackPorts,
+        MORE,
+        "RATE --min 200 --max 1000 --trial 1s --width 20%",
+        AtLeast(1_000.0),
+    ),
     ("connections_ports_less", Ports, FEW, "CONNECTIONS --max 90", Found(40.5)),
-    ("rate_processes", Processes, MORE, "RATE --max 3000 --trial 1s --width 20%", Ours),
+    ("rate_processes", Processes, MORE, "RATE --min 200 --max 3000 --trial 1s --width 20%", Ours),
     ("users_processes", Processes, MORE, "USERS", Refused),
-    ("rate_memory_less", Memory, LESS, "RATE --max 3000 --trial 4s", Found(100.0)),
+    ("rate_memory_less", Memory, LESS, "RATE --min 20 --max 3000 --trial 4s", Found(100.0)),
     ("users_memory", Memory, MORE, "USERS", Refused),
 ];
 
