@@ -41,7 +41,7 @@ const LESS: &str = "--capacity 1 --service-time 10ms";
 const FEW: &str = "--max-connections 40";
 
 const RATE: &str = "limit rate --p90 500ms --void-attempts 2 --repeats 2";
-const USERS: &str = "limit users --errors 0 --trial 1s --repeats 1 --width 20% --void-attempts 2";
+const USERS: &str = "limit users --errors 0 --min 20 --trial 1s --repeats 1 --width 20% --void-attempts 2";
 const CONNECTIONS: &str = "limit connections --rate 100 --errors 0 --trial 1s --repeats 1 --void-attempts 2";
 
 /// What this machine lacks.
