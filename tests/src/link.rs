@@ -291,7 +291,7 @@ pub fn cores_per_gbit(counters: &Value) -> f64 {
     field("cpu_ns") / (field("delivered_bytes") * 8.0).max(1.0)
 }
 
-fn host() -> Result<Process> {
+pub(crate) fn host() -> Result<Process> {
     let mut host = Launch::new("unshare").args(["-n", "sleep", "1000"]).start()?;
     let own = fs::read_link("/proc/self/ns/net")?;
     let path = format!("/proc/{}/ns/net", host.pid());

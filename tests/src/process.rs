@@ -35,6 +35,12 @@ impl Launch {
         Self { words: vec![program.into()], ..Self::default() }
     }
 
+    /// Another program in its place, with the same arguments.
+    pub fn program(mut self, program: impl Into<String>) -> Self {
+        self.words[0] = program.into();
+        self
+    }
+
     /// One more argument.
     pub fn arg(mut self, argument: impl Into<String>) -> Self {
         self.words.push(argument.into());

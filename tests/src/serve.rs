@@ -61,7 +61,7 @@ impl Serve {
     /// # Errors
     /// When it does not listen within 20 s.
     pub fn start(words: &str) -> Result<Self> {
-        Self::launch(words, None)
+        Self::launch(words, None, &[])
     }
 
     /// The same on one processor.
@@ -69,7 +69,15 @@ impl Serve {
     /// # Errors
     /// When it does not listen within 20 s.
     pub fn start_on(words: &str, core: u32) -> Result<Self> {
-        Self::launch(words, Some(core))
+        Self::launch(words, Some(core), &[])
+    }
+
+    /// The same by another program, whose words these are and which becomes it.
+    ///
+    /// # Errors
+    /// When it does not listen within 20 s.
+    pub fn start_under(words: &str, under: &[String]) -> Result<Self> {
+        Self::launch(words, None, under)
     }
 
     /// The addresses it listens on.
@@ -102,13 +110,14 @@ impl Serve {
         serde_json::from_str(&text).context("serve's report is not as agreed")
     }
 
-    fn launch(words: &str, core: Option<u32>) -> Result<Self> {
+    fn launch(words: &str, core: Option<u32>, under: &[String]) -> Result<Self> {
         let folder = TemporaryFolder::new()?;
         let mut launch = Launch::new(binary()?.display().to_string()).arg("serve").words(words);
         if !launch.has("--listen") {
             launch = launch.args(["--listen", "127.0.0.1:0"]);
         }
         launch = launch.args(["--json", &folder.file("serve.json")]);
+        launch = launch.under(under.iter().map(String::as_str));
         if let Some(core) = core {
             launch = launch.on_core(core);
         }

@@ -96,6 +96,7 @@ samples! {
     sample_of_listen_hostile "listen-hostile",
     sample_of_listen_memory "listen-memory",
     sample_of_listen_power_cut "listen-power-cut",
+    sample_of_local_scarcity "local-scarcity",
     sample_of_misbehaviour "misbehaviour",
     sample_of_pacing "pacing",
     sample_of_readme "readme",

@@ -65,7 +65,8 @@ impl<Answer: DeserializeOwned + Send + 'static> Processes<Answer> {
             let output = child.stdout.take();
             group.members.push(Member { child, input });
             let sender = sender.clone();
-            thread::spawn(move || {
+            // Not by thread::spawn, which panics where no thread can be had.
+            thread::Builder::new().spawn(move || {
                 let lines = output.into_iter().flat_map(|output| BufReader::new(output).lines());
                 for line in lines.map_while(Result::ok) {
                     // Anything else than a message means that the worker is not to be trusted any more.
@@ -75,7 +76,7 @@ impl<Answer: DeserializeOwned + Send + 'static> Processes<Answer> {
                     }
                 }
                 let _ = sender.send((index, Heard::Ended));
-            });
+            })?;
         }
         Ok(group)
     }
@@ -126,13 +127,16 @@ impl<Answer> Drop for Processes<Answer> {
 /// something (`on_message` then decides) or is gone.
 ///
 /// Returns when the parent's end of the standard input has been given to a thread of its own.
+///
+/// # Errors
+/// When no thread can be had.
 pub fn attend<Order: DeserializeOwned>(
     stop: Arc<AtomicBool>,
     mut on_message: impl FnMut(Order) + Send + 'static,
-) {
+) -> io::Result<()> {
     // Refused nowhere on Linux; the closed input below is the second line.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    thread::spawn(move || {
+    thread::Builder::new().spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
             match serde_json::from_str(&line) {
                 Ok(order) => on_message(order),
@@ -140,7 +144,8 @@ pub fn attend<Order: DeserializeOwned>(
             }
         }
         stop.store(true, Ordering::Relaxed);
-    });
+    })?;
+    Ok(())
 }
 
 /// The worker's side: sends a message to the parent.

@@ -28,11 +28,21 @@ pub enum FleetError {
     #[error(transparent)]
     Run(#[from] RunError),
     /// A worker process could not be started.
-    #[error("cannot start a worker process: {0}; see `ulimit -u`")]
+    #[error("cannot start a worker process: {0}; see `ulimit -u` and `ulimit -n`")]
     Start(io::Error),
+    /// A worker process lacked something on its machine.
+    #[error("a worker process could not be set up: {0}")]
+    Lacking(String),
     /// A worker process gave up before the start.
     #[error("a worker process failed before the start: {0}")]
     Worker(String),
+}
+
+impl FleetError {
+    /// Whether the machine had too little of something: processes, threads, descriptors, memory.
+    pub fn is_for_want(&self) -> bool {
+        matches!(self, Self::Start(_) | Self::Lacking(_) | Self::Run(RunError::Setup(_)))
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -50,6 +60,7 @@ enum Answer {
     Tick(Tick),
     Done(Box<Part>),
     Failed(String),
+    Lacking(String),
 }
 
 /// Where a trial's workers run.
@@ -87,7 +98,8 @@ pub fn run(
     for index in 0..count {
         let share = Share { index: index as u64, of: count as u64 };
         let order = Order::Prepare { plan: Box::new((**plan).clone()), share };
-        workers.tell(index, &order).map_err(|e| FleetError::Worker(e.to_string()))?;
+        // One that could not start has said why, which is heard below.
+        let _ = workers.tell(index, &order);
     }
     await_ready(&workers, stop)?;
     workers.tell_all(&Order::Start { t0_ns: monotonic_ns() + START_NOTICE_NS });
@@ -102,10 +114,13 @@ pub fn work() -> io::Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     let (orders_in, orders) = mpsc::channel();
     let seen = Arc::clone(&stop);
-    attend(Arc::clone(&stop), move |order| match order {
+    let attended = attend(Arc::clone(&stop), move |order| match order {
         Order::Stop => seen.store(true, Ordering::Relaxed),
         order => drop(orders_in.send(order)),
     });
+    if let Err(error) = attended {
+        return report(&Answer::Lacking(RunError::Setup(error).to_string()));
+    }
     let Ok(Order::Prepare { plan, share }) = orders.recv() else {
         return Err(io::Error::other("a worker process is started by proofload itself, not by hand"));
     };
@@ -122,6 +137,7 @@ pub fn work() -> io::Result<()> {
     });
     report(&match outcome {
         Ok(part) => Answer::Done(Box::new(part)),
+        Err(error @ RunError::Setup(_)) => Answer::Lacking(error.to_string()),
         Err(error) => Answer::Failed(error.to_string()),
     })
 }
@@ -135,8 +151,10 @@ fn await_ready(workers: &Processes<Answer>, stop: &AtomicBool) -> Result<(), Fle
         match workers.hear(Duration::from_millis(50)) {
             Some((_, Heard::Message(Answer::Ready))) => ready += 1,
             Some((_, Heard::Message(Answer::Failed(why)))) => return Err(FleetError::Worker(why)),
+            Some((_, Heard::Message(Answer::Lacking(why)))) => return Err(FleetError::Lacking(why)),
+            // As the kernel ends what takes too much memory.
             Some((index, Heard::Ended)) => {
-                return Err(FleetError::Worker(format!("worker {} ended without a word", index + 1)));
+                return Err(FleetError::Lacking(format!("worker {} ended without a word", index + 1)));
             }
             Some((_, Heard::Message(Answer::Tick(_) | Answer::Done(_)))) | None => {}
         }
@@ -182,7 +200,7 @@ fn collect(
                 }
                 end(index, &mut running)
             }
-            Some((index, Heard::Ended | Heard::Message(Answer::Failed(_)))) => {
+            Some((index, Heard::Ended | Heard::Message(Answer::Failed(_) | Answer::Lacking(_)))) => {
                 lost += u64::from(running[index]);
                 end(index, &mut running)
             }

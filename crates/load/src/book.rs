@@ -406,6 +406,11 @@ impl Book {
         self.part.response_time.record_censored_ns(now_ns.saturating_sub(intended_ns), own_ns);
     }
 
+    /// A request was due while every connection was busy, and now has one.
+    pub fn waited_busy(&mut self) {
+        self.part.counts.waited_busy += 1;
+    }
+
     /// Something went wrong with a connection that no request can be blamed for.
     pub fn connection_error(&mut self, class: ErrorClass) {
         self.part.connection_errors.add(class, 1);

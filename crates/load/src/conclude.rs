@@ -1,11 +1,11 @@
 //! From what the workers found to the record of a trial.
 
 use record::{
-    Censored, HttpPlan, Interval, LittlesLaw, LoadModel, OwnPercentile, Trial, Validity, Warning,
+    Censored, HttpPlan, Interval, LittlesLaw, LoadModel, OwnPercentile, Trial, Validity, VoidReason, Warning,
     trial::SCHEMA,
 };
 
-use crate::{book::Part, validity};
+use crate::{book::Part, pool, validity};
 
 /// A worker that was away for more than this share of the time is told of.
 const AWAY_SHARE: f64 = 0.001;
@@ -25,15 +25,23 @@ pub struct Circumstances {
 
 /// Puts a trial's record together and judges it.
 pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Trial {
-    let validity = Validity::from_reasons(validity::judge(&plan, &part));
+    let mut reasons = validity::judge(&plan, &part);
+    let limited = pool::limited(&plan, &part, &circumstances.series);
+    let is_pool_ours = limited.is_some();
+    reasons.extend(limited.map(|(rule, evidence)| VoidReason { rule, evidence }));
+    let validity = Validity::from_reasons(reasons);
     let (mean_in_flight, rate_times_time) = validity::littles_sides(&part);
     let (completed, measured_s) = measured(&plan, &part);
-    let warnings = warnings(&plan, &part);
+    let mut warnings = warnings(&plan, &part);
     let own_percentiles = [("response_time", &part.response_time), ("service_time", &part.service_time)]
         .into_iter()
         .flat_map(|(name, times)| own_percentiles(name, times))
         .collect();
     let throughput_per_s = if measured_s > 0.0 { completed as f64 / measured_s } else { 0.0 };
+    if is_pool_ours {
+        // The reason why the trial is void says it, and what helps.
+        warnings.retain(|warning| warning.code != "connections_busy");
+    }
     Trial {
         schema: SCHEMA.to_owned(),
         proofload_version: circumstances.version,
@@ -123,7 +131,7 @@ fn away(part: &Part) -> Option<Warning> {
 fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let counts = &part.counts;
-    if counts.never_sent_busy > 0 {
+    if plan.load.is_open() && pool::is_short(plan, part) {
         let connections = plan.connections();
         let service_s = part.service_time.observed.mean_ns() / 1e9;
         let bound = if service_s > 0.0 {
@@ -138,8 +146,9 @@ fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {
         warnings.push(Warning::new(
             "connections_busy",
             format!(
-                "{} requests were still waiting at the end, because all {connections} connections were busy{bound}. \
+                "{} requests waited, {} of them to the end, because all {connections} connections were busy{bound}. \
                  Whether the target could do more takes more --connections to tell",
+                counts.waited_busy + counts.never_sent_busy,
                 counts.never_sent_busy
             ),
         ));

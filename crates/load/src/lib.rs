@@ -14,6 +14,7 @@ mod conclude;
 mod events;
 mod failure;
 pub mod host;
+mod pool;
 pub mod preflight;
 pub mod request;
 mod run;

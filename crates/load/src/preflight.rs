@@ -9,15 +9,21 @@ use std::{
     thread,
 };
 
-use record::HttpPlan;
+use record::{HttpPlan, LoadModel};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::{FieldMistake, host::Host};
+use crate::{FieldMistake, host::Host, pool};
 
 /// Descriptors a worker process needs beside its connections: standard streams, epoll instances, files.
 const OTHER_DESCRIPTORS: u64 = 64;
 /// Memory of one open connection, ours and the kernel's, without data in its buffers; measured 2 to 3 KiB.
 const CONNECTION_MEMORY_BYTES: u64 = 4 * 1024;
+/// Memory of a process with one worker thread, and of each further one: mostly histograms; measured 10 and 3 MiB.
+const PROCESS_MEMORY_BYTES: u64 = 12 << 20;
+const THREAD_MEMORY_BYTES: u64 = 4 << 20;
+/// Worker processes and source addresses that are taken unasked at the most.
+const MOST_PROCESSES: u64 = 4_096;
+const MOST_SOURCES: u64 = 60_000;
 
 /// What the user asked for, and may not be changed.
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,74 +34,49 @@ pub struct Asked {
     pub sources: bool,
 }
 
-/// Fits a plan to the machine, and gives what was changed, in words.
+/// Fits a plan to the machine, and gives what was changed, in words. A pool that is opened on demand gets what the load
+/// can need of it as far as this machine has it, and more where that costs nothing; it is never refused.
 ///
 /// # Errors
 /// Everything that does not fit, each with the numbers and the way out.
 pub fn fit(plan: &mut HttpPlan, host: &Host, asked: Asked) -> Result<Vec<String>, Vec<String>> {
+    let startable = most_processes(plan, host);
+    if asked.processes && plan.processes > startable {
+        return Err(vec![format!(
+            "processes: {} are asked for, and {startable} can be started (ulimit -u, pids.max of the cgroup, memory, \
+             descriptors of their parent); leave --processes out or give --processes {startable}",
+            plan.processes
+        )]);
+    }
     let mut notes = Vec::new();
-    let mut refusals = Vec::new();
-    let connections = plan.connections();
-
-    let per_process = host.hard_descriptors.saturating_sub(OTHER_DESCRIPTORS);
-    let needed = connections.div_ceil(per_process.max(1));
-    if needed > u64::from(plan.processes) {
-        if asked.processes || per_process == 0 || needed > 4_096 {
-            refusals.push(format!(
-                "descriptors: {connections} connections in {} worker process(es) need {} descriptors each, and the hard \
-                 limit (ulimit -Hn) is {}; let proofload choose the processes (leave --processes out), raise the limit \
-                 (as root: prlimit --nofile=N --pid $$), or use fewer connections",
-                plan.processes,
-                connections.div_ceil(u64::from(plan.processes.max(1))) + OTHER_DESCRIPTORS,
-                host.hard_descriptors,
-            ));
-        } else {
-            plan.processes = needed as u32;
-            notes.push(format!(
-                "{needed} worker processes: {connections} connections, and each process may have {} descriptors",
-                host.hard_descriptors
-            ));
-        }
-    }
-
+    let connections = match plan.is_on_demand() {
+        true => pool::wanted(plan).min(plan.connections()),
+        false => plan.connections(),
+    };
+    let mut refusals: Vec<String> =
+        fit_processes(plan, connections, host, asked, &mut notes).err().into_iter().collect();
     notes.extend(without_idle_workers(plan));
-
-    let pairs = host.ports * plan.sources.len().max(1) as u64 * plan.targets.len() as u64;
-    // connect() looks through half of the ports (one parity) before it takes one of the other: beyond half,
-    // every connection costs tens of microseconds more.
-    if connections > pairs / 2 {
-        let half = (host.ports / 2 * plan.targets.len() as u64).max(1);
-        let more = connections.div_ceil(half);
-        match loopback_sources(&plan.targets, more) {
-            Some(sources) if !asked.sources => {
-                notes.push(format!(
-                    "{more} source addresses {} to {}: {connections} connections, and one address has {} local ports \
-                     towards a target, of which half are found quickly",
-                    sources[0],
-                    sources[sources.len() - 1],
-                    host.ports
-                ));
-                plan.sources = sources;
-            }
-            _ if connections <= pairs => {}
-            _ => refusals.push(format!(
-                "ports: {connections} connections, and {} local ports × {} source address(es) × {} target address(es) \
-                 = {pairs}; widen net.ipv4.ip_local_port_range, or give {more} addresses of this machine with --source",
-                host.ports,
-                plan.sources.len().max(1),
-                plan.targets.len(),
-            )),
-        }
-    }
-
-    let memory_bytes = connections.saturating_mul(CONNECTION_MEMORY_BYTES);
-    if memory_bytes > host.available_memory_bytes {
+    refusals.extend(fit_sources(plan, connections, host, asked, &mut notes).err());
+    let memory_room = memory_room(plan, host);
+    if connections > memory_room {
+        let needed =
+            connections.saturating_mul(CONNECTION_MEMORY_BYTES).saturating_add(base_memory_bytes(plan));
         refusals.push(format!(
-            "memory: {connections} connections need about {} (4 KiB each, the kernel's part included), and {} are \
-             available; use fewer connections or another machine",
-            record::units::show_bytes(memory_bytes),
+            "memory: {connections} connections need about {} (4 KiB each, the kernel's part included, and the worker \
+             processes' own), and {} are available (MemAvailable, the cgroup's limit, `ulimit -v`); raise the limit, or use \
+             another machine",
+            record::units::show_bytes(needed),
             record::units::show_bytes(host.available_memory_bytes),
         ));
+    }
+    let room = descriptor_room(plan, host).min(port_room(plan, host)).min(memory_room);
+    // Where there is no memory for one, nothing can be run.
+    let is_flexible = plan.is_on_demand() && memory_room > 0;
+    if let (true, LoadModel::Open { connections, .. }) = (is_flexible, &mut plan.load) {
+        // One is tried in any case: what refuses it is told by the kernel.
+        connections.most = connections.most.min(room.max(1));
+        plan.pool_limit = (!refusals.is_empty()).then(|| refusals.join("; "));
+        refusals.clear();
     }
 
     // Workers without a processor of their own would only take it from each other by polling.
@@ -104,6 +85,140 @@ pub fn fit(plan: &mut HttpPlan, host: &Host, asked: Asked) -> Result<Vec<String>
     }
 
     if refusals.is_empty() { Ok(notes) } else { Err(refusals) }
+}
+
+/// Connections that fit this machine at the most, with all the processes and addresses that [`fit`] would take; none if
+/// that is no fewer than the plan has.
+pub fn most_connections(plan: &HttpPlan, host: &Host, asked: Asked) -> Option<u64> {
+    let processes =
+        if asked.processes { plan.processes } else { plan.processes.max(most_processes(plan, host)) };
+    let plan = HttpPlan { processes, ..plan.clone() };
+    let ports = match loopback_sources(&plan.targets, 1) {
+        Some(_) if !asked.sources => host.ports / 2 * MOST_SOURCES * plan.targets.len() as u64,
+        _ => port_room(&plan, host),
+    };
+    // Memory comes and goes.
+    let memory = memory_room(&plan, host);
+    let most = descriptor_room(&plan, host).min(ports).min(memory - memory / 8);
+    (1..plan.connections()).contains(&most).then_some(most)
+}
+
+/// Whether a trial that opened so many connections must end them by a reset: the next trial would lack the ports, which
+/// the kernel keeps for a minute behind an orderly end. On loopback it gives them back within a second.
+pub(crate) fn wants_ports_back(plan: &HttpPlan, opened: u64) -> bool {
+    let is_far = plan.targets.iter().any(|target| !target.ip().is_loopback());
+    is_far && Host::read().is_ok_and(|host| opened > port_room(plan, &host) / 4)
+}
+
+/// As many worker processes as the connections need, or as can be started.
+fn fit_processes(
+    plan: &mut HttpPlan,
+    connections: u64,
+    host: &Host,
+    asked: Asked,
+    notes: &mut Vec<String>,
+) -> Result<(), String> {
+    let hard = host.hard_descriptors;
+    let needed = connections.div_ceil(descriptors_for_connections(host).max(1));
+    let most = most_processes(plan, host);
+    if connections <= descriptor_room(plan, host) {
+        return Ok(());
+    }
+    let raised = connections.div_ceil(u64::from(plan.processes.max(1))) + OTHER_DESCRIPTORS;
+    let raise = format!("raise the limit (as root: prlimit --nofile={raised}:{raised} --pid $$)");
+    if asked.processes {
+        return Err(format!(
+            "descriptors: {connections} connections in {} worker process(es) need {raised} descriptors each, and the hard \
+             limit (ulimit -Hn) is {hard}; leave --processes out or give --processes {}, or {raise}",
+            plan.processes,
+            needed.min(u64::from(most)),
+        ));
+    }
+    plan.processes = plan.processes.max(needed.min(u64::from(most)) as u32);
+    if needed > u64::from(most) {
+        return Err(format!(
+            "descriptors: {connections} connections need {needed} worker processes, because each may have {hard} descriptors \
+             (ulimit -Hn), and {most} can be started (ulimit -u, pids.max of the cgroup, memory, descriptors of their parent); {raise}"
+        ));
+    }
+    notes.push(format!(
+        "{needed} worker processes: {connections} connections, and each process may have {hard} descriptors"
+    ));
+    Ok(())
+}
+
+/// As many source addresses as the connections need, on loopback.
+fn fit_sources(
+    plan: &mut HttpPlan,
+    connections: u64,
+    host: &Host,
+    asked: Asked,
+    notes: &mut Vec<String>,
+) -> Result<(), String> {
+    let pairs = port_room(plan, host);
+    // connect() looks through half of the ports (one parity) before it takes one of the other: beyond half,
+    // every connection costs tens of microseconds more.
+    if connections <= pairs / 2 {
+        return Ok(());
+    }
+    let half = (host.ports / 2 * plan.targets.len() as u64).max(1);
+    let more = connections.div_ceil(half);
+    match loopback_sources(&plan.targets, more) {
+        Some(sources) if !asked.sources => {
+            notes.push(format!(
+                "{more} source addresses {} to {}: {connections} connections, and one address has {} local ports \
+                 towards a target, of which half are found quickly",
+                sources[0],
+                sources[sources.len() - 1],
+                host.ports
+            ));
+            plan.sources = sources;
+            Ok(())
+        }
+        _ if connections <= pairs => Ok(()),
+        _ => Err(format!(
+            "ports: {connections} connections, and {} local ports × {} source address(es) × {} target address(es) \
+             = {pairs}; widen them (as root: sysctl net.ipv4.ip_local_port_range=\"1024 65535\"), or give {more} addresses of \
+             this machine with --source",
+            host.ports,
+            plan.sources.len().max(1),
+            plan.targets.len(),
+        )),
+    }
+}
+
+/// What a worker process has left of its descriptors for connections.
+fn descriptors_for_connections(host: &Host) -> u64 {
+    host.hard_descriptors - OTHER_DESCRIPTORS.min(host.hard_descriptors / 2)
+}
+
+fn descriptor_room(plan: &HttpPlan, host: &Host) -> u64 {
+    descriptors_for_connections(host).saturating_mul(u64::from(plan.processes.max(1)))
+}
+
+fn port_room(plan: &HttpPlan, host: &Host) -> u64 {
+    host.ports.saturating_mul(plan.sources.len().max(1) as u64).saturating_mul(plan.targets.len() as u64)
+}
+
+fn memory_room(plan: &HttpPlan, host: &Host) -> u64 {
+    host.available_memory_bytes.saturating_sub(base_memory_bytes(plan)) / CONNECTION_MEMORY_BYTES
+}
+
+fn base_memory_bytes(plan: &HttpPlan) -> u64 {
+    u64::from(plan.processes.max(1)).saturating_mul(process_memory_bytes(plan))
+}
+
+fn process_memory_bytes(plan: &HttpPlan) -> u64 {
+    PROCESS_MEMORY_BYTES + u64::from(plan.threads.max(1) - 1).saturating_mul(THREAD_MEMORY_BYTES)
+}
+
+/// Worker processes that can be started: each takes two descriptors and a thread of its parent, and has a thread beside
+/// its workers and its main one.
+fn most_processes(plan: &HttpPlan, host: &Host) -> u32 {
+    let by_tasks = host.tasks / (u64::from(plan.threads) + 3);
+    let by_memory = host.available_memory_bytes / process_memory_bytes(plan);
+    let most = by_tasks.min(by_memory).min(descriptors_for_connections(host) / 2).min(MOST_PROCESSES);
+    most.max(1) as u32
 }
 
 /// A worker without a connection would have nothing to do; gives what was changed, in words. All processes have as many
@@ -162,7 +277,8 @@ fn missing_processors(cpus: &[u32]) -> Vec<u32> {
     // By a thread of its own, which stays where it was pinned last.
     thread::scope(|scope| {
         let tries = || cpus.iter().copied().filter(|&cpu| !can_be_pinned_to(cpu)).collect::<Vec<u32>>();
-        scope.spawn(tries).join().unwrap_or_default()
+        let thread = thread::Builder::new().spawn_scoped(scope, tries);
+        thread.ok().and_then(|thread| thread.join().ok()).unwrap_or_default()
     })
 }
 
@@ -179,93 +295,9 @@ fn can_be_pinned_to(cpu: u32) -> bool {
 fn loopback_sources(targets: &[SocketAddr], count: u64) -> Option<Vec<IpAddr>> {
     let all_loopback = targets.iter().all(|target| matches!(target.ip(), IpAddr::V4(ip) if ip.is_loopback()));
     let first = u32::from(Ipv4Addr::LOCALHOST);
-    (all_loopback && count < 60_000)
+    (all_loopback && count <= MOST_SOURCES)
         .then(|| (0..count as u32).map(|i| IpAddr::V4(Ipv4Addr::from(first + i))).collect())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing;
-
-    const HOST: Host =
-        Host { hard_descriptors: 256, ports: 28_232, available_memory_bytes: 1 << 30, cpus: 2 };
-
-    #[test]
-    fn more_processes_are_chosen_when_one_has_too_few_descriptors() {
-        let mut plan = testing::closed(400);
-        let notes = fit(&mut plan, &HOST, Asked::default()).unwrap();
-        assert_eq!(plan.processes, 3);
-        assert!(notes[0].contains("256"), "{notes:?}");
-    }
-
-    #[test]
-    fn a_fixed_number_of_processes_is_refused_with_the_numbers() {
-        let mut plan = testing::closed(400);
-        let refusals = fit(&mut plan, &HOST, Asked { processes: true, ..Asked::default() }).unwrap_err();
-        assert!(refusals[0].contains("464") && refusals[0].contains("256"), "{refusals:?}");
-    }
-
-    #[test]
-    fn no_worker_is_without_a_connection() {
-        for (users, asked, fitted) in [
-            (1, (1, 8), (1, 1)),
-            (3, (1, 8), (1, 3)),
-            (3, (2, 2), (2, 2)),
-            (15, (8, 2), (8, 2)),
-            (9, (4, 8), (4, 3)),
-            (3, (4, 2), (3, 1)),
-            (16, (2, 8), (2, 8)),
-        ] {
-            let (processes, threads) = asked;
-            let mut plan = HttpPlan { processes, threads, ..testing::closed(users) };
-            let notes = fit(&mut plan, &HOST, Asked::default()).unwrap();
-            assert_eq!((plan.processes, plan.threads), fitted, "{users}");
-            assert_eq!(notes.len(), usize::from(asked != fitted), "{notes:?}");
-            let mut open = HttpPlan { processes, threads, ..testing::open(1e3, 1, users) };
-            fit(&mut open, &HOST, Asked::default()).unwrap();
-            assert_eq!((open.processes, open.threads), fitted, "{users}");
-        }
-    }
-
-    #[test]
-    fn loopback_gets_more_source_addresses_and_other_targets_a_refusal() {
-        let host = Host { hard_descriptors: 20_000, available_memory_bytes: 1 << 34, ..HOST };
-        let mut plan = testing::closed(200_000);
-        fit(&mut plan, &host, Asked::default()).unwrap();
-        assert_eq!((plan.processes, plan.sources.len()), (11, 15));
-
-        let mut many = testing::closed(18_000);
-        fit(&mut many, &host, Asked::default()).unwrap();
-        assert_eq!((many.processes, many.sources.len()), (1, 2));
-
-        let mut far = testing::closed(30_000);
-        far.targets = vec!["192.0.2.1:80".parse().unwrap()];
-        let refusals = fit(&mut far, &host, Asked::default()).unwrap_err();
-        assert!(refusals[0].contains("--source"), "{refusals:?}");
-    }
-
-    #[test]
-    fn what_this_machine_has_not_is_told_by_its_field() {
-        let mut plan = testing::closed(1);
-        plan.sources = vec!["127.0.0.9".parse().unwrap()];
-        assert!(missing_here(&plan).is_empty());
-        // Of a block that is kept for documentation (RFC 5737).
-        plan.sources.push("192.0.2.9".parse().unwrap());
-        plan.cpus = vec![4_095];
-        let told: Vec<_> = missing_here(&plan).into_iter().map(|m| (m.field, m.message)).collect();
-        assert_eq!(told[0].0, "source");
-        assert_eq!(told[0].1, "192.0.2.9 is no address of this machine; see `ip addr`");
-        assert!(told[1].0 == "cpus" && told[1].1.contains("pinned to 4095"), "{told:?}");
-        plan.sources.push("192.0.2.10".parse().unwrap());
-        assert!(missing_here(&plan)[0].message.starts_with("192.0.2.9 and 1 more are no addresses"));
-    }
-
-    #[test]
-    fn everything_that_does_not_fit_is_said_at_once() {
-        let host = Host { available_memory_bytes: 1 << 20, ..HOST };
-        let mut plan = testing::closed(30_000);
-        let asked = Asked { processes: true, sources: true };
-        assert_eq!(fit(&mut plan, &host, asked).unwrap_err().len(), 3);
-    }
-}
+mod tests;

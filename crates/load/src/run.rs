@@ -21,6 +21,7 @@ use rustix::{
 use crate::{
     book::{Book, Part},
     events::{ReceiptFile, open_receipts, refuse_used_receipts},
+    preflight,
     share::Share,
     tick::{Gather, Tick},
     wire::{Wire, kernel::KernelWire},
@@ -75,7 +76,8 @@ pub fn run(
     let (ready_sender, ready) = mpsc::channel();
     let (tick_sender, ticks) = mpsc::channel();
     let mut response_time = Histogram::default();
-    thread::scope(|scope| {
+    let mut called_off = false;
+    let part = thread::scope(|scope| {
         let mut starters = Vec::new();
         let mut spares = Vec::new();
         let mut workers = Vec::new();
@@ -101,7 +103,7 @@ pub fn run(
                 Ok(worker) => workers.push(worker),
                 Err(error) => {
                     // Those that wait for the start see their channel close, and end.
-                    stop.store(true, Ordering::Relaxed);
+                    called_off = !stop.swap(true, Ordering::Relaxed);
                     return Err(error);
                 }
             }
@@ -116,7 +118,7 @@ pub fn run(
             }
         } else {
             // A thread still opening connections must not go on for nothing.
-            stop.store(true, Ordering::Relaxed);
+            called_off = !stop.swap(true, Ordering::Relaxed);
         }
         drop(starters);
         let mut gather = Gather::new(threads as usize);
@@ -150,7 +152,12 @@ pub fn run(
         part.cpu.system_s = used.system_s - used_before.system_s;
         part.cpu.max_resident_bytes = used.max_resident_bytes;
         Ok(part)
-    })
+    });
+    if called_off {
+        // Nobody wished for an end: what comes after this trial is to go on.
+        stop.store(false, Ordering::Relaxed);
+    }
+    part
 }
 
 /// What a worker thread takes with it.
@@ -190,6 +197,9 @@ impl Seat {
         };
         let before = ThreadTime::of(worker.wire());
         let Finished { mut part, ledger, wire } = worker.run(t0_ns);
+        if preflight::wants_ports_back(&self.plan, part.counts.connections_opened * self.share.of) {
+            wire.reset_connections();
+        }
         let used = ThreadTime::of(&wire).since(&before);
         let elapsed_ns = part.elapsed_ns.max(1);
         part.cpu = CpuUse {

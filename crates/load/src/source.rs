@@ -69,6 +69,8 @@ pub struct Pool {
     pub initial: SlotId,
     /// Slots that were retired.
     pub retired: u64,
+    /// When every connection was last seen to be busy with an arrival due; 0 if never.
+    pub busy_at_ns: u64,
     /// Carries the retired slots' part of the schedule over to the next arrival.
     pub retired_part: u64,
 }
@@ -129,6 +131,7 @@ impl Source {
                     unused: initial,
                     initial,
                     retired: 0,
+                    busy_at_ns: 0,
                     retired_part: 0,
                 };
                 (Self::Open(pool), slots)
@@ -244,6 +247,7 @@ mod tests {
             unused: 400,
             initial: 400,
             retired: 145,
+            busy_at_ns: 0,
             retired_part: 0,
         };
         let mut slots: Vec<Slot> = (0..400).map(|_| Slot::new(u64::MAX)).collect();

@@ -37,6 +37,7 @@ pub fn closed(users: u64) -> HttpPlan {
         spin_ns: 500_000,
         seed: 1,
         forced: false,
+        pool_limit: None,
         decides: None,
         fault: None,
     }

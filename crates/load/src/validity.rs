@@ -282,7 +282,8 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    const DECIDES: Option<Decision> = Some(Decision { response_time_ns: 50_000_000, loss_ratio: 0.01 });
+    const DECIDES: Option<Decision> =
+        Some(Decision { response_time_ns: 50_000_000, longest_ns: 50_000_000, loss_ratio: 0.01 });
 
     /// A second in which the generator waited for its processor for so long, and one request in fifty took a second.
     fn waited(wait_s: f64) -> Part {
@@ -309,7 +310,8 @@ mod tests {
         );
         let users = HttpPlan { decides: DECIDES, ..testing::closed(10) };
         assert_eq!(rules(users.clone(), 0.3), Some(VoidRule::ProcessorShared));
-        let untimed = Decision { response_time_ns: users.timeout_ns.min(users.drain_ns), loss_ratio: 0.0 };
+        let waited_ns = users.timeout_ns.min(users.drain_ns);
+        let untimed = Decision { response_time_ns: waited_ns, longest_ns: waited_ns, loss_ratio: 0.0 };
         assert_eq!(rules(HttpPlan { decides: Some(untimed), ..users }, 0.3), None, "errors take no time");
     }
 

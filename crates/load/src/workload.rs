@@ -127,7 +127,7 @@ impl HttpWorkload {
         let request = self.request(url.as_ref(), &mut mistakes);
         let events = self.events(&mut mistakes);
         let requests = mistakes.optional("requests", self.requests.as_deref(), positive);
-        let (load, duration_ns) = self.load(requests, host, &mut mistakes);
+        let (load, duration_ns) = self.load(requests, &mut mistakes);
         let threads = mistakes
             .optional("threads", self.threads.as_deref(), positive)
             .unwrap_or_else(|| default_threads(&load, host))
@@ -169,6 +169,7 @@ impl HttpWorkload {
             spin_ns: mistakes.optional("spin", self.spin.as_deref(), time_ns).unwrap_or(SPIN_NS),
             seed: self.seed,
             forced: self.force,
+            pool_limit: None,
             decides: None,
             fault: mistakes.optional("fault", self.fault.as_deref(), str::parse),
         };

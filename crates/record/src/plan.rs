@@ -61,6 +61,9 @@ pub struct HttpPlan {
     pub seed: u64,
     /// Run although the pre-flight check refused.
     pub forced: bool,
+    /// Why connections on demand can be fewer on this machine than the load may need, and what gives more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool_limit: Option<String>,
     /// What the trial is to decide about, if it is run for a goal: it is judged by what could change that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decides: Option<Decision>,
@@ -76,6 +79,11 @@ impl HttpPlan {
             LoadModel::Closed { users, .. } => *users,
             LoadModel::Open { connections, .. } => connections.most,
         }
+    }
+
+    /// Whether connections are opened on demand, up to a number that nobody asked for.
+    pub fn is_on_demand(&self) -> bool {
+        matches!(&self.load, LoadModel::Open { connections, .. } if connections.initial < connections.most)
     }
 
     /// How long requests are begun, in nanoseconds, as far as the plan knows: the duration; of an open load that its
@@ -94,6 +102,9 @@ impl HttpPlan {
 pub struct Decision {
     /// The least response time that a goal asks about, in nanoseconds: the generator may be late by a tenth of it.
     pub response_time_ns: u64,
+    /// The largest response time that any goal allows, in nanoseconds; the time that answers are waited for at the end
+    /// where one has no bound.
+    pub longest_ns: u64,
     /// The largest share of requests that a goal allows to be lost: once the target itself has refused more, no
     /// want of processor time at the generator can change the answer.
     pub loss_ratio: f64,

@@ -112,6 +112,9 @@ pub struct Counts {
     /// The part of `never_sent` that still waited for a busy connection at the end: the target was
     /// slow, or the connections too few.
     pub never_sent_busy: u64,
+    /// Requests of an open load that were due while every connection was busy, and were sent when one was free.
+    #[serde(default)]
+    pub waited_busy: u64,
     /// Requests answered whole, with an expected status.
     pub completed: u64,
     /// Requests that failed, with or without an answer.
@@ -158,6 +161,7 @@ impl Counts {
         self.sent += other.sent;
         self.never_sent += other.never_sent;
         self.never_sent_busy += other.never_sent_busy;
+        self.waited_busy += other.waited_busy;
         self.completed += other.completed;
         self.failed += other.failed;
         self.failed_unsent += other.failed_unsent;

@@ -61,6 +61,8 @@ pub enum VoidRule {
     UnopenedConnections,
     /// This machine ran out of descriptors, ports or memory.
     LocalExhaustion,
+    /// Connections on demand were as many as this machine gives, all busy, and more might have carried more.
+    PoolLimited,
     /// What was counted does not add up.
     Accounting,
     /// Concurrency, rate and time contradict Little's law.

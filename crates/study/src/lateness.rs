@@ -55,7 +55,13 @@ mod tests {
 
     /// A hundred requests that took so long, of which the generator made so much.
     fn trial(response_ms: u64, own_ms: u64, rules: &[VoidRule]) -> Trial {
-        let host = Host { hard_descriptors: 20_000, ports: 28_232, available_memory_bytes: 1 << 34, cpus: 2 };
+        let host = Host {
+            hard_descriptors: 20_000,
+            ports: 28_232,
+            available_memory_bytes: 1 << 34,
+            cpus: 2,
+            tasks: 30_000,
+        };
         let workload = HttpWorkload { url: "127.0.0.1:1".to_owned(), ..HttpWorkload::default() };
         let circumstances = Circumstances {
             started_unix_s: 0.0,

@@ -1,8 +1,8 @@
 //! What the trials of a study mean. Pure: the plan and the journal decide.
 
 use record::{
-    AuditResult, AuditTotals, BoundKind, BoundsAfter, Confirmation, Goal, GoalOutcome, Knee, Purpose,
-    QuantitySummary, SearchOutcome, SettingOutcome, StudyPlan, Trial, TrialEntry, Warning,
+    AuditResult, AuditTotals, BoundKind, BoundsAfter, Confirmation, Goal, GoalOutcome, Knee, LoadUnit,
+    Purpose, QuantitySummary, SearchOutcome, SettingOutcome, StudyPlan, Trial, TrialEntry, Warning,
 };
 use search::{
     knee::Kneedle,
@@ -84,7 +84,21 @@ fn search_of(
     let inversions = searching.inversions().into_iter().map(|what| Warning::new("loss_inversion", what));
     let disputes =
         searching.disputes().into_iter().map(|what| Warning::new("disputed_below_generator", what));
-    Ok(Some((found, distrust.into_iter().chain(inversions).chain(disputes).collect())))
+    let given_up = given_up(&found, &of_block, &search.unit);
+    Ok(Some((found, distrust.into_iter().chain(inversions).chain(disputes).chain(given_up).collect())))
+}
+
+/// Why the generator could not make a load, where that is the answer, with what helps.
+fn given_up(found: &SearchOutcome, trials: &[&&TrialEntry], unit: &LoadUnit) -> Option<Warning> {
+    let at = found.goals.iter().find_map(|goal| match goal.kind {
+        BoundKind::GeneratorBound { at } => Some(at),
+        _ => None,
+    })?;
+    let last = trials.iter().rev().find(|entry| entry.load == Some(at) && entry.trial.validity.is_void())?;
+    let reasons: Vec<&str> =
+        last.trial.validity.reasons().iter().map(|reason| reason.evidence.as_str()).collect();
+    let message = format!("at {} this machine was the limit: {}", unit.show(at), reasons.join("; "));
+    Some(Warning::new("generator_bound", message))
 }
 
 /// The load at which a search's answer is confirmed: the largest that has a lower bound of every goal at or above it.

@@ -16,8 +16,8 @@ use lab::{
     Lab,
     plan::{Plan, Program},
 };
-use load::{Circumstances, Host, Tick, conclude, preflight};
-use record::{HttpPlan, Trial};
+use load::{Circumstances, Host, Part, Tick, conclude, preflight};
+use record::{Decision, HttpPlan, Trial, Validity, VoidReason, VoidRule};
 
 use crate::study::Setup;
 
@@ -77,24 +77,46 @@ impl Stand {
         self.setup.lab == setup.lab && self.setup.from == setup.from && self.setup.target == setup.target
     }
 
-    /// The plan of a trial, fitted to the place that the load comes from.
-    pub(crate) fn plan(&self, setup: &Setup, seed: u64) -> Result<(HttpPlan, Vec<String>), StandError> {
+    /// The plan of a trial, fitted to the place that the load comes from, with what was changed for that or, as an error,
+    /// what does not fit. `decides` tells what it is to decide about.
+    pub(crate) fn plan(
+        &self,
+        setup: &Setup,
+        seed: u64,
+        decides: impl FnOnce(&HttpPlan) -> Option<Decision>,
+    ) -> Result<(HttpPlan, Result<Vec<String>, String>), StandError> {
         let host = self.host().map_err(StandError::Host)?;
-        let unfit = |reasons: Vec<String>| StandError::Unfit(reasons.join("; "));
         let told = |mistake: load::FieldMistake| format!("{}: {}", mistake.field, mistake.message);
         let plan = setup.workload.plan(&host);
-        let mut plan = plan.map_err(|mistakes| unfit(mistakes.into_iter().map(told).collect()))?;
+        let mut plan = plan.map_err(|mistakes| {
+            StandError::Unfit(mistakes.into_iter().map(told).collect::<Vec<_>>().join("; "))
+        })?;
         plan.seed = seed;
+        plan.decides = decides(&plan);
+        if let (Some(decides), None) = (plan.decides, &setup.workload.drain) {
+            // What a goal allows to take longer must be waited for.
+            plan.drain_ns = plan.drain_ns.max(decides.longest_ns.min(plan.timeout_ns));
+        }
         // Every host that the load comes from has its part of it.
         plan.processes = plan.processes.max(self.setup.from.len() as u32);
-        let notes = match preflight::fit(&mut plan, &host, setup.workload.asked()) {
-            Ok(notes) => notes,
+        let fitted = match preflight::fit(&mut plan, &host, setup.workload.asked()) {
             Err(refusals) if plan.forced => {
-                refusals.into_iter().map(|r| format!("force although: {r}")).collect()
+                Ok(refusals.into_iter().map(|r| format!("force although: {r}")).collect())
             }
-            Err(refusals) => return Err(unfit(refusals)),
+            fitted => fitted.map_err(|refusals| refusals.join("; ")),
         };
-        Ok((plan, notes))
+        if setup.workload.processes.is_none() && u64::from(plan.processes) < plan.connections() {
+            plan.processes = plan.processes.next_multiple_of(self.setup.from.len().max(1) as u32);
+        }
+        Ok((plan, fitted))
+    }
+
+    /// A trial that this machine has too little for: void, so that a search looks for a load that it can make.
+    pub(crate) fn not_run(plan: HttpPlan, command: &[String], why: String) -> Trial {
+        let mut trial = conclude(plan, Part::default(), circumstances(command));
+        trial.validity =
+            Validity::from_reasons(vec![VoidReason { rule: VoidRule::LocalExhaustion, evidence: why }]);
+        trial
     }
 
     /// Runs one trial.
@@ -106,21 +128,19 @@ impl Stand {
         mut on_tick: impl FnMut(&Tick),
     ) -> Result<Trial, StandError> {
         let plan = Arc::new(plan);
-        let mut series = Vec::new();
-        let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
+        let mut circumstances = circumstances(command);
         let hosts = self.workers();
         let workers = if hosts.is_empty() { Workers::Here(&self.worker) } else { Workers::On(&hosts) };
         let part = fleet::run(&plan, workers, stop, |tick| {
             on_tick(&tick);
-            series.push(tick.interval());
-        })?;
-        let circumstances = Circumstances {
-            started_unix_s,
-            command: command.to_vec(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            series,
-        };
-        Ok(conclude(Arc::unwrap_or_clone(plan), part, circumstances))
+            circumstances.series.push(tick.interval());
+        });
+        let plan = Arc::unwrap_or_clone(plan);
+        match part {
+            Ok(part) => Ok(conclude(plan, part, circumstances)),
+            Err(error) if error.is_for_want() => Ok(Self::not_run(plan, command, error.to_string())),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The folders that the target's processes store in, one each.
@@ -154,14 +174,15 @@ impl Stand {
         outcome.err().unwrap_or_default().iter().map(ToString::to_string).collect()
     }
 
-    /// The limits of the place that the load comes from.
+    /// The limits of the place that the load comes from. Its hosts are on this machine, and only ports are a host's own:
+    /// the one that has fewest says how many all have, because each makes the same part of the load.
     fn host(&self) -> io::Result<Host> {
-        match (&self.lab, self.setup.from.first()) {
-            (Some(lab), Some(&first)) => {
-                let host = lab.hosts().nth(first).expect("the plan's numbers are those of its hosts");
-                host.inside(Host::read)
-            }
-            _ => Host::read(),
+        let hosts: Vec<_> = self.lab.iter().flat_map(Lab::hosts).collect();
+        let limits = self.setup.from.iter().filter_map(|&number| hosts.get(number));
+        let limits: Vec<Host> = limits.map(|host| host.inside(Host::read)).collect::<io::Result<_>>()?;
+        match limits.iter().min_by_key(|host| host.ports) {
+            Some(least) => Ok(Host { ports: least.ports * limits.len() as u64, ..*least }),
+            None => Host::read(),
         }
     }
 
@@ -184,6 +205,15 @@ impl Stand {
             line.split(' ').skip_while(|word| *word != "inuse").nth(1)?.parse::<u64>().ok()
         };
         self.setup.from.iter().filter_map(in_use).sum()
+    }
+}
+
+fn circumstances(command: &[String]) -> Circumstances {
+    Circumstances {
+        started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
+        command: command.to_vec(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        series: Vec::new(),
     }
 }
 

@@ -39,6 +39,7 @@ mod listen_disk;
 mod listen_hostile;
 mod listen_memory;
 mod listen_power_cut;
+mod local_scarcity;
 mod many_connections;
 mod misbehaviour;
 mod pacing;
@@ -58,6 +59,7 @@ pub const ALL: &[Bar] = &[
     known_exponential::BAR,
     misbehaviour::BAR,
     descriptors::BAR,
+    local_scarcity::BAR,
     void_rules::BAR,
     generator_away::BAR,
     interrupt::BAR,

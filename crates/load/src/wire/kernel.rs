@@ -68,6 +68,14 @@ impl KernelWire {
         })
     }
 
+    /// Makes what is open end by a reset when it is dropped, so that its local ports are free at once.
+    pub fn reset_connections(&self) {
+        for socket in self.sockets.iter().flatten() {
+            // One that cannot be told so ends in order.
+            let _ = net::sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO));
+        }
+    }
+
     fn socket(&self, slot: SlotId) -> Result<BorrowedFd<'_>, Errno> {
         self.sockets[slot as usize].as_ref().map(AsFd::as_fd).ok_or(Errno::NOTCONN)
     }

@@ -53,7 +53,10 @@ impl<W: Wire> Worker<W> {
                 return;
             }
             match pool.place(&mut self.slots, depth) {
-                Placement::Busy => return,
+                Placement::Busy => {
+                    pool.busy_at_ns = now_ns;
+                    return;
+                }
                 Placement::Lost => {
                     pool.schedule.take();
                     self.book.never_sent(1);
@@ -61,6 +64,9 @@ impl<W: Wire> Worker<W> {
                 }
                 Placement::Slot(slot) => {
                     pool.schedule.take();
+                    if due_ns <= pool.busy_at_ns {
+                        self.book.waited_busy();
+                    }
                     self.slots[slot as usize].queued = false;
                     if self.skipped_by_fault() {
                         self.give_back(slot);

@@ -9,21 +9,14 @@ use super::{
     HttpWorkload,
     text::{Mistakes, positive, time_ns},
 };
-use crate::Host;
+use crate::pool::MOST_ON_DEMAND;
 
 /// Time that requests are begun for when nothing else ends a trial; of a closed load, once all users have started.
 const DURATION_NS: u64 = 10_000_000_000;
-/// Connections that an open load opens at the most when none were asked for.
-const MOST_ON_DEMAND: u64 = 10_000;
 
 impl HttpWorkload {
     /// The load model, and how long requests are begun in nanoseconds.
-    pub(super) fn load(
-        &self,
-        requests: Option<u64>,
-        host: &Host,
-        mistakes: &mut Mistakes,
-    ) -> (LoadModel, Option<u64>) {
+    pub(super) fn load(&self, requests: Option<u64>, mistakes: &mut Mistakes) -> (LoadModel, Option<u64>) {
         let duration_ns =
             mistakes.optional("duration", self.duration.as_deref(), |text| match time_ns(text) {
                 Ok(0) => Err("0 is no time to measure in; give one such as 10s".to_owned()),
@@ -31,7 +24,7 @@ impl HttpWorkload {
             });
         let connections = mistakes.optional("connections", self.connections.as_deref(), positive);
         if self.rate.is_some() || !self.stages.is_empty() {
-            self.open_load(requests, duration_ns, connections, host, mistakes)
+            self.open_load(requests, duration_ns, connections, mistakes)
         } else {
             self.closed_load(requests, duration_ns, connections, mistakes)
         }
@@ -78,7 +71,6 @@ impl HttpWorkload {
         requests: Option<u64>,
         duration_ns: Option<u64>,
         connections: Option<u64>,
-        host: &Host,
         mistakes: &mut Mistakes,
     ) -> (LoadModel, Option<u64>) {
         for (field, given) in [
@@ -131,10 +123,7 @@ impl HttpWorkload {
         }
         let connections = match connections {
             Some(n) => Connections { initial: n, most: n },
-            None => {
-                let descriptors = host.hard_descriptors.saturating_sub(100).max(1);
-                Connections { initial: 0, most: MOST_ON_DEMAND.min(descriptors).min(host.ports) }
-            }
+            None => Connections { initial: 0, most: MOST_ON_DEMAND },
         };
         let duration_ns = stages.iter().map(|stage| stage.duration_ns).sum();
         let timed = timed || !self.stages.is_empty();

@@ -68,8 +68,12 @@ fn fit(plan: &mut HttpPlan, host: &Host, arguments: &HttpArgs) -> Result<(), Ref
         Err(more) => refusals.extend(more),
     }
     if !refusals.is_empty() && !plan.forced {
-        refusals
-            .push("nothing was sent; --force runs it all the same, and the trial will be void".to_owned());
+        let most = preflight::most_connections(plan, host, arguments.workload().asked());
+        let option = if plan.load.is_open() { "--connections" } else { "--users" };
+        let fits = most.map(|most| format!("{option} {most} fits this machine; ")).unwrap_or_default();
+        refusals.push(format!(
+            "nothing was sent; {fits}--force runs it all the same, and the trial will be void"
+        ));
         return Err(Refusal::new(refusals));
     }
     notes.iter().for_each(|note| standard::tell(format_args!("proofload: using {note}")));
@@ -108,7 +112,13 @@ mod tests {
 
     #[test]
     fn addresses_and_processors_of_others_are_refused_by_their_options() {
-        let host = Host { hard_descriptors: 20_000, ports: 28_232, available_memory_bytes: 1 << 34, cpus: 2 };
+        let host = Host {
+            hard_descriptors: 20_000,
+            ports: 28_232,
+            available_memory_bytes: 1 << 34,
+            cpus: 2,
+            tasks: 30_000,
+        };
         let fits = |line: &str| {
             let words = ["http", "127.0.0.1/"].into_iter().chain(line.split_whitespace());
             let arguments = Line::try_parse_from(words).unwrap().http;

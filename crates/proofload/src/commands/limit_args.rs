@@ -302,10 +302,15 @@ fn try_ends(study: &Study, host: &Host) -> Vec<String> {
             Ok(mut plan) => {
                 let missing = load::preflight::missing_here(&plan).into_iter().filter(|_| !plan.forced);
                 mistakes.extend(missing.map(told_by_option));
-                if let Err(refusals) = load::preflight::fit(&mut plan, host, setup.workload.asked())
+                let asked = setup.workload.asked();
+                let most = load::preflight::most_connections(&plan, host, asked);
+                if let Err(refusals) = load::preflight::fit(&mut plan, host, asked)
                     && !plan.forced
                 {
-                    let told = |refusal| format!("at {}: {refusal}; or lower --max", search.unit.show(load));
+                    let option = if search.unit == LoadUnit::Rate { "--connections" } else { "--max" };
+                    let fits =
+                        most.map(|most| format!("; or give {option} {most}, which fits")).unwrap_or_default();
+                    let told = |refusal| format!("at {}: {refusal}{fits}", search.unit.show(load));
                     mistakes.extend(refusals.into_iter().map(told));
                 }
             }
@@ -330,8 +335,13 @@ mod tests {
         limit: LimitArgs,
     }
 
-    const HOST: Host =
-        Host { hard_descriptors: 20_000, ports: 28_232, available_memory_bytes: 1 << 34, cpus: 2 };
+    const HOST: Host = Host {
+        hard_descriptors: 20_000,
+        ports: 28_232,
+        available_memory_bytes: 1 << 34,
+        cpus: 2,
+        tasks: 30_000,
+    };
 
     fn study(line: &str) -> Result<Study, Vec<String>> {
         let words = ["limit"].into_iter().chain(line.split_whitespace());

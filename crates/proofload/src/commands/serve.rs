@@ -76,7 +76,8 @@ pub fn work() -> Result<Exit, Refusal> {
     attend(Arc::clone(&stop), move |order| match order {
         Order::Stop => seen.store(true, Ordering::Relaxed),
         order => drop(orders_in.send(order)),
-    });
+    })
+    .map_err(Refusal::one)?;
     let Ok(Order::Serve(config)) = orders.recv() else {
         return Err(Refusal::one("a worker process is started by proofload itself, not by hand"));
     };

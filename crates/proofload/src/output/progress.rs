@@ -44,8 +44,9 @@ impl Progress {
     /// One second has passed.
     pub fn show(&mut self, tick: &Tick) {
         self.failed += tick.failed;
-        let length_s = (tick.end_ns - self.last_end_ns) as f64 / 1e9;
-        self.last_end_ns = tick.end_ns;
+        // The last part of a second may end before another worker's late end of the second before it.
+        let length_s = tick.end_ns.saturating_sub(self.last_end_ns) as f64 / 1e9;
+        self.last_end_ns = self.last_end_ns.max(tick.end_ns);
         if self.quiet || length_s <= 0.0 {
             return;
         }

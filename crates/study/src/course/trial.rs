@@ -117,9 +117,9 @@ impl Course<'_> {
         let seed = self.study.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(self.next_index);
         // A warm-up is no trial of its own number.
         let seed = if place.purpose == Purpose::WarmUp { !seed } else { seed };
-        let (mut plan, notes) = stand.plan(setup, seed).map_err(cut)?;
-        plan.decides = decision(&self.plan.goals, &plan);
-        for note in notes {
+        let decides = |plan: &HttpPlan| decision(&self.plan.goals, plan);
+        let (plan, fitted) = stand.plan(setup, seed, decides).map_err(cut)?;
+        for note in fitted.clone().unwrap_or_default() {
             if !self.notes.contains(&note) {
                 (self.on_event)(Event::Warning(&format!("using {note}")));
                 self.notes.push(note);
@@ -132,6 +132,9 @@ impl Course<'_> {
             load: place.load.zip(unit).map(|(load, unit)| unit.show(load)),
             plan: &plan,
         });
+        if let Err(why) = fitted {
+            return Ok(Stand::not_run(plan, &self.options.command, why));
+        }
         let on_event = &mut *self.on_event;
         let trial = stand.run(plan, &self.options.stop, &self.options.command, |tick| {
             on_event(Event::Second(tick));
@@ -248,10 +251,11 @@ fn decision(goals: &[Goal], plan: &HttpPlan) -> Option<Decision> {
         GoalQuantity::ResponseTime { bound_ns } | GoalQuantity::ConnectTime { bound_ns } => Some(bound_ns),
         GoalQuantity::Errors | GoalQuantity::Lost | GoalQuantity::Duplicated | GoalQuantity::Corrupt => None,
     };
-    let response_time_ns = goals.iter().filter_map(bound).min();
     let loss_ratio = goals.iter().map(|goal| goal.loss_ratio).reduce(f64::max)?;
+    let waited_ns = plan.timeout_ns.min(plan.drain_ns);
     Some(Decision {
-        response_time_ns: response_time_ns.unwrap_or(plan.timeout_ns.min(plan.drain_ns)),
+        response_time_ns: goals.iter().filter_map(bound).min().unwrap_or(waited_ns),
+        longest_ns: goals.iter().map(|goal| bound(goal).unwrap_or(waited_ns)).max()?,
         loss_ratio,
     })
 }

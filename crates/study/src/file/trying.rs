@@ -200,8 +200,11 @@ impl<'d> Tries<'_, 'd> {
             // Each of them is a host of its own, with a part of the connections.
             (Some(_), _) => return,
         }
-        if let Err(refusals) = preflight::fit(&mut plan, &host, assembled.setup.workload.asked()) {
-            refusals.into_iter().for_each(|refusal| reader.mistake(at.clone(), refusal));
+        let asked = assembled.setup.workload.asked();
+        let most = preflight::most_connections(&plan, &host, asked);
+        let fits = most.map(|most| format!("; or ask for {most} at the most, which fit")).unwrap_or_default();
+        for refusal in preflight::fit(&mut plan, &host, asked).err().into_iter().flatten() {
+            reader.mistake(at.clone(), format!("{refusal}{fits}"));
         }
     }
 }

@@ -67,6 +67,7 @@ fn rule(rule: VoidRule) -> &'static str {
         VoidRule::ProcessorShared => "generator's processor shared",
         VoidRule::UnopenedConnections => "connections not opened",
         VoidRule::LocalExhaustion => "this machine exhausted",
+        VoidRule::PoolLimited => "too few connections on this machine",
         VoidRule::Accounting => "counts do not add up",
         VoidRule::LittlesLaw => "Little's law broken",
         VoidRule::WorkerLost => "worker lost",

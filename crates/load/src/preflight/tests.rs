@@ -1,0 +1,149 @@
+use record::{Connections, Decision};
+
+use super::*;
+use crate::testing;
+
+const HOST: Host =
+    Host { hard_descriptors: 256, ports: 28_232, available_memory_bytes: 1 << 30, cpus: 2, tasks: 30_000 };
+
+#[test]
+fn more_processes_are_chosen_when_one_has_too_few_descriptors() {
+    let mut plan = testing::closed(400);
+    let notes = fit(&mut plan, &HOST, Asked::default()).unwrap();
+    assert_eq!(plan.processes, 3);
+    assert!(notes[0].contains("256"), "{notes:?}");
+}
+
+#[test]
+fn a_fixed_number_of_processes_is_refused_with_the_numbers() {
+    let mut plan = testing::closed(400);
+    let refusals = fit(&mut plan, &HOST, Asked { processes: true, ..Asked::default() }).unwrap_err();
+    assert!(refusals[0].contains("464") && refusals[0].contains("256"), "{refusals:?}");
+}
+
+#[test]
+fn a_pool_on_demand_gets_what_the_load_can_need_and_is_never_refused() {
+    let decides = Decision { response_time_ns: 500_000_000, longest_ns: 500_000_000, loss_ratio: 0.01 };
+    let plan = |rate_per_s: f64| {
+        let mut plan = HttpPlan { decides: Some(decides), ..testing::open(rate_per_s, 5, 1) };
+        if let LoadModel::Open { connections, .. } = &mut plan.load {
+            *connections = Connections { initial: 0, most: 10_000 };
+        }
+        plan
+    };
+    let fitted = |rate_per_s: f64, host: Host, asked: Asked| {
+        let mut plan = plan(rate_per_s);
+        fit(&mut plan, &host, asked).unwrap();
+        plan
+    };
+    let free = Asked::default();
+    let ordinary = fitted(100.0, HOST, free);
+    assert_eq!((ordinary.processes, ordinary.connections(), ordinary.pool_limit), (1, 192, None));
+    let fast = fitted(1_000.0, HOST, free);
+    assert_eq!((fast.processes, fast.connections(), fast.pool_limit), (4, 768, None));
+    let roomy = fitted(1_000.0, Host { hard_descriptors: 20_000, ..HOST }, free);
+    assert_eq!((roomy.processes, roomy.connections(), roomy.pool_limit), (1, 10_000, None));
+
+    let one = fitted(1_000.0, HOST, Asked { processes: true, ..free });
+    assert_eq!((one.processes, one.connections()), (1, 192));
+    assert!(one.pool_limit.unwrap().contains("--processes 4"));
+    let poor = fitted(1_000.0, Host { tasks: 9, ..HOST }, free);
+    assert_eq!((poor.processes, poor.connections()), (2, 384));
+    assert!(poor.pool_limit.unwrap().contains("2 can be started (ulimit -u"));
+    let ports = fitted(1_000.0, Host { ports: 100, ..HOST }, free);
+    assert_eq!((ports.sources.len(), ports.connections(), ports.pool_limit), (14, 768, None));
+    let memory = fitted(
+        1_000.0,
+        Host { available_memory_bytes: (12 << 20) + (400 << 10), hard_descriptors: 20_000, ..HOST },
+        free,
+    );
+    assert!(memory.connections() == 100 && memory.pool_limit.unwrap().starts_with("memory: 683"));
+}
+
+#[test]
+fn the_most_connections_that_fit_do_fit_and_one_more_does_not() {
+    let far = vec!["192.0.2.1:80".parse().unwrap()];
+    for (host, targets, asked) in [
+        (Host { tasks: 40, ..HOST }, testing::closed(1).targets, Asked::default()),
+        (HOST, testing::closed(1).targets, Asked { processes: true, sources: false }),
+        (Host { ports: 100, ..HOST }, far, Asked::default()),
+    ] {
+        let with = |users| HttpPlan { targets: targets.clone(), ..testing::closed(users) };
+        let most = most_connections(&with(1 << 40), &host, asked).unwrap();
+        fit(&mut with(most), &host, asked).unwrap();
+        fit(&mut with(most + 1), &host, asked).unwrap_err();
+    }
+}
+
+#[test]
+fn with_little_memory_fewer_are_advised_than_fit_now() {
+    let host = Host { available_memory_bytes: 13 << 20, hard_descriptors: 20_000, ..HOST };
+    let most = most_connections(&testing::closed(1_000), &host, Asked::default()).unwrap();
+    assert_eq!(most, 256 - 32);
+    let nothing = Host { available_memory_bytes: 1 << 20, ..HOST };
+    let refusals = fit(&mut testing::open(10.0, 1, 1), &nothing, Asked::default()).unwrap_err();
+    assert!(refusals[0].starts_with("memory: 1 connections"), "{refusals:?}");
+}
+
+#[test]
+fn no_worker_is_without_a_connection() {
+    for (users, asked, fitted) in [
+        (1, (1, 8), (1, 1)),
+        (3, (1, 8), (1, 3)),
+        (3, (2, 2), (2, 2)),
+        (15, (8, 2), (8, 2)),
+        (9, (4, 8), (4, 3)),
+        (3, (4, 2), (3, 1)),
+        (16, (2, 8), (2, 8)),
+    ] {
+        let (processes, threads) = asked;
+        let mut plan = HttpPlan { processes, threads, ..testing::closed(users) };
+        let notes = fit(&mut plan, &HOST, Asked::default()).unwrap();
+        assert_eq!((plan.processes, plan.threads), fitted, "{users}");
+        assert_eq!(notes.len(), usize::from(asked != fitted), "{notes:?}");
+        let mut open = HttpPlan { processes, threads, ..testing::open(1e3, 1, users) };
+        fit(&mut open, &HOST, Asked::default()).unwrap();
+        assert_eq!((open.processes, open.threads), fitted, "{users}");
+    }
+}
+
+#[test]
+fn loopback_gets_more_source_addresses_and_other_targets_a_refusal() {
+    let host = Host { hard_descriptors: 20_000, available_memory_bytes: 1 << 34, ..HOST };
+    let mut plan = testing::closed(200_000);
+    fit(&mut plan, &host, Asked::default()).unwrap();
+    assert_eq!((plan.processes, plan.sources.len()), (11, 15));
+
+    let mut many = testing::closed(18_000);
+    fit(&mut many, &host, Asked::default()).unwrap();
+    assert_eq!((many.processes, many.sources.len()), (1, 2));
+
+    let mut far = testing::closed(30_000);
+    far.targets = vec!["192.0.2.1:80".parse().unwrap()];
+    let refusals = fit(&mut far, &host, Asked::default()).unwrap_err();
+    assert!(refusals[0].contains("--source"), "{refusals:?}");
+}
+
+#[test]
+fn what_this_machine_has_not_is_told_by_its_field() {
+    let mut plan = testing::closed(1);
+    plan.sources = vec!["127.0.0.9".parse().unwrap()];
+    assert!(missing_here(&plan).is_empty());
+    // Of a block that is kept for documentation (RFC 5737).
+    plan.sources.push("192.0.2.9".parse().unwrap());
+    plan.cpus = vec![4_095];
+    let told: Vec<_> = missing_here(&plan).into_iter().map(|m| (m.field, m.message)).collect();
+    assert_eq!(told[0].0, "source");
+    assert_eq!(told[0].1, "192.0.2.9 is no address of this machine; see `ip addr`");
+    assert!(told[1].0 == "cpus" && told[1].1.contains("pinned to 4095"), "{told:?}");
+    plan.sources.push("192.0.2.10".parse().unwrap());
+    assert!(missing_here(&plan)[0].message.starts_with("192.0.2.9 and 1 more are no addresses"));
+}
+
+#[test]
+fn everything_that_does_not_fit_is_said_at_once() {
+    let host = Host { available_memory_bytes: 1 << 20, ..HOST };
+    let mut plan = testing::closed(30_000);
+    let asked = Asked { processes: true, sources: true };
+    assert_eq!(fit(&mut plan, &host, asked).unwrap_err().len(), 3);
+}
