@@ -4,7 +4,7 @@ use record::{
     HttpPlan, Interval, LittlesLaw, LoadModel, Trial, Validity, Warning, trial::SCHEMA, units::show_time_ns,
 };
 
-use crate::{book::Part, validity};
+use crate::{book::Part, masked::masked, validity};
 
 /// What the workers do not know.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Tri
     Trial {
         schema: SCHEMA.to_owned(),
         proofload_version: circumstances.version,
-        command: circumstances.command,
+        command: circumstances.command.iter().map(|word| secrets::mask(word).into_owned()).collect(),
         started_unix_s: circumstances.started_unix_s,
         elapsed_s: part.elapsed_ns as f64 / 1e9,
         measured_s,
@@ -51,7 +51,7 @@ pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Tri
         littles_law: LittlesLaw { mean_in_flight, rate_times_time },
         validity,
         warnings,
-        plan,
+        plan: masked(plan),
     }
 }
 

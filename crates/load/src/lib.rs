@@ -13,6 +13,7 @@ mod conclude;
 mod events;
 mod failure;
 pub mod host;
+mod masked;
 pub mod preflight;
 pub mod request;
 mod run;
