@@ -46,10 +46,10 @@ impl Refusal {
         Self { mistakes: vec![mistake.to_string()] }
     }
 
-    /// Tells them on standard error.
+    /// Tells them on standard error, secrets masked.
     pub fn print(&self) {
         for mistake in &self.mistakes {
-            eprintln!("proofload: {mistake}");
+            eprintln!("proofload: {}", secrets::mask(mistake));
         }
     }
 }

@@ -61,7 +61,10 @@ enum Command {
 }
 
 fn main() -> std::process::ExitCode {
-    let cli = Cli::try_parse().unwrap_or_else(|error| without_hidden(error).exit());
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&without_hidden(error)),
+    };
     let exit = match cli.command {
         Command::Http(arguments) => commands::http::run(&arguments),
         Command::Limit(arguments) => commands::limit::run(&arguments),
@@ -85,6 +88,18 @@ fn main() -> std::process::ExitCode {
         Exit::WrongUse
     })
     .into()
+}
+
+/// Tells what is wrong with the command line, and no secret that stands in it; or prints the help that was asked for.
+fn refuse(error: &clap::Error) -> std::process::ExitCode {
+    std::env::args().for_each(|word| secrets::mask::learn_word(&word));
+    let text = error.render().to_string();
+    let masked = secrets::mask(&text);
+    if masked == text {
+        error.exit();
+    }
+    eprint!("{masked}");
+    Exit::WrongUse.into()
 }
 
 /// Without advice to use a command that proofload itself starts.

@@ -163,6 +163,17 @@ fn finder() -> Option<Arc<Finder>> {
     known.finder.clone()
 }
 
+/// Learns a word of the command line that may be a URL without a scheme: `user:password@host`.
+pub fn learn_word(word: &str) {
+    let is_url = |word: &str| {
+        let user_info = user_info(word, 0).map(|place| &word[place]);
+        user_info.is_some_and(|user_info| user_info.contains(':') && !user_info.contains("//"))
+    };
+    if is_url(word) {
+        learn_url(word);
+    }
+}
+
 /// What is shown in the place of a text, if that whole text was learned: `Bearer ${TOKEN}` for what it stood for.
 pub fn shown_for(text: &str) -> Option<String> {
     KNOWN.read().unwrap_or_else(PoisonError::into_inner).shown.get(text).cloned()

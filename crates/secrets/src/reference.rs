@@ -4,7 +4,7 @@
 //! a secret and is masked from then on.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     env, fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -144,26 +144,33 @@ pub struct Lines {
     pub warning: Option<String>,
 }
 
-/// Reads a file of secrets, one a line. It is read once: what changes later changes nothing, and it may be a pipe.
+/// Reads a file of secrets, one a line.
 ///
 /// # Errors
 /// Names the file and the reason.
-pub fn lines_of(path: &Path) -> Result<Lines, String> {
-    static READ: Mutex<Option<HashMap<PathBuf, Lines>>> = Mutex::new(None);
-    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
-    let read = read.get_or_insert_default();
-    if let Some(lines) = read.get(path) {
-        return Ok(lines.clone());
-    }
+pub fn read_lines(path: &Path) -> Result<Lines, String> {
     let refuse = |error| format!("cannot read {}: {error}", path.display());
     let text = fs::read_to_string(path).map_err(refuse)?;
     let mode = fs::metadata(path).map_err(refuse)?.mode();
     let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim().to_owned()));
-    let lines = Lines {
+    Ok(Lines {
         lines: lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).collect(),
         warning: (mode & 0o004 != 0)
             .then(|| format!("everybody on this machine can read {0}: chmod o-r {0}", path.display())),
-    };
+    })
+}
+
+/// The same, read once: a study sends at its end what it sent at its beginning, and the file may be a pipe.
+///
+/// # Errors
+/// As for [`read_lines`].
+pub fn lines_of(path: &Path) -> Result<Lines, String> {
+    static READ: Mutex<BTreeMap<PathBuf, Lines>> = Mutex::new(BTreeMap::new());
+    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(lines) = read.get(path) {
+        return Ok(lines.clone());
+    }
+    let lines = read_lines(path)?;
     read.insert(path.to_owned(), lines.clone());
     Ok(lines)
 }

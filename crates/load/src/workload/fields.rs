@@ -55,8 +55,8 @@ impl HttpWorkload {
 
     /// The same workload as it may be written and printed.
     pub fn masked(&self) -> Self {
-        let headers = self.headers.iter().map(|header| secrets::mask(header).into_owned()).collect();
-        Self { url: secrets::mask_url(&self.url), headers, ..self.clone() }
+        let headers = self.headers.iter().map(|header| mask::mask(header).into_owned()).collect();
+        Self { url: mask::mask_url(&self.url), headers, ..self.clone() }
     }
 }
 

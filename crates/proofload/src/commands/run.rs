@@ -67,7 +67,6 @@ pub fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
         name: &name,
         out: arguments.out.clone(),
         resume: arguments.resume,
-        study_file: Some(text),
         json: arguments.json.as_deref(),
         quiet: arguments.quiet,
     })
