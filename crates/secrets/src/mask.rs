@@ -295,7 +295,11 @@ fn parameters(text: &str) -> Vec<(&str, Range<usize>)> {
 }
 
 fn parameters_shown(text: &str) -> Vec<Range<usize>> {
-    let places = parameters(text).into_iter().map(|(_, place)| place);
+    let places = parameters(text).into_iter().map(|(_, place)| {
+        // What ends a sentence is none of the URL's, where the value was not learned.
+        let value = text[place.clone()].trim_end_matches([',', ')', '.', ':']);
+        place.start..place.start + value.len()
+    });
     places.filter(|place| !is_shown(&text[place.clone()])).collect()
 }
 
@@ -355,6 +359,7 @@ mod tests {
             ("see http://h/me@x and me@example.com", "see http://h/me@x and me@example.com"),
             ("\"http://a\", \"http://b@c\"", "\"http://a\", \"http://***@c\""),
             ("http://h/?page=2&api_key=x1&q=3#sig=4", "http://h/?page=2&api_key=***&q=3#sig=4"),
+            ("GET http://h/?sig=1, (http://h/?sig=2), x", "GET http://h/?sig=***, (http://h/?sig=***), x"),
             ("'h/?sig=a%2Fb' x", "'h/?sig=***' x"),
             ("Authorization: Bearer abc", "Authorization: ***"),
             ("-HX-Api-Key:abc", "-HX-Api-Key:***"),

@@ -46,8 +46,7 @@ pub fn plan(study: &Study, command: Vec<String>, proofload_version: &str) -> Res
             .as_ref()
             .map(|audit| AuditPlan { files: audit.files.clone(), flush_s: audit.flush.as_secs_f64() }),
         budget_s: study.budget.map(|budget| budget.as_secs_f64()),
-        workload: secrets::mask(&in_words(&first, study.search.as_ref().map(|search| &search.unit)))
-            .into_owned(),
+        workload: in_words(&first, study.search.as_ref().map(|search| &search.unit)),
         inputs: digest(study),
         secrets: None,
     })
@@ -108,13 +107,18 @@ fn blocks(study: &Study) -> Vec<Vec<usize>> {
 
 /// The workload, but for what a search varies.
 fn in_words(setup: &Setup, varied: Option<&LoadUnit>) -> String {
-    let workload = &setup.workload;
+    let workload = &setup.workload.masked();
     let mut parts = vec![format!("{} {}", setup.method(), workload.url)];
     parts.extend(workload.events.as_ref().map(|_| {
         let per_request = workload.events_per_request.as_deref().unwrap_or("1");
         format!("{per_request} numbered event{} a request", if per_request == "1" { "" } else { "s" })
     }));
-    parts.extend(setup.target.as_ref().map(|target| format!("target {} ({})", target.name, target.what)));
+    parts.extend(
+        setup
+            .target
+            .as_ref()
+            .map(|target| format!("target {} ({})", target.name, secrets::mask(&target.what))),
+    );
     parts
         .push(if workload.no_keepalive { "a connection per request" } else { "kept connections" }.to_owned());
     parts.extend(workload.arrivals.as_ref().map(|arrivals| format!("{arrivals} arrivals")));

@@ -40,6 +40,7 @@ mod listen_memory;
 mod listen_power_cut;
 mod many_connections;
 mod misbehaviour;
+mod no_secrets;
 mod pacing;
 mod report_browser;
 mod study_files;
@@ -74,6 +75,7 @@ pub const ALL: &[Bar] = &[
     study_resume::BAR,
     study_files::BAR,
     report_browser::BAR,
+    no_secrets::BAR,
     listen_crash::BAR,
     listen_power_cut::BAR,
     listen_disk::BAR,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use percent_encoding::percent_decode_str;
-use secrets::{MASK, mask, names::is_secret_header, reference};
+use secrets::{MASK, mask, mask_url, names::is_secret_header, reference};
 use url::Url;
 
 use super::{
@@ -30,7 +30,7 @@ impl HttpWorkload {
                 None => match written(header) {
                     Ok(field) => fields.push(field),
                     // Without the text: who forgot the colon may have written a secret.
-                    Err(why) => mistakes.add("headers", format!("field {} of its own {why}", index + 1)),
+                    Err(why) => mistakes.add("headers", format!("field {}: {why}", index + 1)),
                 },
             }
         }
@@ -55,8 +55,8 @@ impl HttpWorkload {
 
     /// The same workload as it may be written and printed.
     pub fn masked(&self) -> Self {
-        let headers = self.headers.iter().map(|header| mask::mask(header).into_owned()).collect();
-        Self { url: mask::mask_url(&self.url), headers, ..self.clone() }
+        let headers = self.headers.iter().map(|header| mask(header).into_owned()).collect();
+        Self { url: mask_url(&self.url), headers, ..self.clone() }
     }
 }
 
@@ -90,7 +90,7 @@ fn fields_of(path: &str, mistakes: &mut Mistakes) -> Vec<Field> {
                 mask::learn_text(value, MASK);
                 fields.push(Field { name: name.to_owned(), value: value.to_owned(), is_secret: true });
             }
-            Err(why) => mistakes.add("headers", format!("{path}:{number}: the line {why}")),
+            Err(why) => mistakes.add("headers", format!("{path}:{number}: {why}")),
         }
     }
     fields
@@ -101,7 +101,7 @@ fn written(header: &str) -> Result<Field, String> {
     let (name, written) = parted(header)?;
     let value = reference::expanded(written)?.trim().to_owned();
     if !is_value(&value) {
-        return Err("has a line end in its value".to_owned());
+        return Err("a line end stands in its value".to_owned());
     }
     let is_named = reference::is_in(written);
     let is_secret = is_named || is_secret_header(name);
@@ -119,7 +119,7 @@ fn written(header: &str) -> Result<Field, String> {
 fn parted(header: &str) -> Result<(&str, &str), String> {
     match header.split_once(':') {
         Some((name, value)) if is_token(name) && is_value(value) => Ok((name, value.trim())),
-        _ => Err("is not a name, a colon and a value such as 'Accept: text/html'".to_owned()),
+        _ => Err("not a name, a colon and a value such as 'Accept: text/html'".to_owned()),
     }
 }
 
