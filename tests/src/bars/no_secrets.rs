@@ -161,7 +161,7 @@ impl Listening {
 impl Search {
     fn new() -> Result<Self> {
         let folder = TemporaryFolder::new()?;
-        for name in ["out", "state", "tmp"] {
+        for name in ["out", "tmp"] {
             fs::create_dir(folder.path().join(name))?;
         }
         fs::write(folder.path().join("headers"), format!("# colours\nX-Colour: {}\n", KINDS[8].1))?;
@@ -360,7 +360,9 @@ http {{
         let mut running = self.call(words.iter().copied(), &headers)?.start()?;
         let trials = format!("{out}/trials.jsonl");
         let has_trial = || fs::metadata(&trials).is_ok_and(|file| file.len() > 0);
-        wait("a trial is written", has_trial)?;
+        if let Err(late) = wait("a trial is written", has_trial) {
+            return Err(late.context(running.process.stdout() + &running.process.stderr()));
+        }
         running.process.signal(Signal::KILL);
         running.process.wait(seconds(10))?;
         let resumed = || words.iter().copied().chain(["--resume"]);
