@@ -1,7 +1,7 @@
 //! Fingerprints of secrets: the same secret in the same folder has the same, and from a fingerprint a secret can only
 //! be guessed.
 //!
-//! PBKDF2 with HMAC-SHA-256, 100,000 rounds, salted: a guess costs some 20 ms of a processor, and nothing that was
+//! PBKDF2 with HMAC-SHA-256, 100,000 rounds, salted: a guess costs some 50 ms of a processor, and nothing that was
 //! computed for another folder helps. That keeps drawn secrets (tokens, keys) safe, and not a password that is among
 //! the first million anybody would try.
 

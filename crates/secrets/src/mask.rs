@@ -30,6 +30,8 @@ pub const MASK: &str = "***";
 const LEAST_BYTES: usize = 4;
 /// Values that are shorter are masked as whole words only.
 const WORD_BYTES: usize = 8;
+/// The name of a user that is as long may be a token (`https://TOKEN:x-oauth-basic@…`).
+const TOKEN_BYTES: usize = 16;
 /// What ends a URL in a text.
 const URL_ENDS: [char; 8] = ['"', '\'', '`', '<', '>', '\\', ' ', '\n'];
 
@@ -108,12 +110,13 @@ pub fn learn_header(name: &str, value: &str) {
     }
 }
 
-/// Learns `user:password`. The user's name alone is a secret where there is no password, or where it looks like one.
+/// Learns `user:password`. The user's name alone is a secret where there is no password, or where it is as long as a
+/// token.
 pub fn learn_pair(pair: &str) {
     let (user, password) = pair.split_once(':').unwrap_or((pair, ""));
     learn(pair);
     learn(password);
-    if password.is_empty() || user.len() > WORD_BYTES {
+    if password.is_empty() || user.len() >= TOKEN_BYTES {
         learn(user);
     }
 }
