@@ -68,7 +68,7 @@ pub fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
     let failure = keep_up(&lab, &stop);
     if let Some(failure) = &failure {
         // Before the log that it may go to is copied and removed.
-        eprintln!("proofload: {failure}");
+        eprintln!("proofload: {}", secrets::mask(&failure.to_string()));
     }
     let begun = Instant::now();
     let down = lab.down();
