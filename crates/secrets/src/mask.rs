@@ -323,7 +323,8 @@ fn headers(text: &str) -> Vec<Range<usize>> {
         let name = &text[begin..colon];
         let is_field = name.contains(['-', '_'])
             || ["authorization", "cookie", "apikey"].contains(&name.to_ascii_lowercase().as_str());
-        if !is_field || !is_secret_header(name) {
+        // An option in a message is none: `--auth-key: not a number`.
+        if !is_field || name.starts_with("--") || !is_secret_header(name) {
             continue;
         }
         let quote = text[..begin].chars().next_back().filter(|c| ['"', '\'', '`'].contains(c));
@@ -375,6 +376,10 @@ mod tests {
             ("http://ann:${PW}@h/?api_key=${KEY}", "http://ann:${PW}@h/?api_key=${KEY}"),
             ("unexpected token: x, key: y, at 10:30", "unexpected token: x, key: y, at 10:30"),
             ("X-Request-Id: 7", "X-Request-Id: 7"),
+            (
+                "--auth-key: no number, bearer_token_file: none",
+                "--auth-key: no number, bearer_token_file: none",
+            ),
         ] {
             assert_eq!(mask(text), masked);
             assert_eq!(mask(masked), masked, "masked once more");

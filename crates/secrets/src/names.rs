@@ -68,6 +68,8 @@ pub fn is_secret_header(name: &str) -> bool {
     let Some(last) = words.last() else { return false };
     let glued = words.concat();
     !OPEN.contains(&glued.as_str())
+        // Where a secret lies is none.
+        && !["file", "path"].contains(&last.as_str())
         && (words.iter().any(|word| WORDS.contains(&word.as_str()))
             || LAST_WORDS.contains(&last.as_str())
             || GLUED.iter().any(|end| glued.ends_with(end)))
@@ -162,6 +164,7 @@ mod tests {
             "Origin",
             "ETag",
             "X-Author",
+            "bearer_token_file",
             "WWW-Authenticate",
             "",
         ] {
