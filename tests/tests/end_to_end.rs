@@ -98,6 +98,7 @@ samples! {
     sample_of_listen_power_cut "listen-power-cut",
     sample_of_local_scarcity "local-scarcity",
     sample_of_misbehaviour "misbehaviour",
+    sample_of_no_secrets "no-secrets",
     sample_of_pacing "pacing",
     sample_of_readme "readme",
     sample_of_report_browser "report-browser",

@@ -100,7 +100,7 @@ fn describe_shape(shape: &Shape) -> String {
 fn runs(program: &Program) -> String {
     match program {
         Program::Known(known) => format!("{} on port {}", known.kind.name(), known.port),
-        Program::Command(words) => words.join(" "),
+        Program::Command(words) => secrets::mask(&words.join(" ")).into_owned(),
     }
 }
 

@@ -5,7 +5,7 @@ use record::{
     trial::SCHEMA,
 };
 
-use crate::{book::Part, pool, validity};
+use crate::{book::Part, masked::masked, pool, validity};
 
 /// A worker that was away for more than this share of the time is told of.
 const AWAY_SHARE: f64 = 0.001;
@@ -45,7 +45,7 @@ pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Tri
     Trial {
         schema: SCHEMA.to_owned(),
         proofload_version: circumstances.version,
-        command: circumstances.command,
+        command: circumstances.command.iter().map(|word| secrets::mask(word).into_owned()).collect(),
         started_unix_s: circumstances.started_unix_s,
         elapsed_s: part.elapsed_ns as f64 / 1e9,
         measured_s,
@@ -71,7 +71,7 @@ pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Tri
         littles_law: LittlesLaw { mean_in_flight, rate_times_time },
         validity,
         warnings,
-        plan,
+        plan: masked(plan),
     }
 }
 

@@ -271,7 +271,7 @@ pub fn open_receipts(
         workers: share.of,
         first_client: clients.start as u32,
         clients: (clients.end - clients.start) as u32,
-        url: url.to_owned(),
+        url: secrets::mask_url(url),
         template: plan.template.clone(),
         event_bytes: plan.numbering().event_bytes() as u64,
         events_per_request: plan.per_request,

@@ -14,6 +14,7 @@ mod conclude;
 mod events;
 mod failure;
 pub mod host;
+mod masked;
 mod pool;
 pub mod preflight;
 pub mod request;

@@ -4,6 +4,7 @@
 //! are told at once, each with the field it belongs to.
 
 mod events;
+mod fields;
 mod model;
 mod request;
 mod text;
@@ -64,7 +65,8 @@ pub struct HttpWorkload {
 
     /// Method; GET, or POST with a body.
     pub method: Option<String>,
-    /// Header fields: `Accept: text/html`.
+    /// Header fields: `Accept: text/html`, or `@FILE` for those of a file, one a line. Like the URL and the body's text,
+    /// they may name variables of the environment: `${TOKEN}`.
     pub headers: Vec<String>,
     /// The body: text, `@FILE`, or `@-` for standard input.
     pub body: Option<String>,

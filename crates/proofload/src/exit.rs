@@ -56,7 +56,7 @@ impl Refusal {
         Self { mistakes: Vec::new() }
     }
 
-    /// Tells them on standard error, and gives the exit status.
+    /// Tells them on standard error, secrets masked, and gives the exit status.
     pub fn tell(&self) -> Exit {
         for mistake in &self.mistakes {
             standard::tell(format_args!("proofload: {mistake}"));

@@ -63,13 +63,7 @@ enum Command {
 fn main() -> std::process::ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            let error = without_hidden(error);
-            let status = std::process::ExitCode::from(error.exit_code() as u8);
-            return error
-                .print()
-                .map_or_else(|error| output::standard::failed(&error).tell().into(), |()| status);
-        }
+        Err(error) => return refuse(&without_hidden(error)),
     };
     let exit = match cli.command {
         Command::Http(arguments) => commands::http::run(&arguments),
@@ -90,6 +84,19 @@ fn main() -> std::process::ExitCode {
         Command::LabExec { order } => commands::lab::exec(&order),
     };
     exit.unwrap_or_else(|refusal| refusal.tell()).into()
+}
+
+/// Tells what is wrong with the command line, and no secret that stands in it; or prints the help that was asked for.
+fn refuse(error: &clap::Error) -> std::process::ExitCode {
+    std::env::args().for_each(|word| secrets::mask::learn_word(&word));
+    let text = error.render().to_string();
+    let masked = secrets::mask(&text);
+    if masked != text {
+        output::standard::tell(masked.trim_end());
+        return exit::Exit::WrongUse.into();
+    }
+    let status = std::process::ExitCode::from(error.exit_code() as u8);
+    error.print().map_or_else(|error| output::standard::failed(&error).tell().into(), |()| status)
 }
 
 /// Without advice to use a command that proofload itself starts.

@@ -31,8 +31,8 @@ pub use plan::{Arrivals, Connections, Decision, Fault, HttpPlan, LoadModel, Requ
 pub use receipt::{AckLevel, EventFraming, EventOutcome, EventPlan, ReceiptPlan};
 pub use study::{
     AuditPlan, AuditTotals, Bound, BoundKind, BoundsAfter, BoundsSoFar, Confirmation, Ending, Factor,
-    GoalOutcome, Knee, Level, LoadUnit, Purpose, QuantitySummary, SearchOutcome, SearchPlan, Setting,
-    SettingOutcome, StudyPlan, StudyResult, TrialEntry,
+    GoalOutcome, Knee, Level, LoadUnit, Purpose, QuantitySummary, SearchOutcome, SearchPlan, SecretPrint,
+    SecretPrints, Setting, SettingOutcome, StudyPlan, StudyResult, TrialEntry,
 };
 pub use trial::{Away, Counts, CpuUse, Interval, LittlesLaw, OwnPercentile, Trial, Warning};
 pub use validity::{Validity, VoidReason, VoidRule};

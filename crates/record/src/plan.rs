@@ -19,7 +19,7 @@ use crate::{
 /// One HTTP trial, complete: a trial is repeated by running the same plan again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HttpPlan {
-    /// The URL as asked for.
+    /// The URL as asked for. In what is written, secrets are masked here and in the request.
     pub url: String,
     /// Addresses the connections go to, taken in turn; at least one.
     pub targets: Vec<SocketAddr>,

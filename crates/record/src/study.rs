@@ -76,6 +76,27 @@ pub struct StudyPlan {
     /// A digest of everything else that was given: a study is taken up again only if it is the same.
     #[serde(default)]
     pub inputs: String,
+    /// What the secrets of its requests are known again by; none if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets: Option<SecretPrints>,
+}
+
+/// Fingerprints of the secrets that are sent and not written down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SecretPrints {
+    /// Drawn for this folder: fingerprints of other folders cannot be compared with these.
+    pub salt: String,
+    /// One of each secret.
+    pub prints: Vec<SecretPrint>,
+}
+
+/// The fingerprint of a secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SecretPrint {
+    /// What it is: `the header Authorization`.
+    pub what: String,
+    /// Its fingerprint, by which it is known again.
+    pub fingerprint: String,
 }
 
 impl StudyPlan {

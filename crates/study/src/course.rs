@@ -112,6 +112,7 @@ impl<'a> Course<'a> {
 
     /// Something that a careful reader should know: told, and written down with the next trial.
     pub(crate) fn notice(&mut self, warning: Warning) {
+        let warning = Warning::new(&warning.code, secrets::mask(&warning.message));
         (self.on_event)(Event::Warning(&warning.message));
         self.unwritten.push(warning);
     }

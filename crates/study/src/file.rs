@@ -35,7 +35,10 @@ use std::{
 use load::Host;
 use record::Setting;
 use settings::{Mistake, Reader};
-use toml::de::DeTable;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
 
 pub use goals::parse_bound;
 pub use schema::schema;
@@ -89,9 +92,23 @@ impl Document {
         })
     }
 
-    /// The file's text, as it was read.
-    pub fn text(&self) -> &str {
-        &self.text
+    /// The file's text as it may be written: every secret in it is masked.
+    pub fn masked_text(&self) -> String {
+        let mut text = self.text.clone();
+        let mut reader = Reader::new(&self.name, &self.text);
+        let document = Spanned::new(0..0, DeValue::Table(reader.document(&self.text).into_inner()));
+        let mut places = Vec::new();
+        // What a text of the file stands for, whatever escapes it is written with. JSON's texts are TOML's too.
+        places::each_text(&document, &mut |value, written| {
+            let masked = secrets::mask(written);
+            if masked != written {
+                places.push((value.span(), format!("{}", serde_json::Value::from(masked.as_ref()))));
+            }
+        });
+        places.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
+        places.into_iter().for_each(|(span, masked)| text.replace_range(span, &masked));
+        // And what comments say.
+        secrets::mask(&text).into_owned()
     }
 
     /// Factors and keys whose values were not the file's.

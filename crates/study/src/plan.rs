@@ -1,12 +1,15 @@
 //! From a study to the plan that its result folder keeps.
 
+use std::collections::BTreeSet;
+
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_pcg::Pcg64Mcg;
 use record::{
-    AuditPlan, LoadUnit, StudyPlan,
+    AuditPlan, LoadUnit, SecretPrint, SecretPrints, StudyPlan,
     study::PLAN_SCHEMA,
     units::{parse_time, show_time_ns},
 };
+use secrets::fingerprint;
 
 use crate::{
     Setup, searching,
@@ -28,8 +31,8 @@ pub fn plan(study: &Study, command: Vec<String>, proofload_version: &str) -> Res
     Ok(StudyPlan {
         schema: PLAN_SCHEMA.to_owned(),
         proofload_version: proofload_version.to_owned(),
-        title: study.title.clone(),
-        command,
+        title: secrets::mask(&study.title).into_owned(),
+        command: command.iter().map(|word| secrets::mask(word).into_owned()).collect(),
         seed: study.seed,
         factors: study.factors.clone(),
         settings: study.settings.clone(),
@@ -45,14 +48,43 @@ pub fn plan(study: &Study, command: Vec<String>, proofload_version: &str) -> Res
         budget_s: study.budget.map(|budget| budget.as_secs_f64()),
         workload: in_words(&first, study.search.as_ref().map(|search| &search.unit)),
         inputs: digest(study),
+        secrets: None,
     })
 }
 
-/// Of what decides about trials and is not in the plan itself: FNV-1a, 64 bits, of all of it.
+/// What the secrets of a study are known again by.
+///
+/// # Errors
+/// When a setting cannot be put together any more, or there are no random numbers.
+pub(crate) fn secret_prints(study: &Study, salt: Option<&str>) -> Result<Option<SecretPrints>, String> {
+    let least = study.search.as_ref().map(|search| search.min);
+    let mut secrets = BTreeSet::new();
+    for setting in 0..study.settings.len() {
+        let setup = study.setup(setting, least);
+        let setup =
+            setup.map_err(|wrong| wrong.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+        secrets.extend(setup.workload.secrets());
+    }
+    if secrets.is_empty() {
+        return Ok(None);
+    }
+    let salt = salt.map_or_else(fingerprint::salt, |salt| Ok(salt.to_owned()))?;
+    let print = |(what, secret): (String, String)| {
+        let fingerprint = fingerprint::of(&salt, &what, &secret);
+        SecretPrint { what, fingerprint }
+    };
+    Ok(Some(SecretPrints { prints: secrets.into_iter().map(print).collect(), salt }))
+}
+
+/// Of what decides about trials and is not in the plan itself: FNV-1a, 64 bits, of all of it but the secrets.
 fn digest(study: &Study) -> String {
     let given = match &study.source {
-        Source::File(document) => format!("{:?}\n{}", document.overrides(), document.text()),
-        Source::Fixed(setup) => format!("{:?}", setup.workload),
+        Source::File(document) => {
+            let overrides: Vec<_> =
+                document.overrides().iter().map(|(key, value)| (key, secrets::mask(value))).collect();
+            format!("{overrides:?}\n{}", document.masked_text())
+        }
+        Source::Fixed(setup) => format!("{:?}", setup.workload.masked()),
     };
     let all = format!("{given}\n{:?}", study.trial);
     let hash = all.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
@@ -75,13 +107,18 @@ fn blocks(study: &Study) -> Vec<Vec<usize>> {
 
 /// The workload, but for what a search varies.
 fn in_words(setup: &Setup, varied: Option<&LoadUnit>) -> String {
-    let workload = &setup.workload;
+    let workload = &setup.workload.masked();
     let mut parts = vec![format!("{} {}", setup.method(), workload.url)];
     parts.extend(workload.events.as_ref().map(|_| {
         let per_request = workload.events_per_request.as_deref().unwrap_or("1");
         format!("{per_request} numbered event{} a request", if per_request == "1" { "" } else { "s" })
     }));
-    parts.extend(setup.target.as_ref().map(|target| format!("target {} ({})", target.name, target.what)));
+    parts.extend(
+        setup
+            .target
+            .as_ref()
+            .map(|target| format!("target {} ({})", target.name, secrets::mask(&target.what))),
+    );
     parts
         .push(if workload.no_keepalive { "a connection per request" } else { "kept connections" }.to_owned());
     parts.extend(workload.arrivals.as_ref().map(|arrivals| format!("{arrivals} arrivals")));

@@ -1,13 +1,14 @@
 //! Runs a study: every block, every setting, every trial, and writes down each before the next.
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, atomic::AtomicBool},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use load::{Host, Tick};
 use record::{
-    Ending, HttpPlan, Purpose, ResultFolder, StudyPlan, StudyResult, TrialEntry, Warning,
+    Ending, HttpPlan, Purpose, ResultFolder, SecretPrint, StudyPlan, StudyResult, TrialEntry, Warning,
     folder::FolderError, study::RESULT_SCHEMA,
 };
 
@@ -16,7 +17,7 @@ use crate::{
     environment,
     evidence::Evidence,
     outcome,
-    study::Study,
+    study::{Source, Study},
 };
 
 /// The code of the warning that says why a study failed.
@@ -31,8 +32,6 @@ pub struct Options {
     pub worker: Vec<String>,
     /// The command line that repeats the study.
     pub command: Vec<String>,
-    /// The study file's text, if there is one: it is kept in the folder.
-    pub study_file: Option<String>,
     /// Ends the study when set.
     pub stop: Arc<AtomicBool>,
     /// Goes on where a killed run was.
@@ -124,7 +123,7 @@ pub fn run(
     let made = made.map_err(RunError::Search)?;
     // First of all: nobody else may be writing to this folder.
     let journal = folder.journal()?;
-    let (plan, done, earlier) = begin(made, folder, options)?;
+    let (plan, done, earlier) = begin(study, made, folder, options)?;
     let again = done.iter().filter(|entry| entry.is_tried_again(study.trial.void_attempts)).count();
     on_event(Event::Planned { plan: &plan, done: done.len(), again });
     let started_unix_s = match &earlier {
@@ -159,7 +158,8 @@ pub fn run(
         Err(Cut::OutOfBudget) => (Ending::OutOfBudget, None),
         Err(Cut::Failed(why)) => (Ending::Failed, Some(why)),
     };
-    warnings.extend(failure.map(|why| Warning::new(FAILED, why)));
+    // It may repeat what a target wrote.
+    warnings.extend(failure.map(|why| Warning::new(FAILED, secrets::mask(&why))));
     let outcomes = outcome::of(&plan, &entries).map_err(RunError::OtherPlan)?;
     let result = StudyResult {
         schema: RESULT_SCHEMA.to_owned(),
@@ -178,21 +178,32 @@ pub fn run(
 
 /// Writes down what is to be run, or takes up what is written.
 fn begin(
-    made: StudyPlan,
+    study: &Study,
+    mut made: StudyPlan,
     folder: &ResultFolder,
     options: &Options,
 ) -> Result<(StudyPlan, Vec<TrialEntry>, Option<StudyResult>), RunError> {
     if !options.resume {
         let host = Host::read().map_err(RunError::Host)?;
         folder.write_environment(&environment::read(&host, env!("CARGO_PKG_VERSION")))?;
-        if let Some(text) = &options.study_file {
-            folder.write_study_file(text)?;
+        if let Source::File(document) = &study.source {
+            folder.write_study_file(&document.masked_text())?;
         }
+        made.secrets = crate::plan::secret_prints(study, None).map_err(RunError::OtherPlan)?;
         // The last of the three: a folder with a plan is a result.
         folder.write_plan(&made)?;
         return Ok((made, Vec::new(), None));
     }
     let written = folder.plan()?;
+    let salt = written.secrets.as_ref().map(|secrets| secrets.salt.as_str());
+    made.secrets = crate::plan::secret_prints(study, salt).map_err(RunError::OtherPlan)?;
+    if let Some(other) = other_secrets(&written, &made) {
+        return Err(RunError::OtherPlan(format!(
+            "{} was begun with {other}; secrets are not kept: give the same ones again, or run it anew in another folder \
+             (--out)",
+            folder.path().display()
+        )));
+    }
     // The command line says --resume now; everything else must be as it was.
     let same = StudyPlan { command: made.command.clone(), ..written.clone() } == made;
     if !same {
@@ -203,6 +214,26 @@ fn begin(
         )));
     }
     Ok((written, folder.trials()?, folder.result()?))
+}
+
+/// Which secrets are not those that a study was begun with, in words.
+fn other_secrets(written: &StudyPlan, made: &StudyPlan) -> Option<String> {
+    let prints =
+        |plan: &StudyPlan| plan.secrets.as_ref().map_or(Vec::new(), |secrets| secrets.prints.clone());
+    let (then, now) = (prints(written), prints(made));
+    let names = |prints: &[SecretPrint], others: &[SecretPrint]| -> BTreeSet<String> {
+        prints.iter().filter(|print| !others.contains(print)).map(|print| print.what.clone()).collect()
+    };
+    let (gone, new) = (names(&then, &now), names(&now, &then));
+    let list = |names: Vec<&String>| names.into_iter().cloned().collect::<Vec<_>>().join(", ");
+    let differing = [
+        ("another value of", list(gone.intersection(&new).collect())),
+        ("a secret that is not given now:", list(gone.difference(&new).collect())),
+        ("no secret in", list(new.difference(&gone).collect())),
+    ];
+    let words = differing.iter().filter(|(_, names)| !names.is_empty());
+    let words: Vec<String> = words.map(|(what, names)| format!("{what} {names}")).collect();
+    (!words.is_empty()).then(|| words.join(", and "))
 }
 
 /// What is no longer as it was when a study that is taken up again was begun.

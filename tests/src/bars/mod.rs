@@ -42,6 +42,7 @@ mod listen_power_cut;
 mod local_scarcity;
 mod many_connections;
 mod misbehaviour;
+mod no_secrets;
 mod pacing;
 mod readme;
 mod report_browser;
@@ -80,6 +81,7 @@ pub const ALL: &[Bar] = &[
     study_files::BAR,
     report_browser::BAR,
     readme::BAR,
+    no_secrets::BAR,
     listen_crash::BAR,
     listen_power_cut::BAR,
     listen_disk::BAR,

@@ -139,9 +139,19 @@ impl Lab {
     }
 }
 
+/// Writes the plan for those who ask what runs here, without secrets.
 fn write_plan(plan: &Plan, path: &Path) -> io::Result<()> {
+    let mut plan = plan.clone();
+    for process in &mut plan.processes {
+        let (Program::Command(words) | Program::Known(plan::Known { args: words, .. })) =
+            &mut process.program;
+        words.iter_mut().for_each(|word| *word = secrets::mask(word).into_owned());
+        for (name, value) in &mut process.environment {
+            *value = secrets::mask::mask_header(name, value);
+        }
+    }
     let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    Ok(serde_json::to_writer(file, plan)?)
+    Ok(serde_json::to_writer(file, &plan)?)
 }
 
 /// `{NAME}` becomes the address of the host NAME, `{self}` that of `own`; other braces stay.

@@ -1,4 +1,5 @@
-//! What a process writes, kept within a limit: its beginning in a file, its end in memory until it is over.
+//! What a process writes, kept within a limit: its beginning in a file, its end in memory until it is over. Secrets
+//! that this process knows are masked before either.
 
 use std::{
     collections::VecDeque,
@@ -8,8 +9,13 @@ use std::{
     path::Path,
 };
 
+use secrets::mask::mask_learned;
+
 /// Bytes of the end that are kept beside the beginning.
 const TAIL_BYTES: usize = 64 * 1024;
+/// A line that is longer is masked and written before its end has come, but for so many bytes: a secret may have begun.
+const LONGEST_LINE_BYTES: usize = 64 * 1024;
+const LONGEST_SECRET_BYTES: usize = 8 * 1024;
 /// Lines of an error's excerpt, and the most characters of one of them.
 const EXCERPT: (usize, usize) = (20, 400);
 
@@ -21,6 +27,8 @@ pub(crate) struct Log {
     written_bytes: u64,
     seen_bytes: u64,
     tail: VecDeque<u8>,
+    /// The line that has not ended yet.
+    line: Vec<u8>,
     awaited: Option<Awaited>,
 }
 
@@ -38,10 +46,39 @@ impl Log {
     pub(crate) fn create(path: &Path, limit_bytes: u64, awaited: Option<&str>) -> io::Result<Self> {
         let awaited = awaited.map(|text| Awaited { text: text.into(), carry: Vec::new(), seen: false });
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        Ok(Self { file, limit_bytes, written_bytes: 0, seen_bytes: 0, tail: VecDeque::new(), awaited })
+        Ok(Self {
+            file,
+            limit_bytes,
+            written_bytes: 0,
+            seen_bytes: 0,
+            tail: VecDeque::new(),
+            line: Vec::new(),
+            awaited,
+        })
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
+        if let Some(awaited) = self.awaited.as_mut().filter(|awaited| !awaited.seen) {
+            awaited.look(bytes);
+        }
+        self.line.extend(bytes);
+        let whole = self.line.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        if secrets::mask::knows_nothing() {
+            let lines = std::mem::take(&mut self.line);
+            self.keep(&lines);
+        } else if whole > 0 {
+            let rest = self.line.split_off(whole);
+            let lines = std::mem::replace(&mut self.line, rest);
+            self.keep(&mask_learned(&lines));
+        } else if self.line.len() > LONGEST_LINE_BYTES {
+            let mut masked = mask_learned(&self.line).into_owned();
+            self.line = masked.split_off(masked.len().saturating_sub(LONGEST_SECRET_BYTES));
+            self.keep(&masked);
+        }
+    }
+
+    /// Keeps what holds no secret.
+    fn keep(&mut self, bytes: &[u8]) {
         self.seen_bytes += bytes.len() as u64;
         let room = (self.limit_bytes - self.written_bytes).min(bytes.len() as u64) as usize;
         if room > 0 {
@@ -51,13 +88,12 @@ impl Log {
         }
         self.tail.extend(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]);
         self.tail.drain(..self.tail.len().saturating_sub(TAIL_BYTES));
-        if let Some(awaited) = self.awaited.as_mut().filter(|awaited| !awaited.seen) {
-            awaited.look(bytes);
-        }
     }
 
     /// Writes the end behind the beginning.
     pub(crate) fn finish(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        self.keep(&mask_learned(&line));
         let missing = self.seen_bytes - self.written_bytes;
         let tail = (self.tail.len() as u64).min(missing);
         let left_out = missing - tail;
@@ -81,7 +117,7 @@ impl Log {
 
     pub(crate) fn last_lines(&self) -> Vec<String> {
         let (one, other) = self.tail.as_slices();
-        last_lines(&[one, other].concat())
+        last_lines(&[one, other, &mask_learned(&self.line)].concat())
     }
 }
 
@@ -143,6 +179,23 @@ mod tests {
         );
         assert!(text.len() < 1_100 + TAIL_BYTES, "{}", text.len());
         assert_eq!(log.last_lines().last().unwrap(), "line 99999");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn secrets_are_masked_however_they_are_read() {
+        secrets::mask::learn("log-secret-1");
+        let (path, mut log) = log("secret", 1 << 20, Some("log-secret-1"));
+        log.push(b"got log-sec");
+        assert_eq!(std::fs::read(&path).unwrap(), b"");
+        log.push(b"ret-1\nand log-sec");
+        assert!(log.text_seen());
+        assert_eq!(log.last_lines(), ["got ***", "and log-sec"]);
+        log.push(b"ret-1");
+        log.push(&b"log-secret-1 ".repeat(20_000));
+        log.finish();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("got ***\nand ***") && !text.contains("log-"), "{text:.100}");
         std::fs::remove_file(path).unwrap();
     }
 

@@ -5,6 +5,7 @@ use url::Url;
 
 use super::{
     HttpWorkload,
+    fields::of_user_info,
     text::{Mistakes, is_token, read_body},
 };
 
@@ -22,18 +23,8 @@ impl HttpWorkload {
         } else if method == "CONNECT" {
             mistakes.add("method", "CONNECT asks for a tunnel, which is no request to be answered");
         }
-        let mut headers = Vec::new();
-        for header in &self.headers {
-            match header.split_once(':') {
-                Some((name, value)) if is_token(name) && !value.contains(['\r', '\n', '\0']) => {
-                    headers.push((name.to_owned(), value.trim().to_owned()));
-                }
-                _ => {
-                    let message = format!("'{header}' is not a field such as 'Accept: text/html'");
-                    mistakes.add("headers", message);
-                }
-            }
-        }
+        let fields = self.fields(mistakes).into_iter();
+        let mut headers: Vec<_> = fields.map(|field| (field.name, field.value)).collect();
         let has = |name: &str| headers.iter().any(|(n, _): &(String, String)| n.eq_ignore_ascii_case(name));
         let mut own = Vec::new();
         if let Some(url) = url
@@ -47,6 +38,14 @@ impl HttpWorkload {
         }
         if !has("user-agent") {
             own.push(("User-Agent".to_owned(), concat!("proofload/", env!("CARGO_PKG_VERSION")).to_owned()));
+        }
+        if let Some(field) = url.and_then(|url| mistakes.read("url", of_user_info(url))) {
+            if has("authorization") {
+                let message = "its user info is sent as Basic authentication, and there is an Authorization header too: \
+                               leave out one of both";
+                mistakes.add("url", message);
+            }
+            own.push(field);
         }
         own.append(&mut headers);
         let target = url.map_or("/".to_owned(), |url| match url.query() {

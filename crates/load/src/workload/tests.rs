@@ -108,3 +108,39 @@ fn the_number_of_random_arrivals_alone_ends_them() {
     assert_eq!(with("poisson", Some("3s")), Some(3_000_000_000));
     assert_eq!(with("constant", None), Some(500_000_000));
 }
+
+#[test]
+fn secrets_of_a_url_a_file_and_a_field_are_sent_and_told_apart() {
+    let path = std::env::temp_dir().join(format!("load-headers-{}", std::process::id()));
+    std::fs::write(&path, "# note\n\nX-Colour: red-4711\nbroken secret-line\n").unwrap();
+    let workload = |url: &str, headers: &[&str]| HttpWorkload {
+        url: url.to_owned(),
+        headers: headers.iter().map(|header| (*header).to_owned()).collect(),
+        ..HttpWorkload::default()
+    };
+    let told = |workload: HttpWorkload| {
+        let mistakes = workload.plan(&HOST).unwrap_err();
+        mistakes.into_iter().map(|m| format!("{}: {}", m.field, m.message)).collect::<Vec<_>>()
+    };
+    let file = format!("@{}", path.display());
+    let broken = told(workload("http://ann:p@127.0.0.1:1/", &[&file, "Authorization: x", "secret"]));
+    assert_eq!(broken.len(), 3, "{broken:?}");
+    assert!(broken[0].contains(":4: not a name, a colon and a value"), "{broken:?}");
+    assert!(
+        broken[1].starts_with("headers: field 3: not a name") && !broken.concat().contains("secret"),
+        "{broken:?}"
+    );
+    assert!(broken[2].contains("leave out one of both"), "{broken:?}");
+    assert!(told(workload("http://a%3Ab:c@127.0.0.1:1/", &[]))[0].contains("with a colon"));
+    assert!(told(workload("127.0.0.1:1", &["@/no/such"]))[0].starts_with("headers: cannot read /no/such: "));
+    std::fs::remove_file(&path).unwrap();
+
+    let sound =
+        workload("http://ann@127.0.0.1:1/?page=2&sig=x", &["Accept: y", "X-Api-Key: k", "X-T: $${T}"]);
+    let secrets = sound.secrets();
+    let what: Vec<&str> = secrets.iter().map(|(what, _)| what.as_str()).collect();
+    assert_eq!(what, ["the header X-Api-Key", "the URL's user info", "the query parameter sig"]);
+    let headers = sound.plan(&HOST).unwrap().request.headers;
+    assert!(headers.contains(&("Authorization".to_owned(), "Basic YW5uOg==".to_owned())), "{headers:?}");
+    assert!(headers.contains(&("X-T".to_owned(), "${T}".to_owned())), "{headers:?}");
+}

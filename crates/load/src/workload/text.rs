@@ -45,8 +45,18 @@ impl Mistakes {
     }
 }
 
-pub(super) fn parse_url(text: &str) -> Result<Url, String> {
-    let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+/// Reads a URL as it was written, with the values of its variables in their places.
+pub(super) fn parse_url(written: &str) -> Result<Url, String> {
+    let text = secrets::mask_url(written);
+    let sent = secrets::reference::expanded_url(written).map_err(|why| format!("'{text}': {why}"))?;
+    let full = if sent.contains("://") { sent } else { format!("http://{sent}") };
+    // Before any of it can stand in a message.
+    secrets::mask::learn_url(&full);
+    if secrets::reference::is_in(written) {
+        secrets::mask::learn_text(&full, &text);
+    } else {
+        secrets::mask::learn_url(written);
+    }
     let url = Url::parse(&full)
         .map_err(|e| format!("'{text}' is not a URL: {e}; such as http://127.0.0.1:8080/"))?;
     match url.scheme() {
@@ -61,7 +71,7 @@ pub(super) fn parse_url(text: &str) -> Result<Url, String> {
 
 pub(super) fn read_body(text: &str) -> Result<Vec<u8>, String> {
     match text.strip_prefix('@') {
-        None => Ok(text.as_bytes().to_vec()),
+        None => expanded(text).map(String::into_bytes),
         Some("-") => {
             let mut body = Vec::new();
             std::io::stdin()
@@ -71,6 +81,15 @@ pub(super) fn read_body(text: &str) -> Result<Vec<u8>, String> {
         }
         Some(path) => std::fs::read(path).map_err(|e| format!("cannot read {path}: {e}")),
     }
+}
+
+/// The text with the values of its variables in their places. The whole is shown as it was written from now on.
+pub(super) fn expanded(text: &str) -> Result<String, String> {
+    let expanded = secrets::reference::expanded(text)?;
+    if secrets::reference::is_in(text) {
+        secrets::mask::learn_text(&expanded, text);
+    }
+    Ok(expanded)
 }
 
 pub(super) fn parse_addresses(text: &str) -> Result<Vec<IpAddr>, String> {

@@ -15,7 +15,6 @@ pub fn run(arguments: &LimitArgs) -> Result<Exit, Refusal> {
         name: "limit",
         out: arguments.out.clone(),
         resume: arguments.resume,
-        study_file: None,
         json: arguments.json.as_deref(),
         quiet: arguments.quiet,
     })

@@ -51,7 +51,7 @@ pub struct RunArgs {
 
 /// Reads the study, and runs it or shows its plan.
 pub fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
-    let (study, text) = arguments.read(&Host::read().map_err(Refusal::one)?)?;
+    let study = arguments.read(&Host::read().map_err(Refusal::one)?)?;
     if arguments.dry_run {
         standard::show(&study.describe())?;
         return Ok(Exit::GoalsMet);
@@ -62,22 +62,20 @@ pub fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
         name: &name,
         out: arguments.out.clone(),
         resume: arguments.resume,
-        study_file: Some(text),
         json: arguments.json.as_deref(),
         quiet: arguments.quiet,
     })
 }
 
 impl RunArgs {
-    /// The study as it is to be run on this machine, and the text of its file.
-    pub fn read(&self, host: &Host) -> Result<(Study, String), Refusal> {
+    /// The study as it is to be run on this machine.
+    pub fn read(&self, host: &Host) -> Result<Study, Refusal> {
         let file = self.study.display().to_string();
         let text = fs::read_to_string(&self.study)
             .map_err(|error| Refusal::one(format_args!("cannot read {file}: {error}")))?;
         let overrides = overrides(&self.set)?;
-        let study = study::file::read(&file, &text, &overrides, host)
-            .map_err(|mistakes| Refusal::new(mistakes.iter().map(ToString::to_string).collect()))?;
-        Ok((study, text))
+        study::file::read(&file, &text, &overrides, host)
+            .map_err(|mistakes| Refusal::new(mistakes.iter().map(ToString::to_string).collect()))
     }
 }
 

@@ -27,8 +27,6 @@ pub struct Order<'a> {
     pub out: Option<PathBuf>,
     /// Goes on where a killed run was.
     pub resume: bool,
-    /// The study file's text.
-    pub study_file: Option<String>,
     /// Where the result goes as JSON.
     pub json: Option<&'a Path>,
     /// No progress.
@@ -64,7 +62,6 @@ pub fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
         lab,
         worker: vec!["worker".to_owned()],
         command: command_line(),
-        study_file: order.study_file,
         stop,
         resume: order.resume,
     };

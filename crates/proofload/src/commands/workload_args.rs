@@ -43,8 +43,9 @@ pub struct WorkloadArgs {
     /// Method [default: GET, or POST with a body]
     #[arg(short = 'X', long, value_name = "METHOD", help_heading = REQUEST)]
     method: Option<String>,
-    /// A header field, such as 'Accept: text/html'
-    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", help_heading = REQUEST)]
+    /// A header field, such as 'Accept: text/html'; @FILE takes those of a file, one a line. ${NAME} in a value, in the URL
+    /// and in the body's text is that environment variable: so secrets stay off the command line
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE|@FILE", help_heading = REQUEST)]
     headers: Vec<String>,
     /// The body: text, @FILE, or @- for standard input
     #[arg(short, long, value_name = "BODY", help_heading = REQUEST)]

@@ -35,9 +35,9 @@ pub fn columns(terminal: impl IsTerminal + AsFd) -> Option<usize> {
     (size.ws_col > 0).then_some(size.ws_col.into())
 }
 
-/// Writes a line to standard error. That nobody can read it ends nothing: a terminal may be gone.
+/// Writes a line to standard error, secrets masked. That nobody can read it ends nothing: a terminal may be gone.
 pub fn tell(line: impl Display) {
-    let _ = writeln!(io::stderr().lock(), "{}", fitted(line.to_string()));
+    let _ = writeln!(io::stderr().lock(), "{}", fitted(secrets::mask(&line.to_string()).into_owned()));
 }
 
 /// A line for standard error, as wide as the terminal if it is one.

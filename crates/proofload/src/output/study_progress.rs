@@ -109,7 +109,7 @@ impl StudyProgress {
                 let line = self.of_bounds(bounds, *remaining_s);
                 self.line(&line);
             }
-            Event::Warning(message) => self.line(&format!("proofload: {message}")),
+            Event::Warning(message) => self.line(&format!("proofload: {}", secrets::mask(message))),
         }
     }
 

@@ -37,6 +37,7 @@ fn plan(levels: &[&str]) -> StudyPlan {
         budget_s: None,
         workload: "GET http://127.0.0.1/".to_owned(),
         inputs: String::new(),
+        secrets: None,
     }
 }
 

@@ -71,7 +71,7 @@ impl Study {
         for warning in self.warnings.iter().take(SHOWN) {
             row("warning", &warning.message);
         }
-        text
+        secrets::mask(&text).into_owned()
     }
 
     /// The first settings, put together; the search's largest load in theirs.
@@ -309,6 +309,8 @@ fn list(lines: impl Iterator<Item = String>, nothing: &str) -> String {
 /// Not longer than a line should be, and on one.
 fn cut(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
+    // A part of a secret is one too.
+    let text = secrets::mask(text);
     let mut cut: String = text.chars().take(120).map(plain).collect();
     if text.chars().nth(120).is_some() {
         cut.push('…');

@@ -1,4 +1,5 @@
-//! Places in texts that stand for something else: `{name}`. `{{name}}` is the text `{name}` itself.
+//! Places in texts that stand for something else: `{name}`. `{{name}}` is the text `{name}` itself, and `${NAME}` is a
+//! variable of the environment, which is read where it is used.
 
 use std::borrow::Cow;
 
@@ -26,6 +27,7 @@ pub(super) fn pieces(text: &str) -> Vec<Piece<'_>> {
     while let Some(open) = rest[looked..].find('{').map(|at| at + looked) {
         let after = &rest[open..];
         let found = match name_in(after, "{{", "}}") {
+            None if rest[..open].ends_with('$') => None,
             Some(name) => Some((Piece::Escaped(name), name.len() + 4)),
             None => name_in(after, "{", "}").map(|name| (Piece::Name(name), name.len() + 2)),
         };
@@ -135,7 +137,7 @@ mod tests {
             pieces("http://{web}/{{x}}{y}"),
             [Text("http://"), Name("web"), Text("/"), Escaped("x"), Name("y")]
         );
-        for text in ["{\"a\":{\"b\":1}}", "{}", "{ x }", "{x", "x}", "{1}", "{{", "{{}}"] {
+        for text in ["${a}", "$${a}", "{\"a\":{\"b\":1}}", "{}", "{ x }", "{x", "x}", "{1}", "{{", "{{}}"] {
             assert_eq!(pieces(text), [Text(text)], "{text}");
         }
         assert_eq!(pieces("{{{a}}}"), [Text("{"), Escaped("a"), Text("}")]);

@@ -197,7 +197,7 @@ fn workload() -> Value {
         "keepalive": flag("Whether a connection carries more than one request.", true),
         "pipeline": count("Requests in flight at once on a connection.", 1),
         "method": text("Method; GET, or POST with a body.", "PUT"),
-        "headers": texts("Header fields.", "Accept: text/html"),
+        "headers": texts("Header fields; @FILE beside the study for those of a file, ${NAME} in a value for a variable of the environment.", "Accept: text/html"),
         "body": text("The body: text, or @FILE beside the study.", "@event.json"),
         "events": text("Numbered events in place of a body: a JSON object, @FILE beside the study, or default.", "default"),
         "events_per_request": count("Events in each request; 1.", 1),

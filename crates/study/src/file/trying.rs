@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use load::preflight;
-use record::{HttpPlan, LoadUnit, Setting, Warning, units::parse_time};
+use record::{HttpPlan, Level, LoadUnit, Setting, Warning, units::parse_time};
 use settings::Reader;
 use toml::{Spanned, de::DeTable};
 
@@ -64,6 +64,7 @@ pub(super) fn study<'d>(
             }
         }
     }
+    hold_no_secrets(reader, outline);
     let (settings, warnings) = without_lacking(reader, &ground, settings, &targets);
     if reader.has_mistakes() {
         return None;
@@ -242,6 +243,22 @@ fn suits(reader: &mut Reader<'_>, search: &SearchRead<'_>, setting: &Setting, as
         reader.mistake(search.vary.clone(), message);
     }
     reader.mistakes() == mistakes
+}
+
+/// Levels stand in every table and name their settings: none may be a secret.
+fn hold_no_secrets(reader: &mut Reader<'_>, outline: &Outline<'_>) {
+    for factor in &outline.factors.list {
+        for (level, value) in &factor.levels {
+            if matches!(level, Level::Text(text) if secrets::mask(text) != text.as_str()) {
+                let message = format!(
+                    "this level of '{}' is sent as a secret, and levels stand in every report: put it into an environment \
+                     variable and write \"${{NAME}}\"",
+                    factor.name
+                );
+                reader.mistake(value.span(), message);
+            }
+        }
+    }
 }
 
 /// The settings whose targets can be run here.

@@ -25,7 +25,9 @@ pub(super) fn spread(
 ) {
     let Some(Place::Hosts { hosts, port }) = standing.map(|standing| &standing.place) else { return };
     let goes_there = authority.is_some_and(|authority| {
-        workload.url.strip_prefix("http://").is_some_and(|url| url.split('/').next() == Some(authority))
+        let url = workload.url.strip_prefix("http://").and_then(|url| url.split('/').next());
+        // Behind the user info, if there is one.
+        url.and_then(|url| url.rsplit('@').next()) == Some(authority)
     });
     if hosts.len() > 1 && goes_there && workload.connect_to.is_none() {
         let all = hosts.iter().filter_map(|host| Some(format!("{}:{port}", see(*host)?)));

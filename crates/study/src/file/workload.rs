@@ -92,7 +92,13 @@ pub(super) fn read(reader: &mut Reader<'_>, mut table: Table<'_, '_>, way: &Way<
         let texts = values.filter_map(|value| reader.text(value));
         texts.map(|text| places::finished(text, way.stands_for)).collect()
     };
-    let headers = list(reader, "headers", "a list of header fields such as [\"Accept: text/html\"]");
+    let headers: Vec<String> =
+        list(reader, "headers", "a list of header fields such as [\"Accept: text/html\"]");
+    let headers = headers.into_iter().map(|header| match header.strip_prefix('@') {
+        Some(path) if !["", "-"].contains(&path) => format!("@{}", way.folder.join(path).display()),
+        _ => header,
+    });
+    let headers = headers.collect();
     let stages = list(reader, "stages", "a list of stages such as [\"10s:500\", \"30s:0..5k\"]");
     table.finish(reader);
     let mut word = |key| words.remove(key);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lab::plan::{Program, Ready};
 use load::HttpWorkload;
 use record::{GoalQuantity, Level, LoadUnit};
-use study::{Fresh, Setup, Study};
+use study::{Fresh, Setup, Source, Study};
 
 use crate::{HOST, mistakes, read};
 
@@ -241,4 +241,33 @@ fn bodies_in_files_lie_beside_the_study() {
     assert_eq!(body("@Cargo.toml").unwrap(), concat!("@", env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
     assert!(body("@no-such-file").unwrap_err()[0].message.contains("no-such-file"));
     assert_eq!(body("{{x}}").unwrap(), "{x}");
+}
+
+#[test]
+fn a_secret_is_no_level_and_stands_in_no_copy() {
+    let text = |token: &str| {
+        format!(
+            "title = \"x\"  # X-Api-Key: copy-secret-1\n[targets.web]\nurl = \"http://ann:copy-secret-2@127.0.0.1:1/?page=2\"\n\
+             [workload.http]\nheaders = [\"X-Trace: {{token}}\", \"Cookie: s=copy-\\u0073ecret-3\", \"Accept: y\"]\n\
+             [factors]\ntoken = [\"{token}\", \"$${{TOKEN}}\"]\n"
+        )
+    };
+    let study = read(&text("open"));
+    let Source::File(document) = &study.source else { panic!("it is a file") };
+    let copy = document.masked_text();
+    assert!(!copy.contains("secret"), "{copy}");
+    for part in [
+        "X-Api-Key: ***",
+        "//***@127.0.0.1:1/?page=2",
+        "\"Cookie: ***\", \"Accept: y\"",
+        "{token}",
+        "$${TOKEN}",
+    ] {
+        assert!(copy.contains(part), "{part}: {copy}");
+    }
+    let refused = mistakes(&text("http://ann:level-secret@h/"));
+    assert!(
+        refused.len() == 1 && refused[0].contains("this level of 'token' is sent as a secret"),
+        "{refused:?}"
+    );
 }

@@ -1,7 +1,8 @@
 //! Files of secrets: who may post. Secrets never stand on the command line, where everybody can read them.
 
-use std::{fs, os::unix::fs::MetadataExt, path::Path};
+use std::path::Path;
 
+use ::secrets::reference::{Lines, read_lines};
 use listen::Credential;
 
 /// Reads one line.
@@ -21,22 +22,15 @@ pub struct Secrets {
 /// # Errors
 /// Names the file, and the line that is wrong, but not what is in it.
 pub fn read(path: &Path, read_line: Reader) -> Result<Secrets, String> {
-    let refuse = |error| format!("cannot read {}: {error}", path.display());
-    let text = fs::read_to_string(path).map_err(refuse)?;
-    let mode = fs::metadata(path).map_err(refuse)?.mode();
+    let Lines { lines, warning } = read_lines(path)?;
     let mut credentials = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        if line.trim().is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let credential = read_line(line.trim());
-        credentials.push(credential.map_err(|why| format!("{}:{}: {why}", path.display(), number + 1))?);
+    for (number, line) in lines {
+        let credential = read_line(&line);
+        credentials.push(credential.map_err(|why| format!("{}:{number}: {why}", path.display()))?);
     }
     if credentials.is_empty() {
         return Err(format!("{} holds no secret, so that nobody could post", path.display()));
     }
-    let warning = (mode & 0o004 != 0)
-        .then(|| format!("everybody on this machine can read {0}: chmod o-r {0}", path.display()));
     Ok(Secrets { credentials, warning })
 }
 
@@ -66,7 +60,7 @@ pub fn basic(line: &str) -> Result<Credential, &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::{fs, os::unix::fs::PermissionsExt};
 
     use super::*;
 

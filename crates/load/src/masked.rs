@@ -1,0 +1,75 @@
+//! A trial's plan as it is kept: what is sent as a secret is sent, and not written down.
+
+use record::{HttpPlan, Request};
+use secrets::{mask, reference};
+
+/// The plan without its secrets.
+pub(crate) fn masked(plan: HttpPlan) -> HttpPlan {
+    let url = secrets::mask_url(&plan.url);
+    let is_open = url == plan.url && !reference::is_in(&url);
+    let Request { method, target, headers, body } = plan.request;
+    let headers = headers.into_iter().map(|(name, value)| {
+        let shown = mask::mask_header(&name, &value);
+        (name, shown)
+    });
+    let request = Request {
+        method,
+        target: if is_open { target } else { target_of(&url) },
+        headers: headers.collect(),
+        body: mask::mask_learned(&body).into_owned(),
+    };
+    HttpPlan { url, request, ..plan }
+}
+
+/// Path and query of a URL that may have been masked, or may name variables, so that nothing else can read it.
+fn target_of(url: &str) -> String {
+    let authority = url.find("://").map_or(0, |at| at + 3);
+    let rest = &url[authority..];
+    let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
+    match rest.find(['/', '?']) {
+        Some(at) if rest[at..].starts_with('/') => rest[at..].to_owned(),
+        Some(at) => format!("/{}", &rest[at..]),
+        None => "/".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Host, HttpWorkload};
+
+    const HOST: Host = Host {
+        hard_descriptors: 20_000,
+        ports: 28_232,
+        available_memory_bytes: 1 << 34,
+        cpus: 2,
+        tasks: 30_000,
+    };
+
+    fn plan(url: &str, headers: &[&str]) -> HttpPlan {
+        let headers = headers.iter().map(|header| (*header).to_owned()).collect();
+        HttpWorkload { url: url.to_owned(), headers, ..HttpWorkload::default() }.plan(&HOST).unwrap()
+    }
+
+    #[test]
+    fn secrets_are_sent_and_not_kept() {
+        let headers = ["X-Api-Key: k1", "Accept: text/html", "X-Request-Id: 7"];
+        let sent = plan("http://ann:p%40ss@127.0.0.1:1/a?page=2&token=t1", &headers);
+        assert_eq!(sent.request.target, "/a?page=2&token=t1");
+        assert!(
+            sent.request.headers.contains(&("Authorization".to_owned(), "Basic YW5uOnBAc3M=".to_owned()))
+        );
+        let kept = masked(sent);
+        assert_eq!(kept.url, "http://***@127.0.0.1:1/a?page=2&token=***");
+        assert_eq!(kept.request.target, "/a?page=2&token=***");
+        let value = |name: &str| kept.request.headers.iter().find(|(n, _)| n == name).unwrap().1.as_str();
+        assert_eq!(["Authorization", "X-Api-Key"].map(value), ["***", "***"]);
+        assert_eq!(["Host", "Accept", "X-Request-Id"].map(value), ["127.0.0.1:1", "text/html", "7"]);
+    }
+
+    #[test]
+    fn what_is_not_secret_is_kept_as_it_is() {
+        let open = plan("127.0.0.1:1/a%20b/?page=2#x", &["Accept: text/html"]);
+        assert_eq!(masked(open.clone()), open);
+    }
+}

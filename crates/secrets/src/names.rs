@@ -1,0 +1,180 @@
+//! Which headers and query parameters hold a secret, by their names.
+
+/// Words that make a name a secret's: `X-Auth-Token`, `client_secret`.
+const WORDS: [&str; 17] = [
+    "authorization",
+    "cookie",
+    "cookie2",
+    "cookies",
+    "token",
+    "jwt",
+    "bearer",
+    "secret",
+    "password",
+    "passwd",
+    "passphrase",
+    "passwort",
+    "credential",
+    "credentials",
+    "signature",
+    "apikey",
+    "hmac",
+];
+/// The same at the end of a name only: `X-Auth-Key`, not `Key-Count`.
+const LAST_WORDS: [&str; 6] = ["auth", "key", "pass", "pwd", "pat", "sid"];
+/// Ends of names whose words are not parted.
+const GLUED: [&str; 14] = [
+    "apikey",
+    "accesskey",
+    "accesskeyid",
+    "authkey",
+    "privatekey",
+    "secretkey",
+    "accesstoken",
+    "authtoken",
+    "idtoken",
+    "refreshtoken",
+    "csrftoken",
+    "clientsecret",
+    "sessionid",
+    "sessid",
+];
+/// Names that look like a secret's and are none, without what parts their words.
+const OPEN: [&str; 16] = [
+    "idempotencykey",
+    "secwebsocketkey",
+    "surrogatekey",
+    "cachekey",
+    "xcachekey",
+    "partitionkey",
+    "sortkey",
+    "routingkey",
+    "rowkey",
+    "publickey",
+    "pagetoken",
+    "nexttoken",
+    "nextpagetoken",
+    "continuationtoken",
+    "xcontinuationtoken",
+    "synctoken",
+];
+/// A query parameter that is called just `key` holds a secret if its value is at least so long: `?key=` also names
+/// what is looked up.
+const KEY_CHARACTERS: usize = 16;
+
+/// Whether a header of this name holds a secret.
+pub fn is_secret_header(name: &str) -> bool {
+    let words = words(name);
+    let Some(last) = words.last() else { return false };
+    let glued = words.concat();
+    !OPEN.contains(&glued.as_str())
+        // Where a secret lies is none.
+        && !["file", "path"].contains(&last.as_str())
+        && (words.iter().any(|word| WORDS.contains(&word.as_str()))
+            || LAST_WORDS.contains(&last.as_str())
+            || GLUED.iter().any(|end| glued.ends_with(end)))
+}
+
+/// Whether a query parameter of this name and value holds a secret.
+pub fn is_secret_parameter(name: &str, value: &str) -> bool {
+    match name.to_ascii_lowercase().as_str() {
+        "key" => value.chars().count() >= KEY_CHARACTERS,
+        "sig" => true,
+        _ => is_secret_header(name),
+    }
+}
+
+/// The words of a name, in lower case: parted by anything but letters and digits, and where a capital follows a small
+/// letter.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut before = ' ';
+    for c in name.chars() {
+        if !c.is_ascii_alphanumeric() || (before.is_ascii_lowercase() && c.is_ascii_uppercase()) {
+            words.push(String::new());
+        }
+        if c.is_ascii_alphanumeric() {
+            words.last_mut().expect("there is always one").push(c.to_ascii_lowercase());
+        }
+        before = c;
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_secrets_are_known() {
+        for name in [
+            "Authorization",
+            "proxy-authorization",
+            "Cookie",
+            "X-Api-Key",
+            "X-APIKEY",
+            "X-Auth-Token",
+            "Private-Token",
+            "X-Vault-Token",
+            "Ocp-Apim-Subscription-Key",
+            "X-Amz-Security-Token",
+            "X-Hub-Signature-256",
+            "X-Auth",
+            "X-Session-Id",
+            "X-Client-Secret",
+            "X-CSRF-Token",
+            "accessToken",
+        ] {
+            assert!(is_secret_header(name), "{name}");
+        }
+        for name in [
+            "api_key",
+            "apikey",
+            "access_token",
+            "sig",
+            "signature",
+            "X-Amz-Signature",
+            "token",
+            "password",
+            "pwd",
+            "client_secret",
+            "accessToken",
+            "AWSAccessKeyId",
+            "jsessionid",
+        ] {
+            assert!(is_secret_parameter(name, "x"), "{name}");
+        }
+        assert!(is_secret_parameter("key", "AIzaSyA1234567890"));
+    }
+
+    #[test]
+    fn other_names_stay_open() {
+        for name in [
+            "Host",
+            "Accept",
+            "User-Agent",
+            "X-Request-Id",
+            "Content-Type",
+            "Idempotency-Key",
+            "Sec-WebSocket-Key",
+            "Keep-Alive",
+            "X-Forwarded-For",
+            "Cache-Control",
+            "Origin",
+            "ETag",
+            "X-Author",
+            "bearer_token_file",
+            "WWW-Authenticate",
+            "",
+        ] {
+            assert!(!is_secret_header(name), "{name}");
+        }
+        for name in
+            ["page", "page_token", "nextPageToken", "max_tokens", "sort_key", "q", "id", "author", "keyword"]
+        {
+            assert!(!is_secret_parameter(name, "x"), "{name}");
+        }
+        assert!(!is_secret_parameter("key", "user-17"));
+    }
+}

@@ -1,0 +1,215 @@
+//! `${NAME}` and `@FILE`: secrets that are named on a command line or in a study file, and stand elsewhere.
+//!
+//! `${NAME}` is the value of the environment variable NAME; `$${` is the text `${` itself. Whatever they stand for is
+//! a secret and is masked from then on.
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::mask;
+
+/// All but what may stand for itself anywhere in a URL (RFC 3986, 2.3).
+pub(crate) const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A part of a text.
+enum Piece<'a> {
+    Text(&'a str),
+    /// `$${`
+    Escaped,
+    Name(&'a str),
+}
+
+/// Whether a text names a variable.
+pub fn is_in(text: &str) -> bool {
+    pieces(text).is_ok_and(|pieces| pieces.iter().any(|(_, piece)| matches!(piece, Piece::Name(_))))
+}
+
+/// The text with the values of its variables in their places.
+///
+/// # Errors
+/// Names the variable that is not set, or what is no name.
+pub fn expanded(text: &str) -> Result<String, String> {
+    expanded_with(text, |_, value| value.to_owned())
+}
+
+/// The same of a URL. Within its user info and its query a value is percent-encoded, so that the service receives
+/// exactly the value; elsewhere it stands as it is, so that it may be a whole URL.
+///
+/// # Errors
+/// As for [`expanded`].
+pub fn expanded_url(text: &str) -> Result<String, String> {
+    let authority = text.find("://").map_or(0, |at| at + 3);
+    let end = text[authority..].find(['/', '?', '#']).map_or(text.len(), |at| authority + at);
+    let user_info = text[authority..end].rfind('@').map_or(0..0, |at| authority..authority + at);
+    let query = text.find('?').unwrap_or(text.len());
+    expanded_with(text, |at, value| {
+        if user_info.contains(&at) || at > query {
+            utf8_percent_encode(value, ENCODED).to_string()
+        } else {
+            value.to_owned()
+        }
+    })
+}
+
+fn expanded_with(text: &str, put: impl Fn(usize, &str) -> String) -> Result<String, String> {
+    let mut expanded = String::new();
+    for (at, piece) in pieces(text)? {
+        match piece {
+            Piece::Text(text) => expanded += text,
+            Piece::Escaped => expanded += "${",
+            Piece::Name(name) => expanded += &put(at, &variable(name)?),
+        }
+    }
+    Ok(expanded)
+}
+
+fn variable(name: &str) -> Result<String, String> {
+    let refuse = |what: &str| {
+        Err(format!("the environment variable {name} {what}: set it, or write $${{ for the text ${{ itself"))
+    };
+    match env::var(name) {
+        Ok(value) if value.is_empty() => refuse("is empty"),
+        Ok(value) => {
+            mask::learn(&value);
+            Ok(value)
+        }
+        Err(env::VarError::NotPresent) => refuse("is not set"),
+        Err(env::VarError::NotUnicode(_)) => refuse("is no UTF-8"),
+    }
+}
+
+fn pieces(text: &str) -> Result<Vec<(usize, Piece<'_>)>, String> {
+    let mut pieces = Vec::new();
+    let mut at = 0;
+    while let Some(found) = text[at..].find("${").map(|found| at + found) {
+        if text[at..found].ends_with('$') {
+            pieces.push((at, Piece::Text(&text[at..found - 1])));
+            pieces.push((found, Piece::Escaped));
+            at = found + 2;
+            continue;
+        }
+        let is_name = |name: &&str| {
+            name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
+        let name = text[found + 2..].split_once('}').map(|(name, _)| name).filter(is_name).ok_or(
+            "'${' begins the name of an environment variable, as in ${TOKEN}; write $${ for the text ${ itself",
+        )?;
+        pieces.push((at, Piece::Text(&text[at..found])));
+        pieces.push((found, Piece::Name(name)));
+        at = found + name.len() + 3;
+    }
+    pieces.push((at, Piece::Text(&text[at..])));
+    Ok(pieces)
+}
+
+/// Whether a text names a secret and holds none: `${TOKEN}`, `Bearer ${TOKEN}`, `session=${SESSION}`, `ann:${PASSWORD}`.
+/// Such a text is shown as it is, and what it belongs to can be repeated as it was typed.
+pub(crate) fn is_only(text: &str) -> bool {
+    const VALUE: char = '\0';
+    let Ok(pieces) = pieces(text) else { return false };
+    let mut shape = String::new();
+    for (_, piece) in pieces {
+        match piece {
+            Piece::Text(text) => shape += text,
+            Piece::Escaped => return false,
+            Piece::Name(_) => shape.push(VALUE),
+        }
+    }
+    let is_scheme = |word: &str| word.len() <= 10 && word.chars().all(|c| c.is_ascii_alphabetic());
+    let is_name = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    shape.split("; ").all(|part| {
+        part.strip_suffix(VALUE).is_some_and(|front| {
+            front.is_empty()
+                || front.strip_suffix(' ').is_some_and(is_scheme)
+                || front.strip_suffix('=').is_some_and(is_name)
+                || front.strip_suffix(':').is_some_and(|user| is_name(user) || user == VALUE.to_string())
+        })
+    })
+}
+
+/// The lines of a file that holds secrets.
+#[derive(Debug, Clone)]
+pub struct Lines {
+    /// Those that say something, each with its number from 1: empty ones and those that begin with `#` are left out.
+    pub lines: Vec<(usize, String)>,
+    /// What should be known about the file.
+    pub warning: Option<String>,
+}
+
+/// Reads a file of secrets, one a line.
+///
+/// # Errors
+/// Names the file and the reason.
+pub fn read_lines(path: &Path) -> Result<Lines, String> {
+    let refuse = |error| format!("cannot read {}: {error}", path.display());
+    let text = fs::read_to_string(path).map_err(refuse)?;
+    let mode = fs::metadata(path).map_err(refuse)?.mode();
+    let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim().to_owned()));
+    Ok(Lines {
+        lines: lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).collect(),
+        warning: (mode & 0o004 != 0)
+            .then(|| format!("everybody on this machine can read {0}: chmod o-r {0}", path.display())),
+    })
+}
+
+/// The same, read once: a study sends at its end what it sent at its beginning, and the file may be a pipe.
+///
+/// # Errors
+/// As for [`read_lines`].
+pub fn lines_of(path: &Path) -> Result<Lines, String> {
+    static READ: Mutex<BTreeMap<PathBuf, Lines>> = Mutex::new(BTreeMap::new());
+    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(lines) = read.get(path) {
+        return Ok(lines.clone());
+    }
+    let lines = read_lines(path)?;
+    read.insert(path.to_owned(), lines.clone());
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_stand_in_their_places() {
+        // SAFETY: no other test of this crate writes the environment, and these two names are read by this test only.
+        unsafe {
+            env::set_var("SECRETS_TEST_A", "p@ss/w?rd");
+            env::set_var("SECRETS_TEST_EMPTY", "");
+        }
+        assert_eq!(expanded("Bearer ${SECRETS_TEST_A}!").unwrap(), "Bearer p@ss/w?rd!");
+        assert_eq!(expanded("$${SECRETS_TEST_A} $5 $ {x}").unwrap(), "${SECRETS_TEST_A} $5 $ {x}");
+        assert_eq!(
+            expanded_url("http://ann:${SECRETS_TEST_A}@h/${SECRETS_TEST_A}?k=${SECRETS_TEST_A}").unwrap(),
+            "http://ann:p%40ss%2Fw%3Frd@h/p@ss/w?rd?k=p%40ss%2Fw%3Frd"
+        );
+        assert!(
+            expanded("${SECRETS_TEST_UNSET}").unwrap_err().contains("SECRETS_TEST_UNSET is not set: set it")
+        );
+        assert!(expanded("${SECRETS_TEST_EMPTY}").unwrap_err().contains("is empty"));
+        for bad in ["${", "${}", "${a b}", "${1}", "${a"] {
+            assert!(expanded(bad).unwrap_err().contains("write $${"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_only_names_a_secret_is_told_from_what_holds_one() {
+        for text in ["${A}", "Bearer ${A}", "session=${A}", "a=${A}; b=${B}", "ann:${A}", "${A}:${B}"] {
+            assert!(is_only(text), "{text}");
+        }
+        for text in
+            ["abc", "abc${A}", "Bearer x1${A}", "a=1; b=${B}", "${A}x", "$${A}", "Bearer abc ${A}", "${"]
+        {
+            assert!(!is_only(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The secrets that are looked for, and the forms in which they may be met.
+
+use std::collections::BTreeSet;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+
+/// What a secret is called here, the secret, and what the target hears of it.
+pub(super) type Kind = (&'static str, &'static str, Heard);
+
+pub(super) enum Heard {
+    /// The secret as it is.
+    Plain,
+    /// In base64, behind a user's name.
+    Basic(&'static str),
+    /// So, in the URL.
+    Encoded(&'static str),
+}
+
+pub(super) const KINDS: [Kind; 12] = [
+    ("user info of the URL", "pa@ss/URL-INFO-1", Heard::Basic("ann")),
+    ("?api_key=", "key/QUERY-2", Heard::Encoded("key%2FQUERY-2")),
+    ("?access_token=", "token&QUERY-3", Heard::Encoded("token%26QUERY-3")),
+    ("?sig=", "sign=QUERY-4", Heard::Encoded("sign%3dQUERY-4")),
+    ("Proxy-Authorization", "PROXY-SECRET-5", Heard::Basic("proxy")),
+    ("Cookie", "COOKIE-SECRET-6", Heard::Plain),
+    ("X-Api-Key", "APIKEY-SECRET-7", Heard::Plain),
+    ("X-Auth-Token", "TOKEN-SECRET-8", Heard::Plain),
+    ("-H @FILE", "FILE-SECRET-9", Heard::Plain),
+    ("${NAME}", "ENV\"SECRET/10", Heard::Plain),
+    ("Authorization: Bearer", "BEARER-SECRET-11", Heard::Plain),
+    ("Authorization: Basic", "BASIC-SECRET-12", Heard::Basic("bob")),
+];
+
+/// What the target hears of a secret.
+pub(super) fn heard_of((_, secret, heard): &Kind) -> String {
+    match heard {
+        Heard::Plain => (*secret).to_owned(),
+        Heard::Basic(user) => BASE64.encode(format!("{user}:{secret}")),
+        Heard::Encoded(text) => (*text).to_owned(),
+    }
+}
+
+/// All forms in which a secret may be met.
+pub(super) fn forms(kind: &Kind) -> BTreeSet<String> {
+    let secret = kind.1;
+    let encoded: String = secret
+        .bytes()
+        .map(|byte| match byte {
+            b'-' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => char::from(byte).to_string(),
+            byte => format!("%{byte:02X}"),
+        })
+        .collect();
+    let base64 = BASE64.encode(secret);
+    [
+        secret.to_owned(),
+        secret.replace('"', "\\\""),
+        secret.replace('"', "&quot;").replace('&', "&amp;"),
+        encoded.replace("%2F", "%2f").replace("%3D", "%3d"),
+        encoded,
+        base64.trim_end_matches('=').to_owned(),
+        heard_of(kind),
+    ]
+    .into()
+}
