@@ -43,7 +43,7 @@ impl Progress {
     pub fn show(&mut self, tick: &Tick) {
         self.failed += tick.failed;
         let length_s = (tick.end_ns - self.last_end_ns) as f64 / 1e9;
-        self.last_end_ns = tick.end_ns;
+        let begun_s = std::mem::replace(&mut self.last_end_ns, tick.end_ns) / 1_000_000_000;
         if self.quiet || length_s <= 0.0 {
             return;
         }
@@ -62,7 +62,9 @@ impl Progress {
         );
         match &self.bar {
             Some(bar) => bar.set_message(line),
-            None if (tick.index + 1).is_multiple_of(LINE_EVERY_S) => eprintln!("{line}"),
+            None if begun_s / LINE_EVERY_S < tick.end_ns / 1_000_000_000 / LINE_EVERY_S => {
+                eprintln!("{line}")
+            }
             None => {}
         }
     }

@@ -48,8 +48,11 @@ impl Course<'_> {
         }
         let audit = self.audit(&setup, place, receipts.as_deref(), &mut trial)?;
         let goals = &self.plan.goals;
-        let growth: Vec<Option<f64>> =
-            goals.iter().map(|goal| growth::growth_per_s(&trial, goal.quantity)).collect();
+        let judged = self.shows_growth(place, duration, &trial);
+        let growth: Vec<Option<f64>> = goals
+            .iter()
+            .map(|goal| judged.then(|| growth::growth_per_s(&trial, goal.quantity)).flatten())
+            .collect();
         let growth_per_s = growth.iter().copied().flatten().reduce(f64::max);
         // What grows may be the lateness itself: then nothing is known.
         if growth_per_s.is_none() {
@@ -84,6 +87,15 @@ impl Course<'_> {
         entry.pack();
         self.entries.push(entry);
         Ok(&self.entries[self.entries.len() - 1])
+    }
+
+    /// Whether growth is looked for. Tenths of a second rise and fall together with a noisy target's queue: they tell of
+    /// trials that decide, not of those that explore.
+    fn shows_growth(&self, place: Place, duration: Option<Duration>, trial: &record::Trial) -> bool {
+        let full_s = self.plan.search_of(place.setting).map(|search| search.trial_duration_s);
+        let explores =
+            duration.zip(full_s).is_some_and(|(asked, full_s)| asked.as_secs_f64() < full_s * 0.999);
+        trial.plan.interval_ns() >= 1_000_000_000 || !explores
     }
 
     /// What the target stored of what it acknowledged in this trial; none if that is not asked for.
