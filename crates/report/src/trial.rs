@@ -37,7 +37,8 @@ fn load(trial: &Trial) -> String {
             format!("{} for {duration}: {carried} requests/s", text::counted(*users as usize, "user"))
         }
         LoadModel::Open { .. } => {
-            let planned = trial.counts.scheduled as f64 / trial.measured_s.max(1e-9);
+            let sending_s = trial.plan.sending_ns().map_or(trial.measured_s, |ns| ns as f64 / 1e9);
+            let planned = trial.counts.scheduled as f64 / sending_s.min(trial.measured_s).max(1e-9);
             // A backlog of a few requests at the end is no shortfall.
             let short = trial.throughput_per_s < 0.99 * planned;
             let of = if short { format!("{carried} of {}", text::rate(planned)) } else { carried };

@@ -1,7 +1,10 @@
 //! A study on its way: from place to place of its plan, hosts and targets up as each wants them, every trial
 //! written down before the next.
 
+mod asking;
 mod trial;
+
+pub(crate) use asking::refuse_silent;
 
 use std::time::{Duration, Instant};
 
@@ -51,6 +54,8 @@ pub(crate) struct Course<'a> {
     /// What the searches found so far.
     found: Vec<Found>,
     stand: Option<Stand>,
+    /// Searched settings whose target has answered a single request.
+    asked: Vec<usize>,
     evidence: Evidence,
     /// How long the target needs for what the last trial left it to do.
     leftover: Duration,
@@ -104,6 +109,7 @@ impl<'a> Course<'a> {
             used: 0,
             found: Vec::new(),
             stand: None,
+            asked: Vec::new(),
             evidence,
             notes: Vec::new(),
             unwritten: Vec::new(),
@@ -143,7 +149,11 @@ impl<'a> Course<'a> {
             let purpose = if next.is_warm_up { Purpose::WarmUp } else { Purpose::Search };
             let place = Place { block, setting, purpose, load: Some(next.load), attempt: next.attempt };
             let entry = self.at(place, Some(Duration::from_secs_f64(next.duration_s)))?;
+            let is_refused = asking::is_refused(&entry.trial);
             searching.tell(entry).map_err(Cut::Failed)?;
+            if is_refused && self.used >= self.replayed {
+                self.still_there(setting, next.load)?;
+            }
             if self.used >= self.replayed {
                 let (bounds, remaining_s) = searching.progress();
                 (self.on_event)(Event::Closing { bounds, remaining_s });

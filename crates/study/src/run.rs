@@ -110,6 +110,15 @@ pub enum RunError {
     Host(std::io::Error),
 }
 
+/// Asks the targets that run already, of every searched setting, by single requests like the search's own: nothing has been
+/// set up or written by then. Targets that a study starts are asked once they are up.
+///
+/// # Errors
+/// Why a target does not answer as expected, in words: no load would tell more.
+pub fn refuse_silent(study: &Study, options: &Options) -> Result<(), String> {
+    crate::course::refuse_silent(study, options)
+}
+
 /// Runs a study and leaves its result in the folder.
 ///
 /// # Errors

@@ -176,6 +176,7 @@ impl Course<'_> {
             StandError::Lab(lab::Error::CalledOff) => Cut::Stopped,
             error => cut(error),
         })?);
+        self.ask_first(setup, place.setting)?;
         if let Some(duration) = self.study.trial.warm_up {
             let warm = with_receipts(with_duration(setup.clone(), Some(duration)), None);
             let place = Place { purpose: Purpose::WarmUp, ..place };
@@ -271,7 +272,7 @@ fn decision(goals: &[Goal], plan: &HttpPlan) -> Option<Decision> {
     })
 }
 
-fn cut(error: StandError) -> Cut {
+pub(super) fn cut(error: StandError) -> Cut {
     Cut::Failed(error.to_string())
 }
 
