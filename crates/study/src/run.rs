@@ -75,7 +75,7 @@ pub enum Event<'a> {
     Closing {
         /// What it knows of each goal.
         bounds: Vec<Closing>,
-        /// Seconds of trials.
+        /// How long the search still takes, in seconds, by what is known.
         remaining_s: f64,
     },
     /// Something a careful reader should know.

@@ -147,7 +147,7 @@ impl StudyProgress {
         let of =
             |Closing { goal, lower, upper }: &Closing| format!("{goal}: {} … {}", show(lower), show(upper));
         let bounds: Vec<String> = bounds.iter().map(of).collect();
-        format!("         {}  (about {remaining_s:.0} s of trials to go)", bounds.join("; "))
+        format!("         {}  (about {remaining_s:.0} s to go)", bounds.join("; "))
     }
 
     /// A line that stays.

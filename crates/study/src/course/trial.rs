@@ -29,6 +29,7 @@ impl Course<'_> {
     /// Runs a trial and writes it down.
     pub(super) fn trial(&mut self, place: Place, duration: Option<Duration>) -> Result<&TrialEntry, Cut> {
         self.may_go_on()?;
+        let begun_s = self.study_time_s();
         let setup = self.study.setup(place.setting, place.load).map_err(|mistakes| {
             Cut::Failed(mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
         })?;
@@ -82,6 +83,8 @@ impl Course<'_> {
         };
         self.journal.append(&entry).map_err(|error| Cut::Failed(error.to_string()))?;
         self.next_index += 1;
+        let length_s = duration.map_or(entry.trial.elapsed_s, |duration| duration.as_secs_f64());
+        self.beside = (self.beside.0 + self.study_time_s() - begun_s - length_s, self.beside.1 + 1);
         (self.on_event)(Event::Ended(&entry));
         // It is kept to the end of the study, with hundreds like it.
         entry.pack();
