@@ -91,3 +91,6 @@ fn after_a_third_the_promise_is_within_a_quarter() {
         let errors: Vec<f64> = (0..RUNS).map(|seed| error_at_a_third(asked, spread, seed)).collect();
         let within = errors.iter().filter(|error| error.abs() <= OFF).count() as f64 / RUNS as f64;
         println!("{name}: {:.0} % within", within * 100.0);
+        assert!(within >= least, "{name}: {within}, {errors:.2?}");
+    }
+}
