@@ -74,14 +74,27 @@ impl Place<'_> {
                 let carried = lower.as_ref().map(|lower| format!("carries {}", show(lower)));
                 let missed = upper.as_ref().map(|upper| format!("does not carry {}", show(upper)));
                 let known: Vec<String> = carried.into_iter().chain(missed).collect();
-                let why =
-                    failure(self.results).map_or_else(String::new, |why| format!("; ended because {why}"));
-                (Status::Unfinished, format!("Unfinished: {} {with} so far{why}", known.join(" and ")))
+                let known = known.join(" and ");
+                if self.was_distrusted() {
+                    let sentence =
+                        format!("Not decided: trials were void again and again; so far it {known} {with}");
+                    (Status::Void, sentence)
+                } else {
+                    let why = failure(self.results);
+                    let why = why.map_or_else(String::new, |why| format!("; ended because {why}"));
+                    (Status::Unfinished, format!("Unfinished: {known} {with} so far{why}"))
+                }
             }
         };
         let unconfirmed = outcome.lower.as_ref().filter(|_| status == Status::Met);
         let unconfirmed = unconfirmed.and_then(|lower| self.unconfirmed(lower.load)).unwrap_or_default();
         (status, format!("{sentence}{unconfirmed}."))
+    }
+
+    /// Whether the search ended because the instrument could not be trusted.
+    fn was_distrusted(&self) -> bool {
+        let outcome = self.results.outcomes().iter().find(|outcome| outcome.setting == self.setting);
+        outcome.is_some_and(|outcome| outcome.warnings.iter().any(|warning| warning.code == "search_void"))
     }
 
     fn between(&self, lower: &Bound, upper: &Bound) -> String {

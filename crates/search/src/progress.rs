@@ -20,7 +20,7 @@ pub struct Progress {
     pub trials: u64,
     /// Seconds of trials so far.
     pub trial_seconds: f64,
-    /// Seconds of trials that are still to come, by what is known of the target, if nothing is void.
+    /// Seconds of trials that are still to come, by what is known of the target and how many were void.
     pub remaining_s: f64,
     /// How many trials these are.
     pub remaining_trials: f64,
@@ -45,6 +45,8 @@ pub struct GoalProgress {
 
 /// More trials than this are not foreseen.
 const FORESEEN: usize = 5_000;
+/// Void trials are not foreseen to make a search longer than by this factor.
+const MOST_AGAIN: f64 = 3.0;
 /// So many ends of a search are imagined.
 const COPIES: u32 = 15;
 /// Where they cost much.
@@ -98,7 +100,10 @@ impl Search {
         let copies = if self.trials().is_cautious() { FEW_COPIES } else { COPIES };
         let ends = (0..copies).map(|copy| self.imagined_end(&possible, (copy, copies)));
         let (seconds, trials) = ends.fold((0.0, 0.0), |sum, end| (sum.0 + end.0, sum.1 + end.1));
-        (seconds / f64::from(copies), trials / f64::from(copies))
+        // As many of the trials to come are void as of those that were.
+        let valid = (self.told() - self.void()).max(1) as f64;
+        let again = (self.told() as f64 / valid).clamp(1.0, MOST_AGAIN) / f64::from(copies);
+        (seconds * again, trials * again)
     }
 
     /// What one copy of so many takes to its end, in seconds and in trials.

@@ -73,6 +73,8 @@ from = "client"
 path = "/no-such-page"
 [search]
 vary = "rate"
+min = 10
+max = 1000
 trial = "1s"
 [[goals]]
 p99 = "10ms"
