@@ -6,6 +6,7 @@ mod audit;
 mod ending;
 mod lab;
 mod listen;
+mod says;
 mod stages;
 mod study;
 
@@ -87,6 +88,7 @@ samples! {
     sample_of_lab_segment "lab-segment",
     sample_of_limit_capacity "limit-capacity",
     sample_of_limit_generator_bound "limit-generator-bound",
+    sample_of_limit_short_trials "limit-short-trials",
     sample_of_link_delay "link-delay",
     sample_of_link_loss "link-loss",
     sample_of_link_rate "link-rate",

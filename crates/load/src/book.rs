@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, sync::mpsc};
 
 use http1::Response;
-use record::{Away, Censored, Counts, CpuUse, ErrorClass, ErrorCounts, Fault, Histogram, Origin};
+use record::{Away, Censored, Counts, CpuUse, ErrorClass, ErrorCounts, Fault, Histogram, HttpPlan, Origin};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     absence::{SHORTEST_NS, UnderWay},
     events::Waiting,
-    tick::{TICK_NS, Tick},
+    tick::Tick,
 };
 
 /// What one worker, or several merged, found out. Times are nanoseconds since the start.
@@ -159,8 +159,9 @@ pub struct Book {
     ok: u64,
     ok_status: u16,
     t0_ns: u64,
+    interval_ns: u64,
     next_tick: u64,
-    /// Sent, completed and failed when the last second ended.
+    /// Sent, completed and failed when the last interval ended.
     ticked: (u64, u64, u64),
     open: u64,
     in_flight: u64,
@@ -172,12 +173,12 @@ pub struct Book {
 }
 
 impl Book {
-    /// An empty book that hands in a [`Tick`] a second, and gets used histograms back, empty.
+    /// An empty book that hands in a [`Tick`] for each interval of the plan, and gets used histograms back, empty.
     pub fn new(
         worker: u32,
         ticks: mpsc::Sender<Tick>,
         spare: mpsc::Receiver<Box<Histogram>>,
-        fault: Option<Fault>,
+        plan: &HttpPlan,
     ) -> Self {
         Self {
             part: Part::default(),
@@ -188,6 +189,7 @@ impl Book {
             ok: 0,
             ok_status: 200,
             t0_ns: 0,
+            interval_ns: plan.interval_ns(),
             next_tick: 0,
             ticked: (0, 0, 0),
             open: 0,
@@ -195,7 +197,7 @@ impl Book {
             changed_ns: 0,
             given_on_time: 0,
             sent_on_time: 0,
-            fault,
+            fault: plan.fault,
             since_fault: 0,
         }
     }
@@ -208,10 +210,10 @@ impl Book {
     /// When the next tick is due.
     #[inline]
     pub fn tick_due_ns(&self) -> u64 {
-        self.t0_ns + (self.next_tick + 1) * TICK_NS
+        self.t0_ns + (self.next_tick + 1) * self.interval_ns
     }
 
-    /// Hands in the second that ends now.
+    /// Hands in the interval that ends now.
     pub fn tick(&mut self, now_ns: u64) {
         let fresh = self.spare.try_recv().unwrap_or_default();
         let Counts { sent, completed, failed, .. } = self.part.counts;
@@ -447,7 +449,7 @@ impl Book {
         UnderWay { in_flight: self.in_flight, integral_ns, sent: self.part.counts.sent }
     }
 
-    /// Closes the book: the last, partial second is handed in.
+    /// Closes the book: the last, partial interval is handed in.
     pub fn close(
         mut self,
         now_ns: u64,

@@ -2,7 +2,7 @@
 
 use record::{
     Censored, HttpPlan, Interval, LittlesLaw, LoadModel, OwnPercentile, Trial, Validity, VoidReason, Warning,
-    trial::SCHEMA,
+    trial::SCHEMA, units::show_count,
 };
 
 use crate::{book::Part, masked::masked, pool, validity};
@@ -42,7 +42,7 @@ pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Tri
         // The reason why the trial is void says it, and what helps.
         warnings.retain(|warning| warning.code != "connections_busy");
     }
-    Trial {
+    let mut trial = Trial {
         schema: SCHEMA.to_owned(),
         proofload_version: circumstances.version,
         command: circumstances.command.iter().map(|word| secrets::mask(word).into_owned()).collect(),
@@ -72,7 +72,16 @@ pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Tri
         validity,
         warnings,
         plan: masked(plan),
+    };
+    if trial.counts.completed == 0
+        && let Some(why) = trial.main_failure()
+    {
+        let message = format!(
+            "no request was completed: {why}; no time and no rate here says anything about a service"
+        );
+        trial.warnings.push(Warning::new("nothing_completed", message));
     }
+    trial
 }
 
 /// Which completions count for the throughput, and over which time in seconds (`docs/throughput.md`).
@@ -131,27 +140,8 @@ fn away(part: &Part) -> Option<Warning> {
 fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let counts = &part.counts;
-    if plan.load.is_open() && pool::is_short(plan, part) {
-        let connections = plan.connections();
-        let service_s = part.service_time.observed.mean_ns() / 1e9;
-        let bound = if service_s > 0.0 {
-            format!(
-                ": at a mean service time of {:.1} ms they carry at most {:.0} requests/s (Little's law)",
-                service_s * 1e3,
-                connections as f64 * f64::from(plan.pipeline) / service_s
-            )
-        } else {
-            String::new()
-        };
-        warnings.push(Warning::new(
-            "connections_busy",
-            format!(
-                "{} requests waited, {} of them to the end, because all {connections} connections were busy{bound}. \
-                 Whether the target could do more takes more --connections to tell",
-                counts.waited_busy + counts.never_sent_busy,
-                counts.never_sent_busy
-            ),
-        ));
+    if part.counts.never_sent_busy > 0 || (plan.load.is_open() && pool::is_short(plan, part)) {
+        warnings.push(Warning::new("connections_busy", still_waiting(plan, part)));
     }
     for why in &part.lost_receipts {
         let message =
@@ -185,14 +175,7 @@ fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {
             ),
         ));
     }
-    if validity::is_decided_by_refusals(plan, part) && plan.decides.is_none() {
-        warnings.push(Warning::new(
-            "all_refused",
-            "the target answered nothing and refused everything: see whether the address and the port are right and \
-             something listens there; no time and no rate here says anything about a service"
-                .to_owned(),
-        ));
-    } else if validity::is_decided_by_refusals(plan, part) {
+    if plan.decides.is_some() && validity::is_decided_by_refusals(plan, part) {
         warnings.push(Warning::new(
             "decided_by_refusals",
             "the target refused more than any goal allows, which decides; its times and its throughput are not to be used if \
@@ -212,4 +195,116 @@ fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {
         ));
     }
     warnings
+}
+
+/// A SYN that a full accept queue dropped is sent again after a second: no connection is otherwise made so late.
+const SYN_RETRY_NS: u64 = 1_000_000_000;
+
+/// What requests waited for that were still waiting at the end.
+fn still_waiting(plan: &HttpPlan, part: &Part) -> String {
+    let counts = &part.counts;
+    let (planned, peak) = (plan.connections(), counts.connections_peak);
+    let waiting = match counts.waited_busy {
+        0 => format!("{} requests were still waiting at the end", show_count(counts.never_sent_busy)),
+        waited => format!(
+            "{} requests waited for a connection, {} of them to the end",
+            show_count(waited + counts.never_sent_busy),
+            show_count(counts.never_sent_busy)
+        ),
+    };
+    if peak < planned {
+        let failed = part.errors.connect_failures()
+            + part.retried_errors.connect_failures()
+            + part.connection_errors.connect_failures();
+        let retried = part.connect_time.count() == 0 || part.connect_time.max_ns() >= SYN_RETRY_NS;
+        let why = match (failed, retried) {
+            (0, false) => String::new(),
+            (0, true) => {
+                ": its accept queue was full, or nothing answers there (SYNs are sent again after 1, 3, 7 s)"
+                    .to_owned()
+            }
+            (failed, _) => format!("; {} could not be made", show_count(failed)),
+        };
+        return format!(
+            "{waiting}: of {} connections the target had let {} come about at the most{why}",
+            show_count(planned),
+            show_count(peak)
+        );
+    }
+    let service_s = part.service_time.observed.mean_ns() / 1e9;
+    let bound = if service_s > 0.0 {
+        format!(
+            ": at a mean service time of {:.1} ms they carry at most {:.0} requests/s (Little's law)",
+            service_s * 1e3,
+            planned as f64 * f64::from(plan.pipeline) / service_s
+        )
+    } else {
+        String::new()
+    };
+    format!(
+        "{waiting}, because all {} connections were busy{bound}. Whether the target could do more takes more --connections \
+         to tell",
+        show_count(planned)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use record::ErrorClass;
+
+    use super::*;
+    use crate::testing;
+
+    fn told(plan: HttpPlan, part: Part) -> Vec<(String, String)> {
+        let circumstances = Circumstances {
+            started_unix_s: 0.0,
+            command: Vec::new(),
+            version: String::new(),
+            series: Vec::new(),
+        };
+        let trial = conclude(plan, part, circumstances);
+        trial.warnings.into_iter().map(|warning| (warning.code, warning.message)).collect()
+    }
+
+    fn says(told: &[(String, String)], code: &str, words: &str) {
+        assert!(told.iter().any(|(own, message)| own == code && message.contains(words)), "{told:#?}");
+    }
+
+    #[test]
+    fn answers_that_were_not_expected_are_answers() {
+        let mut part = Part::default();
+        part.counts.failed = 100;
+        part.errors.add(ErrorClass::Status, 100);
+        part.statuses.insert(200, 100);
+        let plan = HttpPlan { expect: "204".parse().unwrap(), ..testing::closed(4) };
+        says(&told(plan, part), "nothing_completed", "answered 200, not 204 (--expect)");
+    }
+
+    #[test]
+    fn connections_that_never_came_about_were_not_busy() {
+        let mut part = Part::default();
+        part.counts.never_sent_busy = 9_000;
+        part.counts.never_sent = 9_000;
+        part.counts.connections_peak = 129;
+        part.counts.connections_opened = 129;
+        part.counts.completed = 1_000;
+        part.connect_time.record_n_ns(1_010_000_000, 129);
+        let told = told(testing::open(1_000.0, 10_000, 10_000), part);
+        says(
+            &told,
+            "connections_busy",
+            "of 10,000 connections the target had let 129 come about at the most",
+        );
+        says(&told, "connections_busy", "its accept queue was full");
+        assert!(!told.iter().any(|(_, message)| message.contains("were busy")), "{told:#?}");
+    }
+
+    #[test]
+    fn refused_connections_are_told_as_such() {
+        let mut part = Part::default();
+        part.counts.failed = 100;
+        part.counts.failed_unsent = 100;
+        part.errors.add(ErrorClass::ConnectRefused, 100);
+        says(&told(testing::closed(4), part), "nothing_completed", "nothing listens at");
+    }
 }

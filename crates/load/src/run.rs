@@ -93,7 +93,7 @@ pub fn run(
                 index,
                 ready: ready_sender.clone(),
                 started,
-                book: Book::new(index, tick_sender.clone(), spare, plan.fault),
+                book: Book::new(index, tick_sender.clone(), spare, plan),
             };
             let worker = thread::Builder::new()
                 .name(format!("load-{index}"))

@@ -1,19 +1,16 @@
-//! The course of a trial, second by second, put together from its workers'.
+//! The course of a trial, interval by interval (a second each, of a short one a tenth), put together from its workers'.
 
 use std::collections::BTreeMap;
 
 use record::{Histogram, Interval};
 use serde::{Deserialize, Serialize};
 
-/// Length of a tick in nanoseconds.
-pub const TICK_NS: u64 = 1_000_000_000;
-
-/// One second of one worker, or of several merged.
+/// One interval of one worker, or of several merged.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Tick {
     /// Whose.
     pub worker: u32,
-    /// Which second, from 0.
+    /// Which interval, from 0.
     pub index: u64,
     /// Its end, nanoseconds after the start.
     pub end_ns: u64,
@@ -32,7 +29,7 @@ pub struct Tick {
 }
 
 impl Tick {
-    /// Adds the same second of another worker.
+    /// Adds the same interval of another worker.
     pub fn merge(&mut self, other: &Self) {
         self.end_ns = self.end_ns.max(other.end_ns);
         self.sent += other.sent;
@@ -62,7 +59,7 @@ impl Tick {
     }
 }
 
-/// Waits for the same second from every worker still running, then gives it whole, in order.
+/// Waits for the same interval from every worker still running, then gives it whole, in order.
 #[derive(Debug)]
 pub struct Gather {
     running: usize,

@@ -120,7 +120,7 @@ fn run_on<T: Target>(
     let target = Stopping { target, stop: Arc::clone(&stop), after_requests };
     let (tick_sender, ticks) = mpsc::channel();
     let (_spares, spare) = mpsc::channel();
-    let book = Book::new(0, tick_sender, spare, plan.fault);
+    let book = Book::new(0, tick_sender, spare, plan);
     let plan = Arc::new(plan.clone());
     let length = RequestBytes::new(&plan).length();
     let wire = |slots| {

@@ -65,13 +65,13 @@ impl Goal {
 
     /// A percentile of response time, given as a share (0.99 is the 99th), is at most the bound.
     pub fn response_time(quantile: f64, bound_ns: u64) -> Self {
-        let name = format!("p{} ≤ {}", percent(quantile), show_time_ns(bound_ns));
+        let name = format!("p{} ≤ {}", percent(quantile), bound(bound_ns));
         Self { name, quantity: GoalQuantity::ResponseTime { bound_ns }, loss_ratio: tail(quantile) }
     }
 
     /// A percentile of connect time is at most the bound.
     pub fn connect_time(quantile: f64, bound_ns: u64) -> Self {
-        let name = format!("connect p{} ≤ {}", percent(quantile), show_time_ns(bound_ns));
+        let name = format!("connect p{} ≤ {}", percent(quantile), bound(bound_ns));
         Self { name, quantity: GoalQuantity::ConnectTime { bound_ns }, loss_ratio: tail(quantile) }
     }
 
@@ -149,6 +149,17 @@ fn refused_before_the_start(trial: &Trial) -> f64 {
     }
 }
 
+/// A bound as it was given: `10 ms`, not `10.0 ms` as if it had been measured.
+fn bound(bound_ns: u64) -> String {
+    let shown = show_time_ns(bound_ns);
+    match shown.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => {
+            format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
+        }
+        _ => shown,
+    }
+}
+
 /// 0.99 is `99`, 0.999 is `99.9`.
 fn percent(quantile: f64) -> f64 {
     (quantile * 1e6).round() / 1e4
@@ -166,7 +177,7 @@ mod tests {
     #[test]
     fn goals_are_named_by_what_they_ask() {
         let goal = Goal::response_time(0.99, 10_000_000);
-        assert_eq!((goal.name.as_str(), goal.loss_ratio), ("p99 ≤ 10.0 ms", 0.01));
+        assert_eq!((goal.name.as_str(), goal.loss_ratio), ("p99 ≤ 10 ms", 0.01));
         assert_eq!(Goal::connect_time(0.999, 900_000_000).name, "connect p99.9 ≤ 900 ms");
         assert_eq!(Goal::errors(0.0).name, "no errors");
         assert_eq!(Goal::errors(0.001).name, "errors ≤ 0.1 %");

@@ -5,6 +5,7 @@
 //! (`p99_us`, `rate_per_s`, `received_bytes`); a histogram counts nanoseconds.
 
 pub mod audit;
+mod diagnosis;
 pub mod distribution;
 pub mod environment;
 pub mod errors;

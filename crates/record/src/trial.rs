@@ -67,7 +67,7 @@ pub struct Trial {
     pub own_lateness: Histogram,
     /// From intended send to the failure, of failed requests that were not censored.
     pub failure_time: Histogram,
-    /// The course of it, a second each.
+    /// The course of it, a second each; of an open load of less than four seconds, a tenth of a second each.
     pub series: Vec<Interval>,
     /// What the instrument itself used.
     pub cpu: CpuUse,
@@ -86,7 +86,30 @@ pub struct Trial {
     pub warnings: Vec<Warning>,
 }
 
+/// Fewer whole seconds than this show no trend.
+const FEWEST_SECONDS: usize = 4;
+/// Nor do fewer tenths of a second.
+const FEWEST_TENTHS: usize = 8;
+
 impl Trial {
+    /// The median response time of each interval in which requests were due and answered: the interval's end and the
+    /// median, both in seconds. None if they are too few to show whether answers grow slower.
+    pub fn medians_over_time(&self) -> Option<Vec<(f64, f64)>> {
+        let sending_s = self.plan.sending_ns()? as f64 / 1e9;
+        let interval_ns = self.plan.interval_ns();
+        let interval_s = interval_ns as f64 / 1e9;
+        // Beyond the last planned send the backlog only drains. By their numbers: the loop that ends an interval may be
+        // late by a few milliseconds.
+        let due = |index: usize| (index + 1) as f64 * interval_s <= sending_s + 0.01;
+        let intervals = self.series.iter().enumerate();
+        let medians: Vec<(f64, f64)> = intervals
+            .filter(|(index, interval)| due(*index) && interval.completed > 0)
+            .filter_map(|(_, interval)| Some((interval.end_s, interval.p50_us? / 1e6)))
+            .collect();
+        let fewest = if interval_ns < 1_000_000_000 { FEWEST_TENTHS } else { FEWEST_SECONDS };
+        (medians.len() >= fewest).then_some(medians)
+    }
+
     /// Gives back the memory of the histograms' empty bins, see [`Histogram::pack`]: for a trial that is kept.
     pub fn pack(&mut self) {
         self.response_time.pack();
@@ -179,7 +202,7 @@ impl Counts {
     }
 }
 
-/// One second of a trial.
+/// One second of a trial, or a tenth of one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interval {
     /// Its end, seconds after the start.

@@ -1,11 +1,11 @@
 //! What a study answers: for each goal in each setting, two bounds and what bounded them.
 
-use record::{Bound, BoundKind, GoalOutcome, LoadUnit, SearchOutcome};
+use record::{BoundKind, GoalOutcome, LoadUnit, SearchOutcome};
 
 use crate::{
     Results,
     reading::{Reading, readings},
-    text,
+    sentence, text,
 };
 
 /// What is known of a goal in a setting.
@@ -27,7 +27,7 @@ impl Status {
         match self {
             Self::Met => "met",
             Self::NotMet => "not met",
-            Self::Void => "void",
+            Self::Void => "not decided",
             Self::Unfinished => "unfinished",
         }
     }
@@ -58,7 +58,7 @@ pub struct Answer {
     pub status: Status,
     /// Where a search was made: the bounds, for people.
     pub bounds: Option<Bounds>,
-    /// All of it in one sentence, without the names of the setting and the goal.
+    /// All of it in one sentence, without the name of the setting.
     pub sentence: String,
 }
 
@@ -101,7 +101,7 @@ fn searched(results: &Results, setting: usize, readings: &[&Reading]) -> Vec<Ans
         let goals = results.plan.goals.iter().enumerate();
         return goals
             .map(|(goal, plan)| {
-                let (status, sentence) = nothing_found(readings);
+                let (status, sentence) = sentence::nothing_found(results, readings);
                 Answer {
                     setting,
                     goal,
@@ -118,7 +118,8 @@ fn searched(results: &Results, setting: usize, readings: &[&Reading]) -> Vec<Ans
     let several = searches.len() > 1;
     let answer_of = |search: &SearchOutcome, goal: usize, outcome: &GoalOutcome| {
         let in_block: Vec<&Reading> = readings.iter().copied().filter(|r| r.block == search.block).collect();
-        let (status, sentence) = in_words(outcome, &unit, &in_block);
+        let place = sentence::Place { results, setting, goal, block: search.block, unit: &unit };
+        let (status, sentence) = place.in_words(outcome, &in_block);
         Answer {
             setting,
             goal,
@@ -141,76 +142,6 @@ fn searched(results: &Results, setting: usize, readings: &[&Reading]) -> Vec<Ans
 pub fn searches_of(results: &Results, setting: usize) -> &[SearchOutcome] {
     let mut outcomes = results.outcomes().iter();
     outcomes.find(|outcome| outcome.setting == setting).map_or(&[], |outcome| &outcome.searches)
-}
-
-fn nothing_found(readings: &[&Reading]) -> (Status, String) {
-    if readings.is_empty() {
-        (Status::Unfinished, "not run".to_owned())
-    } else if readings.iter().all(|reading| reading.void) {
-        let trials = text::counted(readings.len(), "trial");
-        (Status::Void, format!("nothing may be concluded: {trials} run, none of them valid"))
-    } else {
-        (Status::Unfinished, "unfinished: it was ended before any bound was found".to_owned())
-    }
-}
-
-fn in_words(outcome: &GoalOutcome, unit: &LoadUnit, readings: &[&Reading]) -> (Status, String) {
-    let show = |bound: &Bound| unit.show(bound.load);
-    match (&outcome.kind, &outcome.lower, &outcome.upper) {
-        (BoundKind::Regular, Some(lower), Some(upper)) => (
-            Status::Met,
-            format!("met up to {} (lower bound), not met at {} (upper bound)", show(lower), show(upper)),
-        ),
-        (BoundKind::Disputed, Some(lower), None) => (
-            Status::Met,
-            format!(
-                "met at {} (lower bound); from there to the largest load asked for, trials at the same load disagree, \
-                 so that there is no upper bound",
-                show(lower)
-            ),
-        ),
-        (BoundKind::Disputed, None, upper) => {
-            let upper = upper.as_ref().map_or_else(String::new, |upper| format!(" below {}", show(upper)));
-            (
-                Status::Unfinished,
-                format!("no lower bound: trials at the same load disagree at all loads{upper}"),
-            )
-        }
-        (BoundKind::AtLeast | BoundKind::Regular, Some(lower), None) => (
-            Status::Met,
-            format!("≥ {}: met at the largest load asked for, so the limit was not reached", show(lower)),
-        ),
-        (BoundKind::Below | BoundKind::Regular, None, Some(upper)) => {
-            (Status::NotMet, format!("< {}: not met at the smallest load asked for", show(upper)))
-        }
-        (BoundKind::GeneratorBound { at }, Some(lower), _) => (
-            Status::Met,
-            format!(
-                "≥ {}, generator-bound: from {} on the generator could not make the load, so the target's own limit is \
-                 not known",
-                show(lower),
-                unit.show(*at)
-            ),
-        ),
-        (BoundKind::GeneratorBound { at }, None, _) => (
-            Status::Void,
-            format!(
-                "nothing may be concluded: the generator could not make {}, nor was a lower load met",
-                unit.show(*at)
-            ),
-        ),
-        (_, Some(lower), Some(upper)) => (
-            Status::Unfinished,
-            format!("unfinished: met up to {} and not met at {} so far", show(lower), show(upper)),
-        ),
-        (_, Some(lower), None) => {
-            (Status::Unfinished, format!("unfinished: ≥ {}, and no upper bound was found yet", show(lower)))
-        }
-        (_, None, Some(upper)) => {
-            (Status::Unfinished, format!("unfinished: < {}, and no lower bound was found yet", show(upper)))
-        }
-        (_, None, None) => nothing_found(readings),
-    }
 }
 
 fn bounds(outcome: &GoalOutcome, unit: &LoadUnit) -> Bounds {
@@ -259,21 +190,7 @@ fn repeated(results: &Results, setting: usize, readings: &[&Reading]) -> Vec<Ans
         .map(|(goal, plan)| {
             let judged: Vec<bool> = valid.iter().filter_map(|reading| reading.met[goal]).collect();
             let met = judged.iter().filter(|&&met| met).count();
-            let (status, sentence) = if judged.is_empty() {
-                match nothing_found(readings) {
-                    (Status::Unfinished, _) if !readings.is_empty() => {
-                        (Status::Unfinished, "unfinished: no valid trial was judged by it".to_owned())
-                    }
-                    found => found,
-                }
-            } else {
-                let of = text::counted(judged.len(), "valid trial");
-                if results.plan.is_carried(goal, met, judged.len()) {
-                    (Status::Met, format!("met in {met} of {of}"))
-                } else {
-                    (Status::NotMet, format!("not met: {met} of {of} met it"))
-                }
-            };
+            let (status, sentence) = sentence::repeated(results, setting, goal, met, judged.len(), readings);
             Answer {
                 setting,
                 goal,

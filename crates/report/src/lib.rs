@@ -12,9 +12,11 @@ mod loads;
 mod plot;
 mod reading;
 mod results;
+mod sentence;
 mod setting;
 mod summary;
 mod text;
+mod trial;
 mod warnings;
 
 pub use answer::{Answer, Bounds, Status, answers};
@@ -22,3 +24,4 @@ pub use export::Export;
 pub use format::{Format, Options, UnknownFormat, render};
 pub use results::Results;
 pub use text::visible;
+pub use trial::trial_answer;

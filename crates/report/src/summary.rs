@@ -87,7 +87,7 @@ pub fn search_row(answer: &Answer) -> Vec<String> {
             bounds.kind.clone(),
             bounds.conditional_throughput.clone().unwrap_or_else(|| "–".to_owned()),
         ],
-        None => vec![goal, "–".to_owned(), "–".to_owned(), answer.sentence.clone(), "–".to_owned()],
+        None => vec![goal, "–".to_owned(), "–".to_owned(), answer.status.word().to_owned(), "–".to_owned()],
     }
 }
 

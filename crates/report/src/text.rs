@@ -119,6 +119,19 @@ pub fn counted(count: usize, one: &str) -> String {
     format!("{} {one}{}", show_count(count as u64), if count == 1 { "" } else { "s" })
 }
 
+/// A rate as it stands before `requests/s`: `99.99`, `1,994`.
+pub fn rate(rate_per_s: f64) -> String {
+    let shown = show_rate(rate_per_s);
+    let bare = shown.trim_end_matches("/s");
+    // A whole number is no measurement of tenths.
+    bare.trim_end_matches(".00").trim_end_matches(".0").to_owned()
+}
+
+/// A length in seconds without false digits: `10 s`, `2.5 s`.
+pub fn seconds(seconds: f64) -> String {
+    format!("{} s", trimmed(&format!("{seconds:.1}")))
+}
+
 /// Seconds of a run: `59 s`, `4 min 5 s`, `2 h 3 min`.
 pub fn elapsed(seconds: f64) -> String {
     let whole = seconds.max(0.0).round() as u64;

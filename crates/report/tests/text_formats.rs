@@ -130,6 +130,35 @@ fn no_open_answer_is_a_bare_number() {
     }
 }
 
+/// One sentence answers, the same in every format, and first where people read.
+#[test]
+fn the_answer_is_one_sentence_everywhere() {
+    for results in [searches::one_goal(), searches::none_met(), searches::everything_void()] {
+        let [answer] = &answers(&results)[..] else { panic!("one goal, one setting") };
+        assert_eq!(terminal(&results).lines().next(), Some(answer.sentence.as_str()));
+        for format in [Format::Html, Format::Junit, Format::Json] {
+            let text = plain(&results, format);
+            assert!(text.contains(&answer.sentence), "{format}: {}", answer.sentence);
+        }
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&plain(&searches::everything_void(), Format::Json)).unwrap();
+    assert_eq!(json["answers"][0]["status"], "not_decided");
+}
+
+/// Trials of a second cannot all show whether answers grow slower: then their answer says so.
+#[test]
+fn bounds_of_trials_too_short_are_unconfirmed() {
+    let mut results = searches::one_goal();
+    assert!(!answers(&results)[0].sentence.contains("not confirmed"));
+    results.trials.iter_mut().for_each(|entry| entry.trial.series.truncate(3));
+    let sentence = &answers(&results)[0].sentence;
+    assert!(
+        sentence.contains(", not confirmed for longer than 5 s: give longer trials (--trial)."),
+        "{sentence}"
+    );
+}
+
 #[test]
 fn what_is_void_is_never_met() {
     let results = searches::everything_void();

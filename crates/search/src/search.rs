@@ -246,6 +246,16 @@ impl Search {
         &self.trials
     }
 
+    /// Trials told of.
+    pub(crate) fn told(&self) -> u64 {
+        self.told
+    }
+
+    /// The void ones.
+    pub(crate) fn void(&self) -> u64 {
+        self.void
+    }
+
     fn check(
         &self,
         loss_ratios: &[f64],

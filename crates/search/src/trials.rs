@@ -77,6 +77,18 @@ impl Trials {
         self.by_load.get(&position).and_then(|trials| trials.last())
     }
 
+    /// Every trial, smallest load first, and whether it is high-loss where so much is allowed.
+    pub(crate) fn all(&self, goal: usize, allowed: f64) -> impl Iterator<Item = (i64, bool)> {
+        let each =
+            self.by_load.iter().flat_map(|(position, trials)| trials.iter().map(|trial| (*position, trial)));
+        each.map(move |(position, trial)| (position, trial.loss_ratios[goal] > allowed))
+    }
+
+    /// Whether trials are taken for draws.
+    pub(crate) fn is_cautious(&self) -> bool {
+        self.is_cautious
+    }
+
     /// The full-length trials, smallest load first, and whether they are high-loss.
     pub(crate) fn full_length(&self, goal: usize, wanted: &SearchGoal) -> impl Iterator<Item = (i64, bool)> {
         let (least_s, allowed) = (full_length_s(wanted), wanted.loss_ratio);

@@ -1,7 +1,10 @@
 //! A study on its way: from place to place of its plan, hosts and targets up as each wants them, every trial
 //! written down before the next.
 
+mod asking;
 mod trial;
+
+pub(crate) use asking::refuse_silent;
 
 use std::time::{Duration, Instant};
 
@@ -44,6 +47,8 @@ pub(crate) struct Course<'a> {
     /// What earlier runs took, in seconds.
     before_s: f64,
     next_index: u64,
+    /// What the trials of this run took beside their lengths (set-up, settling, draining), in seconds, and their number.
+    beside: (f64, u32),
     /// The first so many of `entries` are of earlier runs, and of these `used` have been gone through.
     replayed: usize,
     used: usize,
@@ -51,6 +56,8 @@ pub(crate) struct Course<'a> {
     /// What the searches found so far.
     found: Vec<Found>,
     stand: Option<Stand>,
+    /// Searched settings whose target has answered a single request.
+    asked: Vec<usize>,
     evidence: Evidence,
     /// How long the target needs for what the last trial left it to do.
     leftover: Duration,
@@ -98,12 +105,14 @@ impl<'a> Course<'a> {
             begun: Instant::now(),
             before_s: done.last().map_or(0.0, |entry| entry.study_time_s + entry.trial.elapsed_s),
             next_index: done.len() as u64 + 1,
+            beside: (0.0, 0),
             replayed: done.len(),
             leftover: done.last().map_or(Duration::ZERO, |entry| trial::leftover(&entry.trial)),
             entries: done,
             used: 0,
             found: Vec::new(),
             stand: None,
+            asked: Vec::new(),
             evidence,
             notes: Vec::new(),
             unwritten: Vec::new(),
@@ -144,9 +153,14 @@ impl<'a> Course<'a> {
             let purpose = if next.is_warm_up { Purpose::WarmUp } else { Purpose::Search };
             let place = Place { block, setting, purpose, load: Some(next.load), attempt: next.attempt };
             let entry = self.at(place, Some(Duration::from_secs_f64(next.duration_s)))?;
+            let is_refused = asking::is_refused(&entry.trial);
             searching.tell(entry).map_err(Cut::Failed)?;
+            if is_refused && self.used >= self.replayed {
+                self.still_there(setting, next.load)?;
+            }
             if self.used >= self.replayed {
-                let (bounds, remaining_s) = searching.progress();
+                let (bounds, remaining_s) = searching.progress(self.beside_s());
+                let remaining_s = remaining_s.min(self.budget_left_s());
                 (self.on_event)(Event::Closing { bounds, remaining_s });
             }
         }
@@ -218,6 +232,17 @@ impl<'a> Course<'a> {
             )));
         }
         Ok(entry)
+    }
+
+    /// What a trial takes beside its length, in seconds, by those of this run.
+    fn beside_s(&self) -> f64 {
+        self.beside.0 / f64::from(self.beside.1.max(1))
+    }
+
+    /// Seconds until no further trial begins.
+    fn budget_left_s(&self) -> f64 {
+        let budget = self.study.budget.map_or(f64::INFINITY, |budget| budget.as_secs_f64());
+        (budget - self.study_time_s()).max(0.0)
     }
 
     /// How long the study has taken, earlier runs included, in seconds.

@@ -5,17 +5,17 @@
 
 use record::{GoalQuantity, Trial};
 
-/// Fewer whole seconds than this show no trend.
-const FEWEST_SECONDS: usize = 4;
-/// The share of all pairs of seconds in which the later one must be the slower one, less those in which it is
+/// The share of all pairs of intervals in which the later one must be the slower one, less those in which it is
 /// the faster one (Kendall's S over the number of pairs).
 const CONCORDANCE: f64 = 0.8;
 /// A load must be carried for so many times the trial's length.
 const HORIZON: f64 = 10.0;
+/// And for at least so long, in seconds: ten times a default trial.
+const LEAST_HORIZON_S: f64 = 50.0;
 
 /// By how much the median response time grew in each second of an open load, in seconds per second, if it grew so
-/// steadily that a goal's bound would be passed within ten times the trial's length. None if it did not, or if
-/// the trial is too short to tell.
+/// steadily that a goal's bound would be passed within ten times the trial's length, at least 50 s. None if it did not, or
+/// if the trial is too short to tell.
 ///
 /// The trend is that of Theil and Sen (the median of the slopes between all pairs of seconds), its steadiness
 /// Kendall's S: neither is moved by a single stall.
@@ -34,22 +34,11 @@ pub fn growth_per_s(trial: &Trial, goal: GoalQuantity) -> Option<f64> {
     } as f64
         / 1e9;
     let sending_s = trial.plan.sending_ns()? as f64 / 1e9;
-    // Beyond the last planned send the backlog only drains.
-    let seconds: Vec<(f64, f64)> = trial
-        .series
-        .iter()
-        .enumerate()
-        // By their numbers: the loop that ends a second may be late by a few milliseconds.
-        .filter(|(index, second)| (index + 1) as f64 <= sending_s + 0.01 && second.completed > 0)
-        .filter_map(|(_, second)| Some((second.end_s, second.p50_us? / 1e6)))
-        .collect();
-    if seconds.len() < FEWEST_SECONDS {
-        return None;
-    }
-    let mut slopes = Vec::with_capacity(seconds.len() * (seconds.len() - 1) / 2);
+    let medians = trial.medians_over_time()?;
+    let mut slopes = Vec::with_capacity(medians.len() * (medians.len() - 1) / 2);
     let mut concordant = 0i64;
-    for (index, &(earlier_s, earlier)) in seconds.iter().enumerate() {
-        for &(later_s, later) in &seconds[index + 1..] {
+    for (index, &(earlier_s, earlier)) in medians.iter().enumerate() {
+        for &(later_s, later) in &medians[index + 1..] {
             slopes.push((later - earlier) / (later_s - earlier_s));
             concordant += i64::from(later > earlier) - i64::from(later < earlier);
         }
@@ -57,8 +46,8 @@ pub fn growth_per_s(trial: &Trial, goal: GoalQuantity) -> Option<f64> {
     let steadiness = concordant as f64 / slopes.len() as f64;
     slopes.sort_by(f64::total_cmp);
     let slope = slopes[slopes.len() / 2];
-    let last = seconds.last().map_or(0.0, |&(_, last)| last);
-    let reached_s = last + slope * HORIZON * sending_s;
+    let last = medians.last().map_or(0.0, |&(_, last)| last);
+    let reached_s = last + slope * (HORIZON * sending_s).max(LEAST_HORIZON_S);
     (steadiness >= CONCORDANCE && reached_s > bound_s).then_some(slope)
 }
 
@@ -80,14 +69,19 @@ mod tests {
 
     /// A trial of 1,000 requests a second whose seconds had these medians, in milliseconds.
     fn trial(medians_ms: &[f64]) -> Trial {
+        every(1.0, medians_ms)
+    }
+
+    /// The same with intervals of so many seconds.
+    fn every(interval_s: f64, medians_ms: &[f64]) -> Trial {
         let workload = HttpWorkload {
             url: "127.0.0.1:1".to_owned(),
             rate: Some("1000".to_owned()),
-            duration: Some(format!("{}s", medians_ms.len())),
+            duration: Some(format!("{}s", medians_ms.len() as f64 * interval_s)),
             ..HttpWorkload::default()
         };
         let second = |(index, median_ms): (usize, &f64)| Interval {
-            end_s: index as f64 + 1.0,
+            end_s: (index as f64 + 1.0) * interval_s,
             completed: 1_000,
             p50_us: Some(median_ms * 1e3),
             ..Interval::default()
@@ -128,7 +122,17 @@ mod tests {
 
     #[test]
     fn too_few_seconds_show_no_trend() {
-        assert_eq!(growth_per_s(&trial(&[5.0, 15.0, 25.0]), GOAL), None);
+        let too_short: Vec<f64> = (0..7).map(|index| 5.0 + 10.0 * f64::from(index)).collect();
+        assert_eq!(growth_per_s(&every(0.1, &too_short), GOAL), None);
+    }
+
+    #[test]
+    fn an_overload_of_one_per_cent_shows_within_a_second() {
+        let backlog = |index: i32| 1.0 + f64::from(index) + 0.3 * f64::from(index % 3);
+        let slope = growth_per_s(&every(0.1, &(0..10).map(backlog).collect::<Vec<_>>()), GOAL).unwrap();
+        assert!((slope - 0.01).abs() < 0.002, "{slope}");
+        let noise = |index: i32| 1.0 + f64::from(index * 7 % 10) * 0.1;
+        assert_eq!(growth_per_s(&every(0.1, &(0..10).map(noise).collect::<Vec<_>>()), GOAL), None);
     }
 
     #[test]

@@ -21,5 +21,5 @@ mod stand;
 mod study;
 
 pub use plan::plan;
-pub use run::{Closing, Event, Options, RunError, run};
+pub use run::{Closing, Event, Options, RunError, refuse_silent, run};
 pub use study::{Audit, Fresh, Search, Setup, Source, Study, Target, TrialShape, set_load};

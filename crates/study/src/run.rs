@@ -74,7 +74,7 @@ pub enum Event<'a> {
     Closing {
         /// What it knows of each goal.
         bounds: Vec<Closing>,
-        /// Seconds of trials.
+        /// How long the search still takes, in seconds, by what is known.
         remaining_s: f64,
     },
     /// Something a careful reader should know.
@@ -107,6 +107,15 @@ pub enum RunError {
     /// This machine's limits cannot be read.
     #[error("cannot read this machine's limits: {0}")]
     Host(std::io::Error),
+}
+
+/// Asks the targets that run already, of every searched setting, by single requests like the search's own: nothing has been
+/// set up or written by then. Targets that a study starts are asked once they are up.
+///
+/// # Errors
+/// Why a target does not answer as expected, in words: no load would tell more.
+pub fn refuse_silent(study: &Study, options: &Options) -> Result<(), String> {
+    crate::course::refuse_silent(study, options)
 }
 
 /// Runs a study and leaves its result in the folder.

@@ -70,9 +70,9 @@ impl Searching {
         self.search.tell(measured).map_err(|error| error.to_string())
     }
 
-    /// How far it is: for each goal of the study, the bounds so far, or what hints at them; and the seconds of trials
-    /// that are still to come, by what is known.
-    pub(crate) fn progress(&self) -> (Vec<Closing>, f64) {
+    /// How far it is: for each goal of the study, the bounds so far, or what hints at them; and how many seconds it still
+    /// takes, by what is known, where each trial takes `beside_s` more than its length.
+    pub(crate) fn progress(&self, beside_s: f64) -> (Vec<Closing>, f64) {
         let progress = self.search.progress();
         let of_goal = |(place, name): (usize, &String)| {
             let own = || progress.goals.iter().zip(&self.method.goals).filter(move |(_, at)| **at == place);
@@ -80,7 +80,8 @@ impl Searching {
             let upper = own().filter_map(|(goal, _)| goal.upper.or(goal.probed_upper)).next_back();
             Closing { goal: name.clone(), lower, upper }
         };
-        (self.goals.iter().enumerate().map(of_goal).collect(), progress.remaining_s)
+        let remaining_s = progress.remaining_s + progress.remaining_trials * beside_s;
+        (self.goals.iter().enumerate().map(of_goal).collect(), remaining_s.max(0.0))
     }
 
     /// What is known of each goal of the study by now.

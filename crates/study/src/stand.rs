@@ -17,12 +17,15 @@ use lab::{
     plan::{Plan, Program},
 };
 use load::{Circumstances, Host, Part, Tick, conclude, preflight};
-use record::{Decision, HttpPlan, Trial, Validity, VoidReason, VoidRule};
+use record::{Decision, Distribution, HttpPlan, LoadModel, Trial, Validity, VoidReason, VoidRule};
 
 use crate::study::Setup;
 
 /// Stands in commands and patterns for the folder that a target's process stores in.
 const TARGET_FOLDER: &str = "{target_folder}";
+
+/// A target of whose answers a share fails is no silent one: it is asked so often at the most.
+const MOST_PROBES: u32 = 10;
 
 /// How often sockets are looked at while they settle, and the wish to stop during a pause.
 const GLANCE: Duration = Duration::from_millis(20);
@@ -141,6 +144,39 @@ impl Stand {
             Err(error) if error.is_for_want() => Ok(Self::not_run(plan, command, error.to_string())),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Asks the target by single requests of this plan's, from every host that the load comes from: why none is answered as
+    /// expected, in words, if single ones tell; none once each host has an answer. An event in them is of a run of its own,
+    /// without receipts. An answer that is later than a trial of `trial` and its drain is none.
+    pub(crate) fn silence(
+        &self,
+        plan: &HttpPlan,
+        trial: Option<Duration>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Option<String>, StandError> {
+        let mut plan = plan.clone();
+        let hosts = self.setup.from.len().max(1);
+        let think_time = Distribution::Fixed { ns: 0 };
+        plan.load = LoadModel::Closed { users: hosts as u64, loops: Some(1), ramp_up_ns: 0, think_time };
+        (plan.duration_ns, plan.requests, plan.decides) = (None, None, None);
+        (plan.processes, plan.threads, plan.pipeline) = (hosts as u32, 1, 1);
+        if let Some(events) = &mut plan.events {
+            (events.receipts, events.retries) = (None, 0);
+        }
+        if let Some(trial) = trial {
+            plan.timeout_ns = plan.timeout_ns.min(trial.as_nanos() as u64 + plan.drain_ns);
+        }
+        let until = Instant::now() + Duration::from_nanos(plan.timeout_ns);
+        let mut why = None;
+        for _ in 0..MOST_PROBES {
+            let trial = self.run(plan.clone(), stop, &[], |_| ())?;
+            why = (trial.counts.completed < hosts as u64).then(|| trial.main_failure()).flatten();
+            if why.is_none() || Instant::now() >= until {
+                break;
+            }
+        }
+        Ok(why)
     }
 
     /// The folders that the target's processes store in, one each.

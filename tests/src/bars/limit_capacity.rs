@@ -78,13 +78,13 @@ fn run(scale: Scale) -> Result<Outcome> {
 }
 
 /// Log-uniform between 500 and 20,000: every size alike, none twice.
-fn capacity(index: u64, runs: u64) -> f64 {
+pub(super) fn capacity(index: u64, runs: u64) -> f64 {
     let jitter = (index.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as f64 / (1u64 << 24) as f64;
     let place = (index as f64 + jitter) / runs as f64;
     (500.0 * 40.0f64.powf(place)).round()
 }
 
-fn limit(
+pub(super) fn limit(
     capacity_per_s: f64,
     service: &str,
     arrivals: &str,

@@ -30,6 +30,7 @@ mod lab_hosts;
 mod lab_segment;
 mod limit_capacity;
 mod limit_generator_bound;
+mod limit_short_trials;
 mod link_delay;
 mod link_loss;
 mod link_rate;
@@ -77,6 +78,7 @@ pub const ALL: &[Bar] = &[
     vm_netem::BAR,
     limit_capacity::BAR,
     limit_generator_bound::BAR,
+    limit_short_trials::BAR,
     study_resume::BAR,
     study_files::BAR,
     report_browser::BAR,

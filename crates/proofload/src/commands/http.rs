@@ -93,7 +93,7 @@ fn verdict(trial: &Trial) -> Exit {
     match () {
         () if trial.interrupted => Exit::Interrupted,
         () if trial.validity.is_void() => Exit::Void,
-        () if trial_text::goal_met(trial) => Exit::GoalsMet,
+        () if report::trial_answer(trial).0 == report::Status::Met => Exit::GoalsMet,
         () => Exit::GoalsNotMet,
     }
 }

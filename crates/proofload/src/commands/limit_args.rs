@@ -353,7 +353,7 @@ mod tests {
         let study =
             study("rate 127.0.0.1:80 --errors 0.1% --p99 10ms --connect-p99 900ms --width 2%").unwrap();
         let names: Vec<_> = study.goals.iter().map(|goal| goal.name.as_str()).collect();
-        assert_eq!(names, ["errors ≤ 0.1 %", "p99 ≤ 10.0 ms", "connect p99 ≤ 900 ms"]);
+        assert_eq!(names, ["errors ≤ 0.1 %", "p99 ≤ 10 ms", "connect p99 ≤ 900 ms"]);
         assert_eq!(study.search.unwrap().width, 0.02);
     }
 

@@ -56,8 +56,6 @@ pub fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
     let json = order.json.map(|path| Destination::open("--json", path)).transpose().map_err(Refusal::one)?;
     let stop = stop::on_signal()?;
     lab.stop = stop.clone();
-    let path = order.out.unwrap_or_else(|| default_folder(order.name));
-    let folder = result_folder(&path, order.resume)?;
     let options = study::Options {
         lab,
         worker: vec!["worker".to_owned()],
@@ -65,6 +63,12 @@ pub fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
         stop,
         resume: order.resume,
     };
+    let path = order.out.unwrap_or_else(|| default_folder(order.name));
+    if order.resume {
+        result_folder(&path, true)?;
+    }
+    study::refuse_silent(&order.study, &options).map_err(Refusal::one)?;
+    let folder = result_folder(&path, order.resume)?;
     let mut progress = StudyProgress::new(&order.study, order.quiet);
     let outcome = study::run(&order.study, &folder, &options, &mut |event| progress.show(&event));
     progress.end();

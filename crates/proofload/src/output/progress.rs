@@ -46,6 +46,7 @@ impl Progress {
         self.failed += tick.failed;
         // The last part of a second may end before another worker's late end of the second before it.
         let length_s = tick.end_ns.saturating_sub(self.last_end_ns) as f64 / 1e9;
+        let begun_s = self.last_end_ns / 1_000_000_000;
         self.last_end_ns = self.last_end_ns.max(tick.end_ns);
         if self.quiet || length_s <= 0.0 {
             return;
@@ -66,7 +67,9 @@ impl Progress {
         );
         match &self.bar {
             Some(bar) => bar.set_message(line),
-            None if (tick.index + 1).is_multiple_of(LINE_EVERY_S) => standard::tell(line),
+            None if begun_s / LINE_EVERY_S < tick.end_ns / 1_000_000_000 / LINE_EVERY_S => {
+                standard::tell(line)
+            }
             None => {}
         }
     }

@@ -7,7 +7,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use record::{
-    Goal, LoadUnit, Purpose, TrialEntry,
+    Goal, GoalQuantity, LoadUnit, Purpose, TrialEntry,
     units::{show_count, show_rate, show_time_ns},
 };
 use study::{Closing, Event, Study};
@@ -127,12 +127,16 @@ impl StudyProgress {
             [] => {
                 match self.goals.iter().zip(&entry.loss_ratios).find(|(goal, loss)| **loss > goal.loss_ratio)
                 {
-                    Some((goal, loss)) => format!("not met: {} ({:.2} % lost)", goal.name, loss * 100.0),
+                    Some((goal, loss)) => {
+                        let share = format!("{:.3}", loss * 100.0);
+                        let share = share.trim_end_matches('0').trim_end_matches('.');
+                        format!("not met: {} ({share} {})", goal.name, counted_against(goal.quantity))
+                    }
                     None if self.goals.is_empty() => "measured".to_owned(),
                     None => "met".to_owned(),
                 }
             }
-            [first, ..] => format!("VOID: {}", first.evidence),
+            [first, ..] => format!("not decided, void: {}", first.evidence),
         };
         format!(
             "{:>5.0} s  {}  {}, p99 {}  {verdict}",
@@ -151,7 +155,7 @@ impl StudyProgress {
         let of =
             |Closing { goal, lower, upper }: &Closing| format!("{goal}: {} … {}", show(lower), show(upper));
         let bounds: Vec<String> = bounds.iter().map(of).collect();
-        format!("         {}  (about {remaining_s:.0} s of trials to go)", bounds.join("; "))
+        format!("         {}  (about {remaining_s:.0} s to go)", bounds.join("; "))
     }
 
     /// A line that stays.
@@ -168,5 +172,17 @@ impl StudyProgress {
         if let Some(bar) = &self.bar {
             bar.set_message(text.to_owned());
         }
+    }
+}
+
+/// What is counted against a goal. Late is not lost.
+fn counted_against(quantity: GoalQuantity) -> &'static str {
+    match quantity {
+        GoalQuantity::Errors => "% of requests failed, unanswered or never sent",
+        GoalQuantity::ResponseTime { .. } => "% of requests over it",
+        GoalQuantity::ConnectTime { .. } => "% of connections over it",
+        GoalQuantity::Lost => "% of events lost",
+        GoalQuantity::Duplicated => "% of events duplicated",
+        GoalQuantity::Corrupt => "% of events corrupt",
     }
 }

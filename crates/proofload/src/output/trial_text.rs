@@ -3,19 +3,9 @@
 use std::fmt::Write;
 
 use record::{
-    Censored, ErrorClass, Histogram, LoadModel, Percentile, Trial, Validity,
+    Censored, ErrorClass, ErrorCounts, Histogram, LoadModel, Percentile, Trial, Validity,
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
-
-/// Whether every planned request was completed as expected, on connections without a fault. A target may close those
-/// of the pool that carry nothing.
-pub fn goal_met(trial: &Trial) -> bool {
-    let counts = &trial.counts;
-    counts.failed == 0
-        && counts.never_sent == 0
-        && counts.in_flight == 0
-        && trial.connection_errors.total() == trial.connection_errors.of(ErrorClass::ClosedUnused)
-}
 
 /// The text.
 pub fn render(trial: &Trial) -> String {
@@ -26,6 +16,8 @@ pub fn render(trial: &Trial) -> String {
 }
 
 fn write_all(out: &mut String, trial: &Trial) -> std::fmt::Result {
+    let (status, sentence) = report::trial_answer(trial);
+    writeln!(out, "{sentence}\n")?;
     writeln!(out, "{} {}", trial.plan.request.method, trial.plan.url)?;
     writeln!(out, "  {}", plan_line(trial))?;
     if trial.interrupted {
@@ -39,8 +31,7 @@ fn write_all(out: &mut String, trial: &Trial) -> std::fmt::Result {
     for warning in &trial.warnings {
         writeln!(out, "\nWarning: {}.", warning.message)?;
     }
-    let met = if goal_met(trial) { "met" } else { "not met" };
-    writeln!(out, "\nGoal: every planned request completed, every connection sound: {met}.")
+    writeln!(out, "\nGoal: every planned request completed, every connection sound: {}.", status.word())
 }
 
 fn plan_line(trial: &Trial) -> String {
@@ -109,6 +100,9 @@ fn write_validity(out: &mut String, trial: &Trial) -> std::fmt::Result {
 
 fn write_counts(out: &mut String, trial: &Trial) -> std::fmt::Result {
     let c = &trial.counts;
+    let not_made = |errors: &ErrorCounts| errors.connect_failures() - errors.of(ErrorClass::ClosedUnused);
+    let errors = [&trial.errors, &trial.retried_errors, &trial.connection_errors];
+    let unopened = c.connections_unopened + errors.into_iter().map(not_made).sum::<u64>();
     writeln!(
         out,
         "\nRequests     {} scheduled, {} sent, {} completed, {} failed, {} never sent, {} in flight at the end",
@@ -139,11 +133,11 @@ fn write_counts(out: &mut String, trial: &Trial) -> std::fmt::Result {
     )?;
     writeln!(
         out,
-        "Connections  {} opened, {} at once at the most, {} opened again, {} could not be opened",
+        "Connections  {} opened, peak {}, {} reconnects, {} could not be opened",
         show_count(c.connections_opened),
         show_count(c.connections_peak),
         show_count(c.reconnects),
-        show_count(c.connections_unopened),
+        show_count(unopened),
     )
 }
 
@@ -153,7 +147,7 @@ fn write_times(out: &mut String, trial: &Trial) -> std::fmt::Result {
     }
     writeln!(
         out,
-        "\n{:<15}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
+        "\n{:<19}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
         "", "mean", "p50", "p90", "p99", "p99.9", "max"
     )?;
     write_censored(out, "Response time", &trial.response_time)?;
@@ -165,7 +159,7 @@ fn write_times(out: &mut String, trial: &Trial) -> std::fmt::Result {
     write_histogram(out, "Connect", &trial.connect_time)?;
     if open {
         write_histogram(out, "Lateness", &trial.lateness)?;
-        write_histogram(out, "  of it our own", &trial.own_lateness)?;
+        write_histogram(out, "  generator's share", &trial.own_lateness)?;
         writeln!(
             out,
             "Response time counts from when a request was due; service time from when it left, and hides what waited."
@@ -188,7 +182,7 @@ fn write_censored(out: &mut String, name: &str, times: &Censored) -> std::fmt::R
         if percentile.is_own() { format!("({shown})") } else { shown }
     };
     let any = !times.censored.is_empty();
-    write!(out, "{name:<15}{:>10}", shown(times.mean()))?;
+    write!(out, "{name:<19}{:>10}", shown(times.mean()))?;
     for quantile in SHOWN {
         write!(out, "{:>10}", shown(times.percentile(quantile)))?;
     }
@@ -199,7 +193,7 @@ fn write_histogram(out: &mut String, name: &str, times: &Histogram) -> std::fmt:
     if times.is_empty() {
         return Ok(());
     }
-    write!(out, "{name:<15}{:>10}", show_time_ns(times.mean_ns() as u64))?;
+    write!(out, "{name:<19}{:>10}", show_time_ns(times.mean_ns() as u64))?;
     for quantile in SHOWN {
         write!(out, "{:>10}", show_time_ns(times.quantile_ns(quantile)))?;
     }
@@ -225,7 +219,8 @@ fn write_failures(out: &mut String, trial: &Trial) -> std::fmt::Result {
             writeln!(out, "  {:<18}{:>12}  {}", class.name(), show_count(n), class.meaning())?;
         }
     }
-    if trial.statuses.keys().any(|&status| status != 200) {
+    let failed = trial.errors.total() + trial.retried_errors.total() > 0;
+    if !trial.statuses.is_empty() && (failed || trial.statuses.keys().any(|&status| status != 200)) {
         let statuses: Vec<String> =
             trial.statuses.iter().map(|(status, n)| format!("{status}: {}", show_count(*n))).collect();
         writeln!(out, "\nStatuses     {}", statuses.join(", "))?;

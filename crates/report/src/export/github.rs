@@ -8,6 +8,7 @@ use crate::{
     confirmed,
     export::Export,
     reading::{Reading, readings},
+    sentence,
     summary::{self, Repeats, banner, cost_line, trials_line},
     text,
     warnings::warnings,
@@ -67,28 +68,26 @@ impl Export for GithubAnnotations {
                 Status::Unfinished => "warning",
                 Status::Met => return None,
             };
-            let place = where_and_what(results, &answer);
-            let message = message_escaped(&format!("{place}: {}", answer.sentence));
+            let mut place = String::new();
+            if results.plan.settings.len() > 1 {
+                place = format!("{}: ", text::visible(&results.setting_name(answer.setting)));
+            }
+            let block = answer.block.map(|block| format!("block {block}: ")).unwrap_or_default();
+            let message = message_escaped(&format!("{place}{block}{}", answer.sentence));
             Some(format!("::{command} title={}::{message}\n", property_escaped(&title)))
         });
         lines.collect::<String>() + &unconfirmed + &audits
     }
 }
 
-fn where_and_what(results: &Results, answer: &Answer) -> String {
-    let mut parts = Vec::new();
-    if results.plan.settings.len() > 1 {
-        parts.push(text::visible(&results.setting_name(answer.setting)));
-    }
-    parts.push(text::visible(&answer.goal_name));
-    parts.extend(answer.block.map(text::block));
-    parts.join(", ")
-}
-
 fn write_summary(out: &mut String, results: &Results) -> std::fmt::Result {
     let readings = readings(results);
     let answers = answer::answers_with(results, &readings);
-    writeln!(out, "## {}\n\n{}\n", markdown(&results.plan.title), markdown(&results.plan.workload))?;
+    writeln!(out, "## {}\n", markdown(&results.plan.title))?;
+    for (_, sentence) in sentence::headline(results, &answers) {
+        writeln!(out, "**{}**\n", markdown(&sentence))?;
+    }
+    writeln!(out, "{}\n", markdown(&results.plan.workload))?;
     if let Some(banner) = banner(results) {
         writeln!(out, "> **{}**\n", markdown(&banner))?;
     }

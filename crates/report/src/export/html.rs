@@ -114,6 +114,7 @@ impl Page<'_> {
                 body {
                     header {
                         h1 { bdi { (title) } }
+                        (answers::headline(self))
                         p.lead { bdi { (self.text(&self.results.plan.workload)) } }
                         p.meta { (self.facts()) }
                         nav aria-label="Contents" {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{Options, Results, export::Export};
+use crate::{Options, Results, answer, export::Export};
 
 /// Plan, environment, trials and result in one JSON document; of each histogram, what people read.
 pub struct Json;
@@ -23,8 +23,18 @@ impl Export for Json {
     fn render(&self, results: &Results, _: &Options) -> String {
         let mut trials = value(&results.trials);
         drop_whole_histograms(&mut trials);
+        let answers = answer::answers(results).into_iter().map(|answer| {
+            json!({
+                "setting": answer.setting,
+                "goal": answer.goal,
+                "block": answer.block,
+                "status": answer.status.word().replace(' ', "_"),
+                "sentence": answer.sentence,
+            })
+        });
         let document = json!({
             "schema": SCHEMA,
+            "answers": answers.collect::<Vec<_>>(),
             "plan": value(&results.plan),
             "environment": value(&results.environment),
             "result": value(&results.result),

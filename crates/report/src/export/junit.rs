@@ -12,7 +12,7 @@ use crate::{
     text,
 };
 
-/// JUnit XML: met is a pass, not met a failure, void an error, unfinished skipped.
+/// JUnit XML: met is a pass, not met a failure, not decided for void trials an error, unfinished skipped.
 pub struct Junit;
 
 impl Export for Junit {
@@ -69,7 +69,7 @@ fn case_of(setting: &str, name: String, status: Status, sentence: &str) -> TestC
     let status = match status {
         Status::Met => TestCaseStatus::success(),
         Status::NotMet => problem(NonSuccessKind::Failure, "goal not met", &sentence),
-        Status::Void => problem(NonSuccessKind::Error, "void", &sentence),
+        Status::Void => problem(NonSuccessKind::Error, "not decided", &sentence),
         Status::Unfinished => {
             let mut status = TestCaseStatus::skipped();
             status.set_message(sentence.clone());

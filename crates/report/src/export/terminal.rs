@@ -8,6 +8,7 @@ use crate::{
     confirmed::{self, Confirmed},
     export::Export,
     reading::{Reading, readings},
+    sentence,
     summary::{self, Repeats, banner, cost_line, trials_line},
     text,
     warnings::warnings,
@@ -104,13 +105,24 @@ fn keep_words_whole(table: &mut Table, longest: &[u16], width: u16) {
 
 fn write_all(out: &mut Page, results: &Results) -> std::fmt::Result {
     let readings = readings(results);
+    let answers = answer::answers_with(results, &readings);
+    for (status, sentence) in sentence::headline(results, &answers) {
+        let style = match status {
+            Some(Status::Met) => GOOD,
+            Some(Status::NotMet) => BAD,
+            Some(Status::Void | Status::Unfinished) => DOUBTFUL,
+            None => HEADING,
+        };
+        let sentence = out.styled(style, &sentence);
+        writeln!(out.text, "{sentence}")?;
+    }
+    writeln!(out.text)?;
     let title = out.styled(HEADING, &text::visible(&results.plan.title));
     writeln!(out.text, "{title}\n{}", text::visible(&results.plan.workload))?;
     if let Some(banner) = banner(results) {
         let banner = out.styled(BAD, &banner);
         writeln!(out.text, "\n{banner}")?;
     }
-    let answers = answer::answers_with(results, &readings);
     write_searches(out, results, &answers)?;
     for confirmed in confirmed::confirmed(results) {
         write_confirmed(out, results, &confirmed)?;

@@ -29,6 +29,7 @@ impl Course<'_> {
     /// Runs a trial and writes it down.
     pub(super) fn trial(&mut self, place: Place, duration: Option<Duration>) -> Result<&TrialEntry, Cut> {
         self.may_go_on()?;
+        let begun_s = self.study_time_s();
         let setup = self.study.setup(place.setting, place.load).map_err(|mistakes| {
             Cut::Failed(mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
         })?;
@@ -48,8 +49,11 @@ impl Course<'_> {
         }
         let audit = self.audit(&setup, place, receipts.as_deref(), &mut trial)?;
         let goals = &self.plan.goals;
-        let growth: Vec<Option<f64>> =
-            goals.iter().map(|goal| growth::growth_per_s(&trial, goal.quantity)).collect();
+        let judged = self.shows_growth(place, duration, &trial);
+        let growth: Vec<Option<f64>> = goals
+            .iter()
+            .map(|goal| judged.then(|| growth::growth_per_s(&trial, goal.quantity)).flatten())
+            .collect();
         let growth_per_s = growth.iter().copied().flatten().reduce(f64::max);
         lateness::judge(&mut trial, audit.as_ref(), goals, growth_per_s.is_some());
         self.leftover = leftover(&trial);
@@ -76,11 +80,22 @@ impl Course<'_> {
         };
         self.journal.append(&entry).map_err(|error| Cut::Failed(error.to_string()))?;
         self.next_index += 1;
+        let length_s = duration.map_or(entry.trial.elapsed_s, |duration| duration.as_secs_f64());
+        self.beside = (self.beside.0 + self.study_time_s() - begun_s - length_s, self.beside.1 + 1);
         (self.on_event)(Event::Ended(&entry));
         // It is kept to the end of the study, with hundreds like it.
         entry.pack();
         self.entries.push(entry);
         Ok(&self.entries[self.entries.len() - 1])
+    }
+
+    /// Whether growth is looked for. Tenths of a second rise and fall together with a noisy target's queue: they tell of
+    /// trials that decide, not of those that explore.
+    fn shows_growth(&self, place: Place, duration: Option<Duration>, trial: &record::Trial) -> bool {
+        let full_s = self.plan.search_of(place.setting).map(|search| search.trial_duration_s);
+        let explores =
+            duration.zip(full_s).is_some_and(|(asked, full_s)| asked.as_secs_f64() < full_s * 0.999);
+        trial.plan.interval_ns() >= 1_000_000_000 || !explores
     }
 
     /// What the target stored of what it acknowledged in this trial; none if that is not asked for.
@@ -164,6 +179,7 @@ impl Course<'_> {
             StandError::Lab(lab::Error::CalledOff) => Cut::Stopped,
             error => cut(error),
         })?);
+        self.ask_first(setup, place.setting)?;
         if let Some(duration) = self.study.trial.warm_up {
             let warm = with_receipts(with_duration(setup.clone(), Some(duration)), None);
             let place = Place { purpose: Purpose::WarmUp, ..place };
@@ -246,7 +262,7 @@ fn with_receipts(mut setup: Setup, folder: Option<&Path>) -> Setup {
 
 /// What a trial for these goals is to decide about; without a bound on a time, an open load may be late by a tenth
 /// of the time that its answers are waited for.
-fn decision(goals: &[Goal], plan: &HttpPlan) -> Option<Decision> {
+pub(super) fn decision(goals: &[Goal], plan: &HttpPlan) -> Option<Decision> {
     let bound = |goal: &Goal| match goal.quantity {
         GoalQuantity::ResponseTime { bound_ns } | GoalQuantity::ConnectTime { bound_ns } => Some(bound_ns),
         GoalQuantity::Errors | GoalQuantity::Lost | GoalQuantity::Duplicated | GoalQuantity::Corrupt => None,
@@ -260,7 +276,7 @@ fn decision(goals: &[Goal], plan: &HttpPlan) -> Option<Decision> {
     })
 }
 
-fn cut(error: StandError) -> Cut {
+pub(super) fn cut(error: StandError) -> Cut {
     Cut::Failed(error.to_string())
 }
 

@@ -1,42 +1,42 @@
 //! The answer: a sentence for each goal in each setting, the bounds as a ladder, and the tables.
 
 use maud::{Markup, html};
-use record::{BoundKind, Factor};
+use record::Factor;
 
 use super::{
     Page, Section, ladder,
     parts::{Column, details, left_out, table},
 };
 use crate::{
-    Status,
-    answer::{Answer, searches_of},
-    confirmed,
+    Status, confirmed, sentence,
     summary::{self, Repeats},
     text,
 };
 
-/// A sentence each for so many answers; for more, one for each goal.
-const MOST_SENTENCES: usize = 12;
 /// Factors with a column of their own.
 const MOST_FACTORS: usize = 4;
-pub fn section(page: &Page) -> Section {
-    let told = told(page);
+
+/// The sentences that come first.
+pub fn headline(page: &Page) -> Markup {
+    let told = sentence::headline(page.results, &page.answers);
     let shown = told.len().min(page.limits.settings);
-    let body = html! {
-        @if page.answers.is_empty() {
-            p { "The study has no goals: it says what was measured, and nothing is met or not met." }
-        } @else {
-            ul.answers {
-                @if told.len() > MOST_SENTENCES {
-                    @for goal in 0..page.results.plan.goals.len().min(page.limits.lines) {
-                        (over_settings(page, goal))
+    html! {
+        ul.answers {
+            @for (status, sentence) in &told[..shown] {
+                li {
+                    @if let Some(status) = status {
+                        span class={ "sign " (class(*status)) } aria-hidden="true" { (status.sign()) }
                     }
-                } @else {
-                    @for (answer, sentence) in &told[..shown] { (item(page, answer, sentence)) }
-                    (left_out(shown, told.len(), "answer"))
+                    bdi { (page.text(sentence)) }
                 }
             }
+            (left_out(shown, told.len(), "answer"))
         }
+    }
+}
+
+pub fn section(page: &Page) -> Section {
+    let body = html! {
         (ladder::figure(page))
         (searches(page))
         (confirmed(page))
@@ -53,92 +53,6 @@ pub fn class(status: Status) -> &'static str {
         Status::NotMet => "not-met",
         Status::Void => "void",
         Status::Unfinished => "unfinished",
-    }
-}
-
-/// One sentence for each goal of each setting, with the answer whose names and status it carries.
-fn told<'a>(page: &'a Page) -> Vec<(&'a Answer, String)> {
-    let same = |a: &Answer, b: &Answer| a.setting == b.setting && a.goal == b.goal;
-    let mut told = Vec::new();
-    for answers in page.answers.chunk_by(same) {
-        match over_blocks(page, answers) {
-            Some(sentence) => told.push((&answers[0], sentence)),
-            None => told.extend(answers.iter().map(|answer| {
-                let block =
-                    answer.block.map(|block| format!(" ({})", text::block(block))).unwrap_or_default();
-                (answer, format!("{}{block}", answer.sentence))
-            })),
-        }
-    }
-    told
-}
-
-/// Several searches in a sentence, if all of them found both bounds.
-fn over_blocks(page: &Page, answers: &[Answer]) -> Option<String> {
-    let outcomes = answers.iter().map(|answer| {
-        let search =
-            searches_of(page.results, answer.setting).iter().find(|s| Some(s.block) == answer.block)?;
-        let outcome = search.goals.get(answer.goal).filter(|outcome| outcome.kind == BoundKind::Regular)?;
-        Some((outcome.lower.as_ref()?.load, outcome.upper.as_ref()?.load))
-    });
-    let bounds: Vec<(f64, f64)> = outcomes.collect::<Option<_>>()?;
-    let range = |of: fn(&(f64, f64)) -> f64| {
-        let (least, most) =
-            bounds.iter().map(of).fold((f64::INFINITY, 0.0_f64), |(l, h), v| (l.min(v), h.max(v)));
-        if least < most { format!("{} to {}", page.load(least), page.load(most)) } else { page.load(most) }
-    };
-    Some(format!(
-        "in {} searches, met up to {} (lower bounds), not met at {} (upper bounds)",
-        bounds.len(),
-        range(|(lower, _)| *lower),
-        range(|(_, upper)| *upper)
-    ))
-}
-
-/// A goal over many settings: in how many it is met, and where it is not.
-fn over_settings(page: &Page, goal: usize) -> Markup {
-    let of_goal: Vec<&Answer> = page.answers.iter().filter(|answer| answer.goal == goal).collect();
-    let met = of_goal.iter().filter(|answer| answer.status == Status::Met).count();
-    let statuses = [Status::NotMet, Status::Void, Status::Unfinished];
-    let worst = statuses.into_iter().find(|status| of_goal.iter().any(|answer| answer.status == *status));
-    let status = worst.unwrap_or(Status::Met);
-    let others = statuses.into_iter().filter_map(|status| {
-        let mut places: Vec<String> = of_goal
-            .iter()
-            .filter(|answer| answer.status == status)
-            .map(|answer| {
-                let block = answer.block.map(|block| format!(" {}", text::block(block))).unwrap_or_default();
-                format!("{}{block}", page.setting(answer.setting))
-            })
-            .collect();
-        let more = places.len().saturating_sub(MOST_SENTENCES);
-        places.truncate(MOST_SENTENCES);
-        if more > 0 {
-            places.push(format!("{more} more"));
-        }
-        (!places.is_empty()).then(|| format!("; {} with {}", status.word(), places.join(", ")))
-    });
-    let others: String = others.collect();
-    let name = page.results.plan.goals.get(goal).map_or("", |goal| goal.name.as_str());
-    html! {
-        li {
-            span class={ "sign " (class(status)) } aria-hidden="true" { (status.sign()) }
-            span.goal { bdi { (page.text(name)) } }
-            ": met in " (met) " of " (of_goal.len())
-            @if page.results.plan.search.is_some() { " searches" } @else { " settings" }
-            (others) "."
-        }
-    }
-}
-
-fn item(page: &Page, answer: &Answer, sentence: &str) -> Markup {
-    html! {
-        li {
-            span class={ "sign " (class(answer.status)) } aria-hidden="true" { (answer.status.sign()) }
-            @if page.several_settings() { bdi { (page.setting(answer.setting)) } ", " }
-            span.goal { bdi { (page.text(&answer.goal_name)) } }
-            ": " (page.text(sentence)) "."
-        }
     }
 }
 

@@ -1,0 +1,77 @@
+//! What one trial answers, in one sentence.
+
+use record::{ErrorClass, LoadModel, Trial, units::show_time_ns};
+
+use crate::{Status, text};
+
+/// What a trial of a load without goals says: whether every planned request was completed as expected, on connections
+/// without a fault (a target may close those of the pool that carry nothing), and the sentence for people.
+pub fn trial_answer(trial: &Trial) -> (Status, String) {
+    let counts = &trial.counts;
+    let unused = trial.connection_errors.of(ErrorClass::ClosedUnused);
+    let sound = counts.failed + counts.never_sent + counts.in_flight == 0
+        && trial.connection_errors.total() == unused;
+    let status = match () {
+        () if trial.validity.is_void() => Status::Void,
+        () if sound => Status::Met,
+        () => Status::NotMet,
+    };
+    let short = if trial.interrupted { "Interrupted: " } else { "" };
+    let sentence = match (trial.validity.reasons(), counts.completed) {
+        ([first, ..], _) => format!("Not decided: {}.", first.evidence),
+        ([], 0) => {
+            let why = trial.main_failure().unwrap_or_else(|| "no request was completed".to_owned());
+            format!("Carried nothing: {why}.")
+        }
+        ([], _) => format!("Carried {}: {}, {}.", load(trial), times(trial), failures(trial)),
+    };
+    (status, format!("{short}{sentence}"))
+}
+
+/// `1,000 requests/s for 10 s`, `812 of 1,000 requests/s for 10 s`, `100 users for 30 s: 5,123 requests/s`.
+fn load(trial: &Trial) -> String {
+    let duration = text::seconds(trial.measured_s);
+    let carried = text::rate(trial.throughput_per_s);
+    match &trial.plan.load {
+        LoadModel::Closed { users, .. } => {
+            format!("{} for {duration}: {carried} requests/s", text::counted(*users as usize, "user"))
+        }
+        LoadModel::Open { .. } => {
+            let sending_s = trial.plan.sending_ns().map_or(trial.measured_s, |ns| ns as f64 / 1e9);
+            let planned = trial.counts.scheduled as f64 / sending_s.min(trial.measured_s).max(1e-9);
+            // A backlog of a few requests at the end is no shortfall.
+            let short = trial.throughput_per_s < 0.99 * planned;
+            let of = if short { format!("{carried} of {}", text::rate(planned)) } else { carried };
+            format!("{of} requests/s for {duration}")
+        }
+    }
+}
+
+fn times(trial: &Trial) -> String {
+    let p99 = trial.response_time.percentile(0.99);
+    let sign = if p99.at_least { "≥ " } else { "" };
+    format!("p99 {sign}{}", show_time_ns(p99.ns))
+}
+
+/// What became of the requests that were not completed; `no errors` if all were.
+fn failures(trial: &Trial) -> String {
+    let counts = &trial.counts;
+    let share = |n: u64| text::share(n as f64 / counts.scheduled.max(1) as f64);
+    let kinds = [
+        (counts.failed, "of the requests failed"),
+        (counts.never_sent, "never sent"),
+        (counts.in_flight, "unanswered at the end"),
+    ];
+    let told = kinds.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", share(n)));
+    let mut told: Vec<String> = told.collect();
+    let connections = trial.connection_errors.total() - trial.connection_errors.of(ErrorClass::ClosedUnused);
+    if connections > 0 {
+        told.push(format!("{} failed", text::counted(connections as usize, "connection")));
+    }
+    let why = (counts.failed + connections > 0).then(|| trial.main_failure()).flatten();
+    match (told.is_empty(), why) {
+        (true, _) => "no errors".to_owned(),
+        (false, Some(why)) => format!("{} ({why})", told.join(", ")),
+        (false, None) => told.join(", "),
+    }
+}

@@ -1,0 +1,95 @@
+//! Single requests before a search: what one of them can tell is no matter of load.
+
+use std::{path::Path, sync::atomic::Ordering, time::Duration};
+
+use record::{ErrorClass, Trial};
+
+use super::{
+    Course, Cut,
+    trial::{cut, decision},
+};
+use crate::{
+    run::Options,
+    searching,
+    stand::{Stand, StandError},
+    study::{Setup, Study},
+};
+
+/// Asks the targets that run already, of every searched setting: nothing has been set up or written by then.
+///
+/// # Errors
+/// Why a target does not answer as expected.
+pub(crate) fn refuse_silent(study: &Study, options: &Options) -> Result<(), String> {
+    let mut asked: Vec<Setup> = Vec::new();
+    for (number, setting) in study.settings.iter().enumerate() {
+        let Some(search) = study.search_of(setting) else { continue };
+        // A mistake in it is told where the plan is made.
+        let Ok(setup) = study.setup(number, Some(search.min)) else { continue };
+        if setup.lab.is_some() || asked.contains(&setup) {
+            continue;
+        }
+        let stand = Stand::up(setup.clone(), &options.lab, &options.worker, Path::new(""));
+        let trial_s = searching::plan(study, search).map(|plan| plan.trial_duration_s);
+        let Ok(trial_s) = trial_s else { continue };
+        let why = stand.and_then(|stand| ask(&stand, &setup, study, trial_s, options));
+        match why {
+            Ok(None) => asked.push(setup),
+            Ok(Some(why)) if setting.name.is_empty() => return Err(why),
+            Ok(Some(why)) => return Err(format!("{}: {why}", setting.name)),
+            // The search ends in the same way, and says so.
+            Err(_) => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// Whether nothing listened all through a trial.
+pub(super) fn is_refused(trial: &Trial) -> bool {
+    trial.counts.connections_opened == 0 && trial.errors.of(ErrorClass::ConnectRefused) > 0
+}
+
+impl Course<'_> {
+    /// Asks the target of a searched setting, once it is up for the first time.
+    pub(super) fn ask_first(&mut self, setup: &Setup, setting: usize) -> Result<(), Cut> {
+        let is_searched = self.plan.settings[setting].searched;
+        if setup.lab.is_none() || !is_searched || self.asked.contains(&setting) {
+            return Ok(());
+        }
+        self.asked.push(setting);
+        match self.silence(setup, setting)? {
+            None => Ok(()),
+            Some(why) => Err(Cut::Failed(why)),
+        }
+    }
+
+    /// A target that has gone while it was searched is not one that carries less.
+    pub(super) fn still_there(&mut self, setting: usize, load: f64) -> Result<(), Cut> {
+        let Ok(setup) = self.study.setup(setting, Some(load)) else { return Ok(()) };
+        match self.silence(&setup, setting)? {
+            None => Ok(()),
+            Some(why) => Err(Cut::Failed(format!("the target has gone in the middle of the search: {why}"))),
+        }
+    }
+
+    fn silence(&self, setup: &Setup, setting: usize) -> Result<Option<String>, Cut> {
+        let Some(stand) = &self.stand else { return Ok(None) };
+        let Some(search) = self.plan.search_of(setting) else { return Ok(None) };
+        ask(stand, setup, self.study, search.trial_duration_s, self.options).map_err(|error| match error {
+            StandError::Fleet(_) if self.options.stop.load(Ordering::Relaxed) => Cut::Stopped,
+            error => cut(error),
+        })
+    }
+}
+
+fn ask(
+    stand: &Stand,
+    setup: &Setup,
+    study: &Study,
+    trial_s: f64,
+    options: &Options,
+) -> Result<Option<String>, StandError> {
+    let (plan, _) = stand.plan(setup, !study.seed, |plan| decision(&study.goals, plan))?;
+    // Of a trial that its requests end, every answer is waited for.
+    let trial = (!setup.ends_itself()).then(|| Duration::from_secs_f64(trial_s));
+    stand.silence(&plan, trial, &options.stop)
+}

@@ -1,0 +1,46 @@
+//! `proofload limit --trial 1s` against targets whose capacity is known: bounds of short trials hold the truth, too.
+
+use anyhow::Result;
+
+use super::{
+    Bar, Outcome, Runs, Scale,
+    limit_capacity::{capacity, limit},
+};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "limit-short-trials",
+    what: "--trial 1s: the bounds exclude a known capacity of 500 to 20,000/s in none of 8 runs, and are 10 % apart at the most",
+    full_seconds: 320,
+    run,
+};
+
+/// Largest distance of the bounds in the median run, in per cent.
+const WIDEST: f64 = 10.0;
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let runs = scale.pick(1, 8);
+    let (mut excluded, mut widths) = (0, Runs::default());
+    for index in 0..runs {
+        let truth_per_s = capacity(index, runs);
+        let (goal, wall_s) =
+            limit(truth_per_s, "fixed", "constant", "--trial 1s --width 2% --min 100", index)?;
+        let (lower, upper) = (goal.lower.as_ref().map(|b| b.load), goal.upper.as_ref().map(|b| b.load));
+        let is_excluded =
+            lower.is_some_and(|load| load > truth_per_s) || upper.is_some_and(|load| load < truth_per_s);
+        excluded += u64::from(is_excluded);
+        if let (Some(lower), Some(upper)) = (lower, upper) {
+            widths.push((1.0 - lower / upper) * 100.0);
+        }
+        outcome.note(format!(
+            "{truth_per_s:.0}/s: {lower:.1?} to {upper:.1?} ({:?}) in {wall_s:.0} s{}",
+            goal.kind,
+            if is_excluded { "  EXCLUDED" } else { "" }
+        ));
+    }
+    outcome.figure("excluded", format!("{excluded} of {runs}"), "0", excluded == 0);
+    let width = widths.median();
+    outcome.figure("width", format!("{width:.2} %"), format!("<= {WIDEST} % (median)"), width <= WIDEST);
+    Ok(outcome)
+}
