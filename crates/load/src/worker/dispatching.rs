@@ -64,7 +64,8 @@ impl<W: Wire> Worker<W> {
                 }
                 Placement::Slot(slot) => {
                     pool.schedule.take();
-                    if due_ns <= pool.busy_at_ns {
+                    // What an absence explains was not the connections' doing.
+                    if due_ns <= pool.busy_at_ns && now_ns - due_ns > self.absences.delay_ns() {
                         self.book.waited_busy();
                     }
                     self.slots[slot as usize].queued = false;
