@@ -117,9 +117,9 @@ fn take(trouble: Trouble, process: &mut Process, cores: Cores) -> Result<(Option
 fn run(scale: Scale) -> Result<Outcome> {
     let cores = Cores::of_this_process()?;
     let mut outcome = Outcome::default();
-    disturbed(&mut outcome, cores, scale.pick(10, 200))?;
-    shortly_away(&mut outcome, cores, scale.pick(3, 30))?;
-    undisturbed(&mut outcome, cores, scale.pick(2, 100))?;
+    disturbed(&mut outcome, cores, scale.pick(5, 200))?;
+    shortly_away(&mut outcome, cores, scale.pick(2, 30))?;
+    undisturbed(&mut outcome, cores, scale.pick(1, 100))?;
     Ok(outcome)
 }
 
