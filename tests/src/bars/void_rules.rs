@@ -75,13 +75,13 @@ fn without_fault(outcome: &mut Outcome, case: &Case, url: &str, words: &str) -> 
         let trial = output.trial()?;
         valid = output.code == Some(0) && !trial.validity.is_void();
         verdicts.push(verdict(&output, trial));
-        disturbed += u32::from(is_crowded(trial) && trial.away.total_s > 0.01 * trial.elapsed_s);
+        disturbed += u32::from(is_crowded(trial) && trial.away.total_s > 0.005 * trial.elapsed_s);
         for reason in trial.validity.reasons() {
             outcome.note(format!("void without a fault: {:?}: {}", reason.rule, reason.evidence));
         }
     }
     let bound = format!("status 0, valid, within {ATTEMPTS} attempts");
-    // A machine that takes a hundredth of the time from the generator in every attempt decides nothing.
+    // A machine that takes half a hundredth of the time from the generator in every attempt decides nothing.
     let undecided = !valid && disturbed == ATTEMPTS;
     if undecided {
         outcome.note(format!(
