@@ -10,6 +10,9 @@ use crate::{book::Part, masked::masked, pool, validity};
 /// A worker that was away for more than this share of the time is told of.
 const AWAY_SHARE: f64 = 0.001;
 
+/// What response times are called among the percentiles that may be the generator's own.
+const RESPONSE_TIME: &str = "response_time";
+
 /// What the workers do not know.
 #[derive(Debug, Clone)]
 pub struct Circumstances {
@@ -32,11 +35,12 @@ pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Tri
     let validity = Validity::from_reasons(reasons);
     let (mean_in_flight, rate_times_time) = validity::littles_sides(&part);
     let (completed, measured_s) = measured(&plan, &part);
-    let mut warnings = warnings(&plan, &part);
-    let own_percentiles = [("response_time", &part.response_time), ("service_time", &part.service_time)]
-        .into_iter()
-        .flat_map(|(name, times)| own_percentiles(name, times))
-        .collect();
+    let own_percentiles: Vec<OwnPercentile> =
+        [(RESPONSE_TIME, &part.response_time), ("service_time", &part.service_time)]
+            .into_iter()
+            .flat_map(|(name, times)| own_percentiles(name, times))
+            .collect();
+    let mut warnings = warnings(&plan, &part, &own_percentiles);
     let throughput_per_s = if measured_s > 0.0 { completed as f64 / measured_s } else { 0.0 };
     if is_pool_ours {
         // The reason why the trial is void says it, and what helps.
@@ -118,26 +122,24 @@ fn own_percentiles(times: &str, of: &Censored) -> Vec<OwnPercentile> {
 }
 
 /// What the generator's absences did to the figures.
-fn away(part: &Part) -> Option<Warning> {
+fn away(part: &Part, own: &[OwnPercentile]) -> Option<Warning> {
     let share =
         part.away.total_s / (part.elapsed_ns.max(1) as f64 / 1e9) / f64::from(part.cpu.threads.max(1));
-    let own = part.response_time.own_percentiles();
-    (share > AWAY_SHARE || !own.is_empty()).then(|| {
-        let figures = match &own[..] {
-            [] => "no percentile of the response time is changed by that".to_owned(),
-            own => {
-                let names: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
-                format!(
-                    "the response time's {} (in brackets) may be the generator's own and says nothing about the target",
-                    names.join(", ")
-                )
-            }
+    let of_response = own.iter().filter(|own| own.times == RESPONSE_TIME);
+    let names: Vec<&str> = of_response.map(|own| own.percentile.as_str()).collect();
+    (share > AWAY_SHARE || !names.is_empty()).then(|| {
+        let figures = match names.len() {
+            0 => "no percentile of the response time is changed by that".to_owned(),
+            _ => format!(
+                "the response time's {} (in brackets) may be the generator's own and says nothing about the target",
+                names.join(", ")
+            ),
         };
         Warning::new("generator_away", format!("{}; {figures}", validity::absences(part)))
     })
 }
 
-fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {
+fn warnings(plan: &HttpPlan, part: &Part, own: &[OwnPercentile]) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let counts = &part.counts;
     if part.counts.never_sent_busy > 0 || (plan.load.is_open() && pool::is_short(plan, part)) {
@@ -183,7 +185,7 @@ fn warnings(plan: &HttpPlan, part: &Part) -> Vec<Warning> {
                 .to_owned(),
         ));
     }
-    warnings.extend(away(part));
+    warnings.extend(away(part, own));
     if let Some(share) = validity::waited_share(part).filter(|share| *share > validity::SHARED_SHARE) {
         warnings.push(Warning::new(
             "processor_shared",

@@ -36,15 +36,7 @@ fn target_of(url: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Host, HttpWorkload};
-
-    const HOST: Host = Host {
-        hard_descriptors: 20_000,
-        ports: 28_232,
-        available_memory_bytes: 1 << 34,
-        cpus: 2,
-        tasks: 30_000,
-    };
+    use crate::{HttpWorkload, testing::HOST};
 
     fn plan(url: &str, headers: &[&str]) -> HttpPlan {
         let headers = headers.iter().map(|header| (*header).to_owned()).collect();

@@ -1,9 +1,15 @@
-//! Plans for the unit tests of this crate.
+//! A machine and plans for the unit tests of this crate.
 
 use record::{
     Arrivals, Connections, Distribution, EventFraming, EventPlan, HttpPlan, LoadModel, Request, Stage,
     StatusSet, receipt::RunId,
 };
+
+use crate::Host;
+
+/// A machine with room for what the tests plan.
+pub const HOST: Host =
+    Host { hard_descriptors: 20_000, ports: 28_232, available_memory_bytes: 1 << 34, cpus: 2, tasks: 30_000 };
 
 /// `users` users without pauses.
 pub fn closed(users: u64) -> HttpPlan {

@@ -111,15 +111,7 @@ mod tests {
     use record::{AckLevel, StatusSet};
 
     use super::*;
-    use crate::Host;
-
-    const HOST: Host = Host {
-        hard_descriptors: 20_000,
-        ports: 28_232,
-        available_memory_bytes: 1 << 34,
-        cpus: 2,
-        tasks: 30_000,
-    };
+    use crate::testing::HOST;
 
     fn text(text: &str) -> Option<String> {
         Some(text.to_owned())

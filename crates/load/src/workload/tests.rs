@@ -1,7 +1,5 @@
 use super::*;
-
-const HOST: Host =
-    Host { hard_descriptors: 20_000, ports: 28_232, available_memory_bytes: 1 << 34, cpus: 2, tasks: 30_000 };
+use crate::testing::HOST;
 
 #[test]
 fn all_mistakes_are_told_at_once_with_their_fields() {
