@@ -1,7 +1,7 @@
 //! What takes the processor from a generator: stops, quotas, neighbours. And who watches that nothing else does.
 
 use std::{
-    fs,
+    fmt, fs,
     path::PathBuf,
     process::Command,
     sync::{
@@ -18,7 +18,10 @@ use rustix::{
     thread::{CpuSet, gettid, sched_setaffinity},
 };
 
-use crate::process::{Launch, Process};
+use crate::{
+    machine::Cores,
+    process::{Launch, Process},
+};
 
 /// A quota of processor time for a process: a control group of its own, which goes with this.
 #[derive(Debug)]
@@ -75,12 +78,84 @@ pub fn stop_for(process: &mut Process, time: Duration) {
     process.signal(Signal::CONT);
 }
 
+/// Moves the calling thread to a processor, and gives it a scheduling class and priority as `chrt` names them.
+fn become_on(core: u32, [class, priority]: [&str; 2]) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core as usize);
+    sched_setaffinity(None, &set)?;
+    let own = gettid().as_raw_nonzero().to_string();
+    let status = Command::new("chrt").args([class, "--pid", priority, &own]).status()?;
+    if !status.success() {
+        bail!("chrt refused {class}");
+    }
+    Ok(())
+}
+
+/// Processors that have something to do whenever nothing else wants them.
+///
+/// A virtual processor that sleeps is given away by its host, and one that wakes up on a crowded host waits for
+/// milliseconds until it runs. What is measured on one that never sleeps is measured as on real hardware.
+#[derive(Debug)]
+pub struct Awake {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Result<()>>>,
+}
+
+impl Awake {
+    /// Keeps the processors of a measurement awake until this is dropped.
+    pub fn keep(cores: Cores) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let spin = |core: u32| {
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || {
+                become_on(core, ["--idle", "0"])?;
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+                Ok(())
+            })
+        };
+        let threads = [cores.generator, cores.server].map(spin).into();
+        Self { stop, threads }
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            if let Ok(Err(error)) = thread.join() {
+                eprintln!("a processor was not kept awake: {error}");
+            }
+        }
+    }
+}
+
 /// A thread of real-time priority on a processor, which looks at the clock every millisecond.
 #[derive(Debug)]
 pub struct Witness {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Duration>>,
+    thread: JoinHandle<Result<Gaps>>,
 }
+
+/// When even real-time priority did not get a processor.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Gaps {
+    /// The longest time.
+    pub longest: Duration,
+    /// Those of [`SHORTEST_GAP`] and more together, as a share of the time watched (0 to 1).
+    pub share: f64,
+}
+
+impl fmt::Display for Gaps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let longest_ms = self.longest.as_secs_f64() * 1e3;
+        write!(f, "{:.2} % of the time, {longest_ms:.1} ms at the longest", self.share * 100.0)
+    }
+}
+
+/// Shorter gaps are those of any timer.
+const SHORTEST_GAP: Duration = Duration::from_micros(200);
 
 impl Witness {
     /// Watches a processor.
@@ -91,30 +166,27 @@ impl Witness {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);
         let thread = thread::Builder::new().name("witness".to_owned()).spawn(move || {
-            let mut set = CpuSet::new();
-            set.set(core as usize);
-            sched_setaffinity(None, &set)?;
-            let own = gettid().as_raw_nonzero().to_string();
-            let status = Command::new("chrt").args(["--fifo", "--pid", "50", &own]).status()?;
-            if !status.success() {
-                bail!("chrt refused real-time priority");
-            }
-            let mut longest = Duration::ZERO;
+            become_on(core, ["--fifo", "50"])?;
+            let (began, mut longest, mut total) = (Instant::now(), Duration::ZERO, Duration::ZERO);
             while !seen.load(Ordering::Relaxed) {
                 let before = Instant::now();
                 thread::sleep(Duration::from_millis(1));
-                longest = longest.max(before.elapsed().saturating_sub(Duration::from_millis(1)));
+                let gap = before.elapsed().saturating_sub(Duration::from_millis(1));
+                longest = longest.max(gap);
+                if gap >= SHORTEST_GAP {
+                    total += gap;
+                }
             }
-            Ok(longest)
+            Ok(Gaps { longest, share: total.as_secs_f64() / began.elapsed().as_secs_f64() })
         })?;
         Ok(Self { stop, thread })
     }
 
-    /// Ends it; gives the longest time by which it woke late: even real-time priority did not get the processor then.
+    /// Ends it; gives by how much it woke late.
     ///
     /// # Errors
     /// When it could not watch.
-    pub fn end(self) -> Result<Duration> {
+    pub fn end(self) -> Result<Gaps> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("the witness panicked"))?
     }

@@ -37,11 +37,9 @@ fn beside_others() -> RwLockReadGuard<'static, ()> {
 /// Bars whose figures are times. Other guests of the machine may take its processors for longer than a sample
 /// lasts, so these are tried up to three times, every attempt printed; their full count takes medians instead.
 const TIMED: &[&str] = &[
-    "pacing",
     "known-closed",
     "known-stalls",
     "known-exponential",
-    "link-delay",
     "link-rate",
     "link-loss",
     "lab-hosts",

@@ -52,6 +52,16 @@ pub enum LinkError {
         /// What the kernel said.
         cause: io::Error,
     },
+    /// Both hosts are in one network.
+    #[error(
+        "{a} and {b} are in the same network namespace, and a link joins two; give each one of its own (`unshare --net`, `ip netns add`)"
+    )]
+    OneNetwork {
+        /// The one host.
+        a: Namespace,
+        /// The other.
+        b: Namespace,
+    },
     /// An interface cannot be made.
     #[error(
         "cannot {what} the interface {} in {}: {cause}{}", .end.device, .end.namespace, hint(.cause)

@@ -12,6 +12,9 @@ use record::Away;
 
 /// Shorter absences are the noise of a virtual processor, in nanoseconds.
 pub const SHORTEST_NS: u64 = 250_000;
+/// Of shorter absences only the requests feel anything that leave late themselves, in nanoseconds: so long a loop also
+/// takes to work off the answers that a target gives at once.
+const FELT_NS: u64 = 1_000_000;
 /// The mean number of requests in flight is known after so long without an absence, in nanoseconds.
 const BASELINE_NS: u64 = 20_000_000;
 
@@ -70,6 +73,9 @@ impl Absences {
         self.away.total_s += fresh_ns as f64 / 1e9;
         self.away.longest_s = self.away.longest_s.max(by_ns as f64 / 1e9);
         self.counted_ns = now_ns;
+        if by_ns < FELT_NS {
+            return;
+        }
         if self.delay_ns == 0 {
             self.baseline.add(now_ns, under_way);
         }
@@ -145,6 +151,14 @@ mod tests {
         assert_eq!(absences.delay_ns(), 100 * MS, "two were usual");
         absences.caught_up(1_050 * MS, under_way(4, 1_050 * MS));
         assert_eq!(absences.delay_ns(), 0);
+    }
+
+    #[test]
+    fn a_short_absence_is_counted_and_not_felt_afterwards() {
+        let mut absences = Absences::since(0);
+        absences.was_away(1_000 * MS, FELT_NS - 1, under_way(1, 1_000 * MS));
+        assert_eq!(absences.delay_ns(), 0);
+        assert_eq!(absences.all().times, 1);
     }
 
     #[test]

@@ -467,7 +467,7 @@ fn an_interrupt_accounts_for_everything_begun() {
 #[test]
 fn every_deliberate_fault_voids_the_trial_by_the_rule_that_is_there_for_it() {
     for (fault, rule) in [
-        (Fault::LateSends { every: 20, by_ns: 2 * MS }, VoidRule::Late),
+        (Fault::LateSends { every: 8, by_ns: 2 * MS }, VoidRule::Late),
         (Fault::DropSamples { every: 100 }, VoidRule::Accounting),
         (Fault::DoubleCount { every: 100 }, VoidRule::Accounting),
         (Fault::NeverSend { every: 100 }, VoidRule::Accounting),

@@ -48,9 +48,16 @@ fn load(trial: &Trial) -> String {
 }
 
 fn times(trial: &Trial) -> String {
-    let p99 = trial.response_time.percentile(0.99);
-    let sign = if p99.at_least { "≥ " } else { "" };
-    format!("p99 {sign}{}", show_time_ns(p99.ns))
+    let shown = |quantile, name| {
+        let percentile = trial.response_time.percentile(quantile);
+        let sign = if percentile.at_least { "≥ " } else { "" };
+        format!("{name} {sign}{}", show_time_ns(percentile.ns))
+    };
+    // A valid trial's p90 is the target's.
+    match trial.response_time.percentile(0.99).is_own() {
+        true => format!("{} (p99 may be the generator's own)", shown(0.9, "p90")),
+        false => shown(0.99, "p99"),
+    }
 }
 
 /// What became of the requests that were not completed; `no errors` if all were.

@@ -117,7 +117,7 @@ impl Bar {
         // Written past the test harness's capture: the figures belong in every log.
         let mut out = io::stdout().lock();
         let (lines, passed) = match (self.run)(scale) {
-            Ok(outcome) => (outcome.lines(self.name), outcome.passed()),
+            Ok(outcome) => (outcome.lines(self.name), outcome.passed(scale)),
             Err(error) => (format!("bar {} could not be measured FAIL\n{error:#}\n", self.name), false),
         };
         let _ = out.write_all(lines.as_bytes());
@@ -159,8 +159,18 @@ impl Outcome {
             name: name.to_owned(),
             value: value.to_string(),
             bound: bound.to_string(),
-            pass,
+            verdict: if pass { Verdict::Reached } else { Verdict::Missed },
         });
+    }
+
+    /// Adds a figure that could not be had on this machine now, by the testimony of others than the binary.
+    pub fn undecided(&mut self, name: &str, bound: impl fmt::Display, why: impl fmt::Display) {
+        self.figure(name, format!("not decided: {why}"), bound, false);
+        self.figures
+            .iter_mut()
+            .next_back()
+            .into_iter()
+            .for_each(|figure| figure.verdict = Verdict::Undecided);
     }
 
     /// Adds a figure that must not exceed a bound: the median of several runs, with its spread.
@@ -205,15 +215,21 @@ impl Outcome {
         self.notes.push(text.into());
     }
 
-    /// Whether there are figures and all were reached.
-    pub fn passed(&self) -> bool {
-        !self.figures.is_empty() && self.figures.iter().all(|figure| figure.pass)
+    /// Whether there are figures and all were reached; a sample may leave some undecided.
+    pub fn passed(&self, scale: Scale) -> bool {
+        let has = |verdict| self.figures.iter().any(|figure| figure.verdict == verdict);
+        has(Verdict::Reached) && !has(Verdict::Missed) && (scale == Scale::Sample || !has(Verdict::Undecided))
     }
 
     /// The lines of a bar's figures and notes.
     pub fn lines(&self, bar: &str) -> String {
-        let figures = self.figures.iter().map(|Figure { name, value, bound, pass }| {
-            format!("bar {bar} {name}={value} (bound {bound}) {}\n", if *pass { "pass" } else { "FAIL" })
+        let figures = self.figures.iter().map(|Figure { name, value, bound, verdict }| {
+            let verdict = match verdict {
+                Verdict::Reached => "pass",
+                Verdict::Missed => "FAIL",
+                Verdict::Undecided => "UNDECIDED",
+            };
+            format!("bar {bar} {name}={value} (bound {bound}) {verdict}\n")
         });
         let notes = self.notes.iter().map(|note| format!("    {bar}: {note}\n"));
         figures.chain(notes).collect()
@@ -235,6 +251,11 @@ impl Runs {
         median(&self.0)
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn spread_shown(&self) -> String {
         match self.0.len() {
             0 | 1 => String::new(),
@@ -251,7 +272,14 @@ struct Figure {
     name: String,
     value: String,
     bound: String,
-    pass: bool,
+    verdict: Verdict,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Reached,
+    Missed,
+    Undecided,
 }
 
 /// A number with about four digits: enough to compare with a bound.
@@ -299,7 +327,12 @@ mod tests {
              bar b rate=700/s (bound = 666.7 ± 6.667) FAIL\n\
              bar b reset=83 (bound = 83, serve's count) pass\n    b: remark\n"
         );
-        assert!(!outcome.passed() && !Outcome::default().passed());
+        assert!(!outcome.passed(Scale::Sample) && !Outcome::default().passed(Scale::Sample));
+        let mut undecided = Outcome::default();
+        undecided.undecided("p99", "<= 1", "stolen");
+        assert!(!undecided.passed(Scale::Sample), "nothing was decided");
+        undecided.equal("errors", 0, 0, "");
+        assert!(undecided.passed(Scale::Sample) && !undecided.passed(Scale::Full));
     }
 
     #[test]

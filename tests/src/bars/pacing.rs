@@ -4,7 +4,12 @@ use anyhow::Result;
 use record::Trial;
 
 use super::{Bar, Outcome, Runs, Scale, us};
-use crate::{Nginx, Proofload, machine::Cores, nginx};
+use crate::{
+    Nginx, Proofload,
+    disturbance::{Awake, Witness},
+    machine::Cores,
+    nginx,
+};
 
 /// The bar.
 pub const BAR: Bar = Bar {
@@ -23,26 +28,37 @@ struct Load {
 const SLOW: Load = Load { rate_per_s: 5_000, connections: 16, rate_error_percent: 0.1 };
 const FAST: Load = Load { rate_per_s: 50_000, connections: 256, rate_error_percent: 0.5 };
 
+/// What nothing on the machine disturbed: a witness of real-time priority missed less of the time (0 to 1).
+const QUIET_SHARE: f64 = 0.001;
+
 fn run(scale: Scale) -> Result<Outcome> {
     let (repeats, seconds) = scale.pick((3, 3), (5, 10));
     let cores = Cores::of_this_process()?;
+    let _awake = Awake::keep(cores);
     let nginx = Nginx::start(&nginx::Options { core: Some(cores.server), ..Default::default() })?;
     let mut outcome = Outcome::default();
     let (mut ratio, mut own_p99, mut slow_error, mut fast_error) =
         (Runs::default(), Runs::default(), Runs::default(), Runs::default());
     for _repeat in 0..repeats {
+        let witness = Witness::on(cores.generator)?;
         let trial = paced(&nginx, &SLOW, seconds, cores)?;
+        let gaps = witness.end()?;
         let median = |times: &record::Censored| us(times.percentile(0.5).ns);
         ratio.push(median(&trial.response_time) / median(&trial.service_time).max(0.1));
-        own_p99.push(us(trial.own_lateness.quantile_ns(0.99)));
+        if gaps.share < QUIET_SHARE {
+            own_p99.push(us(trial.own_lateness.quantile_ns(0.99)));
+        }
         slow_error.push(rate_error_percent(&trial, &SLOW, seconds));
-        outcome.note(described(&trial, &SLOW));
+        outcome.note(format!("{}; a witness was kept from the processor {gaps}", described(&trial, &SLOW)));
         let trial = paced(&nginx, &FAST, seconds, cores)?;
         fast_error.push(rate_error_percent(&trial, &FAST, seconds));
         outcome.note(described(&trial, &FAST));
     }
     outcome.at_most("p50_response_over_service", &ratio, 1.2, "");
-    outcome.at_most("own_lateness_p99_us", &own_p99, 50.0, "");
+    match own_p99.is_empty() {
+        true => outcome.undecided("own_lateness_p99_us", "<= 50", "something had the processor in every run"),
+        false => outcome.at_most("own_lateness_p99_us", &own_p99, 50.0, ""),
+    }
     outcome.at_most("rate_error_percent_at_5k", &slow_error, SLOW.rate_error_percent, "");
     outcome.at_most("rate_error_percent_at_50k", &fast_error, FAST.rate_error_percent, "");
     Ok(outcome)

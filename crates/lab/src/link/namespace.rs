@@ -5,10 +5,11 @@ use std::{
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom},
     net::IpAddr,
-    os::fd::AsFd,
-    path::PathBuf,
+    os::{fd::AsFd, unix::fs::MetadataExt},
+    path::{Path, PathBuf},
     sync::Arc,
     thread,
+    time::{Duration, Instant},
 };
 
 use nix::net::if_::if_nametoindex;
@@ -21,6 +22,8 @@ use crate::netlink::Netlink;
 /// Packets that the device holds until the emulator reads them. A sender is not told to wait, it just
 /// loses what does not fit, so there must be room for every burst.
 const DEVICE_QUEUE_PACKETS: u32 = 10_000;
+/// A shell goes on while the `unshare` that it has started does not yet have its namespace.
+const UNSHARING_TAKES: Duration = Duration::from_millis(500);
 
 /// A network namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,12 +50,8 @@ impl Namespace {
     /// # Errors
     /// When it cannot be entered, and what `work` says.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T, LinkError> + Send) -> Result<T, LinkError> {
-        let path = match self {
-            Self::Pid(pid) => PathBuf::from(format!("/proc/{pid}/ns/net")),
-            Self::Path(path) => path.clone(),
-        };
         let refuse = |cause: io::Error| LinkError::Namespace { namespace: self.clone(), cause };
-        let handle = File::open(path).map_err(refuse)?;
+        let handle = File::open(self.path()).map_err(refuse)?;
         let enter = move || {
             move_into_link_name_space(handle.as_fd(), Some(LinkNameSpaceType::Network))
                 .map_err(|error| refuse(error.into()))?;
@@ -62,6 +61,41 @@ impl Namespace {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         })
+    }
+
+    /// Waits until two hosts are in networks of their own, if they have just been started; one may be in the caller's.
+    ///
+    /// # Errors
+    /// When both stay in the same, or one is no host.
+    pub fn await_apart(a: &Self, b: &Self) -> Result<(), LinkError> {
+        let own = identity(Path::new("/proc/self/ns/net")).map_err(LinkError::Start)?;
+        let of = |namespace: &Self| {
+            let refuse = |cause| LinkError::Namespace { namespace: namespace.clone(), cause };
+            identity(&namespace.path()).map_err(refuse)
+        };
+        let deadline = Instant::now() + UNSHARING_TAKES;
+        loop {
+            let (of_a, of_b) = (of(a)?, of(b)?);
+            let is_apart = of_a != of_b;
+            if is_apart && of_a != own && of_b != own {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return if is_apart {
+                    Ok(())
+                } else {
+                    Err(LinkError::OneNetwork { a: a.clone(), b: b.clone() })
+                };
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        match self {
+            Self::Pid(pid) => PathBuf::from(format!("/proc/{pid}/ns/net")),
+            Self::Path(path) => path.clone(),
+        }
     }
 
     /// Enters the user namespace of a process if it is another one than ours, so that its network
@@ -82,6 +116,11 @@ impl Namespace {
         move_into_link_name_space(handle.as_fd(), Some(LinkNameSpaceType::User))
             .map_err(|error| refuse(error.into()))
     }
+}
+
+/// What tells one namespace from another.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
 /// One end of a link.
@@ -203,6 +242,15 @@ mod tests {
         let text = "Inter-| Receive | Transmit\n face |bytes ...\n    lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n  \
                     link0: 0 0 0 0 0 0 0 0 100 7 0 42 0 0 0 0\n";
         assert_eq!((sent_drops(text, "link0"), sent_drops(text, "link")), (Some(42), None));
+    }
+
+    #[test]
+    fn one_network_is_not_linked_with_itself() {
+        let own = Namespace::Pid(std::process::id());
+        let refused = Namespace::await_apart(&own, &Namespace::Path("/proc/self/ns/net".into()));
+        assert!(matches!(refused, Err(LinkError::OneNetwork { .. })), "{refused:?}");
+        let nobody = Namespace::await_apart(&own, &Namespace::Path("/run/netns/nobody".into()));
+        assert!(matches!(nobody, Err(LinkError::Namespace { .. })), "{nobody:?}");
     }
 
     #[test]

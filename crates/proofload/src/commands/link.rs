@@ -8,8 +8,8 @@ use std::{
 };
 
 use lab::link::{
-    Certificate, Counters, Direction, Driver, Link, LinkSpec, certify::Measured, netem, text::show_rate,
-    worker,
+    Certificate, Counters, Direction, Driver, Link, LinkSpec, Namespace, certify::Measured, netem,
+    text::show_rate, worker,
 };
 use record::units::{show_count, show_time_ns};
 use serde::Serialize;
@@ -42,6 +42,8 @@ pub fn run(arguments: &LinkArgs) -> Result<Exit, Refusal> {
     let job = arguments.job().map_err(Refusal::new)?;
     let json = arguments.json.as_deref().map(|path| Destination::open("--json", path)).transpose();
     let json = json.map_err(Refusal::one)?;
+    let [a, b] = &job.ends;
+    Namespace::await_apart(&a.namespace, &b.namespace).map_err(Refusal::one)?;
     let stop = stop::on_signal()?;
     let is_stopped = || stop.load(Ordering::Relaxed);
     let say_on_stdout = !json.as_ref().is_some_and(Destination::is_stdout);
