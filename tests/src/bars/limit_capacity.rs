@@ -6,7 +6,10 @@ use anyhow::{Context, Result};
 use record::{BoundKind, GoalOutcome, ResultFolder, StudyResult};
 
 use super::{Bar, Outcome, Runs, Scale, seconds};
-use crate::{Nginx, NginxOptions, Output, Proofload, Serve, machine::Cores, temporary::TemporaryFolder};
+use crate::{
+    Nginx, NginxOptions, Output, Proofload, Serve, machine::Cores, process::Process,
+    temporary::TemporaryFolder,
+};
 
 /// The bar.
 pub const BAR: Bar = Bar {
@@ -31,10 +34,10 @@ fn run(scale: Scale) -> Result<Outcome> {
             "constant",
             "fixed",
             "constant",
-            scale.pick("--width 5% --trial 4s --repeats 2 --min 100", "--width 2%"),
+            scale.pick("--width 5% --trial 4s --repeats 2 --min 100 --budget 80s", "--width 2% --budget 80s"),
         ),
         // Trials of a noisy service are draws: with more than three repeats they are weighed, not counted.
-        ("exponential", "exp", "poisson", "--width 2% --trial 4s --repeats 5"),
+        ("exponential", "exp", "poisson", "--width 2% --trial 4s --repeats 5 --budget 80s"),
     ];
     for (kind, service, arrivals, words) in &kinds[..scale.pick(1, 2)] {
         let (mut misses, mut widths, mut times) = (0, Runs::default(), Runs::default());
@@ -46,7 +49,7 @@ fn run(scale: Scale) -> Result<Outcome> {
                 "exponential" => capacity_per_s - 100.0f64.ln() / BOUND_S,
                 _ => capacity_per_s,
             };
-            let (goal, wall_s) = limit(capacity_per_s, service, arrivals, words, index)?;
+            let (goal, wall_s) = Search { capacity_per_s, service, arrivals, words }.run(index, |_| ())?;
             let (lower, upper) = (goal.lower.as_ref().map(|b| b.load), goal.upper.as_ref().map(|b| b.load));
             let bracketed = lower.is_some_and(|load| load <= truth_per_s)
                 && upper.is_some_and(|load| load >= truth_per_s)
@@ -84,26 +87,36 @@ pub(super) fn capacity(index: u64, runs: u64) -> f64 {
     (500.0 * 40.0f64.powf(place)).round()
 }
 
-pub(super) fn limit(
-    capacity_per_s: f64,
-    service: &str,
-    arrivals: &str,
-    words: &str,
-    seed: u64,
-) -> Result<(GoalOutcome, f64)> {
-    let service_ns = (1e9 / capacity_per_s).round();
-    let serve = format!("--capacity 1 --service-time {service}:{service_ns}ns --seed {}", seed + 1);
-    let words =
-        format!("limit rate --p99 50ms {words} --budget 80s --arrivals {arrivals} --seed {}", seed + 1);
-    let (result, output) = searched(&serve, &words)?;
-    let goal = result.outcomes[0].searches[0].goals[0].clone();
-    Ok((goal, output.wall.as_secs_f64()))
+/// A search for the capacity of a `serve`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Search<'a> {
+    /// What it can do per second.
+    pub capacity_per_s: f64,
+    /// How its service times are distributed.
+    pub service: &'a str,
+    /// How the requests come.
+    pub arrivals: &'a str,
+    /// Other options of `limit`.
+    pub words: &'a str,
+}
+
+impl Search<'_> {
+    /// Makes it, doing something to the generator meanwhile; gives the answer, and how long it took in seconds.
+    pub fn run(self, seed: u64, meanwhile: impl FnOnce(&mut Process)) -> Result<(GoalOutcome, f64)> {
+        let Self { capacity_per_s, service, arrivals, words } = self;
+        let (service_ns, seed) = ((1e9 / capacity_per_s).round(), seed + 1);
+        let serve = format!("--capacity 1 --service-time {service}:{service_ns}ns --seed {seed}");
+        let words = format!("limit rate --p99 50ms {words} --arrivals {arrivals} --seed {seed}");
+        let (result, output) = searched(&serve, &words, meanwhile)?;
+        let goal = result.outcomes[0].searches[0].goals[0].clone();
+        Ok((goal, output.wall.as_secs_f64()))
+    }
 }
 
 /// 128 connections are served, the 129th is reset: 128 users, exactly.
 fn users(outcome: &mut Outcome) -> Result<()> {
-    let found =
-        searched("--max-connections 128 --delay 50ms", "limit users --errors 0 --trial 1s").map(exactly)?;
+    let found = searched("--max-connections 128 --delay 50ms", "limit users --errors 0 --trial 1s", |_| ())
+        .map(exactly)?;
     outcome.figure("users", &found.shown, "lower 128, upper 129", found.is(128.0..=128.0, 129.0..=129.0));
     outcome.note(format!("{} trials in {:.0} s", found.trials, found.wall_s));
     Ok(())
@@ -115,7 +128,7 @@ fn connections(outcome: &mut Outcome, scale: Scale) -> Result<()> {
     let words = "limit connections --rate 200 --errors 0 --trial 1s --max 2000";
     // In a sample the users above have shown as much.
     if scale.pick(false, true) {
-        let found = searched("--max-connections 128", words).map(exactly)?;
+        let found = searched("--max-connections 128", words, |_| ()).map(exactly)?;
         outcome.figure(
             "connections",
             &found.shown,
@@ -126,7 +139,7 @@ fn connections(outcome: &mut Outcome, scale: Scale) -> Result<()> {
     let cores = Cores::of_this_process()?;
     let options = NginxOptions { core: Some(cores.server), connections: 256, ..NginxOptions::default() };
     let nginx = Nginx::start(&options)?;
-    let found = searched_at(&nginx.url("/"), cores.generator, words).map(exactly)?;
+    let found = searched_at(&nginx.url("/"), cores.generator, words, |_| ()).map(exactly)?;
     outcome.figure(
         "connections_nginx",
         &found.shown,
@@ -167,19 +180,26 @@ fn exactly((result, output): (StudyResult, Output)) -> Exact {
 }
 
 /// What a search of a `serve` found, each on a processor of its own.
-fn searched(serve: &str, words: &str) -> Result<(StudyResult, Output)> {
+fn searched(serve: &str, words: &str, meanwhile: impl FnOnce(&mut Process)) -> Result<(StudyResult, Output)> {
     let cores = Cores::of_this_process()?;
     let serve = Serve::start_on(serve, cores.server)?;
-    let found = searched_at(&serve.url(), cores.generator, words)?;
+    let found = searched_at(&serve.url(), cores.generator, words, meanwhile)?;
     serve.stop()?;
     Ok(found)
 }
 
-fn searched_at(url: &str, core: u32, words: &str) -> Result<(StudyResult, Output)> {
+fn searched_at(
+    url: &str,
+    core: u32,
+    words: &str,
+    meanwhile: impl FnOnce(&mut Process),
+) -> Result<(StudyResult, Output)> {
     let folder = TemporaryFolder::new()?;
     let place = format!("--cpus {core} --out {}", folder.file("result"));
-    let output =
-        Proofload::new(words)?.arg(url).with(|launch| launch.words(&place)).timeout(seconds(150)).run()?;
+    let mut running =
+        Proofload::new(words)?.arg(url).with(|launch| launch.words(&place)).timeout(seconds(150)).start()?;
+    meanwhile(&mut running.process);
+    let output = running.finish()?;
     let result = ResultFolder::open(&folder.path().join("result")).and_then(|folder| folder.result());
     let result = result.with_context(|| output.described())?;
     Ok((result.with_context(|| format!("no result was written by {}", output.described()))?, output))

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::{
     Bar, Outcome, Runs, Scale,
-    limit_capacity::{capacity, limit},
+    limit_capacity::{Search, capacity},
 };
 
 /// The bar.
@@ -24,8 +24,9 @@ fn run(scale: Scale) -> Result<Outcome> {
     let (mut excluded, mut widths) = (0, Runs::default());
     for index in 0..runs {
         let truth_per_s = capacity(index, runs);
-        let (goal, wall_s) =
-            limit(truth_per_s, "fixed", "constant", "--trial 1s --width 2% --min 100", index)?;
+        let words = "--trial 1s --width 2% --min 100 --budget 80s";
+        let search = Search { capacity_per_s: truth_per_s, service: "fixed", arrivals: "constant", words };
+        let (goal, wall_s) = search.run(index, |_| ())?;
         let (lower, upper) = (goal.lower.as_ref().map(|b| b.load), goal.upper.as_ref().map(|b| b.load));
         let is_excluded =
             lower.is_some_and(|load| load > truth_per_s) || upper.is_some_and(|load| load < truth_per_s);

@@ -28,6 +28,7 @@ mod lab_crash;
 mod lab_files;
 mod lab_hosts;
 mod lab_segment;
+mod limit_away;
 mod limit_capacity;
 mod limit_generator_bound;
 mod limit_short_trials;
@@ -79,6 +80,7 @@ pub const ALL: &[Bar] = &[
     limit_capacity::BAR,
     limit_generator_bound::BAR,
     limit_short_trials::BAR,
+    limit_away::BAR,
     study_resume::BAR,
     study_files::BAR,
     report_browser::BAR,

@@ -1,0 +1,86 @@
+//! `proofload limit` with a generator that is stopped now and then, against targets whose capacity is known.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use record::BoundKind;
+
+use super::{
+    Bar, Outcome, Scale,
+    limit_capacity::{Search, capacity},
+};
+use crate::{
+    disturbance::{Awake, stop_for},
+    machine::Cores,
+    process::Process,
+    random::Random,
+};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "limit-away",
+    what: "24 searches whose generator is stopped for 50 to 500 ms every 10 s: none excludes the truth, 16 are near it",
+    full_seconds: 2_200,
+    run,
+};
+
+/// A bound that is worth having: at least and at most so many times the truth.
+const NEAR: (f64, f64) = (0.8, 1.25);
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let (searches, every, words) = scale.pick(
+        (1, Duration::from_secs(4), "--trial 1s --width 5% --min 100 --budget 25s"),
+        (24, Duration::from_secs(10), "--width 5% --min 100 --budget 80s"),
+    );
+    let _awake = Awake::keep(Cores::of_this_process()?);
+    let mut outcome = Outcome::default();
+    let (mut excluded, mut near) = (0, 0);
+    for index in 0..searches {
+        let truth_per_s = capacity(index, searches);
+        let search = Search { capacity_per_s: truth_per_s, service: "fixed", arrivals: "constant", words };
+        let mut stops = 0;
+        let (goal, wall_s) = search.run(index, |generator| stops = stop_often(generator, index, every))?;
+        let (lower, upper) = (goal.lower.as_ref().map(|b| b.load), goal.upper.as_ref().map(|b| b.load));
+        let is_excluded =
+            lower.is_some_and(|load| load > truth_per_s) || upper.is_some_and(|load| load < truth_per_s);
+        let is_near = goal.kind == BoundKind::Regular
+            && lower.is_some_and(|load| load >= NEAR.0 * truth_per_s)
+            && upper.is_some_and(|load| load <= NEAR.1 * truth_per_s);
+        excluded += u64::from(is_excluded);
+        near += u64::from(is_near);
+        outcome.note(format!(
+            "{truth_per_s:.0}/s: {lower:.1?} to {upper:.1?} ({:?}) in {wall_s:.0} s, stopped {stops} times{}",
+            goal.kind,
+            if is_excluded { "  EXCLUDED" } else { "" }
+        ));
+    }
+    outcome.figure("excluded", format!("{excluded} of {searches}"), "0", excluded == 0);
+    let least = scale.pick(0, 16);
+    outcome.figure(
+        "near",
+        format!("{near} of {searches}"),
+        format!(">= {least}, within {} to {} of the truth", NEAR.0, NEAR.1),
+        near >= least,
+    );
+    Ok(outcome)
+}
+
+/// Stops a generator for 50 to 500 ms, again and again until it has ended; how often.
+fn stop_often(generator: &mut Process, seed: u64, every: Duration) -> u64 {
+    let mut random = Random::new(seed);
+    let (mut stops, started) = (0, Instant::now());
+    let mut next = random.between(Duration::ZERO, 2 * every);
+    while generator.is_running() && started.elapsed() < Duration::from_secs(120) {
+        if started.elapsed() < next {
+            thread::sleep(Duration::from_millis(5));
+            continue;
+        }
+        stop_for(generator, random.between(Duration::from_millis(50), Duration::from_millis(500)));
+        stops += 1;
+        next = started.elapsed() + random.between(Duration::ZERO, 2 * every);
+    }
+    stops
+}
