@@ -83,16 +83,32 @@ impl Labs {
         Ok(self.folder.file(name))
     }
 
+    /// Where a file of this place lies.
+    pub fn path(&self, name: &str) -> String {
+        self.folder.file(name)
+    }
+
     /// `proofload` with these words, for labs of this place.
     ///
     /// # Errors
     /// None with a place that was made well.
     pub fn command(&self, words: &str) -> Result<Launch> {
-        let (program, arguments) = self.words.split_first().context("there is no command")?;
+        let proofload = self.words.last().context("there is no command")?;
+        Ok(self.program(proofload)?.words(words))
+    }
+
+    /// Another program of this place's user, which finds the binary in `PROOFLOAD`.
+    ///
+    /// # Errors
+    /// None with a place that was made well.
+    pub fn program(&self, program: &str) -> Result<Launch> {
+        let (proofload, user) = self.words.split_last().context("there is no command")?;
         let home = self.folder.path().display().to_string();
         let state = self.state().display().to_string();
-        let launch = Launch::new(program).args(arguments).words(words);
-        Ok(launch.env("PROOFLOAD_STATE_DIR", &state).env("HOME", &home))
+        let mut words = user.iter().map(String::as_str).chain([program]);
+        let launch = Launch::new(words.next().unwrap_or(program)).args(words);
+        let launch = launch.env("PROOFLOAD_STATE_DIR", &state).env("PROOFLOAD", proofload);
+        Ok(launch.env("HOME", &home))
     }
 
     /// Runs such a command to its end.
@@ -221,6 +237,8 @@ impl Inventory {
             let index = fs::read_to_string(entry.path().join("ifindex")).unwrap_or_default();
             things.insert(format!("interface {}", entry.file_name().display()), index);
         }
+        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        things.insert("mounts".to_owned(), mounts);
         let qdiscs = Launch::new("tc").words("qdisc show").run(PATIENCE)?.stdout;
         things.insert("qdiscs".to_owned(), qdiscs);
         walk(Path::new("/sys/fs/cgroup"), &mut |path, is_folder| {

@@ -81,6 +81,7 @@ samples! {
     sample_of_known_exponential "known-exponential",
     sample_of_known_stalls "known-stalls",
     sample_of_lab_crash "lab-crash",
+    sample_of_lab_nested "lab-nested",
     sample_of_lab_files "lab-files",
     sample_of_lab_hosts "lab-hosts",
     sample_of_lab_segment "lab-segment",

@@ -17,6 +17,7 @@ pub mod link;
 mod namespace;
 mod netlink;
 mod network;
+mod numbers;
 pub mod plan;
 mod process;
 mod quota;
@@ -26,6 +27,7 @@ mod sysctls;
 
 pub use lab::{Error, HostHandle, Lab, Options, ProcessFailure};
 pub use namespace::hold;
+pub use numbers::see_own_numbers;
 pub use plan::Plan;
 pub use process::{Process, exec::exec};
 pub use rootless::enter_user_namespace;

@@ -7,9 +7,12 @@
 
 use std::{
     ffi::OsStr,
-    fs::File,
+    fs::{self, File},
     io::{self, Read, Write},
-    os::fd::{AsFd, BorrowedFd},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::MetadataExt,
+    },
     process::{Child, ChildStdin, Command, Stdio},
     sync::Arc,
     thread,
@@ -88,7 +91,9 @@ impl Starting {
             b"" => return Err(io::Error::other("its holder ended at once")),
             why => return Err(io::Error::other(String::from_utf8_lossy(why).trim().to_owned())),
         }
+        // Not waited for yet, so its number is no other's.
         let network = Arc::new(File::open(format!("/proc/{}/ns/net", id.pid))?);
+        refuse_own(&network)?;
         let keeper = self.keeper.clone();
         let input = holder.stdin.take();
         match self.holder.take() {
@@ -156,6 +161,15 @@ impl Drop for Namespace {
 fn end(holder: &mut Child) {
     let _ = holder.kill();
     let _ = holder.wait();
+}
+
+/// Refuses the network that this process is in itself: settings made there would be the machine's.
+fn refuse_own(network: &File) -> io::Result<()> {
+    let (own, given) = (fs::metadata("/proc/self/ns/net")?, network.metadata()?);
+    if (own.dev(), own.ino()) == (given.dev(), given.ino()) {
+        return Err(io::Error::other("the kernel shows this process's own network as that of a host"));
+    }
+    Ok(())
 }
 
 /// Runs `work` inside a network namespace, on a thread of its own.

@@ -66,11 +66,14 @@ impl Change {
         }
     }
 
-    /// Takes it back. What is gone already, or is not ours any more, is left as it is.
-    pub(crate) fn undo(&self, run: &str) -> Result<(), Error> {
+    /// Takes it back. What is gone already, or is not ours any more, is left as it is. `pid_namespace` is where its process
+    /// numbers are from.
+    pub(crate) fn undo(&self, run: &str, pid_namespace: &str) -> Result<(), Error> {
         self.is_provable(run)?;
         let undone = match self {
-            Self::Process { process, .. } => kill(*process, PATIENCE),
+            Self::Process { process, .. } => {
+                process.known_here(pid_namespace).map_or(Ok(()), |process| kill(process, PATIENCE))
+            }
             Self::Folder { path } => remove_folder(path),
             Self::File { path } => gone_is_fine(fs::remove_file(path)),
             Self::ControlGroup { path } => remove_control_group(path),

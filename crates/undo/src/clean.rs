@@ -11,7 +11,8 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::{
     Change, Error, Folder, ProcessId,
-    journal::{self, Read, boot, pid_namespace},
+    journal::{self, Read, boot},
+    process::pid_namespace,
 };
 
 /// How long the kernel may take to release the lock of an owner that was just killed.
@@ -79,11 +80,9 @@ fn clean_one(path: &Path, cleaned: &mut Cleaned) {
     let Ok(file) = File::open(path) else { return };
     let Some(Read { header, .. }) = journal::read(path) else { return };
     let same_boot = header.boot == boot();
-    if same_boot {
-        // Another namespace's process numbers tell us nothing; the lock alone is too little.
-        if header.pid_namespace != pid_namespace() || header.owner.is_alive() {
-            return;
-        }
+    // The lock alone is too little, and where nobody can tell, its owner may live.
+    if same_boot && !header.owner.is_gone(&header.pid_namespace) {
+        return;
     }
     if !locked(&file) {
         return;
@@ -97,7 +96,7 @@ fn clean_one(path: &Path, cleaned: &mut Cleaned) {
         if !same_boot && matches!(change, Change::Process { .. } | Change::Setting { .. }) {
             continue;
         }
-        match change.undo(&header.run) {
+        match change.undo(&header.run, &header.pid_namespace) {
             Ok(()) => cleaned.undone.push(change.to_string()),
             Err(error) => {
                 failed = true;

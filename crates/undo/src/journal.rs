@@ -15,7 +15,7 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Change, Error, Folder, ProcessId};
+use crate::{Change, Error, Folder, ProcessId, process::pid_namespace};
 
 /// The first line of a journal.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -129,7 +129,7 @@ impl Journal {
     pub fn undo(&self, entry: Entry) -> Result<(), Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(change) = state.open.get(&entry.0).cloned() else { return Ok(()) };
-        change.undo(&self.run)?;
+        change.undo(&self.run, &pid_namespace())?;
         self.forget(&mut state, entry)
     }
 
@@ -151,9 +151,9 @@ impl Journal {
 
     fn undo_all(&self) -> Result<(), Vec<Error>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut failures = Vec::new();
+        let (mut failures, numbers) = (Vec::new(), pid_namespace());
         while let Some((number, change)) = state.open.pop_last() {
-            if let Err(error) = change.undo(&self.run) {
+            if let Err(error) = change.undo(&self.run, &numbers) {
                 failures.push(error);
             } else if !failures.is_empty() {
                 // Something else will stay: this one need not be tried again.
@@ -215,11 +215,6 @@ pub(crate) fn read(path: &Path) -> Option<Read> {
 /// This start of the machine.
 pub(crate) fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
-}
-
-/// The namespace in which our process numbers mean something.
-pub(crate) fn pid_namespace() -> String {
-    fs::read_link("/proc/self/ns/pid").map(|link| link.display().to_string()).unwrap_or_default()
 }
 
 fn line(value: &impl Serialize) -> io::Result<Vec<u8>> {

@@ -24,7 +24,12 @@ pub struct ProcessId {
 
 impl ProcessId {
     /// The process that has this number now; none if there is none.
+    ///
+    /// Where `/proc` has other numbers than we do it shows somebody else, and nothing is proven by it.
     pub fn of(pid: u32) -> Option<Self> {
+        if !are_numbers_own() {
+            return None;
+        }
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         start_ticks(&stat).map(|start_ticks| Self { pid, start_ticks })
     }
@@ -37,11 +42,33 @@ impl ProcessId {
         Self::of(std::process::id()).ok_or_else(|| io::Error::other("/proc does not show this process"))
     }
 
-    /// Whether it lives. One that has ended but was not waited for lives no more.
+    /// Whether it lives. One that has ended but was not waited for lives no more. Where `/proc` cannot tell it does.
     pub fn is_alive(self) -> bool {
+        if !are_numbers_own() {
+            return true;
+        }
         let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", self.pid)) else { return false };
         let ended = matches!(fields(&stat).and_then(|mut fields| fields.next()), Some("Z" | "X"));
         start_ticks(&stat) == Some(self.start_ticks) && !ended
+    }
+
+    /// Whether it is certain that it lives no more, where its number is that of a namespace of process numbers.
+    pub(crate) fn is_gone(self, pid_namespace: &str) -> bool {
+        let can_tell = are_numbers_own() && (pid_namespace == self::pid_namespace() || sees_all());
+        can_tell && !self.known_here(pid_namespace).is_some_and(Self::is_alive)
+    }
+
+    /// The same process under its number here, where its own is that of another namespace; none if it is not seen here.
+    pub(crate) fn known_here(self, pid_namespace: &str) -> Option<Self> {
+        if pid_namespace == self::pid_namespace() {
+            return Some(self);
+        }
+        let processes = fs::read_dir("/proc").ok()?.flatten();
+        let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        numbers.filter_map(Self::of).find(|here| {
+            let is_inside = link(&format!("/proc/{}/ns/pid", here.pid)) == pid_namespace;
+            is_inside && here.start_ticks == self.start_ticks && innermost(here.pid) == Some(self.pid)
+        })
     }
 
     /// A handle to it that can mean no other process; none if it is gone.
@@ -50,6 +77,12 @@ impl ProcessId {
         // The handle is of whatever has the number now; that it is ours is seen only afterwards.
         (Self::of(self.pid) == Some(self)).then_some(handle)
     }
+}
+
+/// Whether `/proc` shows processes under the numbers that we know them by.
+pub fn are_numbers_own() -> bool {
+    let shown = fs::read_link("/proc/self");
+    shown.is_ok_and(|number| number.to_str() == Some(&std::process::id().to_string()))
 }
 
 /// Kills a process and waits for its end. One that is gone is no error.
@@ -75,6 +108,28 @@ pub fn kill(process: ProcessId, patience: Duration) -> io::Result<()> {
     }
 }
 
+/// The namespace in which our process numbers mean something.
+pub(crate) fn pid_namespace() -> String {
+    link("/proc/self/ns/pid")
+}
+
+/// Whether every process of the machine has a number here: the first namespace has always been of this number
+/// (`PROC_PID_INIT_INO` of the kernel).
+fn sees_all() -> bool {
+    pid_namespace() == "pid:[4026531836]"
+}
+
+/// The number that a process has in its own namespace (the last of `NSpid`, see proc_pid_status(5)).
+fn innermost(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_whitespace().next_back()?.parse().ok()
+}
+
+fn link(path: &str) -> String {
+    fs::read_link(path).map(|link| link.display().to_string()).unwrap_or_default()
+}
+
 fn start_ticks(stat: &str) -> Option<u64> {
     // Field 3, the state, is the first after the name.
     fields(stat)?.nth(22 - 3)?.parse().ok()
@@ -93,6 +148,17 @@ mod tests {
     fn names_with_blanks_and_parentheses_do_not_confuse() {
         let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 19 20";
         assert_eq!(start_ticks(stat), Some(4711));
+    }
+
+    #[test]
+    fn a_process_is_known_by_the_number_that_it_has_elsewhere() {
+        let own = ProcessId::own().unwrap();
+        assert_eq!(own.known_here(&pid_namespace()), Some(own));
+        assert_eq!(own.known_here("pid:[1]"), None, "no process is in there");
+        assert_eq!(own.is_gone("pid:[1]"), sees_all());
+        assert!(!own.is_gone(&pid_namespace()));
+        // Of one in our namespace the innermost number is the one that we see.
+        assert_eq!(innermost(own.pid), Some(own.pid));
     }
 
     #[test]

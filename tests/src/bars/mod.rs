@@ -27,6 +27,7 @@ mod known_stalls;
 mod lab_crash;
 mod lab_files;
 mod lab_hosts;
+mod lab_nested;
 mod lab_segment;
 mod limit_away;
 mod limit_capacity;
@@ -76,6 +77,7 @@ pub const ALL: &[Bar] = &[
     lab_segment::BAR,
     lab_files::BAR,
     lab_crash::BAR,
+    lab_nested::BAR,
     vm_netem::BAR,
     limit_capacity::BAR,
     limit_generator_bound::BAR,

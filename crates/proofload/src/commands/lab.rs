@@ -104,7 +104,7 @@ pub fn exec(order: &str) -> Result<Exit, Refusal> {
 }
 
 fn shell(arguments: &ShellArgs) -> Result<Exit, Refusal> {
-    let folder = Folder::of_this_user().map_err(Refusal::one)?;
+    let folder = journals()?;
     let labs = Running::all(&folder).map_err(Refusal::one)?;
     let (lab, name) = match arguments.host.rsplit_once('/') {
         Some((lab, name)) => (pick(&labs, Some(lab))?, name),
@@ -153,8 +153,14 @@ fn graph(arguments: &GraphArgs) -> Result<Exit, Refusal> {
     Ok(Exit::GoalsMet)
 }
 
+/// Where the labs of this user are written down.
+fn journals() -> Result<Folder, Refusal> {
+    lab::see_own_numbers().map_err(Refusal::one)?;
+    Folder::of_this_user().map_err(Refusal::one)
+}
+
 fn plan_of_running(name: Option<&str>) -> Result<Plan, Refusal> {
-    let folder = Folder::of_this_user().map_err(Refusal::one)?;
+    let folder = journals()?;
     let labs = Running::all(&folder).map_err(Refusal::one)?;
     let lab = pick(&labs, name)?;
     lab.plan().map_err(|error| {
@@ -166,7 +172,7 @@ fn plan_of_running(name: Option<&str>) -> Result<Plan, Refusal> {
 }
 
 fn down(arguments: &DownArgs) -> Result<Exit, Refusal> {
-    let folder = Folder::of_this_user().map_err(Refusal::one)?;
+    let folder = journals()?;
     clean::before(&folder)?;
     let labs = Running::all(&folder).map_err(Refusal::one)?;
     let chosen: Vec<&Running> =

@@ -42,6 +42,7 @@ pub fn run(arguments: &LinkArgs) -> Result<Exit, Refusal> {
     let job = arguments.job().map_err(Refusal::new)?;
     let json = arguments.json.as_deref().map(|path| Destination::open("--json", path)).transpose();
     let json = json.map_err(Refusal::one)?;
+    lab::see_own_numbers().map_err(Refusal::one)?;
     let [a, b] = &job.ends;
     Namespace::await_apart(&a.namespace, &b.namespace).map_err(Refusal::one)?;
     let stop = stop::on_signal()?;

@@ -48,6 +48,7 @@ pub fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
     let least = order.study.search.as_ref().map(|search| search.min);
     let mut settings = 0..order.study.settings.len();
     if settings.any(|setting| order.study.setup(setting, least).is_ok_and(|setup| setup.lab.is_some())) {
+        lab::see_own_numbers().map_err(Refusal::one)?;
         // Before any thread is started, and after the folder is known: users have other numbers inside.
         lab.rootless = lab::enter_user_namespace().map_err(Refusal::one)?;
         clean::before(&lab.folder)?;

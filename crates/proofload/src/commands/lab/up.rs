@@ -40,6 +40,7 @@ pub struct UpArgs {
 
 /// Brings a lab up and keeps it up.
 pub fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
+    lab::see_own_numbers().map_err(Refusal::one)?;
     if arguments.detach && !arguments.background {
         return detach::up_in_background(arguments);
     }

@@ -1,0 +1,111 @@
+//! Labs inside labs, inside containers and without root: they work, and the machine stays as it was.
+
+use std::{thread, time::Duration};
+
+use anyhow::{Result, ensure};
+use rustix::process::Signal;
+
+use super::{Bar, Outcome, Scale, seconds};
+use crate::{
+    lab::Labs,
+    process::{Launch, Process},
+    random::Random,
+};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "lab-nested",
+    what: "labs in labs up to 5 deep, in containers, without root, killed at random, 50 times: the machine stays as it was",
+    full_seconds: 150,
+    run,
+};
+
+/// Whatever of this was made on the machine itself would show.
+const FILE: &str = r#"
+title = "TITLE"
+[hosts]
+a = { forward = true, QUOTA sysctls = { "net.ipv4.tcp_rmem" = "4096 87380 67108864" } }
+b = {}
+[[links]]
+between = ["a", "b"]
+segment = true
+[[processes]]
+on = "b"
+run = "serve"
+"#;
+const DEEPEST: u64 = 5;
+
+/// Where the outermost lab is started.
+const WAYS: [&str; 3] = ["machine", "container", "nobody"];
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let root = prepared(Labs::new()?, "cpu_quota = 0.5,")?;
+    // Where the kernel does not let that user have labs, root's must do.
+    let nobody = match Labs::refusal_for_nobody()? {
+        None => Some(prepared(Labs::of_nobody()?, "")?),
+        Some(why) => {
+            outcome.note(format!("not without root: {why}"));
+            None
+        }
+    };
+    let mut random = Random::new(0x1ab);
+    let (mut up, mut left) = (0, Vec::new());
+    let rounds = scale.pick(6, 50);
+    for round in 0..rounds {
+        let way = WAYS[round as usize % WAYS.len()];
+        let labs = if way == "nobody" { nobody.as_ref().unwrap_or(&root) } else { &root };
+        let before = labs.inventory()?;
+        let depth = if way == "nobody" { 1 + random.below(2) } else { 1 + random.below(DEEPEST) };
+        let mut nest = nest(labs, way, depth)?;
+        // Every other one is killed at any moment, the others when all are up.
+        let is_killed_early = round % 2 == 1;
+        if is_killed_early {
+            thread::sleep(random.between(Duration::ZERO, Duration::from_millis(300 * depth)));
+        } else {
+            await_innermost(&mut nest)?;
+            up += 1;
+        }
+        nest.signal(Signal::KILL);
+        nest.wait(seconds(10))?;
+        for words in ["lab down --all", "clean"] {
+            let done = labs.run(words)?;
+            ensure!(done.code == Some(0), "`{words}` failed: {}{}", done.stdout, done.stderr);
+        }
+        let difference = labs.difference(&before)?;
+        left.extend(difference.into_iter().map(|thing| format!("{way}, {depth} deep: {thing}")));
+    }
+    left.iter().take(20).for_each(|thing| outcome.note(thing.as_str()));
+    outcome.equal("up", up, rounds / 2, "all that were not killed before");
+    outcome.equal("left_or_changed", left.len() as u64, 0, "of all that the inventory lists");
+    Ok(outcome)
+}
+
+/// Writes lab files, with a quota of processor time if this user may set one.
+fn prepared(labs: Labs, quota: &str) -> Result<Labs> {
+    labs.file("nest.sh", include_str!("lab_nested.sh"))?;
+    for depth in 1..=DEEPEST {
+        let text = FILE.replace("QUOTA", quota).replace("TITLE", &format!("lab{depth}"));
+        labs.file(&format!("lab{depth}.toml"), &text)?;
+    }
+    Ok(labs)
+}
+
+/// Starts labs inside each other.
+fn nest(labs: &Labs, way: &str, depth: u64) -> Result<Process> {
+    let container = ["unshare", "--pid", "--fork", "--kill-child"];
+    let words = if way == "container" { &container[..] } else { &[] };
+    let nest: Launch = labs.program("sh")?.arg(labs.path("nest.sh")).arg(depth.to_string());
+    nest.under(words.iter().copied()).start()
+}
+
+fn await_innermost(nest: &mut Process) -> Result<()> {
+    for _ in 0..3_000 {
+        if nest.stdout().contains("innermost is up") {
+            return Ok(());
+        }
+        ensure!(nest.is_running(), "a lab in a lab did not come up:\n{}\n{}", nest.stdout(), nest.stderr());
+        thread::sleep(Duration::from_millis(10));
+    }
+    anyhow::bail!("labs in labs are not up after 30 s:\n{}\n{}", nest.stdout(), nest.stderr())
+}
