@@ -5,7 +5,7 @@ use record::{
     trial::SCHEMA, units::show_count,
 };
 
-use crate::{book::Part, masked::masked, pool, validity};
+use crate::{masked::masked, part::Part, pool, validity};
 
 /// A worker that was away for more than this share of the time is told of.
 const AWAY_SHARE: f64 = 0.001;

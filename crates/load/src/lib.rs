@@ -15,6 +15,7 @@ mod events;
 mod failure;
 pub mod host;
 mod masked;
+pub mod part;
 mod pool;
 pub mod preflight;
 pub mod request;
@@ -39,9 +40,9 @@ mod worker_load_tests;
 mod worker_tests;
 pub mod workload;
 
-pub use book::Part;
 pub use conclude::{Circumstances, conclude};
 pub use host::Host;
+pub use part::Part;
 pub use run::{RunError, run};
 pub use share::Share;
 pub use tick::{Gather, Tick};

@@ -2,7 +2,7 @@
 
 use record::{HttpPlan, Interval, LoadModel, Origin, VoidRule, units::show_count};
 
-use crate::book::Part;
+use crate::part::Part;
 
 /// Connections that an open load opens at the most when none were asked for.
 pub(crate) const MOST_ON_DEMAND: u64 = 10_000;

@@ -19,8 +19,9 @@ use rustix::{
 };
 
 use crate::{
-    book::{Book, Part},
+    book::Book,
     events::{ReceiptFile, open_receipts, refuse_used_receipts},
+    part::Part,
     preflight,
     share::Share,
     tick::{Gather, Tick},

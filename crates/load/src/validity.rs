@@ -4,7 +4,7 @@
 
 use record::{ErrorClass, Histogram, HttpPlan, LoadModel, Origin, VoidReason, VoidRule, units::show_time_ns};
 
-use crate::book::Part;
+use crate::part::Part;
 
 /// Percentiles that must be the target's own: of a trial in which more than one request in ten is the generator's, what
 /// is left tells too little. A higher one that is the generator's is marked, see `Censored::own_percentiles`.

@@ -24,8 +24,9 @@ use record::HttpPlan;
 
 use crate::{
     absence::{Absences, SHORTEST_NS},
-    book::{Book, Part},
+    book::Book,
     events::{Events, Ledger},
+    part::Part,
     request::RequestBytes,
     share::Share,
     slot::{Phase, Slot},

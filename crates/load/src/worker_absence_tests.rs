@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use record::{Connections, Distribution, HttpPlan, LoadModel, VoidRule};
 
 use crate::{
-    book::Part,
+    part::Part,
     testing,
     worker_tests::{Steady, run_stopped},
 };

@@ -13,8 +13,8 @@ use record::{
 use rustix::io::Errno;
 
 use crate::{
-    book::Part,
     events::Ledger,
+    part::Part,
     testing,
     wire::{
         SlotId,

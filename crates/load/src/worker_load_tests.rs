@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use record::{Arrivals, Distribution, ErrorClass, Fault, HttpPlan, LoadModel, Trial, VoidRule};
 
 use crate::{
-    book::Part,
     conclude::{Circumstances, conclude},
+    part::Part,
     share::Share,
     testing,
     validity::judge,

@@ -11,8 +11,9 @@ use record::{Distribution, ErrorClass, Fault, HttpPlan, LoadModel, VoidRule};
 use rustix::io::Errno;
 
 use crate::{
-    book::{Book, Part},
+    book::Book,
     events::Ledger,
+    part::Part,
     request::RequestBytes,
     share::Share,
     testing,

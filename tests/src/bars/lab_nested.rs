@@ -60,18 +60,20 @@ fn run(scale: Scale) -> Result<Outcome> {
         let mut nest = nest(labs, way, depth)?;
         // Every other one is killed at any moment, the others when all are up.
         let is_killed_early = round % 2 == 1;
-        if is_killed_early {
+        let is_up = if is_killed_early {
             thread::sleep(random.between(Duration::ZERO, Duration::from_millis(300 * depth)));
+            Ok(())
         } else {
-            await_innermost(&mut nest)?;
             up += 1;
-        }
+            await_innermost(&mut nest)
+        };
         nest.signal(Signal::KILL);
         nest.wait(seconds(10))?;
         for words in ["lab down --all", "clean"] {
             let done = labs.run(words)?;
             ensure!(done.code == Some(0), "`{words}` failed: {}{}", done.stdout, done.stderr);
         }
+        is_up?;
         let difference = labs.difference(&before)?;
         left.extend(difference.into_iter().map(|thing| format!("{way}, {depth} deep: {thing}")));
     }
