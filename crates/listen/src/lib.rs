@@ -14,6 +14,7 @@ mod check;
 mod config;
 mod connection;
 mod counters;
+mod debt;
 mod engine;
 mod error;
 mod flight;

@@ -15,9 +15,11 @@ use crate::{
     auth::Guard,
     budget::{Budget, Crowd, Descriptors},
     counters::Counters,
+    debt::Debt,
     gate::Gate,
     idempotency::Idempotency,
     identity::Identity,
+    refusal::Refusal,
     routes::Routes,
 };
 
@@ -44,6 +46,7 @@ pub(crate) struct Shared {
     pub counters: Vec<Counters>,
     pub clock: Clock,
     pub course: Course,
+    pub debt: Debt,
 }
 
 impl Shared {
@@ -66,11 +69,18 @@ impl Shared {
             identity: config.tls.as_ref().map(Identity::read).transpose()?,
             counters: (0..config.threads).map(|_| Counters::default()).collect(),
             clock: Clock::start(),
+            debt: Debt::default(),
             course: Course::new().map_err(Error::Loop)?,
             guard,
             store,
             config,
         })
+    }
+
+    /// Why nothing can be stored now; none if it can.
+    pub fn storage_refusal(&self) -> Option<Refusal> {
+        let hangs = || self.debt.is_overdue(self.clock.now_ns(), self.config.timeouts.store);
+        Refusal::of_state(self.store.state()).or_else(|| hangs().then_some(Refusal::StoreTimeout))
     }
 }
 

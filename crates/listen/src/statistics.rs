@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use record::Histogram;
 use schemars::JsonSchema;
-use segments::{Level, StorageState};
+use segments::Level;
 use serde::{Deserialize, Serialize};
 
-use crate::{answer::level_name, refusal::Refusal, shared::Shared};
+use crate::{answer::level_name, shared::Shared};
 
 /// Version of [`Report`]'s form.
 pub const SCHEMA: &str = "proofload-listen-report/1";
@@ -121,7 +121,8 @@ impl Statistics {
         all.sync_p50_us = (store.syncs > 0).then_some(store.sync_us.p50);
         all.sync_p99_us = (store.syncs > 0).then_some(store.sync_us.p99);
         all.open_segments = store.open_segments;
-        all.storage = storage(shared.store.state()).to_owned();
+        let refusal = shared.storage_refusal();
+        all.storage = refusal.map_or("ok", |refusal| refusal.name()).to_owned();
         all
     }
 }
@@ -138,11 +139,6 @@ impl Report {
             statistics: Statistics::of(shared),
         }
     }
-}
-
-/// The word for a state of the storage.
-pub(crate) fn storage(state: StorageState) -> &'static str {
-    Refusal::of_state(state).map_or("ok", |refusal| refusal.name())
 }
 
 /// The report for people, one figure a line.

@@ -114,7 +114,8 @@ fn slow(scale: Scale, outcome: &mut Outcome) -> Result<()> {
 /// A disk that answers no write at all for a while: memory stays within the budget, what does not fit is
 /// refused, and what waited is stored.
 fn standing_still(scale: Scale, outcome: &mut Outcome) -> Result<()> {
-    let bed = Bed::new("--threads 1 --budget 1MiB --max-body 256KiB --max-inflated 256KiB")?;
+    let bed =
+        Bed::new("--threads 1 --budget 1MiB --max-body 256KiB --max-inflated 256KiB --store-timeout 1s")?;
     thread::sleep(Duration::from_millis(300));
     bed.disk.set(Mood { stands_still: true, ..Mood::default() });
     // Fills the budget: answered at once, as they are only accepted, until nothing more fits.
@@ -140,8 +141,12 @@ fn standing_still(scale: Scale, outcome: &mut Outcome) -> Result<()> {
         (1..=16).contains(&accepted),
     );
     let worst = worst_health(bed.call.address(), Duration::from_millis(scale.pick(500, 5_000)))?;
+    // Whoever asks only for its health learns that nothing is stored.
+    let health = |status| until_health(bed.call.address(), status, seconds(10));
+    outcome.equal("standing_health", health(503)?, 503, "/health");
     bed.disk.set(Mood::default());
     recovered(outcome, "standing", bed.call.address());
+    outcome.equal("standing_health_afterwards", health(200)?, 200, "/health");
     let stored = bed.disk.store();
     let result = bed.end_after(|| {
         let lines = fs::read_to_string(stored.join("filler.log")).unwrap_or_default();
@@ -273,6 +278,18 @@ fn until_answer(address: SocketAddr, status: u16, within: Duration) -> Option<An
         thread::sleep(Duration::from_millis(20));
     }
     None
+}
+
+/// The status of `/health` once it is this one, or the last one within a time.
+fn until_health(address: SocketAddr, status: u16, within: Duration) -> Result<u64> {
+    let begun = Instant::now();
+    loop {
+        let answer = exchange(address, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")?;
+        if answer.status() == status || begun.elapsed() > within {
+            return Ok(u64::from(answer.status()));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// The longest time that `GET /metrics` took meanwhile: the loop does not wait for the disk.

@@ -100,7 +100,10 @@ impl<'a> Engine<'a> {
             Wait::Request | Wait::Client | Wait::End => return Fate::Gone,
             Wait::Head => Refusal::SlowHead,
             Wait::Body => Refusal::SlowBody,
-            Wait::Storage => Refusal::StoreTimeout,
+            Wait::Storage => {
+                self.shared.debt.is_late();
+                Refusal::StoreTimeout
+            }
         };
         let mut flight = connection.flight.take();
         let asked = match connection.wait {

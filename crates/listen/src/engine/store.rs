@@ -128,6 +128,7 @@ impl<'a> Engine<'a> {
         if self.batch.parts.is_empty() {
             return;
         }
+        self.shared.debt.grows(self.now_ns);
         let data = self.port.spare();
         let parts = Vec::with_capacity(self.batch.parts.len());
         self.port.submit(std::mem::replace(&mut self.batch, Batch { data, parts }));
@@ -162,6 +163,9 @@ impl<'a> Engine<'a> {
     #[inline]
     pub fn hear(&mut self, done: &mut Vec<Done>) {
         self.port.drain(done);
+        if !done.is_empty() {
+            self.shared.debt.shrinks(self.now_ns, self.shared.store.queued_bytes() == 0);
+        }
     }
 
     /// Notes what became of a part; the request, if that was its last.
