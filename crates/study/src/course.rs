@@ -56,6 +56,8 @@ pub(crate) struct Course<'a> {
     /// What the searches found so far.
     found: Vec<Found>,
     stand: Option<Stand>,
+    /// The setting that it was brought up for.
+    stand_is_for: Option<usize>,
     /// Searched settings whose target has answered a single request.
     asked: Vec<usize>,
     evidence: Evidence,
@@ -112,6 +114,7 @@ impl<'a> Course<'a> {
             used: 0,
             found: Vec::new(),
             stand: None,
+            stand_is_for: None,
             asked: Vec::new(),
             evidence,
             notes: Vec::new(),

@@ -3,7 +3,7 @@
 use std::{fs, path::Path, thread, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use proofload_tests::{Output, Proofload, temporary::TemporaryFolder};
+use proofload_tests::{Output, Proofload, proofload::binary, temporary::TemporaryFolder};
 use record::{BoundKind, Ending, Purpose, ResultFolder, StudyResult};
 use rustix::process::Signal;
 
@@ -95,6 +95,35 @@ fn a_study_on_hosts_is_run_reported_and_compared_with_itself() -> Result<()> {
     ensure!(levels.stdout.contains("throughput_per_s"), "{}", levels.described());
     let unknown = Proofload::new(&format!("compare {same} --factor users=4,9"))?.run()?;
     ensure!(unknown.code == Some(2) && unknown.stderr.contains("'9'"), "{}", unknown.described());
+    Ok(())
+}
+
+#[test]
+fn targets_are_new_when_the_setting_changes_or_for_every_trial() -> Result<()> {
+    let _shared = beside_others();
+    let starts = TemporaryFolder::new()?;
+    let counted = |fresh: &str| -> Result<(usize, usize, usize)> {
+        let log = starts.file(fresh);
+        let proofload = binary()?.display().to_string();
+        // The target counts its starts itself.
+        let start = format!("echo started >> {log}; exec {proofload} serve --listen 0.0.0.0:80");
+        let text = SWEEP
+            .replace(
+                "run = \"nginx\"\nfile = { path = \"/file\", size = \"5KiB\" }",
+                "command = [\"sh\", \"-c\", \"START\"]\nport = 80",
+            )
+            .replace("START", &start)
+            .replace("repeats = 2", &format!("repeats = 2\nfresh = \"{fresh}\""));
+        let (folder, output) = run_study(&text, "")?;
+        let trials = ResultFolder::open(&folder.path().join("result"))?.trials()?;
+        let changes = trials.windows(2).filter(|pair| pair[0].setting != pair[1].setting).count();
+        let started = fs::read_to_string(&log).with_context(|| output.described())?.lines().count();
+        Ok((started, changes + 1, trials.len()))
+    };
+    let (started, settings, _) = counted("setting")?;
+    ensure!(started == settings && settings > 1, "{started} starts for {settings} settings in turn");
+    let (started, _, trials) = counted("trial")?;
+    ensure!(started == trials && trials >= 4, "{started} starts for {trials} trials");
     Ok(())
 }
 

@@ -164,8 +164,13 @@ impl Course<'_> {
 
     /// Hosts and targets as the setting wants them, warmed up if they are new.
     fn bring_up(&mut self, setup: &Setup, place: Place) -> Result<(), Cut> {
-        let fresh = self.study.trial.fresh == Fresh::Trial && setup.lab.is_some();
-        if !fresh && self.stand.as_ref().is_some_and(|stand| stand.carries(setup)) {
+        // What has state is new for another setting, even if it is made alike.
+        let is_kept = match self.study.trial.fresh {
+            _ if setup.lab.is_none() => true,
+            Fresh::Trial => false,
+            Fresh::Setting => self.stand_is_for == Some(place.setting),
+        };
+        if is_kept && self.stand.as_ref().is_some_and(|stand| stand.carries(setup)) {
             return Ok(());
         }
         self.take_down();
@@ -179,6 +184,7 @@ impl Course<'_> {
             StandError::Lab(lab::Error::CalledOff) => Cut::Stopped,
             error => cut(error),
         })?);
+        self.stand_is_for = Some(place.setting);
         self.ask_first(setup, place.setting)?;
         if let Some(duration) = self.study.trial.warm_up {
             let warm = with_receipts(with_duration(setup.clone(), Some(duration)), None);
