@@ -25,6 +25,9 @@ const QUOTES: [&[u8]; 7] = [b"\"", b"\\", b"x22", b"u0022", b"%22", b"%5C", b"&q
 /// What stands between the name of a member and its value.
 const COLONS: [&[u8]; 3] = [b":", b"%3A", b"%3a"];
 
+/// What is wrong with lines that became one.
+const JOINED: &str = "another event stands before it in its line, and is no part of the same JSON text";
+
 /// What stands in a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
@@ -80,7 +83,7 @@ impl Examiner {
         let mut found_any = false;
         let mut from = 0;
         let mut previous_end = 0;
-        let mut read_anew = None;
+        let (mut read_anew, mut whole_end) = (None, None);
         while let Some(at) = self.key.find(&line[from..]) {
             let behind_key = from + at + EVENT_KEY.len();
             from = behind_key;
@@ -103,12 +106,22 @@ impl Examiner {
             if known.numbering.marker(marker.id.client, marker.id.number) != marker {
                 give(Seen::Altered { marker: Some(marker), why: "its fingerprint is of another event" });
             } else if let Some(start) = known.verbatim_start(line, at) {
-                if known.beginning.find(&line[since.min(start)..start]).is_some() {
+                let between = &line[since.min(start)..start];
+                if known.beginning.find(between).is_some() {
                     give(Seen::Altered { marker: None, why: "a torn event stands before another" });
+                } else if whole_end == Some(since) && is_joined(between) {
+                    give(Seen::Altered { marker: None, why: JOINED });
                 }
+                whole_end = Some(from);
                 give(Seen::Event { run, marker });
             } else {
-                let events = read_anew.get_or_insert_with(|| read_events(line, self.numbers));
+                let events = read_anew.get_or_insert_with(|| {
+                    let read = read_events(line, self.numbers);
+                    if read.is_joined {
+                        give(Seen::Altered { marker: None, why: JOINED });
+                    }
+                    read.events
+                });
                 let same = |(other, members): &(Marker, Map<String, Value>)| {
                     *other == marker && known.has_members(members)
                 };
@@ -151,6 +164,13 @@ impl Examiner {
             false => Seen::Foreign,
         }
     }
+}
+
+/// Whether an event and the next one, with this between them, were two lines: in one JSON text a comma parts them.
+fn is_joined(between: &[u8]) -> bool {
+    let rest = between.strip_prefix(b"\"}").unwrap_or(between);
+    let is_end = |byte: &&u8| matches!(byte, b' ' | b'\t' | b'}' | b']');
+    rest.iter().find(|byte| !is_end(byte)) != Some(&b',')
 }
 
 impl Known {

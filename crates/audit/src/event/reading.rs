@@ -45,28 +45,38 @@ pub fn number_text(text: &str) -> Option<&str> {
     text.strip_prefix(NUMBER)
 }
 
-/// Every JSON object with a number in a line that holds JSON somewhere, escaped or not.
-pub fn read_events(line: &[u8], numbers: Numbers) -> Vec<(Marker, Map<String, Value>)> {
-    let mut events = Vec::new();
+/// What was read in a line.
+#[derive(Debug, Default)]
+pub struct ReadAnew {
+    /// Every JSON object with a number.
+    pub events: Vec<(Marker, Map<String, Value>)>,
+    /// Two JSON texts with such objects stand in one line: their line ends are gone.
+    pub is_joined: bool,
+}
+
+/// Reads a line that holds JSON somewhere, escaped or not.
+pub fn read_events(line: &[u8], numbers: Numbers) -> ReadAnew {
+    let mut read = ReadAnew::default();
     let mut text = line.to_vec();
     for _ in 0..=MOST_ESCAPED {
-        collect_from_text(&text, numbers, 0, &mut events);
+        read.is_joined = collect_from_text(&text, numbers, 0, &mut read.events);
         let plain = unescaped(&text);
-        if !events.is_empty() || plain.len() == text.len() {
+        if !read.events.is_empty() || plain.len() == text.len() {
             break;
         }
         text = plain;
     }
-    events
+    read
 }
 
+/// Returns whether two JSON texts with events stand there without the end of a line between them.
 fn collect_from_text(
     text: &[u8],
     numbers: Numbers,
     depth: usize,
     events: &mut Vec<(Marker, Map<String, Value>)>,
-) {
-    let mut from = 0;
+) -> bool {
+    let (mut from, mut is_joined, mut last_end) = (0, false, None);
     while let Some(at) = text[from..].iter().position(|byte| matches!(byte, b'{' | b'[')) {
         let start = from + at;
         let mut values = serde_json::Deserializer::from_slice(&text[start..]).into_iter::<Value>();
@@ -77,14 +87,26 @@ fn collect_from_text(
                     Numbers::Values => Some(value),
                     Numbers::Texts => numbers.read(&text[start..from]),
                 };
+                let before = events.len();
                 value.into_iter().for_each(|value| collect(value, numbers, depth, events));
+                if events.len() > before {
+                    let between = last_end.map(|end| &text[end..start]);
+                    is_joined |= between.is_some_and(|between| !has_line_end(between));
+                    last_end = Some(from);
+                }
             }
             _ => from = start + 1,
         }
         if memmem::find(&text[from..], EVENT_KEY.as_bytes()).is_none() {
-            return;
+            break;
         }
     }
+    is_joined
+}
+
+/// The end of a line, escaped or not.
+fn has_line_end(text: &[u8]) -> bool {
+    memchr(b'\n', text).is_some() || memmem::find(text, b"\\n").is_some()
 }
 
 fn collect(value: Value, numbers: Numbers, depth: usize, events: &mut Vec<(Marker, Map<String, Value>)>) {
@@ -99,7 +121,8 @@ fn collect(value: Value, numbers: Numbers, depth: usize, events: &mut Vec<(Marke
             }
         }
         Value::String(text) if depth < MOST_ESCAPED && text.contains(EVENT_KEY) => {
-            collect_from_text(text.as_bytes(), numbers, depth + 1, events);
+            // The text of a member is one text, whatever stands in it.
+            let _ = collect_from_text(text.as_bytes(), numbers, depth + 1, events);
         }
         _ => {}
     }

@@ -66,6 +66,40 @@ fn a_torn_event_before_another_is_seen() {
 }
 
 #[test]
+fn lines_that_became_one_are_told_from_events_that_belong_together() {
+    let [one, other] = [9, 10].map(|number| event(&numbering(), 3, number));
+    let record = |event: &str| format!("{{\"record\":{event}}}");
+    let (spaced, later) = (one.replace("\":", "\": "), other.replace("\":", "\": "));
+    let time = "2020-01-13T17:52:09+09:00\tx\t";
+    for joined in [
+        format!("{one}{other}"),
+        format!("{one} {other}"),
+        format!("{time}{one}{time}{other}"),
+        format!("{}{}", record(&one), record(&other)),
+        format!("[{one}][{other}]"),
+        format!("{spaced}{later}"),
+        format!("{one}{other}").replace('"', "\\x22"),
+    ] {
+        let seen = seen(joined.as_bytes());
+        let findings =
+            seen.iter().filter(|seen| **seen == Seen::Altered { marker: None, why: JOINED }).count();
+        assert!(findings == 1 && seen.len() == 3, "{joined}: {seen:?}");
+    }
+    for one_text in [
+        format!("[{one},{other}]"),
+        format!("[{one} , {other}]"),
+        format!("{time}[{},{}]", record(&one), record(&other)),
+        format!("{{\"a\":{one},\"b\":{other}}}"),
+        format!("[{spaced},{later}]"),
+        format!("{one}\\x0A{other}").replace('"', "\\x22"),
+        format!("{one}\\n{other}").replace('"', "\\\""),
+        serde_json::json!({ "body": format!("{one}\n{other}\n") }).to_string(),
+    ] {
+        assert_eq!(seen(one_text.as_bytes()), [whole(3, 9), whole(3, 10)], "{one_text}");
+    }
+}
+
+#[test]
 fn one_damage_is_one_finding() {
     let whole_event = event(&numbering(), 1, 1);
     for damaged in [
