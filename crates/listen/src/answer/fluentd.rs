@@ -55,6 +55,10 @@ impl Dress {
 
     fn refusal(&self, out: &mut Vec<u8>, refusal: &Refusal, manner: &Manner) -> Sent {
         match refusal {
+            // A limit of ours, which Fluentd has not.
+            Refusal::Http(_) if refusal.status(self.overload_status) == 431 => {
+                self.told(out, refusal, manner)
+            }
             // Fluentd closes without a word.
             Refusal::Http(_) | Refusal::SlowHead | Refusal::SlowBody => Sent { status: 0, close: true },
             Refusal::Malformed(Mistake { kind: MistakeKind::TooManyRecords, .. })
@@ -97,19 +101,23 @@ impl Dress {
             }
             // What Fluentd has no case for is told with our status, in its manner.
             Refusal::InFlight | Refusal::OtherBody | Refusal::OtherTag | Refusal::LongTag(_) => {
-                let status = refusal.status(self.overload_status);
-                let line = format!("{status} {}", super::reason(status));
-                let body = format!("{line}\n{}\n", refusal.message());
-                let retry_after = self.retry_after_s.to_string();
-                let retry_after = [("Retry-After", retry_after.as_str())];
-                let fields = if refusal.is_passing() { &retry_after[..] } else { &[] };
-                self.plain(out, status, &line, fields, body.as_bytes(), manner)
+                self.told(out, refusal, manner)
             }
             other => {
                 let body = format!("400 Bad Request\n{}\n", other.message());
                 self.plain(out, 400, "400 Bad Request", &[], body.as_bytes(), manner)
             }
         }
+    }
+
+    fn told(&self, out: &mut Vec<u8>, refusal: &Refusal, manner: &Manner) -> Sent {
+        let status = refusal.status(self.overload_status);
+        let line = format!("{status} {}", super::reason(status));
+        let body = format!("{line}\n{}\n", refusal.message());
+        let retry_after = self.retry_after_s.to_string();
+        let retry_after = [("Retry-After", retry_after.as_str())];
+        let fields = if refusal.is_passing() { &retry_after[..] } else { &[] };
+        self.plain(out, status, &line, fields, body.as_bytes(), manner)
     }
 
     fn plain(

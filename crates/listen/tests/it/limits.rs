@@ -6,6 +6,7 @@ use std::{
 };
 
 use flate2::{Compression, write::GzEncoder};
+use listen::Compat;
 
 use crate::stand::{Answer, Client, Stand, eventually, request};
 
@@ -123,6 +124,19 @@ fn a_head_beyond_the_limit_is_refused() {
     client.send(format!("POST /a HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "x".repeat(2_000)));
     assert_eq!(client.answer().status, 431);
     assert!(client.is_closed());
+}
+
+#[test]
+fn too_many_header_fields_are_told_to_be_in_either_dress() {
+    for compat in [Compat::None, Compat::fluentd()] {
+        let stand = Stand::with(|config| config.compat = compat.clone());
+        let mut client = stand.connect();
+        let fields: String = (0..150).map(|n| format!("X-{n}: v\r\n")).collect();
+        client.send(format!("POST /a HTTP/1.1\r\nHost: x\r\n{fields}\r\n"));
+        let answer = client.answer();
+        assert!(answer.status == 431 && answer.text().contains("128 headers"), "{compat:?}: {answer:?}");
+        assert!(client.is_closed());
+    }
 }
 
 #[test]
