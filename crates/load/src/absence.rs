@@ -14,7 +14,7 @@ use record::Away;
 pub const SHORTEST_NS: u64 = 250_000;
 /// Of shorter absences only the requests feel anything that leave late themselves, in nanoseconds: so long a loop also
 /// takes to work off the answers that a target gives at once.
-const FELT_NS: u64 = 1_000_000;
+pub const FELT_NS: u64 = 1_000_000;
 /// The mean number of requests in flight is known after so long without an absence, in nanoseconds.
 const BASELINE_NS: u64 = 20_000_000;
 

@@ -21,9 +21,11 @@ pub struct InFlight {
     pub started_ns: u64,
     /// When its first byte went to the kernel; 0 if not yet.
     pub sent_ns: u64,
-    /// How much of the time before it was sent may be our own.
+    /// How much of its response time may be our own because it was sent late, or along with others that were.
     pub own_ns: u64,
-    /// How much of the time since then may be.
+    /// How much of that may be in its service time: what it waited for in the target behind those others.
+    pub own_queue_ns: u64,
+    /// How much else of its service time may be.
     pub own_service_ns: u64,
 }
 
@@ -125,6 +127,11 @@ impl Book {
         let _ = self.ticks.send(tick);
     }
 
+    /// A connection was made or refused that was begun while requests may have been delayed.
+    pub fn connect_delayed(&mut self) {
+        self.part.counts.connects_delayed += 1;
+    }
+
     /// A connection was made.
     pub fn connected(&mut self, took_ns: u64, again: bool) {
         self.part.connect_time.record_ns(took_ns);
@@ -210,7 +217,8 @@ impl Book {
             let own_service_ns = request.own_service_ns + arrival.earlier_ns;
             self.interval.record_ns(response_ns);
             self.part.response_time.lengthened_ns(response_ns, request.own_ns + own_service_ns);
-            self.part.service_time.record_ns(arrival.ns.saturating_sub(request.sent_ns), own_service_ns);
+            let service_ns = arrival.ns.saturating_sub(request.sent_ns);
+            self.part.service_time.record_ns(service_ns, request.own_queue_ns + own_service_ns);
             self.part.first_byte_time.record_ns(first_byte_ns.saturating_sub(request.sent_ns));
         }
     }
@@ -237,7 +245,8 @@ impl Book {
             self.flight_changed(now_ns);
             self.in_flight -= 1;
             if censored {
-                self.part.service_time.record_censored_ns(now_ns - request.sent_ns, 0);
+                let service_ns = now_ns - request.sent_ns;
+                self.part.service_time.record_censored_ns(service_ns, request.own_queue_ns);
             } else {
                 self.part.failed_in_flight_ns += (now_ns - request.sent_ns) as f64;
             }
@@ -271,17 +280,19 @@ impl Book {
         self.part.errors.add(waiting.class, 1);
         self.part.counts.failed += 1;
         self.part.counts.failed_unsent += u64::from(!waiting.sent);
+        self.part.counts.lost_delayed += u64::from(waiting.own_ns >= SHORTEST_NS);
         self.part.failure_time.record_ns(now_ns.saturating_sub(waiting.intended_ns));
     }
 
-    /// A sent request is left unanswered because the trial ends.
-    pub fn left_in_flight(&mut self, request: &InFlight, now_ns: u64) {
+    /// A sent request is left unanswered because the trial ends, which in an open load means that it is lost.
+    pub fn left_in_flight(&mut self, request: &InFlight, is_lost: bool, now_ns: u64) {
         self.flight_changed(now_ns);
         self.in_flight -= 1;
         self.part.counts.in_flight += 1;
+        self.part.counts.lost_delayed += u64::from(is_lost && request.own_ns >= SHORTEST_NS);
         let response_ns = now_ns.saturating_sub(request.intended_ns);
         self.part.response_time.record_censored_ns(response_ns, request.own_ns);
-        self.part.service_time.record_censored_ns(now_ns - request.sent_ns, 0);
+        self.part.service_time.record_censored_ns(now_ns - request.sent_ns, request.own_queue_ns);
     }
 
     /// Planned requests are not sent through a fault of this machine.

@@ -73,6 +73,8 @@ pub struct Waiting {
     pub class: ErrorClass,
     /// Whether anything of it was sent.
     pub sent: bool,
+    /// How much of its time may be our own; what came of it may be, too.
+    pub own_ns: u64,
 }
 
 impl Events {
@@ -139,7 +141,8 @@ impl Events {
         let due_ns = now_ns + self.backoff.wait_ns(client.made, client.heard.retry_after_s);
         client.heard = Heard::default();
         let (intended_ns, sent) = (request.intended_ns, request.sent_ns != 0);
-        client.waiting = Some(Waiting { intended_ns, due_ns, class, sent });
+        let own_ns = request.own_ns + request.own_service_ns;
+        client.waiting = Some(Waiting { intended_ns, due_ns, class, sent, own_ns });
         Some(due_ns)
     }
 

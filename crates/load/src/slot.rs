@@ -72,6 +72,8 @@ pub struct Slot {
     pub reader: ResponseReader,
     /// When the connection attempt began.
     pub connecting_since_ns: u64,
+    /// It began while requests might be delayed.
+    pub connects_delayed: bool,
     /// Since when the slot could have taken a request.
     pub free_since_ns: u64,
     /// When the first byte of the current answer came.
@@ -111,6 +113,7 @@ impl Slot {
             sent_bytes: 0,
             reader: ResponseReader::new(Limits::default()),
             connecting_since_ns: 0,
+            connects_delayed: false,
             free_since_ns: 0,
             first_byte_ns: 0,
             last_answer_ns: 0,

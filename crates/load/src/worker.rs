@@ -23,7 +23,7 @@ use http1::KnownHead;
 use record::HttpPlan;
 
 use crate::{
-    absence::{Absences, SHORTEST_NS},
+    absence::{Absences, SHORTEST_NS, UnderWay},
     book::Book,
     events::{Events, Ledger},
     part::Part,
@@ -53,6 +53,8 @@ pub struct Worker<W: Wire> {
     /// Index of this worker's first slot among all workers', to spread the routes.
     first_slot: u64,
     absences: Absences,
+    /// By how much requests were delayed at the most since sending was to end.
+    delay_at_end_ns: u64,
     /// When the clock was read last.
     seen_ns: u64,
     /// When the last wait began: what had happened by then was told by the waits before.
@@ -126,6 +128,7 @@ impl<W: Wire> Worker<W> {
             slots: (0..slots).map(|_| Slot::new(loops)).collect(),
             first_slot,
             absences: Absences::default(),
+            delay_at_end_ns: 0,
             seen_ns: 0,
             polled_ns: 0,
             just_sent: None,
@@ -194,6 +197,9 @@ impl<W: Wire> Worker<W> {
             let now_ns = self.clock();
             self.dispatch_due(now_ns);
             if self.absences.delay_ns() > 0 {
+                if ends_ns.is_some_and(|end| now_ns >= end) {
+                    self.delay_at_end_ns = self.delay_at_end_ns.max(self.absences.delay_ns());
+                }
                 self.look_whether_caught_up();
             }
             if self.sending && (ends_ns.is_some_and(|end| now_ns >= end) || self.source_is_dry(now_ns)) {
@@ -206,7 +212,7 @@ impl<W: Wire> Worker<W> {
                 interrupted = true;
                 break;
             }
-            let drained = ends_ns.is_some_and(|end| now_ns >= end + self.plan.drain_ns);
+            let drained = ends_ns.is_some_and(|end| now_ns >= self.drained_ns(end));
             if !self.sending && ((self.assigned == 0 && !self.backlog_waits()) || drained) {
                 break;
             }
@@ -237,10 +243,11 @@ impl<W: Wire> Worker<W> {
         let just_sent = self.just_sent.take();
         if gap_ns >= SHORTEST_NS {
             self.was_away(now_ns, gap_ns);
-            // Whether that was sent before or after is not known.
-            let slot = just_sent.map(|id| &mut self.slots[id as usize]);
-            if let Some(request) = slot.and_then(|slot| slot.requests.back_mut()) {
-                request.own_service_ns += gap_ns;
+            // Whether that was sent before or after is not known, and neither is it of those sent along with it.
+            if let Some(slot) = just_sent.map(|id| &mut self.slots[id as usize]) {
+                let last_ns = slot.requests.back().map_or(0, |request| request.sent_ns);
+                let along = slot.requests.iter_mut().rev().take_while(|request| request.sent_ns == last_ns);
+                along.for_each(|request| request.own_service_ns += gap_ns);
             }
         }
     }
@@ -249,15 +256,20 @@ impl<W: Wire> Worker<W> {
     fn look_whether_caught_up(&mut self) {
         let now_ns = self.clock();
         if self.next_arrival_ns().is_none_or(|due_ns| due_ns > now_ns) {
-            self.absences.caught_up(now_ns, self.book.under_way());
+            self.absences.caught_up(now_ns, self.under_way());
         }
     }
 
     #[inline]
     fn was_away(&mut self, now_ns: u64, by_ns: u64) {
         if by_ns >= SHORTEST_NS {
-            self.absences.was_away(now_ns, by_ns, self.book.under_way());
+            self.absences.was_away(now_ns, by_ns, self.under_way());
         }
+    }
+
+    /// What is under way, requests whose connections are still being made among it.
+    fn under_way(&self) -> UnderWay {
+        UnderWay { in_flight: self.assigned, ..self.book.under_way() }
     }
 
     fn start_users(&mut self) {
@@ -278,7 +290,7 @@ impl<W: Wire> Worker<W> {
             return (0, false);
         }
         if let Some(end_ns) = ends_ns {
-            until_ns = until_ns.min(if self.sending { end_ns } else { end_ns + self.plan.drain_ns });
+            until_ns = until_ns.min(if self.sending { end_ns } else { self.drained_ns(end_ns) });
         }
         if let Some(at_ns) = self.next_timer_ns() {
             until_ns = until_ns.min(at_ns);
@@ -294,6 +306,11 @@ impl<W: Wire> Worker<W> {
         }
         // A pause need not end to the microsecond; polling for it would take the processor from others.
         (until_ns, false)
+    }
+
+    /// Until when answers are waited for: an absence takes nothing of that time.
+    fn drained_ns(&self, end_ns: u64) -> u64 {
+        end_ns + self.plan.drain_ns + self.delay_at_end_ns
     }
 
     fn next_timer_ns(&self) -> Option<u64> {

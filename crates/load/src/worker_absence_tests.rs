@@ -1,12 +1,16 @@
 //! The loop stopped at random, on virtual time, against a target whose every answer takes the same.
 
 use proptest::prelude::*;
-use record::{Connections, Distribution, HttpPlan, LoadModel, VoidRule};
+use record::{Censored, Connections, Distribution, HttpPlan, LoadModel, VoidRule};
 
 use crate::{
     part::Part,
     testing,
-    worker_tests::{Steady, run_stopped},
+    wire::{
+        SlotId,
+        simulated::{Attempt, Deed, Target},
+    },
+    worker_tests::{OK, Steady, run_stopped},
 };
 
 const MS: u64 = 1_000_000;
@@ -44,18 +48,55 @@ fn plan(kind: Kind, connections: u64, delay_ns: u64) -> HttpPlan {
     }
 }
 
-/// Percentiles that are neither the target's, nor told to be the generator's.
+/// Percentiles of a target whose every answer takes the same that are neither its own, nor told to be the generator's.
 fn wrong(part: &Part, truth_ns: u64) -> Vec<(f64, u64, u64)> {
-    let count = part.response_time.observed.count() as f64;
+    wrong_times(&part.response_time, |_| truth_ns)
+}
+
+/// Percentiles that are neither the target's, nor told to be the generator's.
+fn wrong_times(times: &Censored, truth_ns: impl Fn(f64) -> u64) -> Vec<(f64, u64, u64)> {
+    let count = times.observed.count() as f64;
     let printed = QUANTILES.iter().filter(|&&quantile| count * (1.0 - quantile) >= 10.0);
     printed
         .filter_map(|&quantile| {
-            let shown = part.response_time.percentile(quantile);
+            let (shown, truth_ns) = (times.percentile(quantile), truth_ns(quantile));
             let off_ns = shown.ns.abs_diff(truth_ns);
             let is_true = off_ns <= 250_000 || off_ns as f64 <= 0.1 * truth_ns as f64;
             (!is_true && !shown.is_own()).then_some((quantile, shown.ns, shown.less_own_ns))
         })
         .collect()
+}
+
+/// Serves one request after the other.
+#[derive(Clone, Default)]
+struct OneServer {
+    service_ns: u64,
+    free_ns: u64,
+}
+
+impl Target for OneServer {
+    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+        self.free_ns = self.free_ns.max(now_ns) + self.service_ns;
+        vec![(self.free_ns, Deed::Send(OK.to_vec()))]
+    }
+}
+
+/// Answers after 5 ms. Of connections that come at once, its accept queue takes 64; the others ask again after a second.
+#[derive(Default)]
+struct ShortQueue {
+    waiting: u64,
+}
+
+impl Target for ShortQueue {
+    fn attempt(&mut self, _: u64, _: SlotId) -> Attempt {
+        self.waiting += 1;
+        Attempt::Made(if self.waiting > 64 { S } else { 10_000 })
+    }
+
+    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+        self.waiting = 0;
+        vec![(now_ns + 5 * MS, Deed::Send(OK.to_vec()))]
+    }
 }
 
 fn kinds() -> impl Strategy<Value = Kind> {
@@ -101,6 +142,29 @@ proptest! {
     }
 
     #[test]
+    fn what_queues_behind_a_burst_is_not_the_targets_service_time(
+        on_demand: bool,
+        rate_per_s in 200.0f64..2_000.0,
+        busy in 0.1f64..0.9,
+        stops in prop::collection::vec((0u64..3_900, 1u64..300), 1..4),
+    ) {
+        let mut plan = testing::open(rate_per_s, 4, 400);
+        if let (true, LoadModel::Open { connections, .. }) = (on_demand, &mut plan.load) {
+            connections.initial = 0;
+        }
+        let target = OneServer { service_ns: (busy * 1e9 / rate_per_s) as u64, free_ns: 0 };
+        let (truth, _) = run_stopped(plan.clone(), target.clone(), &[], false);
+        let mut stops: Vec<(u64, u64)> = stops.into_iter().map(|(at, by)| (S + at * MS, by * MS)).collect();
+        stops.sort_unstable();
+        let (part, rules) = run_stopped(plan, target, &stops, false);
+        if rules.is_empty() {
+            for (times, truth) in [(&part.response_time, &truth.response_time), (&part.service_time, &truth.service_time)] {
+                prop_assert_eq!(wrong_times(times, |quantile| truth.percentile(quantile).ns), vec![], "{:?}", part.away);
+            }
+        }
+    }
+
+    #[test]
     fn short_absences_leave_the_lower_percentiles_alone(
         kind in kinds(),
         connections in 4u64..300,
@@ -140,6 +204,29 @@ fn a_second_away_is_the_generators() {
     let (part, rules) = run_stopped(users, Steady { after_ns: MS }, &[(2 * S, S)], false);
     assert_eq!(rules, [VoidRule::Late]);
     assert_eq!(wrong(&part, MS), []);
+}
+
+#[test]
+fn an_accept_queue_that_a_burst_fills_is_not_the_targets_fault() {
+    let mut plan = testing::open(1_000.0, 4, 1_000);
+    if let LoadModel::Open { connections, .. } = &mut plan.load {
+        connections.initial = 0;
+    }
+    let (sound, rules) = run_stopped(plan.clone(), ShortQueue::default(), &[], false);
+    assert_eq!((rules, sound.counts.connects_delayed), (vec![], 0));
+    let (part, rules) = run_stopped(plan, ShortQueue::default(), &[(2 * S, 200 * MS)], false);
+    assert_eq!(rules, []);
+    assert!(part.response_time.percentile(0.99).ns > S / 2 && part.response_time.percentile(0.99).is_own());
+    let late = part.connect_time.count() - part.connect_time.count_up_to_ns(900 * MS);
+    assert!(late > 100 && part.counts.connects_delayed >= late, "{late}: {:?}", part.counts);
+}
+
+#[test]
+fn an_absence_at_the_end_takes_nothing_of_the_time_that_answers_are_waited_for() {
+    let plan = HttpPlan { drain_ns: 500 * MS, ..testing::open(500.0, 2, 20) };
+    // From just before the end to far beyond the drain.
+    let (part, _) = run_stopped(plan, Steady { after_ns: 20 * MS }, &[(2_900 * MS, 2 * S)], false);
+    assert_eq!((part.counts.in_flight, part.counts.never_sent, part.counts.completed), (0, 0, 1_000));
 }
 
 #[test]

@@ -27,7 +27,7 @@ use crate::{
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
-const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
 /// Runs a plan against a target; gives what was written down and the rules it breaks.
 pub(crate) fn run<T: Target>(plan: HttpPlan, target: T) -> (Part, Vec<VoidRule>) {

@@ -120,7 +120,9 @@ impl Goal {
                     + trial.retried_errors.connect_failures()
                     + trial.connection_errors.connect_failures()
                     + counts.connections_unopened;
-                both(ratio(trial.connect_time.count_up_to_ns(bound_ns), trial.connect_time.count() + refused))
+                let (good, all) =
+                    (trial.connect_time.count_up_to_ns(bound_ns), trial.connect_time.count() + refused);
+                (ratio(good + counts.connects_delayed, all), ratio(good, all))
             }
             GoalQuantity::Lost | GoalQuantity::Duplicated | GoalQuantity::Corrupt => {
                 both(audit.map_or(1.0, |audit| self.found_by(audit)))

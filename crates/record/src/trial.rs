@@ -144,10 +144,13 @@ pub struct Counts {
     pub failed: u64,
     /// The part of `failed` that failed before anything was sent (no connection).
     pub failed_unsent: u64,
-    /// The part of `failed` and `never_sent_busy` that was due while the generator made up for an absence: what failed
-    /// may have failed in the burst.
+    /// The part of `failed`, `never_sent_busy` and (of an open load) `in_flight` that was due while the generator made up
+    /// for an absence: what was lost may have been lost in the burst.
     #[serde(default)]
     pub lost_delayed: u64,
+    /// Connections begun meanwhile that failed or took 1 ms and more: the burst may have filled the accept queue.
+    #[serde(default)]
+    pub connects_delayed: u64,
     /// Attempts that failed and were made again. The request itself is counted by how its last attempt ended.
     #[serde(default)]
     pub retried: u64,
@@ -189,6 +192,7 @@ impl Counts {
         self.failed += other.failed;
         self.failed_unsent += other.failed_unsent;
         self.lost_delayed += other.lost_delayed;
+        self.connects_delayed += other.connects_delayed;
         self.retried += other.retried;
         self.retried_unsent += other.retried_unsent;
         self.in_flight += other.in_flight;

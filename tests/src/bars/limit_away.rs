@@ -6,7 +6,6 @@ use std::{
 };
 
 use anyhow::Result;
-use record::BoundKind;
 
 use super::{
     Bar, Outcome, Scale,
@@ -46,8 +45,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         let (lower, upper) = (goal.lower.as_ref().map(|b| b.load), goal.upper.as_ref().map(|b| b.load));
         let is_excluded =
             lower.is_some_and(|load| load > truth_per_s) || upper.is_some_and(|load| load < truth_per_s);
-        let is_near = goal.kind == BoundKind::Regular
-            && lower.is_some_and(|load| load >= NEAR.0 * truth_per_s)
+        let is_near = lower.is_some_and(|load| load >= NEAR.0 * truth_per_s)
             && upper.is_some_and(|load| load <= NEAR.1 * truth_per_s);
         excluded += u64::from(is_excluded);
         near += u64::from(is_near);

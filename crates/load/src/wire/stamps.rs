@@ -69,6 +69,8 @@ impl Stamps {
                 return;
             }
         }
+        // A step may have come meanwhile.
+        self.is_steady = false;
     }
 
     /// Receives what there is, or drops it unread, with the time at which its last byte came in.

@@ -7,13 +7,15 @@ use rustix::io::Errno;
 
 use super::{Timer, Worker};
 use crate::{
-    absence::SHORTEST_NS,
+    absence::{FELT_NS, SHORTEST_NS},
     failure::connect_failure,
     slot::Phase,
     source::Source,
     wire::{Route, SlotId, Wire},
 };
 
+/// The kernel sends the first packet of a connection again after a second, less what its clock is coarse.
+const SYN_RETRY_NS: u64 = 900_000_000;
 /// Sends that may fail before the connection is made, in a row, before trying so early is given up.
 const EARLY_SEND_FAILURES: u32 = 16;
 
@@ -32,6 +34,7 @@ impl<W: Wire> Worker<W> {
         let slot = &mut self.slots[id as usize];
         slot.phase = Phase::Connecting;
         slot.connecting_since_ns = now_ns;
+        slot.connects_delayed = self.absences.delay_ns() > 0;
         self.connecting += 1;
         if let Err(errno) = self.wire.connect(id, &route) {
             self.connect_failed(id, errno, now_ns);
@@ -61,7 +64,15 @@ impl<W: Wire> Worker<W> {
         let own_ns = self.handshake_unseen_ns(id, now_ns);
         self.was_away(now_ns, own_ns);
         let slot = &mut self.slots[id as usize];
-        slot.requests.iter_mut().for_each(|request| request.own_ns += own_ns);
+        // Who comes in a burst may find the accept queue full, and asks again after a second: that is no matter of how
+        // long the burst was delayed.
+        let took_ns = now_ns.saturating_sub(slot.connecting_since_ns);
+        let asked_again = slot.connects_delayed && took_ns >= SYN_RETRY_NS;
+        let share_ns = if asked_again { took_ns } else { own_ns };
+        slot.requests.iter_mut().for_each(|request| request.own_ns += share_ns);
+        if slot.connects_delayed && took_ns >= FELT_NS {
+            self.book.connect_delayed();
+        }
         slot.phase = Phase::Open;
         slot.free_since_ns = now_ns;
         self.connecting -= 1;
@@ -95,6 +106,9 @@ impl<W: Wire> Worker<W> {
     /// or time ran out). `answered` requests have just ended well on the same connection.
     pub(super) fn connection_lost(&mut self, id: SlotId, class: ErrorClass, answered: u32, now_ns: u64) {
         let was_connecting = self.slots[id as usize].phase == Phase::Connecting;
+        if was_connecting && self.slots[id as usize].connects_delayed && class.origin() != Origin::Local {
+            self.book.connect_delayed();
+        }
         let requests = std::mem::take(&mut self.slots[id as usize].requests);
         let mut failed = 0;
         for (i, request) in requests.iter().enumerate() {

@@ -130,7 +130,7 @@ impl<W: Wire> Worker<W> {
         }
         let slot = &mut self.slots[id as usize];
         let mut late_ns = now_ns.saturating_sub(ready_ns.max(slot.free_since_ns));
-        let mut own_ns = late_ns;
+        let (mut own_ns, mut own_queue_ns) = (late_ns, 0);
         match &self.source {
             // A user without pauses always waits for its own last answer only.
             Source::Closed(users) if !users.thinks => {}
@@ -138,6 +138,7 @@ impl<W: Wire> Worker<W> {
                 // What waited for a connection may have done so because of an absence, and be held up behind others
                 // that leave late.
                 let delay_ns = self.absences.delay_ns();
+                own_queue_ns = delay_ns.saturating_sub(late_ns);
                 late_ns = late_ns.max(delay_ns.min(now_ns.saturating_sub(intended_ns)));
                 own_ns = own_ns.max(delay_ns);
             }
@@ -152,6 +153,7 @@ impl<W: Wire> Worker<W> {
             started_ns: now_ns,
             sent_ns: 0,
             own_ns,
+            own_queue_ns,
             own_service_ns: 0,
         });
         slot.unsent += 1;

@@ -54,10 +54,11 @@ impl<W: Wire> Worker<W> {
         }
         let now_ns = self.clock();
         self.cut_events_off(now_ns);
+        let is_open = matches!(self.source, Source::Open(_));
         for (index, slot) in self.slots.iter_mut().enumerate() {
             for request in slot.requests.drain(..) {
                 if request.sent_ns != 0 {
-                    self.book.left_in_flight(&request, now_ns);
+                    self.book.left_in_flight(&request, is_open, now_ns);
                 } else {
                     self.book.never_sent_busy(request.intended_ns, request.own_ns, now_ns);
                 }

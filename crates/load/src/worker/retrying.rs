@@ -7,6 +7,7 @@ use record::ErrorClass;
 
 use super::{Timer, Worker};
 use crate::{
+    absence::SHORTEST_NS,
     book::InFlight,
     slot::Phase,
     wire::{SlotId, Wire},
@@ -63,10 +64,18 @@ impl<W: Wire> Worker<W> {
             self.assigned -= 1;
             return;
         }
-        let own_ns = now_ns.saturating_sub(waiting.due_ns.max(slot.free_since_ns));
-        self.book.retried(&waiting, own_ns);
+        let late_ns = now_ns.saturating_sub(waiting.due_ns.max(slot.free_since_ns));
+        self.book.retried(&waiting, late_ns);
         let intended_ns = waiting.intended_ns;
-        let request = InFlight { intended_ns, started_ns: now_ns, sent_ns: 0, own_ns, own_service_ns: 0 };
+        let delay_ns = self.absences.delay_ns();
+        // Without our own share the attempt before might not have failed.
+        let own_ns = match waiting.own_ns >= SHORTEST_NS {
+            true => now_ns.saturating_sub(intended_ns).max(delay_ns),
+            false => late_ns.max(delay_ns),
+        };
+        let own_queue_ns = delay_ns.saturating_sub(late_ns);
+        let request =
+            InFlight { intended_ns, started_ns: now_ns, sent_ns: 0, own_ns, own_queue_ns, own_service_ns: 0 };
         slot.requests.push_back(request);
         slot.unsent += 1;
         self.send(id);
