@@ -13,9 +13,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail};
+use record::Trial;
 use rustix::{
     process::Signal,
     thread::{CpuSet, gettid, sched_setaffinity},
+    time::{ClockId, clock_gettime},
 };
 
 use crate::{
@@ -145,6 +147,16 @@ pub struct Gaps {
     pub longest: Duration,
     /// Those of [`SHORTEST_GAP`] and more together, as a share of the time watched (0 to 1).
     pub share: f64,
+    /// For how long the witness itself had the processor.
+    watching: Duration,
+}
+
+impl Gaps {
+    /// The share of a trial (0 to 1) for which its generator waited for the processor, the witness's turns left out.
+    pub fn waited_share(&self, trial: &Trial) -> f64 {
+        let waited_s = trial.cpu.runqueue_wait_s.unwrap_or(0.0) - self.watching.as_secs_f64();
+        waited_s.max(0.0) / trial.elapsed_s
+    }
 }
 
 impl fmt::Display for Gaps {
@@ -177,7 +189,9 @@ impl Witness {
                     total += gap;
                 }
             }
-            Ok(Gaps { longest, share: total.as_secs_f64() / began.elapsed().as_secs_f64() })
+            let used = clock_gettime(ClockId::ThreadCPUTime);
+            let watching = Duration::new(used.tv_sec as u64, used.tv_nsec as u32);
+            Ok(Gaps { longest, share: total.as_secs_f64() / began.elapsed().as_secs_f64(), watching })
         })?;
         Ok(Self { stop, thread })
     }

@@ -210,8 +210,8 @@ fn shortly_away(outcome: &mut Outcome, cores: Cores, cases: u64) -> Result<()> {
         };
         let witness = Witness::on(cores.generator)?;
         let (trial, _) = Case { trouble, ..Case::drawn(seed) }.run(cores)?;
-        let waited = trial.cpu.runqueue_wait_s.unwrap_or(0.0) / trial.elapsed_s;
-        if witness.end()?.share + waited + STOPPED_SHARE > AWAY_SHARE {
+        let gaps = witness.end()?;
+        if gaps.share + gaps.waited_share(&trial) + STOPPED_SHARE > AWAY_SHARE {
             continue;
         }
         counted += 1;
@@ -239,8 +239,7 @@ fn undisturbed(outcome: &mut Outcome, cores: Cores, wanted: u64) -> Result<()> {
         let witness = Witness::on(cores.generator)?;
         let (trial, _) = case.run(cores)?;
         let gaps = witness.end()?;
-        let waited = trial.cpu.runqueue_wait_s.unwrap_or(0.0) / trial.elapsed_s;
-        if gaps.longest > Duration::from_millis(1) || waited > 0.001 {
+        if gaps.longest > Duration::from_millis(1) || gaps.waited_share(&trial) > 0.001 {
             continue;
         }
         sound += 1;

@@ -87,8 +87,7 @@ fn without_fault(outcome: &mut Outcome, case: &Case, url: &str, words: &str, cor
         let trial = output.trial()?;
         valid = output.code == Some(0) && !trial.validity.is_void();
         verdicts.push(verdict(&output, trial));
-        let waited = trial.cpu.runqueue_wait_s.unwrap_or(0.0) / trial.elapsed_s;
-        disturbed += usize::from(gaps.share + waited > DISTURBED_SHARE);
+        disturbed += usize::from(gaps.share + gaps.waited_share(trial) > DISTURBED_SHARE);
         for reason in trial.validity.reasons() {
             outcome.note(format!("void without a fault: {:?}: {}", reason.rule, reason.evidence));
         }
