@@ -25,6 +25,7 @@ use crate::{
     link,
     namespace::Namespace,
     plan::{self, Plan},
+    preflight,
     process::{self, Process},
 };
 use take_down::GRACE;
@@ -86,6 +87,9 @@ pub enum Error {
     /// It could not be written down, or not be undone.
     #[error(transparent)]
     Undo(#[from] undo::Error),
+    /// This machine cannot have it.
+    #[error("this machine cannot have this lab: {}", .0.join("; "))]
+    Unfit(Vec<String>),
     /// It was called off.
     #[error("called off while the lab was brought up")]
     CalledOff,
@@ -194,6 +198,10 @@ impl Lab {
     /// # Errors
     /// When anything fails or is called off; nothing is left then.
     pub fn up(plan: &Plan, options: &Options) -> Result<Self, Error> {
+        let lacks = preflight::lacks(plan);
+        if !lacks.is_empty() {
+            return Err(Error::Unfit(lacks));
+        }
         let journal = Journal::open(&options.folder, KIND, &plan.title)?;
         let run_folder = options.folder.path().join(format!("{}.lab", journal.run()));
         journal.record(Change::Folder { path: run_folder.clone() })?;

@@ -19,6 +19,7 @@ mod netlink;
 mod network;
 mod numbers;
 pub mod plan;
+mod preflight;
 mod process;
 mod quota;
 mod rootless;

@@ -7,7 +7,7 @@
 use std::{
     fmt,
     io::{self, Write},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Result;
@@ -120,11 +120,13 @@ impl Bar {
     pub fn check(&self, scale: Scale) -> bool {
         // Written past the test harness's capture: the figures belong in every log.
         let mut out = io::stdout().lock();
+        let begun = Instant::now();
         let (lines, passed) = match (self.run)(scale) {
             Ok(outcome) => (outcome.lines(self.name), outcome.passed(scale)),
             Err(error) => (format!("bar {} could not be measured FAIL\n{error:#}\n", self.name), false),
         };
         let _ = out.write_all(lines.as_bytes());
+        let _ = writeln!(out, "    {}: {:.0} s", self.name, begun.elapsed().as_secs_f64());
         let _ = out.flush();
         passed
     }

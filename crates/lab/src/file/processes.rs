@@ -23,6 +23,10 @@ pub(super) fn read(
     for (stage, value) in reader.array(value, "tables [[processes]]").iter().enumerate() {
         let table = reader.table(value, "a table [[processes]]");
         for process in read_one(reader, table, None, plan, groups, stage) {
+            if let Some(other) = processes.iter().find(|other| is_on_its_port(other, &process)) {
+                let message = format!("'{}' listens there already; give another 'port'", other.name);
+                reader.mistake(value.span(), message);
+            }
             if processes.iter().any(|other| other.name == process.name) {
                 let message = format!("the name '{}' is given twice; give another by 'name'", process.name);
                 reader.mistake(value.span(), message);
@@ -31,6 +35,15 @@ pub(super) fn read(
         }
     }
     processes
+}
+
+/// Whether both listen on one port of one host.
+fn is_on_its_port(one: &Process, other: &Process) -> bool {
+    let port = |process: &Process| match &process.program {
+        Program::Known(known) => Some((process.host, known.port)),
+        Program::Command(_) => None,
+    };
+    port(one).is_some() && port(one) == port(other)
 }
 
 /// A table's processes, one for each host. The name is a key of the table unless it is given.

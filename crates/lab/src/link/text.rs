@@ -61,6 +61,10 @@ impl ShapeText {
         read("queue", &self.queue, &mut |t| queue(t).map(|v| shape.queue = v));
         read("reorder", &self.reorder, &mut |t| reorder(t).map(|v| shape.reorder = v));
         read("duplicate", &self.duplicate, &mut |t| ratio(t).map(|v| shape.duplicate_ratio = v));
+        if mistakes.is_empty() && self.queue.is_some() && shape.rate_bits_per_s.is_none() {
+            let message = "nothing waits on a link without a rate; give 'rate' as well, or leave 'queue' out";
+            mistakes.push(Mistake { key: "queue", message: message.to_owned() });
+        }
         if mistakes.is_empty() {
             let whole = |message: String| {
                 let (key, message) = message.split_once(": ").unwrap_or(("loss", &message));
