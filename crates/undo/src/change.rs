@@ -63,7 +63,8 @@ impl Change {
         self.is_provable(run)?;
         let undone = match self {
             Self::Process { process, .. } => {
-                process.known_here(pid_namespace).map_or(Ok(()), |process| kill(process, PATIENCE))
+                let known = process.known_here(pid_namespace);
+                known.and_then(|known| known.map_or(Ok(()), |process| kill(process, PATIENCE)))
             }
             Self::Folder { path } => remove_folder(path),
             Self::File { path } => gone_is_fine(fs::remove_file(path)),
