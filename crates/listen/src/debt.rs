@@ -1,7 +1,7 @@
 //! What the storage owes the threads: whether it hangs, a disk that neither works nor fails.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -10,8 +10,8 @@ use std::{
 pub(crate) struct Debt {
     /// Since when it has owed something without paying anything; 0 if it owes nothing.
     since_ns: AtomicU64,
-    /// A client has waited for it in vain.
-    was_overdue: AtomicBool,
+    /// When a client last waited for it in vain; 0 if all has been answered since.
+    late_ns: AtomicU64,
 }
 
 impl Debt {
@@ -28,21 +28,28 @@ impl Debt {
     #[inline]
     pub fn shrinks(&self, now_ns: u64, to_nothing: bool) {
         self.since_ns.store(if to_nothing { 0 } else { now_ns }, Ordering::Relaxed);
-        if to_nothing && self.was_overdue.load(Ordering::Relaxed) {
-            self.was_overdue.store(false, Ordering::Relaxed);
+        if to_nothing && self.late_ns.load(Ordering::Relaxed) != 0 {
+            self.late_ns.store(0, Ordering::Relaxed);
         }
     }
 
     /// A client has waited for the storage in vain.
-    pub fn is_late(&self) {
-        self.was_overdue.store(true, Ordering::Relaxed);
+    pub fn is_late(&self, now_ns: u64) {
+        self.late_ns.store(now_ns, Ordering::Relaxed);
     }
 
-    /// Whether the storage has paid nothing for so long, or lets clients wait in vain.
+    /// Whether the storage has paid nothing for so long, or has let a client wait in vain within that time.
+    ///
+    /// What was owed when a client gave up has been answered after another `patience`, or its client has given up too: so
+    /// it need not come to owe nothing, which it never does while several threads hand over more and more.
     pub fn is_overdue(&self, now_ns: u64, patience: Duration) -> bool {
-        let since_ns = self.since_ns.load(Ordering::Relaxed);
-        let waited_ns = if since_ns == 0 { 0 } else { now_ns.saturating_sub(since_ns) };
-        self.was_overdue.load(Ordering::Relaxed) || u128::from(waited_ns) > patience.as_nanos()
+        let age = |at: &AtomicU64| match at.load(Ordering::Relaxed) {
+            0 => None,
+            at_ns => Some(u128::from(now_ns.saturating_sub(at_ns))),
+        };
+        let patience_ns = patience.as_nanos();
+        age(&self.since_ns).is_some_and(|age_ns| age_ns > patience_ns)
+            || age(&self.late_ns).is_some_and(|age_ns| age_ns <= patience_ns)
     }
 }
 
@@ -69,10 +76,23 @@ mod tests {
     fn who_lets_clients_wait_in_vain_is_overdue_until_all_is_answered() {
         let debt = Debt::default();
         debt.grows(1_000);
-        debt.is_late();
-        debt.shrinks(1_001, false);
-        assert!(debt.is_overdue(1_002, PATIENCE));
-        debt.shrinks(1_003, true);
-        assert!(!debt.is_overdue(1_004, PATIENCE));
+        debt.is_late(1_001);
+        debt.shrinks(1_002, false);
+        assert!(debt.is_overdue(1_003, PATIENCE));
+        debt.shrinks(1_004, true);
+        assert!(!debt.is_overdue(1_005, PATIENCE));
+    }
+
+    #[test]
+    fn who_answers_in_time_again_is_not_overdue_though_it_always_owes_something() {
+        let debt = Debt::default();
+        debt.grows(1_000);
+        debt.is_late(1_010);
+        debt.shrinks(1_015, false);
+        assert!(debt.is_overdue(1_020, PATIENCE), "others may still wait in vain");
+        debt.shrinks(1_020, false);
+        assert!(!debt.is_overdue(1_021, PATIENCE));
+        debt.is_late(1_022);
+        assert!(debt.is_overdue(1_023, PATIENCE));
     }
 }

@@ -135,7 +135,7 @@ fn away(part: &Part, own: &[OwnPercentile]) -> Option<Warning> {
                 names.join(", ")
             ),
         };
-        Warning::new("generator_away", format!("{}; {figures}", validity::absences(part)))
+        Warning::new("generator_away", format!("{}; {figures}", validity::absences(&part.away)))
     })
 }
 

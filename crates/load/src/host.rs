@@ -31,6 +31,15 @@ pub struct Host {
 }
 
 impl Host {
+    /// A machine for tests and examples, with room for what they plan.
+    pub const EXAMPLE: Self = Self {
+        hard_descriptors: 20_000,
+        ports: 28_232,
+        available_memory_bytes: 1 << 34,
+        cpus: 2,
+        tasks: 30_000,
+    };
+
     /// Reads this machine's limits.
     ///
     /// # Errors

@@ -35,7 +35,8 @@ pub struct Asked {
 }
 
 /// Fits a plan to the machine, and gives what was changed, in words. A pool that is opened on demand gets what the load
-/// can need of it as far as this machine has it, and more where that costs nothing; it is never refused.
+/// can need of it as far as this machine has it, and more where that costs nothing; it is refused only where more
+/// processes are asked for than can be started, or memory lacks for a single connection.
 ///
 /// # Errors
 /// Everything that does not fit, each with the numbers and the way out.
@@ -87,9 +88,25 @@ pub fn fit(plan: &mut HttpPlan, host: &Host, asked: Asked) -> Result<Vec<String>
     if refusals.is_empty() { Ok(notes) } else { Err(refusals) }
 }
 
+/// The same; every refusal also says how much of `option`, which asks for the connections, fits this machine.
+///
+/// # Errors
+/// As for [`fit`].
+pub fn fit_or_advise(
+    plan: &mut HttpPlan,
+    host: &Host,
+    asked: Asked,
+    option: &str,
+) -> Result<Vec<String>, Vec<String>> {
+    // Of what was asked for, not of what is made of it.
+    let most = most_connections(plan, host, asked);
+    let advice = most.map(|most| format!("; or give {option} {most}, which fits")).unwrap_or_default();
+    fit(plan, host, asked).map_err(|refusals| refusals.into_iter().map(|refusal| refusal + &advice).collect())
+}
+
 /// Connections that fit this machine at the most, with all the processes and addresses that [`fit`] would take; none if
 /// that is no fewer than the plan has.
-pub fn most_connections(plan: &HttpPlan, host: &Host, asked: Asked) -> Option<u64> {
+fn most_connections(plan: &HttpPlan, host: &Host, asked: Asked) -> Option<u64> {
     let processes =
         if asked.processes { plan.processes } else { plan.processes.max(most_processes(plan, host)) };
     let plan = HttpPlan { processes, ..plan.clone() };

@@ -8,8 +8,7 @@ use record::{
 use crate::Host;
 
 /// A machine with room for what the tests plan.
-pub const HOST: Host =
-    Host { hard_descriptors: 20_000, ports: 28_232, available_memory_bytes: 1 << 34, cpus: 2, tasks: 30_000 };
+pub const HOST: Host = Host::EXAMPLE;
 
 /// `users` users without pauses.
 pub fn closed(users: u64) -> HttpPlan {

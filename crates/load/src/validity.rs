@@ -2,7 +2,9 @@
 //!
 //! `docs/validity.md` gives the reasons for the bounds.
 
-use record::{ErrorClass, Histogram, HttpPlan, LoadModel, Origin, VoidReason, VoidRule, units::show_time_ns};
+use record::{
+    Away, ErrorClass, Histogram, HttpPlan, LoadModel, Origin, VoidReason, VoidRule, units::show_time_ns,
+};
 
 use crate::part::Part;
 
@@ -81,15 +83,15 @@ pub fn throughput_lost(plan: &HttpPlan, part: &Part) -> f64 {
 }
 
 /// How often and for how long the generator was away, in words.
-pub fn absences(part: &Part) -> String {
+pub fn absences(away: &Away) -> String {
     let show = |seconds: f64| show_time_ns((seconds * 1e9) as u64);
-    match part.away.times {
+    match away.times {
         0 => "the generator sent late".to_owned(),
-        1 => format!("the generator was away from its work for {}", show(part.away.longest_s)),
+        1 => format!("the generator was away from its work for {}", show(away.longest_s)),
         times => format!(
             "the generator was away from its work {times} times, {} in all, at the longest {}",
-            show(part.away.total_s),
-            show(part.away.longest_s)
+            show(away.total_s),
+            show(away.longest_s)
         ),
     }
 }
@@ -120,12 +122,15 @@ fn late(plan: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
     let figure = own_percentile(part).or_else(|| {
         let lost = throughput_lost(plan, part);
         (lost > THROUGHPUT_LOST).then(|| {
-            format!("the throughput would have been up to {:.0} % higher without", (lost - 1.0) * 100.0)
+            format!(
+                "the throughput would have been up to {:.0} % higher without its absences",
+                (lost - 1.0) * 100.0
+            )
         })
     })?;
     let evidence = format!(
         "{}: {figure}; give the generator processors of its own (--cpus), more --threads, or a lower load",
-        absences(part)
+        absences(&part.away)
     );
     Some((VoidRule::Late, evidence))
 }
@@ -189,8 +194,8 @@ fn processor_shared(plan: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> 
         (is_open || is_timed) && part.elapsed_ns >= SHORTEST_NS && !is_decided_by_refusals(plan, part);
     tells.then(|| {
         let evidence = format!(
-            "the generator's threads waited for a processor {:.0} % of the time, which something else had: answers were read \
-             late, and the load came in bursts; give them processors of their own (--cpus)",
+            "the generator's threads waited for a processor {:.0} % of the time, which something else had: requests were sent \
+             late and in bursts; give them processors of their own (--cpus)",
             share * 100.0
         );
         (VoidRule::ProcessorShared, evidence)

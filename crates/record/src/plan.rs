@@ -110,7 +110,8 @@ const SHORT_NS: u64 = 4_000_000_000;
 /// What a trial is to decide about.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Decision {
-    /// The least response time that a goal asks about, in nanoseconds: the generator may be late by a tenth of it.
+    /// The least response time that a goal asks about, in nanoseconds: below the time that answers are waited
+    /// for, a generator without processor time may have made the difference.
     pub response_time_ns: u64,
     /// The largest response time that any goal allows, in nanoseconds; the time that answers are waited for at the end
     /// where one has no bound.

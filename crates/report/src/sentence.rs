@@ -151,7 +151,7 @@ pub fn nothing_found(results: &Results, readings: &[&Reading]) -> (Status, Strin
             let reason = results.trials.iter().find(|entry| entry.index == readings[0].index);
             let reason = reason.and_then(|entry| entry.trial.validity.reasons().first());
             let reason =
-                reason.map_or_else(String::new, |reason| format!(", the first because {}", reason.evidence));
+                reason.map_or_else(String::new, |reason| format!(", the first: {}", reason.evidence));
             (Status::Void, format!("Not decided: {trials} run, none of them valid{reason}."))
         }
         _ => (Status::Unfinished, "Not decided: it was ended before any bound was found.".to_owned()),
@@ -212,7 +212,7 @@ pub fn headline(results: &Results, answers: &[Answer]) -> Vec<(Option<Status>, S
         match over_blocks(results, of_goal) {
             Some(sentence) => told.push((Some(of_goal[0].status), format!("{place}{sentence}"))),
             None => told.extend(of_goal.iter().map(|answer| {
-                let block = answer.block.map(|block| format!("block {block}: ")).unwrap_or_default();
+                let block = answer.block.map(|block| format!("{}: ", text::block(block))).unwrap_or_default();
                 (Some(answer.status), format!("{place}{block}{}", text::visible(&answer.sentence)))
             })),
         }
@@ -260,7 +260,7 @@ fn over_settings(results: &Results, answers: &[Answer], goal: usize) -> (Option<
             .iter()
             .filter(|answer| answer.status == status)
             .map(|answer| {
-                let block = answer.block.map(|block| format!(" block {block}")).unwrap_or_default();
+                let block = answer.block.map(|block| format!(" {}", text::block(block))).unwrap_or_default();
                 format!("{}{block}", text::visible(&results.setting_name(answer.setting)))
             })
             .collect();

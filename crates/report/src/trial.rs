@@ -28,13 +28,13 @@ pub fn trial_answer(trial: &Trial) -> (Status, String) {
     (status, format!("{short}{sentence}"))
 }
 
-/// `1,000 requests/s for 10 s`, `812 of 1,000 requests/s for 10 s`, `100 users for 30 s: 5,123 requests/s`.
+/// `1,000 requests/s for 10 s`, `812 of 1,000 requests/s for 10 s`, `5,123 requests/s with 100 users for 30 s`.
 fn load(trial: &Trial) -> String {
     let duration = text::seconds(trial.measured_s);
     let carried = text::rate(trial.throughput_per_s);
     match &trial.plan.load {
         LoadModel::Closed { users, .. } => {
-            format!("{} for {duration}: {carried} requests/s", text::counted(*users as usize, "user"))
+            format!("{carried} requests/s with {} for {duration}", text::counted(*users as usize, "user"))
         }
         LoadModel::Open { .. } => {
             let sending_s = trial.plan.sending_ns().map_or(trial.measured_s, |ns| ns as f64 / 1e9);

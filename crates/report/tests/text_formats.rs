@@ -4,9 +4,13 @@ mod fixtures;
 
 use std::{fs, path::Path};
 
-use fixtures::{searches, sweeps};
-use record::ResultFolder;
-use report::{Format, Options, Results, Status, answers, render};
+use fixtures::{
+    searches,
+    service::{Load, Service},
+    sweeps,
+};
+use record::{BoundKind, ResultFolder};
+use report::{Format, Options, Results, Status, answers, render, trial_answer};
 
 fn terminal(results: &Results) -> String {
     let options =
@@ -101,6 +105,38 @@ fn github_gets_a_summary_and_annotations() {
     insta::assert_snapshot!("annotations-lost", annotations(&searches::confirmed(2)));
     insta::assert_snapshot!("annotations-everything-void", annotations(&searches::everything_void()));
     assert_eq!(annotations(&searches::one_goal()), "");
+}
+
+#[test]
+fn blocks_are_numbered_from_1_in_sentences() {
+    let annotations = |results: &Results| plain(results, Format::GithubAnnotations);
+    let below = |results: &mut Results, settings: usize| {
+        let outcomes = results.result.as_mut().unwrap().outcomes.iter_mut().take(settings);
+        for goal in outcomes.flat_map(|outcome| &mut outcome.searches).flat_map(|search| &mut search.goals) {
+            (goal.kind, goal.lower) = (BoundKind::Below, None);
+        }
+    };
+    let mut results = searches::blocks_and_factor();
+    below(&mut results, 1);
+    let told = terminal(&results) + &annotations(&results);
+    assert_eq!(told.matches("threads=1: block 1: ").count(), 4, "{told}");
+    below(&mut results, 3);
+    let told = terminal(&results) + &annotations(&results);
+    assert!(told.contains("with threads=1 block 1, ") && !told.contains("block 0"), "{told}");
+}
+
+#[test]
+fn why_no_trial_was_valid_is_told_as_it_was_found() {
+    let mut results = searches::everything_void();
+    results.result.as_mut().unwrap().outcomes.clear();
+    let sentence = &answers(&results)[0].sentence;
+    assert!(sentence.contains("none of them valid, the first: "), "{sentence}");
+}
+
+#[test]
+fn the_first_sentence_of_a_trial_says_what_was_carried_first() {
+    let (_, sentence) = trial_answer(&Service::default().trial(Load::Users(20), 10.0, 1));
+    assert!(sentence.contains(" requests/s with 20 users for 10 s: p99 "), "{sentence}");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! * [`fingerprint`]: tells another secret from the same one.
 
 pub mod fingerprint;
+mod forms;
 pub mod mask;
 pub mod names;
 pub mod reference;

@@ -12,15 +12,13 @@ use std::{
 };
 
 use aho_corasick::{AhoCorasick, Input, MatchKind};
-use base64::{
-    Engine as _,
-    engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD},
-};
-use percent_encoding::{percent_decode_str, utf8_percent_encode};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use percent_encoding::percent_decode_str;
 
 use crate::{
+    forms::forms,
     names::{is_secret_header, is_secret_parameter},
-    reference::{self, ENCODED},
+    reference,
 };
 
 /// What stands in the place of a secret.
@@ -55,23 +53,13 @@ pub fn learn(secret: &str) {
     if secret.len() < LEAST_BYTES || secret == MASK {
         return;
     }
-    let encoded = utf8_percent_encode(secret, ENCODED).to_string();
-    let escaped = secret.replace('\\', "\\\\").replace('"', "\\\"");
-    let forms = [
-        secret.to_owned(),
-        small_hex(&encoded),
-        encoded.replace("%20", "+"),
-        encoded,
-        STANDARD.encode(secret),
-        STANDARD_NO_PAD.encode(secret),
-        URL_SAFE.encode(secret),
-        URL_SAFE_NO_PAD.encode(secret),
-        escaped,
-        secret.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;"),
-    ];
+    if secret.contains('\n') {
+        // Logs are masked line by line. A shorter line stands everywhere.
+        secret.lines().filter(|line| line.len() >= WORD_BYTES).for_each(learn);
+    }
     let mut guard = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
     let known = &mut *guard;
-    for form in forms {
+    for form in forms(secret) {
         // One that is shown by its variable stays so.
         if let Entry::Vacant(vacant) = known.shown.entry(form) {
             vacant.insert(MASK.to_owned());
@@ -107,6 +95,20 @@ pub fn learn_header(name: &str, value: &str) {
                 learn(cookie.trim());
             }
         }
+    }
+}
+
+/// Learns what is secret in a variable of a process's environment: all of it where its name tells, else what a text
+/// shows by itself, such as the password in a URL.
+pub fn learn_variable(name: &str, value: &str) {
+    if is_secret_header(name) {
+        // `ALLOW_EMPTY_PASSWORD=true` is a setting, and names of variables stay as they are.
+        if !["true", "false"].contains(&value) && !reference::is_only(value) {
+            learn(value);
+        }
+    } else if mask(value) != value {
+        learn_url(value);
+        learn_text(value, &mask(value));
     }
 }
 
@@ -344,13 +346,6 @@ fn headers(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The same with small letters in the escapes.
-fn small_hex(encoded: &str) -> String {
-    let mut parts = encoded.split('%');
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |all, part| all + "%" + &part[..2].to_ascii_lowercase() + &part[2..])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -403,5 +398,17 @@ mod tests {
         assert_eq!(text("abc"), "abc", "it would stand everywhere");
         learn_text("X-Tenant-Value-1", "X-${T}");
         assert_eq!(mask_header("X-Tenant", "X-Tenant-Value-1"), "X-${T}");
+        learn("-- begin --\nmany/lines\r\nend");
+        assert_eq!(text("-- begin --\nmany/lines\nend"), "***\n***\nend");
+    }
+
+    #[test]
+    fn variables_of_a_process_tell_their_secrets() {
+        learn_variable("DB_PASSWORD", "variable1");
+        learn_variable("DB_URL", "db://ann:variable2@h/x");
+        learn_variable("NO_PASSWORD", "true");
+        learn_variable("LANG", "variable3");
+        let log = "variable1 variable2 true variable3 db://ann:variable2@h/x";
+        assert_eq!(mask_learned_text(log), "*** *** true variable3 db://***@h/x");
     }
 }

@@ -58,13 +58,7 @@ mod tests {
 
     use super::*;
 
-    const HOST: Host = Host {
-        hard_descriptors: 20_000,
-        ports: 28_232,
-        available_memory_bytes: 1 << 34,
-        cpus: 2,
-        tasks: 30_000,
-    };
+    const HOST: Host = Host::EXAMPLE;
     const GOAL: GoalQuantity = GoalQuantity::ResponseTime { bound_ns: 50_000_000 };
 
     /// A trial of 1,000 requests a second whose seconds had these medians, in milliseconds.

@@ -1,5 +1,6 @@
 //! Whether a generator that was late says anything against what a trial showed of its goals.
 
+use load::validity::absences;
 use record::{AuditResult, Goal, GoalQuantity, Trial, Validity, VoidReason, VoidRule};
 
 /// Judges the generator's lateness by the goals: what else voids a trial stays.
@@ -20,10 +21,10 @@ pub fn judge(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], gro
     let mut reasons = trial.validity.reasons().to_vec();
     if let Some(goal) = undecided {
         let evidence = format!(
-            "whether the goal '{}' was met is not known: as measured it was not, and the generator itself was away from its \
-             work {} times, {:.3} s in all, which is enough to have made the difference; give it processors of its own \
-             (--cpus)",
-            goal.name, trial.away.times, trial.away.total_s
+            "whether the goal '{}' was met is not known: as measured it was not, and {}, which is enough to have made the \
+             difference; give it processors of its own (--cpus)",
+            goal.name,
+            absences(&trial.away)
         );
         reasons.retain(|reason| reason.rule != VoidRule::Late);
         reasons.push(VoidReason { rule: VoidRule::Late, evidence });
@@ -52,16 +53,10 @@ fn was_lengthened(trial: &Trial) -> bool {
 mod tests {
     use super::*;
     use load::{Circumstances, Host, HttpWorkload, Part, conclude};
+    use record::Away;
 
     /// A hundred requests that took so long, of which the generator made so much.
     fn trial(response_ms: u64, own_ms: u64, rules: &[VoidRule]) -> Trial {
-        let host = Host {
-            hard_descriptors: 20_000,
-            ports: 28_232,
-            available_memory_bytes: 1 << 34,
-            cpus: 2,
-            tasks: 30_000,
-        };
         let workload = HttpWorkload { url: "127.0.0.1:1".to_owned(), ..HttpWorkload::default() };
         let circumstances = Circumstances {
             started_unix_s: 0.0,
@@ -69,7 +64,7 @@ mod tests {
             version: String::new(),
             series: Vec::new(),
         };
-        let mut trial = conclude(workload.plan(&host).unwrap(), Part::default(), circumstances);
+        let mut trial = conclude(workload.plan(&Host::EXAMPLE).unwrap(), Part::default(), circumstances);
         trial.counts.scheduled = 100;
         let ms = 1_000_000;
         (0..100).for_each(|_| trial.response_time.record_ns(response_ms * ms, own_ms * ms));
@@ -111,6 +106,18 @@ mod tests {
             "not met"
         );
         assert_eq!(rules_after(trial(9, 0, &[Accounting]), &goals, false), [Accounting], "something else");
+    }
+
+    #[test]
+    fn the_reason_says_how_the_generator_was_late() {
+        let told = |away: Away| {
+            let mut trial = Trial { away, ..trial(11, 5, &[]) };
+            judge(&mut trial, None, &[Goal::response_time(0.99, 10_000_000)], false);
+            trial.validity.reasons()[0].evidence.clone()
+        };
+        let once = Away { times: 1, total_s: 0.005, longest_s: 0.005 };
+        assert!(told(once).contains("was not, and the generator was away from its work for 5 ms, which is"));
+        assert!(told(Away::default()).contains("was not, and the generator sent late, which is enough"));
     }
 
     #[test]

@@ -42,15 +42,6 @@ pub enum Change {
         /// Its folder in the file system of control groups.
         path: PathBuf,
     },
-    /// A kernel setting, about to be changed.
-    Setting {
-        /// The file under `/proc/sys`.
-        path: PathBuf,
-        /// Its value until now.
-        old: String,
-        /// The value that it is about to get, as the kernel will show it.
-        new: String,
-    },
 }
 
 impl Change {
@@ -72,12 +63,12 @@ impl Change {
         self.is_provable(run)?;
         let undone = match self {
             Self::Process { process, .. } => {
-                process.known_here(pid_namespace).map_or(Ok(()), |process| kill(process, PATIENCE))
+                let known = process.known_here(pid_namespace);
+                known.and_then(|known| known.map_or(Ok(()), |process| kill(process, PATIENCE)))
             }
             Self::Folder { path } => remove_folder(path),
             Self::File { path } => gone_is_fine(fs::remove_file(path)),
             Self::ControlGroup { path } => remove_control_group(path),
-            Self::Setting { path, old, new } => put_back(path, old, new),
         };
         undone.map_err(|error| Error::Undo { what: self.to_string(), cause: error.to_string() })
     }
@@ -90,7 +81,6 @@ impl fmt::Display for Change {
             Self::Folder { path } => write!(f, "folder {}", path.display()),
             Self::File { path } => write!(f, "file {}", path.display()),
             Self::ControlGroup { path } => write!(f, "control group {}", path.display()),
-            Self::Setting { path, old, .. } => write!(f, "setting {} (was {old})", path.display()),
         }
     }
 }
@@ -139,15 +129,4 @@ fn kill_members(group: &Path) {
             let _ = kill(process, PATIENCE);
         }
     }
-}
-
-fn put_back(path: &Path, old: &str, new: &str) -> io::Result<()> {
-    let Ok(now) = fs::read_to_string(path) else { return Ok(()) };
-    // Somebody else's value is theirs.
-    if same_value(&now, new) { fs::write(path, old) } else { Ok(()) }
-}
-
-/// The kernel parts the numbers of a setting by tabulators, whatever it was given.
-fn same_value(one: &str, other: &str) -> bool {
-    one.split_whitespace().eq(other.split_whitespace())
 }

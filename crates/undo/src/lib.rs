@@ -9,7 +9,6 @@
 //! * a process by its number and the time it started, which no later process of that number shares;
 //! * a folder, a file or a control group by its name, which holds the run's random identity, and by having
 //!   been made where nothing was;
-//! * a kernel setting is put back only while it still has the value we gave it;
 //! * the owner is dead when its process is gone and the kernel has released its lock of the journal.
 
 mod change;

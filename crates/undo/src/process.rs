@@ -47,7 +47,10 @@ impl ProcessId {
         if !are_numbers_own() {
             return true;
         }
-        let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", self.pid)) else { return false };
+        let stat = match fs::read_to_string(format!("/proc/{}/stat", self.pid)) {
+            Ok(stat) => stat,
+            Err(error) => return !is_no_process(&error),
+        };
         let ended = matches!(fields(&stat).and_then(|mut fields| fields.next()), Some("Z" | "X"));
         start_ticks(&stat) == Some(self.start_ticks) && !ended
     }
@@ -55,20 +58,38 @@ impl ProcessId {
     /// Whether it is certain that it lives no more, where its number is that of a namespace of process numbers.
     pub(crate) fn is_gone(self, pid_namespace: &str) -> bool {
         let can_tell = are_numbers_own() && (pid_namespace == self::pid_namespace() || sees_all());
-        can_tell && !self.known_here(pid_namespace).is_some_and(Self::is_alive)
+        can_tell && self.known_here(pid_namespace).is_ok_and(|known| !known.is_some_and(Self::is_alive))
     }
 
     /// The same process under its number here, where its own is that of another namespace; none if it is not seen here.
-    pub(crate) fn known_here(self, pid_namespace: &str) -> Option<Self> {
+    ///
+    /// # Errors
+    /// When `/proc`, or the namespace of a process that may be this one, cannot be looked at: nothing is known then.
+    pub(crate) fn known_here(self, pid_namespace: &str) -> io::Result<Option<Self>> {
         if pid_namespace == self::pid_namespace() {
-            return Some(self);
+            return Ok(Some(self));
         }
-        let processes = fs::read_dir("/proc").ok()?.flatten();
-        let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        numbers.filter_map(Self::of).find(|here| {
-            let is_inside = link(&format!("/proc/{}/ns/pid", here.pid)) == pid_namespace;
-            is_inside && here.start_ticks == self.start_ticks && innermost(here.pid) == Some(self.pid)
-        })
+        if !are_numbers_own() {
+            return Err(io::Error::other("/proc shows processes under other numbers"));
+        }
+        for entry in fs::read_dir("/proc")? {
+            let number = entry?.file_name().to_str().and_then(|name| name.parse().ok());
+            let Some(here) = number.and_then(Self::of).filter(|here| here.start_ticks == self.start_ticks)
+            else {
+                continue;
+            };
+            match fs::read_link(format!("/proc/{}/ns/pid", here.pid)) {
+                Ok(inside) if inside.to_str() == Some(pid_namespace) => {
+                    if innermost(here.pid) == Some(self.pid) {
+                        return Ok(Some(here));
+                    }
+                }
+                // It may have ended meanwhile.
+                Err(error) if Self::of(here.pid) == Some(here) => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(None)
     }
 
     /// A handle to it that can mean no other process; none if it is gone.
@@ -110,7 +131,7 @@ pub fn kill(process: ProcessId, patience: Duration) -> io::Result<()> {
 
 /// The namespace in which our process numbers mean something.
 pub(crate) fn pid_namespace() -> String {
-    link("/proc/self/ns/pid")
+    fs::read_link("/proc/self/ns/pid").map(|link| link.display().to_string()).unwrap_or_default()
 }
 
 /// Whether every process of the machine has a number here: the first namespace has always been of this number
@@ -126,8 +147,9 @@ fn innermost(pid: u32) -> Option<u32> {
     numbers.split_whitespace().next_back()?.parse().ok()
 }
 
-fn link(path: &str) -> String {
-    fs::read_link(path).map(|link| link.display().to_string()).unwrap_or_default()
+/// Whether a file of `/proc/PID` cannot be read because there is no such process.
+fn is_no_process(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
 fn start_ticks(stat: &str) -> Option<u64> {
@@ -153,12 +175,25 @@ mod tests {
     #[test]
     fn a_process_is_known_by_the_number_that_it_has_elsewhere() {
         let own = ProcessId::own().unwrap();
-        assert_eq!(own.known_here(&pid_namespace()), Some(own));
-        assert_eq!(own.known_here("pid:[1]"), None, "no process is in there");
+        assert_eq!(own.known_here(&pid_namespace()).unwrap(), Some(own));
+        assert_eq!(own.known_here("pid:[1]").unwrap(), None, "no process is in there");
         assert_eq!(own.is_gone("pid:[1]"), sees_all());
         assert!(!own.is_gone(&pid_namespace()));
         // Of one in our namespace the innermost number is the one that we see.
         assert_eq!(innermost(own.pid), Some(own.pid));
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_looked_at_is_not_gone() {
+        let looked = std::thread::spawn(|| {
+            // Of this thread alone. Who is not root may not look at another's process anyway.
+            let nobody = rustix::process::Uid::from_raw(65_534);
+            let _ = rustix::thread::set_thread_res_uid(nobody, nobody, nobody);
+            let first = ProcessId::of(1).filter(|_| fs::read_link("/proc/1/ns/pid").is_err());
+            // In a container whose first process is ours there is none to test it with.
+            first.map(|first| (first.known_here("pid:[1]").is_err(), first.is_gone("pid:[1]")))
+        });
+        assert!(matches!(looked.join().unwrap(), None | Some((true, false))));
     }
 
     #[test]

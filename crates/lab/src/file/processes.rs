@@ -232,6 +232,7 @@ fn read_environment(reader: &mut Reader<'_>, value: &Value<'_>) -> BTreeMap<Stri
             reader.mistake(span, format!("'{name}' is not the name of a variable"));
         }
         if let Some(text) = reader.text(value) {
+            secrets::mask::learn_variable(name, text);
             environment.insert(name.to_owned(), text.to_owned());
         }
     }

@@ -101,7 +101,7 @@ impl<'a> Engine<'a> {
             Wait::Head => Refusal::SlowHead,
             Wait::Body => Refusal::SlowBody,
             Wait::Storage => {
-                self.shared.debt.is_late();
+                self.shared.debt.is_late(self.now_ns);
                 Refusal::StoreTimeout
             }
         };

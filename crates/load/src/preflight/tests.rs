@@ -3,8 +3,7 @@ use record::{Connections, Decision};
 use super::*;
 use crate::testing;
 
-const HOST: Host =
-    Host { hard_descriptors: 256, ports: 28_232, available_memory_bytes: 1 << 30, cpus: 2, tasks: 30_000 };
+const HOST: Host = Host { hard_descriptors: 256, available_memory_bytes: 1 << 30, ..Host::EXAMPLE };
 
 #[test]
 fn more_processes_are_chosen_when_one_has_too_few_descriptors() {
@@ -71,7 +70,8 @@ fn the_most_connections_that_fit_do_fit_and_one_more_does_not() {
         let with = |users| HttpPlan { targets: targets.clone(), ..testing::closed(users) };
         let most = most_connections(&with(1 << 40), &host, asked).unwrap();
         fit(&mut with(most), &host, asked).unwrap();
-        fit(&mut with(most + 1), &host, asked).unwrap_err();
+        let refused = fit_or_advise(&mut with(most + 1), &host, asked, "--users").unwrap_err();
+        assert!(refused[0].ends_with(&format!("; or give --users {most}, which fits")), "{refused:?}");
     }
 }
 

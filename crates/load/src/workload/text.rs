@@ -69,9 +69,18 @@ pub(super) fn parse_url(written: &str) -> Result<Url, String> {
     }
 }
 
+/// What is sent as a body: the text with the values of its variables in their places, or what `@FILE` names.
 pub(super) fn read_body(text: &str) -> Result<Vec<u8>, String> {
     match text.strip_prefix('@') {
         None => expanded(text).map(String::into_bytes),
+        Some(_) => read_bytes(text),
+    }
+}
+
+/// The text as it is, or what `@FILE` names.
+pub(super) fn read_bytes(text: &str) -> Result<Vec<u8>, String> {
+    match text.strip_prefix('@') {
+        None => Ok(text.as_bytes().to_vec()),
         Some("-") => {
             let mut body = Vec::new();
             std::io::stdin()

@@ -63,17 +63,14 @@ pub fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
 fn fit(plan: &mut HttpPlan, host: &Host, arguments: &HttpArgs) -> Result<(), Refusal> {
     let mut refusals: Vec<String> = preflight::missing_here(plan).into_iter().map(told_by_option).collect();
     let mut notes = Vec::new();
-    match preflight::fit(plan, host, arguments.workload().asked()) {
+    let option = if plan.load.is_open() { "--connections" } else { "--users" };
+    match preflight::fit_or_advise(plan, host, arguments.workload().asked(), option) {
         Ok(changes) => notes = changes,
         Err(more) => refusals.extend(more),
     }
     if !refusals.is_empty() && !plan.forced {
-        let most = preflight::most_connections(plan, host, arguments.workload().asked());
-        let option = if plan.load.is_open() { "--connections" } else { "--users" };
-        let fits = most.map(|most| format!("{option} {most} fits this machine; ")).unwrap_or_default();
-        refusals.push(format!(
-            "nothing was sent; {fits}--force runs it all the same, and the trial will be void"
-        ));
+        refusals
+            .push("nothing was sent; --force runs it all the same, and the trial will be void".to_owned());
         return Err(Refusal::new(refusals));
     }
     notes.iter().for_each(|note| standard::tell(format_args!("proofload: using {note}")));
@@ -112,13 +109,7 @@ mod tests {
 
     #[test]
     fn addresses_and_processors_of_others_are_refused_by_their_options() {
-        let host = Host {
-            hard_descriptors: 20_000,
-            ports: 28_232,
-            available_memory_bytes: 1 << 34,
-            cpus: 2,
-            tasks: 30_000,
-        };
+        let host = Host::EXAMPLE;
         let fits = |line: &str| {
             let words = ["http", "127.0.0.1/"].into_iter().chain(line.split_whitespace());
             let arguments = Line::try_parse_from(words).unwrap().http;

@@ -104,13 +104,7 @@ mod tests {
         http: HttpArgs,
     }
 
-    const HOST: Host = Host {
-        hard_descriptors: 20_000,
-        ports: 28_232,
-        available_memory_bytes: 1 << 34,
-        cpus: 2,
-        tasks: 30_000,
-    };
+    const HOST: Host = Host::EXAMPLE;
 
     fn plan(line: &str) -> Result<HttpPlan, Vec<String>> {
         let words = ["http"].into_iter().chain(line.split_whitespace());

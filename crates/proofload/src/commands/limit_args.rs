@@ -303,14 +303,11 @@ fn try_ends(study: &Study, host: &Host) -> Vec<String> {
                 let missing = load::preflight::missing_here(&plan).into_iter().filter(|_| !plan.forced);
                 mistakes.extend(missing.map(told_by_option));
                 let asked = setup.workload.asked();
-                let most = load::preflight::most_connections(&plan, host, asked);
-                if let Err(refusals) = load::preflight::fit(&mut plan, host, asked)
+                let option = if search.unit == LoadUnit::Rate { "--connections" } else { "--max" };
+                if let Err(refusals) = load::preflight::fit_or_advise(&mut plan, host, asked, option)
                     && !plan.forced
                 {
-                    let option = if search.unit == LoadUnit::Rate { "--connections" } else { "--max" };
-                    let fits =
-                        most.map(|most| format!("; or give {option} {most}, which fits")).unwrap_or_default();
-                    let told = |refusal| format!("at {}: {refusal}{fits}", search.unit.show(load));
+                    let told = |refusal| format!("at {}: {refusal}", search.unit.show(load));
                     mistakes.extend(refusals.into_iter().map(told));
                 }
             }
@@ -335,13 +332,7 @@ mod tests {
         limit: LimitArgs,
     }
 
-    const HOST: Host = Host {
-        hard_descriptors: 20_000,
-        ports: 28_232,
-        available_memory_bytes: 1 << 34,
-        cpus: 2,
-        tasks: 30_000,
-    };
+    const HOST: Host = Host::EXAMPLE;
 
     fn study(line: &str) -> Result<Study, Vec<String>> {
         let words = ["limit"].into_iter().chain(line.split_whitespace());

@@ -72,7 +72,7 @@ impl Export for GithubAnnotations {
             if results.plan.settings.len() > 1 {
                 place = format!("{}: ", text::visible(&results.setting_name(answer.setting)));
             }
-            let block = answer.block.map(|block| format!("block {block}: ")).unwrap_or_default();
+            let block = answer.block.map(|block| format!("{}: ", text::block(block))).unwrap_or_default();
             let message = message_escaped(&format!("{place}{block}{}", answer.sentence));
             Some(format!("::{command} title={}::{message}\n", property_escaped(&title)))
         });

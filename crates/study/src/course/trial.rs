@@ -266,8 +266,7 @@ fn with_receipts(mut setup: Setup, folder: Option<&Path>) -> Setup {
     setup
 }
 
-/// What a trial for these goals is to decide about; without a bound on a time, an open load may be late by a tenth
-/// of the time that its answers are waited for.
+/// What a trial for these goals is to decide about; without a bound on a time, it is that for which answers are waited.
 pub(super) fn decision(goals: &[Goal], plan: &HttpPlan) -> Option<Decision> {
     let bound = |goal: &Goal| match goal.quantity {
         GoalQuantity::ResponseTime { bound_ns } | GoalQuantity::ConnectTime { bound_ns } => Some(bound_ns),

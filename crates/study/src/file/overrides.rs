@@ -216,13 +216,7 @@ mod tests {
 
     #[test]
     fn goals_are_edited_in_the_file() {
-        let host = load::Host {
-            hard_descriptors: 20_000,
-            ports: 28_232,
-            available_memory_bytes: 1 << 34,
-            cpus: 2,
-            tasks: 30_000,
-        };
+        let host = load::Host::EXAMPLE;
         let text = "[workload.http]\nurl = \"http://127.0.0.1/\"\n[[goals]]\np99 = \"10ms\"\n";
         for key in ["goals.p99", "goals"] {
             let told =

@@ -202,10 +202,10 @@ impl<'d> Tries<'_, 'd> {
             (Some(_), _) => return,
         }
         let asked = assembled.setup.workload.asked();
-        let most = preflight::most_connections(&plan, &host, asked);
-        let fits = most.map(|most| format!("; or ask for {most} at the most, which fit")).unwrap_or_default();
-        for refusal in preflight::fit(&mut plan, &host, asked).err().into_iter().flatten() {
-            reader.mistake(at.clone(), format!("{refusal}{fits}"));
+        let key = if plan.load.is_open() { "connections" } else { "users" };
+        let fitted = preflight::fit_or_advise(&mut plan, &host, asked, key);
+        for refusal in fitted.err().into_iter().flatten() {
+            reader.mistake(at.clone(), refusal);
         }
     }
 }

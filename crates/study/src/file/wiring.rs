@@ -101,5 +101,9 @@ pub(super) fn finish_commands(plan: &mut Plan, standing: Option<&Standing>, auth
         for word in words.iter_mut().chain(process.environment.values_mut()) {
             *word = places::finished(word, &stands_for);
         }
+        // Again, as the process gets them.
+        for (name, value) in &process.environment {
+            secrets::mask::learn_variable(name, value);
+        }
     }
 }

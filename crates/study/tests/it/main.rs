@@ -14,8 +14,7 @@ use load::Host;
 use study::Study;
 
 /// A machine that does not differ from one run to the next.
-const HOST: Host =
-    Host { hard_descriptors: 20_000, ports: 28_232, available_memory_bytes: 1 << 33, cpus: 2, tasks: 30_000 };
+const HOST: Host = Host::EXAMPLE;
 
 /// The TOML files of a folder beside this crate's manifest, by their paths.
 fn files(folder: &str) -> Vec<(PathBuf, String)> {

@@ -271,3 +271,17 @@ fn a_secret_is_no_level_and_stands_in_no_copy() {
         "{refused:?}"
     );
 }
+
+#[test]
+fn secrets_in_environments_of_processes_stand_in_no_copy() {
+    let study = read(
+        "[targets.web]\nrun = \"serve\"\nenv = { DB_PASSWORD = \"env-hunter\", DB_URL = \"db://ann:env-secret@h/\", LANG = \"C\" }\n\
+         [workload.http]\n",
+    );
+    let Source::File(document) = &study.source else { panic!("it is a file") };
+    let copy = document.masked_text();
+    let env = "env = { DB_PASSWORD = \"***\", DB_URL = \"db://***@h/\", LANG = \"C\" }";
+    assert!(copy.contains(env), "{copy}");
+    // As in a kept log.
+    assert_eq!(secrets::mask::mask_learned_text("env-hunter env-secret"), "*** ***");
+}
