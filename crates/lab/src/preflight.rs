@@ -10,7 +10,7 @@ use crate::{
 /// Everything that this machine lacks for a lab, in words; nothing if it lacks nothing.
 pub(crate) fn lacks(plan: &Plan) -> Vec<String> {
     let mut lacks = processors(plan);
-    lacks.extend(plan.processes.iter().filter_map(|process| program(process)));
+    lacks.extend(plan.processes.iter().filter_map(program));
     lacks
 }
 
