@@ -62,6 +62,17 @@ impl Absences {
         Self { counted_ns: t0_ns, baseline, ..Self::default() }
     }
 
+    /// The first answer has come: only from now on the load is as it will be.
+    pub fn first_answered(&mut self, now_ns: u64, under_way: UnderWay) {
+        if self.delay_ns == 0 {
+            self.baseline = Baseline {
+                since_ns: now_ns,
+                since_integral_ns: under_way.integral_ns,
+                ..Baseline::default()
+            };
+        }
+    }
+
     /// The loop was away for `by_ns` up to now. What was counted already is not counted again.
     pub fn was_away(&mut self, now_ns: u64, by_ns: u64, under_way: UnderWay) {
         let from_ns = now_ns.saturating_sub(by_ns).max(self.counted_ns);
@@ -124,8 +135,7 @@ impl Baseline {
         self.in_flight = under_way.in_flight;
     }
 
-    /// The mean or what was in flight just before, and a little more: that goes up and down, and the mean has the start
-    /// of the trial in it.
+    /// The mean or what was in flight just before, and a little more: that goes up and down.
     fn usual_in_flight(&self) -> Option<u64> {
         let mean = self.integral_ns / self.lasted_ns.max(1) as f64;
         (self.lasted_ns >= BASELINE_NS).then(|| ((mean * 1.1).ceil() as u64).max(self.in_flight) + 1)

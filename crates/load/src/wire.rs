@@ -55,7 +55,7 @@ pub struct Waited {
     pub began_ns: u64,
     /// When it ended.
     pub ended_ns: u64,
-    /// How much later that was than asked for.
+    /// How much later that was than asked for; all of it if it was interrupted, as it is by a stop.
     pub late_ns: u64,
 }
 

@@ -59,6 +59,7 @@ pub struct Worker<W: Wire> {
     seen_ns: u64,
     /// When the last wait began: what had happened by then was told by the waits before.
     polled_ns: u64,
+    has_answers: bool,
     /// Which slot something was sent on since the clock was read.
     just_sent: Option<SlotId>,
     timers: BinaryHeap<Reverse<(u64, SlotId, Timer)>>,
@@ -131,6 +132,7 @@ impl<W: Wire> Worker<W> {
             delay_at_end_ns: 0,
             seen_ns: 0,
             polled_ns: 0,
+            has_answers: false,
             just_sent: None,
             timers: BinaryHeap::new(),
             later: Vec::new(),
@@ -268,6 +270,7 @@ impl<W: Wire> Worker<W> {
     }
 
     /// What is under way, requests whose connections are still being made among it.
+    #[inline]
     fn under_way(&self) -> UnderWay {
         UnderWay { in_flight: self.assigned, ..self.book.under_way() }
     }

@@ -207,6 +207,20 @@ fn a_second_away_is_the_generators() {
 }
 
 #[test]
+fn an_absence_at_the_start_is_not_felt_for_ever() {
+    // In flight are 23 once the first answers come, and the loop is away a little before and behind that.
+    for first_ms in [10, 30, 35, 45, 70] {
+        let stops: Vec<(u64, u64)> =
+            [first_ms, 200, 500, 900, 2_000].into_iter().map(|at| (at * MS, 5 * MS)).collect();
+        let (part, rules) =
+            run_stopped(testing::open(600.0, 3, 83), Steady { after_ns: 38 * MS }, &stops, false);
+        assert_eq!(rules, [], "{first_ms}");
+        let lengthened = part.response_time.lengthened.count();
+        assert!(lengthened < 200, "{first_ms}: {lengthened} of 1,800");
+    }
+}
+
+#[test]
 fn an_accept_queue_that_a_burst_fills_is_not_the_targets_fault() {
     let mut plan = testing::open(1_000.0, 4, 1_000);
     if let LoadModel::Open { connections, .. } = &mut plan.load {

@@ -127,8 +127,11 @@ pub fn rate(rate_per_s: f64) -> String {
     bare.trim_end_matches(".00").trim_end_matches(".0").to_owned()
 }
 
-/// A length in seconds without false digits: `10 s`, `2.5 s`.
+/// A length in seconds without false digits: `10 s`, `2.5 s`; `20 ms` of less than a tenth.
 pub fn seconds(seconds: f64) -> String {
+    if seconds < 0.1 {
+        return show_time_ns((seconds * 1e9) as u64);
+    }
     format!("{} s", trimmed(&format!("{seconds:.1}")))
 }
 

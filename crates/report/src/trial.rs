@@ -38,10 +38,16 @@ fn load(trial: &Trial) -> String {
         }
         LoadModel::Open { .. } => {
             let sending_s = trial.plan.sending_ns().map_or(trial.measured_s, |ns| ns as f64 / 1e9);
-            let planned = trial.counts.scheduled as f64 / sending_s.min(trial.measured_s).max(1e-9);
-            // A backlog of a few requests at the end is no shortfall.
-            let short = trial.throughput_per_s < 0.99 * planned;
-            let of = if short { format!("{carried} of {}", text::rate(planned)) } else { carried };
+            let sending_s =
+                if trial.interrupted { sending_s.min(trial.measured_s) } else { sending_s }.max(1e-9);
+            let planned = |requests: u64| requests as f64 / sending_s;
+            // A backlog of a few requests at the end is no shortfall; nor is it that the time ends with the last request of
+            // a number, not an interval behind it.
+            let short = trial.throughput_per_s < 0.99 * planned(trial.counts.scheduled.saturating_sub(1));
+            let of = match short {
+                true => format!("{carried} of {}", text::rate(planned(trial.counts.scheduled))),
+                false => carried,
+            };
             format!("{of} requests/s for {duration}")
         }
     }

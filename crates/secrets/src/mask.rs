@@ -280,7 +280,7 @@ fn user_infos(text: &str) -> Vec<Range<usize>> {
 /// The names and the places of the values of secret query parameters.
 fn parameters(text: &str) -> Vec<(&str, Range<usize>)> {
     let mut found = Vec::new();
-    for (at, separator) in text.match_indices(['?', '&', ';']) {
+    for (at, separator) in text.match_indices(['?', '&', ';', '#']) {
         let begin = at + separator.len();
         let rest = &text[begin..];
         let is_name = |c: char| c.is_ascii_alphanumeric() || "_-.[]%".contains(c);
@@ -357,7 +357,7 @@ mod tests {
             ("http://ann:p@ss@h/a@b", "http://***@h/a@b"),
             ("see http://h/me@x and me@example.com", "see http://h/me@x and me@example.com"),
             ("\"http://a\", \"http://b@c\"", "\"http://a\", \"http://***@c\""),
-            ("http://h/?page=2&api_key=x1&q=3#sig=4", "http://h/?page=2&api_key=***&q=3#sig=4"),
+            ("http://h/?page=2&api_key=x1&q=3#sig=4", "http://h/?page=2&api_key=***&q=3#sig=***"),
             ("GET http://h/?sig=1, (http://h/?sig=2), x", "GET http://h/?sig=***, (http://h/?sig=***), x"),
             ("'h/?sig=a%2Fb' x", "'h/?sig=***' x"),
             ("Authorization: Bearer abc", "Authorization: ***"),

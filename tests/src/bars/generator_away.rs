@@ -7,7 +7,7 @@ use record::Trial;
 
 use super::{Bar, Outcome, Scale, ms};
 use crate::{
-    Proofload,
+    Proofload, Serve,
     disturbance::{Awake, Quota, Witness, neighbour, stop_for},
     machine::Cores,
     process::Process,
@@ -119,6 +119,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let _awake = Awake::keep(cores);
     let mut outcome = Outcome::default();
     disturbed(&mut outcome, cores, scale.pick(5, 200))?;
+    pipelined(&mut outcome, cores, scale.pick(1, 10))?;
     shortly_away(&mut outcome, cores, scale.pick(2, 30))?;
     undisturbed(&mut outcome, cores, scale.pick(1, 100))?;
     Ok(outcome)
@@ -161,6 +162,33 @@ fn disturbed(outcome: &mut Outcome, cores: Cores, cases: u64) -> Result<()> {
         let why = format!("in {unknown} of {cases} cases the throughput was another before than afterwards");
         outcome.undecided("throughput_known", format!("in all but {most}"), why);
     }
+    Ok(())
+}
+
+/// Answers that lie unread on one connection come with one read, and one stamp.
+fn pipelined(outcome: &mut Outcome, cores: Cores, cases: u64) -> Result<()> {
+    let mut wrong = 0;
+    for _ in 0..cases {
+        let serve = Serve::start_on("--capacity 1 --service-time 1ms", cores.server)?;
+        let words = format!("-u 1 --pipeline 32 -d {SECONDS}s --threads 1 --cpus {} -q", cores.generator);
+        let sound = Proofload::http(&serve.url(), &words)?.run()?;
+        let mut running = Proofload::http(&serve.url(), &words)?.start()?;
+        std::thread::sleep(Duration::from_millis(400));
+        for _ in 0..22 {
+            stop_for(&mut running.process, Duration::from_millis(30));
+            std::thread::sleep(Duration::from_millis(70));
+        }
+        let stopped = running.finish()?;
+        serve.stop()?;
+        let (trial, truth) = (stopped.trial()?, sound.trial()?.response_time.percentile(0.9));
+        let shown = trial.response_time.percentile(0.9);
+        let is_wrong = shown.ns as f64 > 1.1 * truth.ns as f64 && !shown.is_own();
+        if is_wrong && !trial.validity.is_void() {
+            wrong += 1;
+            outcome.note(format!("pipelined: p90 {:.1} ms, undisturbed {:.1}", ms(shown.ns), ms(truth.ns)));
+        }
+    }
+    outcome.equal("pipelined_wrong", wrong, 0, "valid trials with a p90 that is the stops'");
     Ok(())
 }
 

@@ -53,6 +53,23 @@ fn what_cannot_be_said_is_no_success() -> Result<()> {
 }
 
 #[test]
+fn a_trial_is_shown_although_it_cannot_be_written() -> Result<()> {
+    let _shared = beside_others();
+    let serve = Serve::start("")?;
+    for option in ["--json", "--hlog"] {
+        let words = format!("http {} -c 2 -R 5 -d 1s -q {option} /dev/full", serve.url());
+        let output = Proofload::new(&words)?.run()?;
+        let is_told = output.stderr.contains("cannot write /dev/full");
+        ensure!(output.code == Some(2) && is_told, "{}", output.described());
+        // All that was asked for was carried, of however few requests.
+        let first = output.stdout.lines().find(|line| line.contains("requests/s for"));
+        let is_carried = first.is_some_and(|line| line.starts_with("Carried 5 requests/s for"));
+        ensure!(is_carried || output.stdout.contains("Not decided"), "{}", output.described());
+    }
+    Ok(())
+}
+
+#[test]
 fn a_trial_is_written_although_it_cannot_be_shown() -> Result<()> {
     let _shared = beside_others();
     let serve = Serve::start("")?;

@@ -42,6 +42,8 @@ pub struct KernelWire {
     epoll: OwnedFd,
     sockets: Vec<Option<OwnedFd>>,
     batch: Vec<epoll::Event>,
+    /// A signal or a stop has ended a part of this wait.
+    was_interrupted: bool,
     stamps: Stamps,
     nodelay: bool,
     spin: SpinTail,
@@ -60,6 +62,7 @@ impl KernelWire {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             sockets: std::iter::repeat_with(|| None).take(slots).collect(),
             batch: Vec::with_capacity(BATCH),
+            was_interrupted: false,
             stamps: Stamps::new(),
             nodelay,
             spin: SpinTail::new(most_spin_ns),
@@ -115,9 +118,13 @@ impl KernelWire {
             tv_nsec: (timeout_ns % 1_000_000_000) as i64,
         };
         self.batch.clear();
-        // An interrupted wait is an empty one: the caller looks at the clock and waits again.
         if epoll::wait(&self.epoll, spare_capacity(&mut self.batch), Some(&timeout)).is_err() {
-            return;
+            // Also by a stop, which ends the wait without what has come meanwhile.
+            self.was_interrupted = true;
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            if epoll::wait(&self.epoll, spare_capacity(&mut self.batch), Some(&at_once)).is_err() {
+                return;
+            }
         }
         for event in &self.batch {
             let (data, flags) = (event.data.u64(), event.flags);
@@ -213,12 +220,17 @@ impl Wire for KernelWire {
 
     fn wait(&mut self, until_ns: Option<u64>, precise: bool, events: &mut Vec<Event>) -> Waited {
         let began_ns = monotonic_ns();
+        self.was_interrupted = false;
         let ended_ns = self.wait_from(began_ns, until_ns, precise, events);
         self.waited_ns += ended_ns - began_ns;
         let asked_ns =
             until_ns.map_or(u64::MAX, |until| until.max(began_ns)).min(began_ns + LONGEST_SLEEP_NS);
-        // What was due before the wait began is no matter of the wait.
-        let late_ns = if asked_ns > began_ns { ended_ns.saturating_sub(asked_ns) } else { 0 };
+        let late_ns = match () {
+            () if self.was_interrupted => ended_ns - began_ns,
+            // What was due before the wait began is no matter of the wait.
+            () if asked_ns > began_ns => ended_ns.saturating_sub(asked_ns),
+            () => 0,
+        };
         if !events.is_empty() {
             self.stamps.look_at_clocks();
         }

@@ -175,6 +175,11 @@ impl<W: Wire> Worker<W> {
             slot.closes = true;
         }
         slot.last_answer_ns = arrival.ns;
+        if !self.has_answers {
+            self.has_answers = true;
+            self.absences.first_answered(arrival.read_ns, self.under_way());
+        }
+        let slot = &mut self.slots[id as usize];
         // One that was not full had room before.
         if slot.requests.len() + 1 >= self.plan.pipeline as usize {
             slot.free_since_ns = arrival.ns;

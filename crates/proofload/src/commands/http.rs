@@ -52,10 +52,10 @@ pub fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     };
     let trial = conclude(Arc::unwrap_or_clone(plan), part, circumstances);
     let is_shown = !files.json_on_stdout();
-    files.write(&trial)?;
-    if is_shown {
-        standard::show(&trial_text::render(&trial))?;
-    }
+    let written = files.write(&trial);
+    // What was measured is told, whatever became of the files.
+    let shown = if is_shown { standard::show(&trial_text::render(&trial)) } else { Ok(()) };
+    written.and(shown)?;
     Ok(verdict(&trial))
 }
 

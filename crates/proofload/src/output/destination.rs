@@ -51,10 +51,13 @@ impl Destination {
             Self::File(path, file) => {
                 // A pipe or a device has no length.
                 let is_file = file.metadata().is_ok_and(|about| about.is_file());
-                let emptied = if is_file { file.set_len(0) } else { Ok(()) };
-                emptied
-                    .and_then(|()| flushed(BufWriter::new(file), write))
-                    .map_err(|error| Refusal::one(format_args!("cannot write {}: {error}", path.display())))
+                let empty = || if is_file { file.set_len(0) } else { Ok(()) };
+                let written = empty().and_then(|()| flushed(BufWriter::new(&file), write));
+                written.map_err(|error| {
+                    // A part of a file looks like a file. That it cannot be emptied was told by the first error.
+                    let _ = empty();
+                    Refusal::one(format_args!("cannot write {}: {error}", path.display()))
+                })
             }
         }
     }

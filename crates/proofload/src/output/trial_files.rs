@@ -42,18 +42,14 @@ impl Files {
         self.json.as_ref().is_some_and(Destination::is_stdout)
     }
 
-    /// Writes them.
+    /// Writes them, each whatever becomes of the other.
     ///
     /// # Errors
-    /// Names the file that could not be written.
+    /// Names the first that could not be written.
     pub fn write(self, trial: &Trial) -> Result<(), Refusal> {
-        if let Some(json) = self.json {
-            json.write_json(trial)?;
-        }
-        if let Some(hlog) = self.hlog {
-            hlog.write(|output| write_hlog(output, trial))?;
-        }
-        Ok(())
+        let json = self.json.map_or(Ok(()), |json| json.write_json(trial));
+        let hlog = self.hlog.map_or(Ok(()), |hlog| hlog.write(|output| write_hlog(output, trial)));
+        json.and(hlog)
     }
 }
 
