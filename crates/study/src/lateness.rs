@@ -116,7 +116,9 @@ mod tests {
             trial.validity.reasons()[0].evidence.clone()
         };
         let once = Away { times: 1, total_s: 0.005, longest_s: 0.005 };
-        assert!(told(once).contains("was not, and the generator was away from its work for 5 ms, which is"));
+        assert!(
+            told(once).contains("was not, and the generator was away from its work for 5.00 ms, which is")
+        );
         assert!(told(Away::default()).contains("was not, and the generator sent late, which is enough"));
     }
 
