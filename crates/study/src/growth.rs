@@ -13,13 +13,22 @@ const HORIZON: f64 = 10.0;
 /// And for at least so long, in seconds: ten times a default trial.
 const LEAST_HORIZON_S: f64 = 50.0;
 
-/// By how much the median response time grew in each second of an open load, in seconds per second, if it grew so
-/// steadily that a goal's bound would be passed within ten times the trial's length, at least 50 s. None if it did not, or
-/// if the trial is too short to tell.
+/// How response times grew.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Growth {
+    /// By how much the median grew in each second, in seconds per second.
+    pub per_s: f64,
+    /// Whether the generator's absences alone may have made the difference between this and no growth: they lengthen no
+    /// time by more than all of them together lasted.
+    pub may_be_own: bool,
+}
+
+/// How the median response time of an open load grew, if it did so steadily that a goal's bound would be passed within ten
+/// times the trial's length, at least 50 s. None if it did not, or if the trial is too short to tell.
 ///
 /// The trend is that of Theil and Sen (the median of the slopes between all pairs of seconds), its steadiness
 /// Kendall's S: neither is moved by a single stall.
-pub fn growth_per_s(trial: &Trial, goal: GoalQuantity) -> Option<f64> {
+pub fn growth_of(trial: &Trial, goal: GoalQuantity) -> Option<Growth> {
     if !trial.plan.load.is_open() {
         return None;
     }
@@ -47,8 +56,10 @@ pub fn growth_per_s(trial: &Trial, goal: GoalQuantity) -> Option<f64> {
     slopes.sort_by(f64::total_cmp);
     let slope = slopes[slopes.len() / 2];
     let last = medians.last().map_or(0.0, |&(_, last)| last);
-    let reached_s = last + slope * (HORIZON * sending_s).max(LEAST_HORIZON_S);
-    (steadiness >= CONCORDANCE && reached_s > bound_s).then_some(slope)
+    let passes = |last: f64, slope: f64| last + slope * (HORIZON * sending_s).max(LEAST_HORIZON_S) > bound_s;
+    let own_s = trial.away.total_s;
+    (steadiness >= CONCORDANCE && passes(last, slope))
+        .then(|| Growth { per_s: slope, may_be_own: !passes(last - own_s, slope - own_s / sending_s) })
 }
 
 #[cfg(test)]
@@ -91,50 +102,59 @@ mod tests {
 
     #[test]
     fn an_overload_of_one_per_cent_is_seen_long_before_the_bound_is_reached() {
-        let slope = growth_per_s(&trial(&[5.5, 15.0, 24.8, 35.1, 44.9]), GOAL).unwrap();
+        let slope = growth_of(&trial(&[5.5, 15.0, 24.8, 35.1, 44.9]), GOAL).unwrap().per_s;
         assert!((slope - 0.01).abs() < 0.001, "{slope}");
     }
 
     #[test]
+    fn absences_explain_no_more_growth_than_they_lasted() {
+        let mut grown = trial(&[5.5, 15.0, 24.8, 35.1, 44.9]);
+        for (away_s, may_be_own) in [(0.0, false), (0.02, false), (0.06, true), (1.0, true)] {
+            grown.away.total_s = away_s;
+            assert_eq!(growth_of(&grown, GOAL).unwrap().may_be_own, may_be_own, "{away_s} s");
+        }
+    }
+
+    #[test]
     fn a_queue_that_finds_its_length_does_not_grow() {
-        assert_eq!(growth_per_s(&trial(&[1.0, 3.1, 2.2, 3.4, 2.9]), GOAL), None);
-        assert_eq!(growth_per_s(&trial(&[0.5, 0.52, 0.53, 0.55, 0.57]), GOAL), None);
+        assert_eq!(growth_of(&trial(&[1.0, 3.1, 2.2, 3.4, 2.9]), GOAL), None);
+        assert_eq!(growth_of(&trial(&[0.5, 0.52, 0.53, 0.55, 0.57]), GOAL), None);
     }
 
     #[test]
     fn a_single_stall_is_no_growth() {
-        assert_eq!(growth_per_s(&trial(&[0.5, 0.5, 30.0, 12.0, 0.5]), GOAL), None);
-        assert_eq!(growth_per_s(&trial(&[0.5, 0.5, 0.5, 0.5, 80.0]), GOAL), None);
+        assert_eq!(growth_of(&trial(&[0.5, 0.5, 30.0, 12.0, 0.5]), GOAL), None);
+        assert_eq!(growth_of(&trial(&[0.5, 0.5, 0.5, 0.5, 80.0]), GOAL), None);
     }
 
     #[test]
     fn a_second_that_ended_late_counts() {
         let mut late = trial(&[5.5, 15.0, 24.8, 35.1]);
         late.series[3].end_s += 0.02;
-        assert!(growth_per_s(&late, GOAL).is_some());
+        assert!(growth_of(&late, GOAL).is_some());
     }
 
     #[test]
     fn too_few_seconds_show_no_trend() {
         let too_short: Vec<f64> = (0..7).map(|index| 5.0 + 10.0 * f64::from(index)).collect();
-        assert_eq!(growth_per_s(&every(0.1, &too_short), GOAL), None);
+        assert_eq!(growth_of(&every(0.1, &too_short), GOAL), None);
     }
 
     #[test]
     fn an_overload_of_one_per_cent_shows_within_a_second() {
         let backlog = |index: i32| 1.0 + f64::from(index) + 0.3 * f64::from(index % 3);
-        let slope = growth_per_s(&every(0.1, &(0..10).map(backlog).collect::<Vec<_>>()), GOAL).unwrap();
+        let slope = growth_of(&every(0.1, &(0..10).map(backlog).collect::<Vec<_>>()), GOAL).unwrap().per_s;
         assert!((slope - 0.01).abs() < 0.002, "{slope}");
         let noise = |index: i32| 1.0 + f64::from(index * 7 % 10) * 0.1;
-        assert_eq!(growth_per_s(&every(0.1, &(0..10).map(noise).collect::<Vec<_>>()), GOAL), None);
+        assert_eq!(growth_of(&every(0.1, &(0..10).map(noise).collect::<Vec<_>>()), GOAL), None);
     }
 
     #[test]
     fn goals_without_a_bound_take_the_time_that_answers_are_waited_for() {
         let slow = trial(&[10.0, 20.0, 30.0, 40.0, 50.0]);
-        assert_eq!(growth_per_s(&slow, GoalQuantity::Errors), None, "0.55 s is within the drain of 2 s");
+        assert_eq!(growth_of(&slow, GoalQuantity::Errors), None, "0.55 s is within the drain of 2 s");
         let fast = trial(&[100.0, 200.0, 300.0, 400.0, 500.0]);
-        assert!(growth_per_s(&fast, GoalQuantity::Errors).is_some());
-        assert_eq!(growth_per_s(&fast, GoalQuantity::ConnectTime { bound_ns: 1 }), None);
+        assert!(growth_of(&fast, GoalQuantity::Errors).is_some());
+        assert_eq!(growth_of(&fast, GoalQuantity::ConnectTime { bound_ns: 1 }), None);
     }
 }

@@ -3,20 +3,23 @@
 use load::validity::absences;
 use record::{AuditResult, Goal, GoalQuantity, Trial, Validity, VoidReason, VoidRule};
 
+use crate::growth::Growth;
+
 /// Judges the generator's lateness by the goals: what else voids a trial stays.
 ///
 /// A goal is decided where it is met, or not met, both by the times as measured and by what is left of them without
 /// the generator's own share: the target's true times lie between the two. So a trial that decides every goal is valid
 /// however late the generator was, and a trial that leaves one open is void. Lateness is forgiven only where one of the
 /// goals is on response times: else it is part of nothing that was asked. A shared processor is forgiven only where all
-/// goals were met in spite of it. Response times that `grow` may do so because of absences.
-pub fn judge(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], grow: bool) {
+/// goals were met in spite of it. Response times may have grown because of absences:
+/// `growth` is that by each goal.
+pub fn judge(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], growth: &[Option<Growth>]) {
     if goals.is_empty() {
         return;
     }
     let verdicts: Vec<Option<bool>> = goals.iter().map(|goal| goal.is_met_by(trial, audit)).collect();
     let is_timed = goals.iter().any(|goal| matches!(goal.quantity, GoalQuantity::ResponseTime { .. }));
-    let is_met = verdicts.iter().all(|verdict| *verdict == Some(true)) && !grow;
+    let is_met = verdicts.iter().all(|verdict| *verdict == Some(true)) && growth.iter().all(Option::is_none);
     let undecided = goals.iter().zip(&verdicts).find(|(_, verdict)| verdict.is_none()).map(|(goal, _)| goal);
     let mut reasons = trial.validity.reasons().to_vec();
     if let Some(goal) = undecided {
@@ -28,7 +31,7 @@ pub fn judge(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], gro
         );
         reasons.retain(|reason| reason.rule != VoidRule::Late);
         reasons.push(VoidReason { rule: VoidRule::Late, evidence });
-    } else if !(grow && was_lengthened(trial)) {
+    } else if !growth.iter().flatten().any(|growth| growth.may_be_own) || !was_lengthened(trial) {
         let is_forgiven = |reason: &VoidReason| match reason.rule {
             VoidRule::Late => is_timed,
             rule => rule == VoidRule::ProcessorShared && is_met,
@@ -73,8 +76,12 @@ mod tests {
         trial
     }
 
-    fn rules_after(mut trial: Trial, goals: &[Goal], grow: bool) -> Vec<VoidRule> {
-        judge(&mut trial, None, goals, grow);
+    fn rules_after(trial: Trial, goals: &[Goal], grow: bool) -> Vec<VoidRule> {
+        rules_after_growth(trial, goals, grow.then_some(Growth { per_s: 0.01, may_be_own: true }))
+    }
+
+    fn rules_after_growth(mut trial: Trial, goals: &[Goal], growth: Option<Growth>) -> Vec<VoidRule> {
+        judge(&mut trial, None, goals, &[growth]);
         trial.validity.reasons().iter().map(|reason| reason.rule).collect()
     }
 
@@ -112,7 +119,7 @@ mod tests {
     fn the_reason_says_how_the_generator_was_late() {
         let told = |away: Away| {
             let mut trial = Trial { away, ..trial(11, 5, &[]) };
-            judge(&mut trial, None, &[Goal::response_time(0.99, 10_000_000)], false);
+            judge(&mut trial, None, &[Goal::response_time(0.99, 10_000_000)], &[None]);
             trial.validity.reasons()[0].evidence.clone()
         };
         let once = Away { times: 1, total_s: 0.005, longest_s: 0.005 };
@@ -127,5 +134,7 @@ mod tests {
         let goals = [Goal::response_time(0.99, 10_000_000)];
         assert_eq!(rules_after(trial(9, 0, &[]), &goals, true), []);
         assert_eq!(rules_after(trial(9, 5, &[]), &goals, true), [VoidRule::Late]);
+        let more_than_that = Growth { per_s: 0.01, may_be_own: false };
+        assert_eq!(rules_after_growth(trial(9, 5, &[]), &goals, Some(more_than_that)), []);
     }
 }

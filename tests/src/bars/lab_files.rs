@@ -101,7 +101,10 @@ const PROCESSES: [(&str, &[&str]); 6] = [
         "command = [\"sh\", \"-c\", \"echo out of luck >&2; exit 7\"]\nready = \"log:never\"\n",
         &["h-sh ended with status 7", "| out of luck"],
     ),
-    ("command = [\"no-such-program\"]\n", &["h-no-such-program: there is no program no-such-program", "is it installed?"]),
+    (
+        "command = [\"no-such-program\"]\n",
+        &["h-no-such-program: there is no program no-such-program", "is it installed?"],
+    ),
     (
         "command = [\"yes\", \"a flood\"]\nlog_limit = \"1MiB\"\n",
         &["h-yes wrote more than 1048576 bytes", "| a flood"],

@@ -14,7 +14,9 @@ use record::{
 
 use super::{Course, Cut, Place};
 use crate::{
-    auditing, growth, lateness,
+    auditing,
+    growth::{Growth, growth_of},
+    lateness,
     run::Event,
     stand::{Stand, StandError},
     study::{Fresh, Setup},
@@ -50,12 +52,10 @@ impl Course<'_> {
         let audit = self.audit(&setup, place, receipts.as_deref(), &mut trial)?;
         let goals = &self.plan.goals;
         let judged = self.shows_growth(place, duration, &trial);
-        let growth: Vec<Option<f64>> = goals
-            .iter()
-            .map(|goal| judged.then(|| growth::growth_per_s(&trial, goal.quantity)).flatten())
-            .collect();
-        let growth_per_s = growth.iter().copied().flatten().reduce(f64::max);
-        lateness::judge(&mut trial, audit.as_ref(), goals, growth_per_s.is_some());
+        let growth: Vec<Option<Growth>> =
+            goals.iter().map(|goal| judged.then(|| growth_of(&trial, goal.quantity)).flatten()).collect();
+        let growth_per_s = growth.iter().flatten().map(|growth| growth.per_s).reduce(f64::max);
+        lateness::judge(&mut trial, audit.as_ref(), goals, &growth);
         self.leftover = leftover(&trial);
         // What piles up is not carried, however little was late by then.
         let loss_ratios = goals.iter().zip(&growth).map(|(goal, growth)| match growth {
