@@ -190,7 +190,10 @@ impl Place {
         if !pass {
             outcome.note(format!("{name}: {}", output.described()));
         }
+        let is_late_only = rules(&output) == [VoidRule::Late];
         let advised = match truth {
+            // Then no more connections are advised.
+            Void(_) if is_late_only => return Ok(false),
             Refused => advice(&output.stderr, &["--max ", "--users ", "--connections "]),
             Void(Some(option)) => advice(&output.stdout, &[option]),
             _ => return Ok(matches!(truth, Void(_) | Ours) && !pass),
@@ -291,8 +294,10 @@ fn rules(output: &Output) -> Vec<VoidRule> {
     reasons.map(|reason| reason.rule).collect()
 }
 
+/// A generator that was late as well may have that for its reason: what waits for a connection may do so behind a burst.
 fn is_void_for_want(output: &Output) -> bool {
-    let for_want = |rule: &VoidRule| matches!(rule, VoidRule::PoolLimited | VoidRule::LocalExhaustion);
+    let for_want =
+        |rule: &VoidRule| matches!(rule, VoidRule::PoolLimited | VoidRule::LocalExhaustion | VoidRule::Late);
     output.code == Some(3) && rules(output).iter().any(for_want)
 }
 
