@@ -236,7 +236,7 @@ impl Place {
             proofload = proofload.with(|launch| launch.program(self.folder.file("proofload")));
         }
         let limited = proofload.with(|launch| self.short_of(launch));
-        let mut output = limited.arg("-q").timeout(seconds(100)).run()?;
+        let mut output = limited.arg("-q").timeout(seconds(200)).run()?;
         if words.starts_with("http") {
             output.trial = read_trial(Path::new(&out))?;
         }
