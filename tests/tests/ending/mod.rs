@@ -66,6 +66,12 @@ fn a_trial_is_shown_although_it_cannot_be_written() -> Result<()> {
         let is_carried = first.is_some_and(|line| line.starts_with("Carried 5 requests/s for"));
         ensure!(is_carried || output.stdout.contains("Not decided"), "{}", output.described());
     }
+    let folder = TemporaryFolder::new()?;
+    let search = "--p99 900ms --min 20 --max 40 --trial 200ms --repeats 1 -q --json /dev/full";
+    let words = format!("limit rate {} {search} --out {}", serve.url(), folder.file("result"));
+    let output = Proofload::new(&words)?.run()?;
+    let is_told = output.code == Some(2) && output.stderr.contains("cannot write /dev/full");
+    ensure!(is_told && output.stdout.contains("Limit of rate at"), "{}", output.described());
     Ok(())
 }
 

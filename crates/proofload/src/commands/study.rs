@@ -95,20 +95,22 @@ fn result_folder(path: &Path, resume: bool) -> Result<ResultFolder, Refusal> {
 
 fn show(results: &Results, folder: &ResultFolder, json: Option<Destination>) -> Result<(), Refusal> {
     let mut options = terminal_options();
-    for format in KEPT {
+    let kept = KEPT.into_iter().try_for_each(|format| {
         let name = format.file_name().expect("these formats have files");
-        folder.write(name, &report::render(results, format, &options)).map_err(Refusal::one)?;
-    }
-    options.page = Some(folder.path().join("report.html").display().to_string());
+        folder.write(name, &report::render(results, format, &options)).map_err(Refusal::one)
+    });
+    options.page = kept.is_ok().then(|| folder.path().join("report.html").display().to_string());
     let on_stdout = json.as_ref().is_some_and(Destination::is_stdout);
-    if let Some(json) = json {
+    let written = json.map_or(Ok(()), |json| {
         let text = report::render(results, Format::Json, &options);
-        json.write(|output| output.write_all(text.as_bytes()))?;
-    }
-    if !on_stdout {
-        standard::show(&report::render(results, Format::Terminal, &options))?;
-    }
-    Ok(())
+        json.write(|output| output.write_all(text.as_bytes()))
+    });
+    // What was measured is told, whatever became of the files.
+    let shown = match on_stdout {
+        true => Ok(()),
+        false => standard::show(&report::render(results, Format::Terminal, &options)),
+    };
+    kept.and(written).and(shown)
 }
 
 /// What the terminal can show.
