@@ -103,6 +103,13 @@ fn kinds() -> impl Strategy<Value = Kind> {
     prop::sample::select(vec![Kind::FixedPool, Kind::OnDemand, Kind::Users, Kind::ThinkingUsers])
 }
 
+/// Stops drawn in milliseconds, from the second second on.
+fn in_order(stops_ms: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    let mut stops: Vec<_> = stops_ms.into_iter().map(|(at, by)| (S + at * MS, by * MS)).collect();
+    stops.sort_unstable();
+    stops
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -115,8 +122,7 @@ proptest! {
         in_send: bool,
     ) {
         let delay_ns = delay_ms.max(connections / 5) * MS;
-        let mut stops: Vec<(u64, u64)> = stops.into_iter().map(|(at, by)| (S + at * MS, by * MS)).collect();
-        stops.sort_unstable();
+        let stops = in_order(stops);
         let (part, rules) = run_stopped(plan(kind, connections, delay_ns), Steady { after_ns: delay_ns }, &stops, in_send);
         prop_assert!(!rules.contains(&VoidRule::LittlesLaw) && !rules.contains(&VoidRule::Accounting), "{rules:?}");
         if rules.is_empty() {
@@ -154,8 +160,7 @@ proptest! {
         }
         let target = OneServer { service_ns: (busy * 1e9 / rate_per_s) as u64, free_ns: 0 };
         let (truth, _) = run_stopped(plan.clone(), target.clone(), &[], false);
-        let mut stops: Vec<(u64, u64)> = stops.into_iter().map(|(at, by)| (S + at * MS, by * MS)).collect();
-        stops.sort_unstable();
+        let stops = in_order(stops);
         let (part, rules) = run_stopped(plan, target, &stops, false);
         if rules.is_empty() {
             for (times, truth) in [(&part.response_time, &truth.response_time), (&part.service_time, &truth.service_time)] {

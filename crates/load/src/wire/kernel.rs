@@ -83,6 +83,12 @@ impl KernelWire {
         self.sockets[slot as usize].as_ref().map(AsFd::as_fd).ok_or(Errno::NOTCONN)
     }
 
+    #[inline]
+    fn take(&mut self, slot: SlotId, buffer: &mut [u8], is_dropped: bool) -> Result<Received, Errno> {
+        let socket = self.sockets[slot as usize].as_ref().ok_or(Errno::NOTCONN)?;
+        self.stamps.receive(socket.as_fd(), buffer, is_dropped)
+    }
+
     /// Waits as [`Wire::wait`] says, from a time just taken; gives the time of its end.
     fn wait_from(
         &mut self,
@@ -197,14 +203,12 @@ impl Wire for KernelWire {
 
     #[inline]
     fn receive(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno> {
-        let socket = self.sockets[slot as usize].as_ref().ok_or(Errno::NOTCONN)?;
-        self.stamps.receive(socket.as_fd(), buffer, false)
+        self.take(slot, buffer, false)
     }
 
     #[inline]
     fn discard(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno> {
-        let socket = self.sockets[slot as usize].as_ref().ok_or(Errno::NOTCONN)?;
-        self.stamps.receive(socket.as_fd(), buffer, true)
+        self.take(slot, buffer, true)
     }
 
     fn handshake_ns(&self, slot: SlotId) -> Option<u64> {
