@@ -161,22 +161,17 @@ pub struct Outcome {
 impl Outcome {
     /// Adds a figure.
     pub fn figure(&mut self, name: &str, value: impl fmt::Display, bound: impl fmt::Display, pass: bool) {
-        self.figures.push(Figure {
-            name: name.to_owned(),
-            value: value.to_string(),
-            bound: bound.to_string(),
-            verdict: if pass { Verdict::Reached } else { Verdict::Missed },
-        });
+        self.add(name, value, bound, if pass { Verdict::Reached } else { Verdict::Missed });
     }
 
     /// Adds a figure that could not be had on this machine now, by the testimony of others than the binary.
     pub fn undecided(&mut self, name: &str, bound: impl fmt::Display, why: impl fmt::Display) {
-        self.figure(name, format!("not decided: {why}"), bound, false);
-        self.figures
-            .iter_mut()
-            .next_back()
-            .into_iter()
-            .for_each(|figure| figure.verdict = Verdict::Undecided);
+        self.add(name, format!("not decided: {why}"), bound, Verdict::Undecided);
+    }
+
+    fn add(&mut self, name: &str, value: impl fmt::Display, bound: impl fmt::Display, verdict: Verdict) {
+        let (value, bound) = (value.to_string(), bound.to_string());
+        self.figures.push(Figure { name: name.to_owned(), value, bound, verdict });
     }
 
     /// Adds a figure that must not exceed a bound: the median of several runs, with its spread.
