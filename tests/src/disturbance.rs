@@ -106,6 +106,11 @@ pub struct Awake {
 impl Awake {
     /// Keeps the processors of a measurement awake until this is dropped.
     pub fn keep(cores: Cores) -> Self {
+        Self::keep_all(&[cores.generator, cores.server])
+    }
+
+    /// Keeps these processors awake until this is dropped.
+    pub fn keep_all(cores: &[u32]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let spin = |core: u32| {
             let stop = Arc::clone(&stop);
@@ -117,7 +122,7 @@ impl Awake {
                 Ok(())
             })
         };
-        let threads = [cores.generator, cores.server].map(spin).into();
+        let threads = cores.iter().copied().map(spin).collect();
         Self { stop, threads }
     }
 }
@@ -141,10 +146,12 @@ pub struct Witness {
 }
 
 /// When even real-time priority did not get a processor.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Gaps {
     /// The longest time.
     pub longest: Duration,
+    /// Those of 200 µs and more: from when to when.
+    pub spans: Vec<(Instant, Instant)>,
     /// Those of [`SHORTEST_GAP`] and more together, as a share of the time watched (0 to 1).
     pub share: f64,
     /// For how long the witness itself had the processor.
@@ -181,21 +188,24 @@ impl Witness {
             if let Err(error) = become_on(core, ["--fifo", "50"]) {
                 // Who is no better than others sees nothing: everything counts as disturbed.
                 eprintln!("no witness: {error}");
-                return Ok(Gaps { longest: Duration::MAX, share: 1.0, watching: Duration::ZERO });
+                return Ok(Gaps { longest: Duration::MAX, share: 1.0, ..Gaps::default() });
             }
-            let (began, mut longest, mut total) = (Instant::now(), Duration::ZERO, Duration::ZERO);
+            let (began, mut longest, mut spans) = (Instant::now(), Duration::ZERO, Vec::new());
             while !seen.load(Ordering::Relaxed) {
                 let before = Instant::now();
                 thread::sleep(Duration::from_millis(1));
-                let gap = before.elapsed().saturating_sub(Duration::from_millis(1));
+                let (due, now) = (before + Duration::from_millis(1), Instant::now());
+                let gap = now.saturating_duration_since(due);
                 longest = longest.max(gap);
                 if gap >= SHORTEST_GAP {
-                    total += gap;
+                    spans.push((due, now));
                 }
             }
+            let total: Duration = spans.iter().map(|&(from, to)| to - from).sum();
             let used = clock_gettime(ClockId::ThreadCPUTime);
             let watching = Duration::new(used.tv_sec as u64, used.tv_nsec as u32);
-            Ok(Gaps { longest, share: total.as_secs_f64() / began.elapsed().as_secs_f64(), watching })
+            let share = total.as_secs_f64() / began.elapsed().as_secs_f64();
+            Ok(Gaps { longest, spans, share, watching })
         })?;
         Ok(Self { stop, thread })
     }

@@ -17,6 +17,8 @@ use rustix::{
 use serde_json::Value;
 
 use crate::{
+    disturbance::{Awake, Witness},
+    machine::allowed_cores,
     process::{Launch, Process},
     proofload::binary,
     temporary::TemporaryFolder,
@@ -122,10 +124,14 @@ impl LinkedHosts {
         for socket in [&near, &far] {
             socket.set_nonblocking(true)?;
         }
+        // The link's threads sleep between packets, on whichever processor: all are kept awake, and all are watched.
+        let cores = allowed_cores()?;
+        let _awake = Awake::keep_all(&cores);
         let is_over = AtomicBool::new(false);
         let started = Instant::now();
+        let witnesses = cores.into_iter().map(Witness::on).collect::<Result<Vec<_>>>()?;
         let mut answers = Vec::new();
-        let gaps = thread::scope(|scope| {
+        let mut gaps = thread::scope(|scope| {
             let echo = scope.spawn(|| {
                 let (mut watch, mut buffer) = (Watch::new(started), [0; 64]);
                 while !is_over.load(Ordering::Relaxed) {
@@ -154,6 +160,12 @@ impl LinkedHosts {
             let far_gaps = echo.join().unwrap_or_default();
             [watch.gaps, far_gaps].concat()
         });
+        for witness in witnesses {
+            let spans = witness.end()?.spans;
+            gaps.extend(
+                spans.iter().map(|span| (elapsed_until(started, span.0), elapsed_until(started, span.1))),
+            );
+        }
         Ok(RoundTrips::sorted(&answers, &gaps))
     }
 
@@ -241,7 +253,11 @@ impl Watch {
 }
 
 fn elapsed_ns(since: Instant) -> u64 {
-    since.elapsed().as_nanos() as u64
+    elapsed_until(since, Instant::now())
+}
+
+fn elapsed_until(since: Instant, moment: Instant) -> u64 {
+    moment.saturating_duration_since(since).as_nanos() as u64
 }
 
 impl RoundTrips {

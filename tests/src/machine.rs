@@ -26,12 +26,20 @@ impl Cores {
     /// # Errors
     /// When the kernel does not tell.
     pub fn of_this_process() -> Result<Self> {
-        let allowed = sched_getaffinity(None).context("cannot read the allowed processors")?;
-        let mut cores = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).map(|cpu| cpu as u32);
+        let mut cores = allowed_cores()?.into_iter();
         let server = cores.next().context("no processor is allowed")?;
         let generator = cores.next().unwrap_or(server);
         Ok(Self { server, generator, other: cores.next().unwrap_or(generator) })
     }
+}
+
+/// The processors that this process is allowed to run on, in ascending order.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn allowed_cores() -> Result<Vec<u32>> {
+    let allowed = sched_getaffinity(None).context("cannot read the allowed processors")?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).map(|cpu| cpu as u32).collect())
 }
 
 /// Time that one processor was busy and time that passed on it, in ticks of `/proc/stat`.
