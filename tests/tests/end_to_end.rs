@@ -101,6 +101,7 @@ samples! {
     sample_of_local_scarcity "local-scarcity",
     sample_of_misbehaviour "misbehaviour",
     sample_of_no_secrets "no-secrets",
+    sample_of_hostile_text "hostile-text",
     sample_of_pacing "pacing",
     sample_of_readme "readme",
     sample_of_report_browser "report-browser",

@@ -90,13 +90,14 @@ fn main() -> std::process::ExitCode {
 fn refuse(error: &clap::Error) -> std::process::ExitCode {
     std::env::args().for_each(|word| secrets::mask::learn_word(&word));
     let text = error.render().to_string();
-    let masked = secrets::mask(&text);
-    if masked != text {
-        output::standard::tell(masked.trim_end());
+    if error.use_stderr() {
+        output::standard::tell(text.trim_end());
         return exit::Exit::WrongUse.into();
     }
-    let status = std::process::ExitCode::from(error.exit_code() as u8);
-    error.print().map_or_else(|error| output::standard::failed(&error).tell().into(), |()| status)
+    match error.print() {
+        Ok(()) => exit::Exit::GoalsMet.into(),
+        Err(error) => output::standard::failed(&error).tell().into(),
+    }
 }
 
 /// Without advice to use a command that proofload itself starts.

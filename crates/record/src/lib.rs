@@ -20,6 +20,7 @@ mod testing;
 pub mod trial;
 pub mod units;
 pub mod validity;
+pub mod visible;
 
 pub use audit::{AuditExample, AuditFinding, AuditResult, EventCounts, PlaceCounts, ReadCounts};
 pub use distribution::Distribution;
@@ -37,3 +38,4 @@ pub use study::{
 };
 pub use trial::{Away, Counts, CpuUse, Interval, LittlesLaw, OwnPercentile, Trial, Warning};
 pub use validity::{Validity, VoidReason, VoidRule};
+pub use visible::visible;

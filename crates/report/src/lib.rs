@@ -23,5 +23,4 @@ pub use answer::{Answer, Bounds, Status, answers};
 pub use export::Export;
 pub use format::{Format, Options, UnknownFormat, render};
 pub use results::Results;
-pub use text::visible;
 pub use trial::trial_answer;

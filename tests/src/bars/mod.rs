@@ -20,6 +20,7 @@ mod descriptors;
 mod fuzz_events;
 mod fuzz_http1;
 mod generator_away;
+mod hostile_text;
 mod interrupt;
 mod known_closed;
 mod known_exponential;
@@ -88,6 +89,7 @@ pub const ALL: &[Bar] = &[
     report_browser::BAR,
     readme::BAR,
     no_secrets::BAR,
+    hostile_text::BAR,
     listen_crash::BAR,
     listen_power_cut::BAR,
     listen_disk::BAR,

@@ -148,7 +148,7 @@ fn graph(arguments: &GraphArgs) -> Result<Exit, Refusal> {
         }
         Some(_) => standard::print(&lab::graph::svg(&plan))?,
         None if arguments.dot => standard::print(&lab::graph::dot(&plan))?,
-        None => standard::print(&lab::graph::text(&plan))?,
+        None => standard::show(&lab::graph::text(&plan))?,
     }
     Ok(Exit::GoalsMet)
 }

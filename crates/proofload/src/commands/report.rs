@@ -82,7 +82,7 @@ pub fn run(arguments: &ReportArgs) -> Result<Exit, Refusal> {
         standard::print(&report::render(&results, Format::GithubAnnotations, &options))?;
     }
     if !shown {
-        standard::show(&report::render(&results, Format::Terminal, &options))?;
+        standard::show_coloured(&report::render(&results, Format::Terminal, &options))?;
     }
     Ok(Exit::GoalsMet)
 }

@@ -108,7 +108,7 @@ fn show(results: &Results, folder: &ResultFolder, json: Option<Destination>) -> 
     // What was measured is told, whatever became of the files.
     let shown = match on_stdout {
         true => Ok(()),
-        false => standard::show(&report::render(results, Format::Terminal, &options)),
+        false => standard::show_coloured(&report::render(results, Format::Terminal, &options)),
     };
     kept.and(written).and(shown)
 }

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, TableComponent, presets};
 use record::units::{plain, show_rate, show_time_ns};
-use report::visible;
+use record::visible;
 use search::statistics::{Scale, Verdict};
 use study::compare::{Comparison, Gate, Overall, Row};
 

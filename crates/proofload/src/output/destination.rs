@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use record::visible::visible_json;
 use serde::Serialize;
 
 use crate::{exit::Refusal, output::standard};
@@ -46,7 +47,9 @@ impl Destination {
     pub fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Refusal> {
         match self {
             Self::Stdout => {
-                flushed(BufWriter::new(io::stdout().lock()), write).map_err(|error| standard::failed(&error))
+                let mut json = Vec::new();
+                write(&mut json).map_err(|error| standard::failed(&error))?;
+                standard::print(&visible_json(&String::from_utf8_lossy(&json)))
             }
             Self::File(path, file) => {
                 // A pipe or a device has no length.

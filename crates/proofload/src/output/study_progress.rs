@@ -162,7 +162,7 @@ impl StudyProgress {
     fn line(&self, text: &str) {
         match &self.bar {
             _ if self.quiet => {}
-            Some(bar) => bar.println(standard::fitted(text.to_owned())),
+            Some(bar) => bar.println(standard::fitted(text)),
             None => standard::tell(text),
         }
     }
@@ -170,7 +170,7 @@ impl StudyProgress {
     /// A line that the next one replaces; only a terminal has room for it.
     fn passing(&self, text: &str) {
         if let Some(bar) = &self.bar {
-            bar.set_message(text.to_owned());
+            bar.set_message(standard::harmless(text).into_owned());
         }
     }
 }

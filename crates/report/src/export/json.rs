@@ -1,5 +1,6 @@
 //! One document for other tools.
 
+use record::visible::visible_json;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -40,7 +41,7 @@ impl Export for Json {
             "result": value(&results.result),
             "trials": trials,
         });
-        format!("{document:#}\n")
+        visible_json(&format!("{document:#}\n")).into_owned()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{fmt::Write, time::Duration};
 
 use lab::plan::{LinkKind, Plan, Program};
-use record::{LoadUnit, units::show_count};
+use record::{LoadUnit, units::show_count, visible};
 
 use super::{
     length::{length_s, minutes, minutes_of_both, trial_s, worst_case},
@@ -19,8 +19,9 @@ const LOOKED_AT: usize = 300;
 impl Study {
     /// What would be run: hosts, targets, workload, settings, goals, and how long it takes. At most 60 lines.
     pub fn describe(&self) -> String {
+        let title = visible(&self.title);
         let mut text =
-            format!("{}\n", if self.title.is_empty() { "a study without a title" } else { &self.title });
+            format!("{}\n", if self.title.is_empty() { "a study without a title" } else { &title });
         let mut row = |name: &str, what: &str| {
             for (number, line) in what.lines().enumerate() {
                 let name = if number == 0 { name } else { "" };
@@ -46,7 +47,7 @@ impl Study {
         row("settings", &self.settings_in_words());
         row(
             "goals",
-            &list(self.goals.iter().map(|goal| goal.name.clone()), "none: everything is only measured"),
+            &list(self.goals.iter().map(|goal| visible(&goal.name)), "none: everything is only measured"),
         );
         for search in self.search.iter().chain(&self.other_searches) {
             row("search", &search_in_words(search));
@@ -69,7 +70,7 @@ impl Study {
             ),
         );
         for warning in self.warnings.iter().take(SHOWN) {
-            row("warning", &warning.message);
+            row("warning", &visible(&warning.message));
         }
         secrets::mask(&text).into_owned()
     }
@@ -87,7 +88,8 @@ impl Study {
 
     fn factors_in_words(&self) -> String {
         let factor = |factor: &record::Factor| {
-            let mut levels: Vec<String> = factor.levels.iter().map(ToString::to_string).collect();
+            let mut levels: Vec<String> =
+                factor.levels.iter().map(|level| visible(&level.to_string())).collect();
             let more = levels.len().saturating_sub(SHOWN);
             levels.truncate(SHOWN);
             let more = if more > 0 { format!(", … and {more} more") } else { String::new() };
@@ -308,10 +310,9 @@ fn list(lines: impl Iterator<Item = String>, nothing: &str) -> String {
 
 /// Not longer than a line should be, and on one.
 fn cut(text: &str) -> String {
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
     // A part of a secret is one too.
-    let text = secrets::mask(text);
-    let mut cut: String = text.chars().take(120).map(plain).collect();
+    let text = visible(&secrets::mask(text));
+    let mut cut: String = text.chars().take(120).collect();
     if text.chars().nth(120).is_some() {
         cut.push('…');
     }

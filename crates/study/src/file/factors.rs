@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use record::{Factor, Level, Setting};
+use record::{Factor, Level, Setting, visible};
 use settings::{Reader, Table, Value, suggestion};
 use toml::de::DeValue;
 
@@ -164,7 +164,8 @@ impl<'d> Factors<'d> {
 
     /// A combination in words, in the order of the file.
     pub(super) fn words(&self, combination: &Combination) -> String {
-        let word = |name: &str| combination.get(name).map(|level| format!("{name}={level}"));
+        let word =
+            |name: &str| combination.get(name).map(|level| format!("{name}={}", visible(&level.to_string())));
         self.names().filter_map(word).collect::<Vec<_>>().join(" ")
     }
 }

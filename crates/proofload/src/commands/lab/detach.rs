@@ -3,7 +3,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, Read, Seek, Write},
+    io::{self, Read, Seek},
     os::{
         fd::OwnedFd,
         unix::{fs::OpenOptionsExt, process::ExitStatusExt},
@@ -110,7 +110,7 @@ fn hear(child: &mut Child, heard: &mut Vec<u8>) -> Result<bool, Refusal> {
     let mut bytes = [0; 4_096];
     let length = output.read(&mut bytes).map_err(Refusal::one)?;
     heard.extend(&bytes[..length]);
-    standard::print(&String::from_utf8_lossy(&bytes[..length]))?;
+    standard::show(&String::from_utf8_lossy(&bytes[..length]))?;
     Ok(length > 0)
 }
 
@@ -118,7 +118,10 @@ fn pass_on(said: &mut File) -> io::Result<()> {
     let mut bytes = Vec::new();
     said.rewind()?;
     said.read_to_end(&mut bytes)?;
-    io::stderr().write_all(&bytes)
+    if !bytes.is_empty() {
+        standard::tell(String::from_utf8_lossy(&bytes).trim_end());
+    }
+    Ok(())
 }
 
 fn exit_of(status: ExitStatus) -> Result<Exit, Refusal> {

@@ -110,5 +110,5 @@ fn announce(lab: &Lab, took: Duration, in_background: bool) -> Result<(), Refusa
         "Ctrl-C or `proofload lab down` takes it down".to_owned()
     };
     out += &format!("{READY}{:.2} s; {end}\n", took.as_secs_f64());
-    standard::print(&out)
+    standard::show(&out)
 }

@@ -1,0 +1,55 @@
+//! Foreign text for people: nothing in it is hidden, and nothing in it acts.
+
+use std::borrow::Cow;
+
+/// Foreign text with every control character, and every character that reorders text, written as an escape: a title
+/// cannot move a terminal's cursor, turn a sentence round or begin a line of its own.
+pub fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if acts(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
+/// JSON that means the same, with what acts written as `\u001b`. JSON itself demands that of few control characters.
+pub fn visible_json(json: &str) -> Cow<'_, str> {
+    // Line breaks stand between values only, and there they are wanted.
+    let is_hidden = |c: char| acts(c) && c != '\n';
+    if !json.chars().any(is_hidden) {
+        return Cow::Borrowed(json);
+    }
+    // All of them are in the basic plane: one unit of UTF-16 each.
+    let escaped = |c| if is_hidden(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    Cow::Owned(json.chars().map(escaped).collect())
+}
+
+/// Whether a character does something to what stands around it, instead of being seen.
+pub fn acts(c: char) -> bool {
+    let reorders =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || reorders || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_acts_is_shown() {
+        assert_eq!(visible("a\u{1b}[2J\n\u{202e}b"), "a\\u{1b}[2J\\n\\u{202e}b");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_acts_afterwards_and_json_means_the_same(text in any::<String>()) {
+            prop_assert!(!visible(&text).chars().any(acts));
+            let json = format!("{:#}", serde_json::json!({ "a": text, "b": ["\u{7f}\u{9b}\u{202e}"] }));
+            let shown = visible_json(&json);
+            prop_assert!(!shown.chars().any(|c| acts(c) && c != '\n'));
+            let read = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap();
+            prop_assert_eq!(read(&json), read(&shown));
+        }
+    }
+}
