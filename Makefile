@@ -22,7 +22,7 @@ help:
 	@echo "  try     a first look: the rate our own target sustains        90 s after the build"
 	@echo "  test    format, lints, all tests, a sample of every bar       25 min at first, then 12"
 	@echo "  prove   lists the bars; NAME=pacing or NAME=all proves them   20 min for all"
-	@echo "  bench   beside wrk, ab, h2load and oha                        12 min"
+	@echo "  bench   beside wrk, ab, h2load and oha                        25 min"
 	@echo "  fuzz    the HTTP parsers; FUZZ_SECONDS=600                    10 min"
 	@echo "  fmt     formats the code"
 	@echo "  clean   removes what was built and measured"
@@ -53,7 +53,7 @@ prove: setup-test build
 	@$(RUST) $(BINARY) cargo run --release --target $$host -q -p proofload-tests --bin prove -- $(NAME)
 
 bench: setup-bench build
-	@echo "make bench: proofload beside its peers; 12 minutes, during which nothing else should run"
+	@echo "make bench: proofload beside its peers; 25 minutes, during which nothing else should run"
 	@$(RUST) $(BINARY) cargo run --release --target $$host -q -p bench -- $(BENCH_ARGS)
 
 FUZZ_SECONDS ?= 600

@@ -1,4 +1,4 @@
-//! Processor time per request.
+//! Processor time per request, and the throughput that a server reaches under each generator.
 
 use std::{
     io::Write,
@@ -14,37 +14,32 @@ use proofload_tests::{
 
 use crate::{
     figure::Figure,
-    tool::{Load, Tool},
+    tool::{Body, Load, Tool},
 };
 
 /// A workload whose requests are paid for.
 #[derive(Debug)]
 pub struct Workload {
-    figures: &'static [&'static str],
+    /// Its name; its figures are the generator's process alone (`cpu-NAME`), both processors together
+    /// (`cpu-NAME-both`) and the throughput (`rate-NAME`).
+    pub name: &'static str,
     path: &'static str,
+    body_bytes: usize,
     connections: u32,
     keepalive: bool,
 }
 
-/// The workloads, with the names of their figures: the generator's process alone, then both
-/// processors together.
-pub const WORKLOADS: &[Workload] = &[
-    Workload {
-        figures: &["cpu-keepalive", "cpu-keepalive-both"],
-        path: "/",
-        connections: 64,
-        keepalive: true,
-    },
-    Workload { figures: &["cpu-new-connection"], path: "/", connections: 32, keepalive: false },
-    Workload { figures: &["cpu-64k"], path: "/64k", connections: 64, keepalive: true },
-];
+const KEPT: Workload =
+    Workload { name: "keepalive", path: "/", body_bytes: 0, connections: 64, keepalive: true };
 
-impl Workload {
-    /// The names of its figures.
-    pub fn figures(&self) -> &'static [&'static str] {
-        self.figures
-    }
-}
+/// The workloads.
+pub const WORKLOADS: &[Workload] = &[
+    KEPT,
+    Workload { name: "post-200", body_bytes: 200, ..KEPT },
+    Workload { name: "1k", path: "/1k", ..KEPT },
+    Workload { name: "64k", path: "/64k", ..KEPT },
+    Workload { name: "new-connection", connections: 32, keepalive: false, ..KEPT },
+];
 
 /// What runs share.
 #[derive(Debug)]
@@ -63,6 +58,7 @@ pub struct Session<'a> {
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     requests: u64,
+    rate_per_s: f64,
     /// The generator's process.
     process_us: f64,
     /// Both processors, whoever used them.
@@ -86,14 +82,16 @@ impl Session<'_> {
     /// When the kernel does not tell times.
     pub fn measure(&self, workload: &Workload, seconds: u32) -> Result<bool> {
         let url = self.nginx.url(workload.path);
+        let body = (workload.body_bytes > 0).then(|| Body::new(workload.body_bytes)).transpose()?;
         let load = Load {
             url: &url,
+            body: body.as_ref(),
             connections: workload.connections,
             keepalive: workload.keepalive,
             seconds,
             core: self.cores.generator,
         };
-        println!("\n== {}: {} connections, {url}", workload.figures[0], workload.connections);
+        println!("\n== {}: {} connections, {url}", workload.name, workload.connections);
         let mut able: Vec<&Tool> = Vec::new();
         for tool in self.tools {
             match tool.launch(&load) {
@@ -104,7 +102,11 @@ impl Session<'_> {
                 None => println!("   {} cannot do this", tool.name()),
             }
         }
-        let mut figures: Vec<Figure> = workload.figures.iter().map(|name| Figure::new(*name, "us")).collect();
+        let mut figures = [
+            Figure::new(format!("cpu-{}", workload.name), "us"),
+            Figure::new(format!("cpu-{}-both", workload.name), "us"),
+            Figure::more_is_better(format!("rate-{}", workload.name), "/s"),
+        ];
         let (mut all_used, mut bound) = (true, Vec::new());
         for round in 0..self.rounds {
             for place in 0..able.len() {
@@ -120,7 +122,11 @@ impl Session<'_> {
                     }
                 }
                 all_used &= cost.is_some();
-                let parts = [cost.map(|cost| cost.process_us), cost.map(|cost| cost.both_us)];
+                let parts = [
+                    cost.map(|cost| cost.process_us),
+                    cost.map(|cost| cost.both_us),
+                    cost.map(|cost| cost.rate_per_s),
+                ];
                 figures.iter_mut().zip(parts).for_each(|(figure, value)| figure.push(tool.name(), value));
                 if cost.is_some_and(|cost| cost.is_generator_bound()) {
                     bound.push(tool.name());
@@ -163,6 +169,7 @@ impl Session<'_> {
         let per_request = |seconds: f64| seconds * 1e6 / requests as f64;
         let cost = Cost {
             requests,
+            rate_per_s: requests as f64 / f64::from(load.seconds),
             process_us: per_request(cpu_s),
             both_us: per_request(server.busy_s() + generator.busy_s()),
             server_busy_ratio: server.busy_ratio(),
@@ -187,8 +194,9 @@ impl Cost {
 
     fn shown(&self) -> String {
         let mut text = format!(
-            " {:>8} requests, {:.2} us process, {:.2} us both, generator {:.0} % busy, server {:.0} %",
+            " {:>8} requests, {:.0}/s, {:.2} us process, {:.2} us both, generator {:.0} % busy, server {:.0} %",
             self.requests,
+            self.rate_per_s,
             self.process_us,
             self.both_us,
             self.generator_busy_ratio * 100.0,

@@ -1,20 +1,26 @@
 //! Figures of several tools over several rounds, and how they compare.
 
-use proofload_tests::stats::{median, spread};
+use proofload_tests::stats::{median, quantile_ranks, spread};
 
-/// One figure: a cost, less is better.
+/// One figure.
 #[derive(Debug)]
 pub struct Figure {
     name: String,
     unit: &'static str,
+    more_is_better: bool,
     /// Tool by tool, one value a round; none where the run could not be used.
     values: Vec<(&'static str, Vec<Option<f64>>)>,
 }
 
 impl Figure {
-    /// An empty figure.
+    /// An empty figure of a cost: less is better.
     pub fn new(name: impl Into<String>, unit: &'static str) -> Self {
-        Self { name: name.into(), unit, values: Vec::new() }
+        Self { name: name.into(), unit, more_is_better: false, values: Vec::new() }
+    }
+
+    /// An empty figure of which more is better.
+    pub fn more_is_better(name: impl Into<String>, unit: &'static str) -> Self {
+        Self { more_is_better: true, ..Self::new(name, unit) }
     }
 
     /// Adds a tool's value of the next round.
@@ -29,6 +35,9 @@ impl Figure {
     pub fn lines(&self) -> String {
         let mut medians: Vec<_> = self.values.iter().map(|(tool, values)| (*tool, mid(values))).collect();
         medians.sort_by(|a, b| a.1.total_cmp(&b.1));
+        if self.more_is_better {
+            medians.reverse();
+        }
         let all = medians.iter().map(|(tool, value)| format!("{tool} {}", self.shown(*value)));
         let mut text = format!("medians {}: {}\n", self.name, all.collect::<Vec<_>>().join(", "));
         let best = medians.iter().find(|(tool, value)| *tool != "ours" && value.is_finite());
@@ -46,15 +55,22 @@ impl Figure {
         let Some(ours) = of("ours") else {
             return format!("bench {name} ours=missing best_peer={best} ({peer}) ratio=- spread=-\n");
         };
-        let ratios: Vec<f64> =
+        let mut ratios: Vec<f64> =
             ours.iter().zip(theirs).filter_map(|(ours, theirs)| Some((*ours)? / (*theirs)?)).collect();
         let (low, high) = spread(&ratios);
         let ours = self.shown(mid(ours));
         if ratios.is_empty() {
             return format!("bench {name} ours={ours} best_peer={best} ({peer}) ratio=- spread=-\n");
         }
+        ratios.sort_by(f64::total_cmp);
+        // Where the true median of the ratios lies, if there are enough of them to tell.
+        let (lower, upper) = quantile_ranks(ratios.len() as u64, 0.5, 0.95);
+        let interval = match ratios.len() {
+            0..6 => String::new(),
+            _ => format!(" interval95={:.3}-{:.3}", ratios[lower as usize - 1], ratios[upper as usize - 1]),
+        };
         format!(
-            "bench {name} ours={ours} best_peer={best} ({peer}) ratio={:.3} spread={low:.3}-{high:.3}\n",
+            "bench {name} ours={ours} best_peer={best} ({peer}) ratio={:.3} spread={low:.3}-{high:.3}{interval}\n",
             median(&ratios)
         )
     }
@@ -68,7 +84,7 @@ impl Figure {
     }
 }
 
-/// The median of the rounds that can be used; infinite if there are none.
+/// The median of the rounds that can be used; not finite if there are none.
 fn mid(values: &[Option<f64>]) -> f64 {
     let usable: Vec<f64> = values.iter().copied().flatten().collect();
     if usable.is_empty() { f64::INFINITY } else { median(&usable) }

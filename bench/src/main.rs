@@ -29,22 +29,23 @@ use tool::Tool;
 /// Runs proofload beside wrk, ab, h2load and oha, and compares what they cost.
 #[derive(Parser)]
 struct Arguments {
-    /// Rounds, in each of which every tool runs once.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
-    rounds: u32,
-    /// Length of a run in seconds.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=600))]
-    seconds: u32,
+    /// Rounds, in each of which every tool runs once [default: 15 beside other generators, else 5].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: Option<u32>,
+    /// Length of a run in seconds [default: 2 beside other generators, else 5].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: Option<u32>,
     /// Measure only this figure.
     #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
     only: Option<String>,
 }
 
-const NAMES: [&str; 12] = [
-    "cpu-keepalive",
-    "cpu-keepalive-both",
-    "cpu-new-connection",
-    "cpu-64k",
+const NAMES: [&str; 13] = [
+    "keepalive",
+    "post-200",
+    "1k",
+    "64k",
+    "new-connection",
     "memory-10k",
     link::CPU,
     link::FAST,
@@ -82,32 +83,34 @@ fn run(arguments: &Arguments) -> Result<bool> {
     for (name, remedy) in &missing {
         println!("{name}: MISSING, not measured; {remedy}");
     }
+    let (rounds, seconds) = (arguments.rounds.unwrap_or(5), arguments.seconds.unwrap_or(5));
     let nginx = Nginx::start(&nginx::Options { core: Some(cores.server), ..Default::default() })?;
     let mut all_used = missing.is_empty();
     for workload in cost::WORKLOADS {
-        if wanted(arguments, workload.figures()) {
-            let session = cost::Session { nginx: &nginx, cores, tools: &tools, rounds: arguments.rounds };
-            all_used &= session.measure(workload, arguments.seconds)?;
+        if wanted(arguments, &[workload.name]) {
+            let rounds = arguments.rounds.unwrap_or(15);
+            let session = cost::Session { nginx: &nginx, cores, tools: &tools, rounds };
+            all_used &= session.measure(workload, arguments.seconds.unwrap_or(2))?;
         }
     }
     if wanted(arguments, &[memory::NAME]) {
-        let rounds = arguments.rounds.min(memory::ROUNDS);
+        let rounds = rounds.min(memory::ROUNDS);
         all_used &= memory::measure(&nginx, cores, &tools, rounds)?;
     }
     drop(nginx);
     if wanted(arguments, &[link::CPU]) {
-        all_used &= link::measure_cpu(arguments.rounds.min(3))?;
+        all_used &= link::measure_cpu(rounds.min(3))?;
     }
     if wanted(arguments, &[link::FAST]) {
-        all_used &= link::measure_fast(arguments.rounds.min(3))?;
+        all_used &= link::measure_fast(rounds.min(3))?;
     }
     for workload in listen::WORKLOADS {
         if wanted(arguments, &[workload.name]) {
-            all_used &= listen::measure(workload, cores, arguments.rounds, arguments.seconds)?;
+            all_used &= listen::measure(workload, cores, rounds, seconds)?;
         }
     }
     if wanted(arguments, &[listen_accept::NAME]) {
-        all_used &= listen_accept::measure(arguments.rounds.min(3), arguments.seconds)?;
+        all_used &= listen_accept::measure(rounds.min(3), seconds)?;
     }
     Ok(all_used)
 }

@@ -45,6 +45,7 @@ pub fn measure(nginx: &Nginx, cores: Cores, tools: &[Tool], rounds: u32) -> Resu
     let url = nginx.url("/");
     let load = |connections| Load {
         url: &url,
+        body: None,
         connections,
         keepalive: true,
         seconds: SECONDS,

@@ -1,6 +1,9 @@
 //! The load generators compared: how each is called, and how it says what it did.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use proofload_tests::{
@@ -8,6 +11,7 @@ use proofload_tests::{
     process::{Finished, Launch},
     proofload::{binary, parse_trial},
     repository,
+    temporary::TemporaryFolder,
 };
 
 /// What every tool is asked to do in a run.
@@ -15,6 +19,8 @@ use proofload_tests::{
 pub struct Load<'a> {
     /// The URL, with a path.
     pub url: &'a str,
+    /// What is posted; a GET if none.
+    pub body: Option<&'a Body>,
     /// Connections at once.
     pub connections: u32,
     /// Whether a connection carries more than one request.
@@ -23,6 +29,32 @@ pub struct Load<'a> {
     pub seconds: u32,
     /// The processor it has.
     pub core: u32,
+}
+
+/// A body for tools that read it from a file, or are programmed with it.
+#[derive(Debug)]
+pub struct Body(TemporaryFolder);
+
+impl Body {
+    /// A body of so many bytes.
+    ///
+    /// # Errors
+    /// When its files cannot be written.
+    pub fn new(bytes: usize) -> Result<Self> {
+        let folder = TemporaryFolder::new()?;
+        let body = "x".repeat(bytes);
+        fs::write(folder.file("body"), &body)?;
+        fs::write(folder.file("wrk.lua"), format!("wrk.method = \"POST\"\nwrk.body = \"{body}\"\n"))?;
+        Ok(Self(folder))
+    }
+
+    fn file(&self) -> String {
+        self.0.file("body")
+    }
+
+    fn wrk_script(&self) -> String {
+        self.0.file("wrk.lua")
+    }
 }
 
 /// A load generator that is installed.
@@ -116,31 +148,44 @@ impl Tool {
 
     /// How it is called; none if it cannot do this.
     pub fn launch(&self, load: &Load) -> Option<Launch> {
-        let Load { url, connections, keepalive, seconds, core } = *load;
+        let Load { url, body, connections, keepalive, seconds, core } = *load;
+        let post = |words: &str| body.map_or_else(String::new, |body| words.replace('@', &body.file()));
         let launch = Launch::new(self.path.display().to_string()).on_core(core);
         Some(match self.kind {
             Kind::Ours => {
                 let words = format!("http {url} -c {connections} -d {seconds}s --threads 1 --cpus {core} -q");
                 let fresh = if keepalive { "" } else { "--no-keepalive" };
-                launch.words(&words).words(fresh).words("--json -")
+                // Its own sign for a file is the same.
+                launch
+                    .words(&words)
+                    .words(fresh)
+                    .words(&post("--body =@").replace('=', "@"))
+                    .words("--json -")
             }
             Kind::Wrk => {
                 let launch = launch.words(&format!("-t1 -c{connections} -d{seconds}s"));
-                if keepalive { launch } else { launch.arg("-H").arg("Connection: close") }.arg(url)
+                let launch = if keepalive { launch } else { launch.arg("-H").arg("Connection: close") };
+                launch
+                    .words(&body.map_or_else(String::new, |body| format!("-s {}", body.wrk_script())))
+                    .arg(url)
             }
             Kind::Ab => {
                 // ab stops at 50,000 requests unless told otherwise after -t, and keeps 32 bytes of
                 // each: more than anybody reaches, no more.
                 let requests = 300_000 * seconds;
                 let words = format!("-q -c {connections} -t {seconds} -n {requests}");
-                launch.words(if keepalive { "-k" } else { "" }).words(&words).arg(url)
+                launch.words(if keepalive { "-k" } else { "" }).words(&words).words(&post("-p @")).arg(url)
             }
             // It has no way to ask for a connection per request.
             Kind::H2load if !keepalive => return None,
-            Kind::H2load => launch.words(&format!("--h1 -t1 -c{connections} -D {seconds}")).arg(url),
+            Kind::H2load => {
+                let words = format!("--h1 -t1 -c{connections} -D {seconds}");
+                launch.words(&words).words(&post("-d @")).arg(url)
+            }
             Kind::Oha => {
                 let words = format!("--no-tui --output-format json -c {connections} -z {seconds}s");
-                launch.words(&words).words(if keepalive { "" } else { "--disable-keepalive" }).arg(url)
+                let words = words + if keepalive { "" } else { " --disable-keepalive" };
+                launch.words(&words).words(&post("-m POST -D @")).arg(url)
             }
         })
     }

@@ -95,7 +95,9 @@ impl Nginx {
         let folder = TemporaryFolder::new()?;
         let address = free_address()?;
         fs::create_dir(folder.path().join("www"))?;
-        fs::write(folder.path().join("www/64k"), vec![b'x'; 65_536])?;
+        for (name, bytes) in [("1k", 1_024), ("64k", 65_536)] {
+            fs::write(folder.path().join("www").join(name), vec![b'x'; bytes])?;
+        }
         let file = folder.file("nginx.conf");
         fs::write(&file, configuration(options, address))?;
         let mut launch = Launch::new(program).args(["-p", &folder.file(""), "-c", &file]);
