@@ -48,6 +48,17 @@ pub struct Received {
     pub arrived_ns: Option<u64>,
 }
 
+/// How a wait ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wake {
+    /// With the first event, or about when the time has come.
+    Loosely,
+    /// The same, but when the time has come to the microsecond, at the price of polling.
+    Exactly,
+    /// The same, but not before so many nanoseconds have passed: events gather meanwhile.
+    Gathering(u64),
+}
+
 /// How a wait went, on the wire's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waited {
@@ -109,9 +120,8 @@ pub trait Wire {
     fn close(&mut self, slot: SlotId);
 
     /// Waits for events until a time, or for ever (but never longer than a few dozen milliseconds at
-    /// a stretch, so that the caller sees a wish to stop). `precise` asks for the wake-up to be exact
-    /// at the price of polling.
-    fn wait(&mut self, until_ns: Option<u64>, precise: bool, events: &mut Vec<Event>) -> Waited;
+    /// a stretch, so that the caller sees a wish to stop).
+    fn wait(&mut self, until_ns: Option<u64>, wake: Wake, events: &mut Vec<Event>) -> Waited;
 
     /// Time spent inside [`Self::wait`], asleep or polling, in nanoseconds. What is not spent there the
     /// loop was at work, or wanted to be and had no processor.

@@ -6,6 +6,7 @@
 mod connecting;
 mod dispatching;
 mod ending;
+mod gathering;
 mod reading;
 mod retrying;
 mod sending;
@@ -31,7 +32,7 @@ use crate::{
     share::Share,
     slot::{Phase, Slot},
     source::Source,
-    wire::{Event, SlotId, Waited, Wire},
+    wire::{Event, SlotId, Waited, Wake, Wire},
 };
 
 /// Connections of a pool being made at once before the start: fewer than any listener's accept queue
@@ -62,6 +63,10 @@ pub struct Worker<W: Wire> {
     has_answers: bool,
     /// Which slot something was sent on since the clock was read.
     just_sent: Option<SlotId>,
+    /// How many events the last wait told.
+    batch: u64,
+    /// How long answers took of late: an exponentially weighted mean, in nanoseconds.
+    usual_ns: u64,
     timers: BinaryHeap<Reverse<(u64, SlotId, Timer)>>,
     /// Slots whose next step was put off, so that failures at once cannot recurse.
     later: Vec<SlotId>,
@@ -134,6 +139,8 @@ impl<W: Wire> Worker<W> {
             polled_ns: 0,
             has_answers: false,
             just_sent: None,
+            batch: 0,
+            usual_ns: 0,
             timers: BinaryHeap::new(),
             later: Vec::new(),
             book,
@@ -164,7 +171,7 @@ impl<W: Wire> Worker<W> {
                 next += 1;
             }
             let until_ns = self.next_timer_ns();
-            let waited = self.wire.wait(until_ns, false, &mut events);
+            let waited = self.wire.wait(until_ns, Wake::Loosely, &mut events);
             self.woke(waited);
             self.handle(&mut events);
             self.strike_timers(waited.ended_ns);
@@ -192,9 +199,10 @@ impl<W: Wire> Worker<W> {
         let mut events = Vec::new();
         let mut interrupted = false;
         loop {
-            let (until_ns, precise) = self.next_wake(ends_ns);
-            let waited = self.wire.wait(Some(until_ns), precise, &mut events);
+            let (until_ns, wake) = self.next_wake(ends_ns);
+            let waited = self.wire.wait(Some(until_ns), wake, &mut events);
             self.woke(waited);
+            self.batch = events.len() as u64;
             self.handle(&mut events);
             let now_ns = self.clock();
             self.dispatch_due(now_ns);
@@ -286,11 +294,11 @@ impl<W: Wire> Worker<W> {
         }
     }
 
-    /// When the loop must look again, and whether that must be exact.
-    fn next_wake(&self, ends_ns: Option<u64>) -> (u64, bool) {
+    /// When the loop must look again, and how exactly.
+    fn next_wake(&self, ends_ns: Option<u64>) -> (u64, Wake) {
         let mut until_ns = self.book.tick_due_ns();
         if !self.later.is_empty() {
-            return (0, false);
+            return (0, Wake::Loosely);
         }
         if let Some(end_ns) = ends_ns {
             until_ns = until_ns.min(if self.sending { end_ns } else { self.drained_ns(end_ns) });
@@ -305,10 +313,11 @@ impl<W: Wire> Worker<W> {
             && due_ns < until_ns
             && self.can_place()
         {
-            return (due_ns, true);
+            return (due_ns, Wake::Exactly);
         }
         // A pause need not end to the microsecond; polling for it would take the processor from others.
-        (until_ns, false)
+        let gathering_ns = self.gathering_ns();
+        (until_ns, if gathering_ns > 0 { Wake::Gathering(gathering_ns) } else { Wake::Loosely })
     }
 
     /// Until when answers are waited for: an absence takes nothing of that time.

@@ -85,6 +85,36 @@ impl Target for Counting {
     }
 }
 
+/// Answers after 0.5 to 1.5 ms, evenly spread.
+struct Uneven;
+
+impl Target for Uneven {
+    fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+        let after_ns = MS / 2 + n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % MS;
+        vec![(now_ns + after_ns, Deed::Send(OK.to_vec()))]
+    }
+}
+
+#[test]
+fn answers_that_gather_take_a_64th_of_the_throughput_at_the_most_and_nothing_of_the_times() {
+    let throughput = |users| {
+        let plan = HttpPlan { duration_ns: Some(S), ..testing::closed(users) };
+        let (part, _) = run(plan.clone(), Uneven);
+        let trial = trial(plan, part);
+        for (q, ms) in [(0.1, 0.6), (0.5, 1.0), (0.9, 1.4)] {
+            let took_ms = trial.service_time.percentile(q).ns as f64 / 1e6;
+            assert!((took_ms / ms - 1.0).abs() < 0.02, "{users} users: {took_ms} ms");
+        }
+        trial.throughput_per_s / (users as f64 * 1e3)
+    };
+    // Few users are never kept waiting; of many, answers come every 2 to 16 µs.
+    assert!((throughput(15) - 1.0).abs() < 0.01);
+    for users in [64, 500] {
+        let share = throughput(users);
+        assert!((1.0 - 1.0 / 64.0..0.999).contains(&share), "{users} users: {share}");
+    }
+}
+
 #[test]
 fn the_rate_of_users_that_think_is_theirs_however_few_their_answers_are() {
     // A cycle of 1 ms and 4 s, in 3 s: one answer each; in 20 s: five.

@@ -15,10 +15,11 @@ use rustix::{
     event::epoll,
     io::Errno,
     net::{self, AddressFamily, SendFlags, SocketFlags, SocketType},
+    thread::{NanosleepRelativeResult, nanosleep},
     time::Timespec,
 };
 
-use super::{Event, Received, Route, SlotId, Waited, Wire, stamps::Stamps};
+use super::{Event, Received, Route, SlotId, Waited, Wake, Wire, stamps::Stamps};
 
 sockopt_impl!(
     /// What the kernel knows of a connection.
@@ -119,16 +120,11 @@ impl KernelWire {
     }
 
     fn poll(&mut self, timeout_ns: u64, events: &mut Vec<Event>) {
-        let timeout = Timespec {
-            tv_sec: (timeout_ns / 1_000_000_000) as i64,
-            tv_nsec: (timeout_ns % 1_000_000_000) as i64,
-        };
         self.batch.clear();
-        if epoll::wait(&self.epoll, spare_capacity(&mut self.batch), Some(&timeout)).is_err() {
+        if epoll::wait(&self.epoll, spare_capacity(&mut self.batch), Some(&timespec(timeout_ns))).is_err() {
             // Also by a stop, which ends the wait without what has come meanwhile.
             self.was_interrupted = true;
-            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-            if epoll::wait(&self.epoll, spare_capacity(&mut self.batch), Some(&at_once)).is_err() {
+            if epoll::wait(&self.epoll, spare_capacity(&mut self.batch), Some(&timespec(0))).is_err() {
                 return;
             }
         }
@@ -146,6 +142,10 @@ impl KernelWire {
             });
         }
     }
+}
+
+fn timespec(ns: u64) -> Timespec {
+    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }
 
 impl Wire for KernelWire {
@@ -222,17 +222,24 @@ impl Wire for KernelWire {
         self.sockets[slot as usize] = None;
     }
 
-    fn wait(&mut self, until_ns: Option<u64>, precise: bool, events: &mut Vec<Event>) -> Waited {
+    fn wait(&mut self, until_ns: Option<u64>, wake: Wake, events: &mut Vec<Event>) -> Waited {
         let began_ns = monotonic_ns();
         self.was_interrupted = false;
-        let ended_ns = self.wait_from(began_ns, until_ns, precise, events);
+        let (mut from_ns, mut overslept_ns) = (began_ns, 0);
+        if let Wake::Gathering(ns) = wake {
+            let ns = until_ns.map_or(ns, |until| ns.min(until.saturating_sub(began_ns)));
+            self.was_interrupted = !matches!(nanosleep(&timespec(ns)), NanosleepRelativeResult::Ok);
+            from_ns = monotonic_ns();
+            overslept_ns = from_ns.saturating_sub(began_ns + ns);
+        }
+        let ended_ns = self.wait_from(from_ns, until_ns, wake == Wake::Exactly, events);
         self.waited_ns += ended_ns - began_ns;
         let asked_ns =
             until_ns.map_or(u64::MAX, |until| until.max(began_ns)).min(began_ns + LONGEST_SLEEP_NS);
         let late_ns = match () {
             () if self.was_interrupted => ended_ns - began_ns,
             // What was due before the wait began is no matter of the wait.
-            () if asked_ns > began_ns => ended_ns.saturating_sub(asked_ns),
+            () if asked_ns > began_ns => ended_ns.saturating_sub(asked_ns).max(overslept_ns),
             () => 0,
         };
         if !events.is_empty() {
@@ -267,7 +274,7 @@ mod tests {
         // One wait proves nothing: who wakes after the deadline has nothing left to poll for.
         for _ in 0..20 {
             let until = wire.now_ns() + 3_000_000;
-            wire.wait(Some(until), true, &mut Vec::new());
+            wire.wait(Some(until), Wake::Exactly, &mut Vec::new());
             assert!(wire.now_ns() >= until);
         }
         assert!(wire.spun_ns() > 0 && wire.spun_ns() < wire.waited_ns());
@@ -277,7 +284,25 @@ mod tests {
     fn waits_that_need_not_be_precise_do_not_poll() {
         let mut wire = KernelWire::new(1, true, 500_000).unwrap();
         let until = wire.now_ns() + 3_000_000;
-        wire.wait(Some(until), false, &mut Vec::new());
+        wire.wait(Some(until), Wake::Loosely, &mut Vec::new());
         assert_eq!((wire.now_ns() >= until, wire.spun_ns()), (true, 0));
+    }
+
+    #[test]
+    fn gathered_events_come_after_the_time_for_gathering() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut wire = KernelWire::new(1, true, 0).unwrap();
+        let began_ns = wire.now_ns();
+        wire.connect(0, &Route { target: listener.local_addr().unwrap(), source: None }).unwrap();
+        wire.watch(0, 1, true).unwrap();
+        let mut events = Vec::new();
+        let waited = wire.wait(Some(began_ns + 9_000_000_000), Wake::Gathering(3_000_000), &mut events);
+        let took_ns = waited.ended_ns - waited.began_ns;
+        assert!(events.len() == 1 && took_ns >= 3_000_000, "{events:?} after {took_ns} ns");
+        assert!(waited.late_ns <= took_ns - 3_000_000, "{waited:?}");
+        // Never beyond the time that was asked for, but by the kernel's own lateness.
+        let until_ns = wire.now_ns() + 1_000_000;
+        let waited = wire.wait(Some(until_ns), Wake::Gathering(60_000_000_000), &mut Vec::new());
+        assert!(waited.ended_ns >= until_ns && waited.ended_ns < until_ns + 30_000_000_000);
     }
 }

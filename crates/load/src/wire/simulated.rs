@@ -7,7 +7,7 @@ use std::{
 
 use rustix::io::Errno;
 
-use super::{Event, Received, Route, SlotId, Waited, Wire};
+use super::{Event, Received, Route, SlotId, Waited, Wake, Wire};
 
 /// What a connection attempt comes to.
 pub enum Attempt {
@@ -279,9 +279,12 @@ impl<T: Target> Wire for SimulatedWire<T> {
         socket.incarnation += 1;
     }
 
-    fn wait(&mut self, until_ns: Option<u64>, _: bool, events: &mut Vec<Event>) -> Waited {
+    fn wait(&mut self, until_ns: Option<u64>, wake: Wake, events: &mut Vec<Event>) -> Waited {
         let began_ns = self.now_ns;
-        let until_ns = until_ns.unwrap_or(began_ns + 50_000_000).max(began_ns);
+        if let Wake::Gathering(ns) = wake {
+            self.now_ns = until_ns.map_or(began_ns + ns, |until| until.clamp(began_ns, began_ns + ns));
+        }
+        let until_ns = until_ns.unwrap_or(began_ns + 50_000_000).max(self.now_ns);
         self.catch_up(events);
         if events.is_empty() {
             let next_ns = self.agenda.peek().map_or(u64::MAX, |&Reverse((at_ns, ..))| at_ns);

@@ -193,6 +193,8 @@ impl<W: Wire> Worker<W> {
         {
             return 0;
         }
+        let took_ns = arrival.ns.saturating_sub(request.sent_ns);
+        self.usual_ns = self.usual_ns - self.usual_ns / 64 + took_ns / 64;
         self.slots[id as usize].cycles.answered(arrival.ns.saturating_sub(request.intended_ns));
         self.book.answered(&request, response, expected, first_byte_ns, arrival);
         if let Some(Fault::Burn { ns }) = self.plan.fault {
