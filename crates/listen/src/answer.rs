@@ -165,7 +165,18 @@ pub(crate) fn write_receipts(out: &mut Vec<u8>, level: Level, receipts: &[Receip
         out.extend_from_slice(b"level=");
         out.extend_from_slice(level.as_bytes());
     }
-    for (number, receipt) in receipts.iter().take(RECEIPTS_MOST).enumerate() {
+    let mut rest = receipts;
+    for number in 0..RECEIPTS_MOST {
+        let Some((receipt, mut others)) = rest.split_first() else { break };
+        let mut bytes = receipt.bytes;
+        // Parts of a large request that follow each other are one.
+        while let Some((next, behind)) = others.split_first()
+            && next.offset == receipt.offset + bytes
+            && next.segment == receipt.segment
+        {
+            (bytes, others) = (bytes + next.bytes, behind);
+        }
+        rest = others;
         if number > 0 {
             out.extend_from_slice(b", ");
         }
@@ -180,7 +191,7 @@ pub(crate) fn write_receipts(out: &mut Vec<u8>, level: Level, receipts: &[Receip
         out.extend_from_slice(b"\"; offset=");
         write_number(out, receipt.offset);
         out.extend_from_slice(b"; bytes=");
-        write_number(out, receipt.bytes);
+        write_number(out, bytes);
         out.extend_from_slice(b"; level=");
         out.extend_from_slice(level.as_bytes());
     }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use events::EventTime;
-use segments::{Key, Level, Receipt};
+use segments::{Level, Receipt};
 
 /// Threads that hold different keys seldom wait for each other.
 const SHARDS: usize = 16;
@@ -55,11 +55,11 @@ pub(crate) struct InPart {
     pub level: Level,
     /// The time of events that bear none: a repeat must find the same segments.
     pub time: EventTime,
-    /// The segments whose lines are stored, and where.
-    pub stored: Vec<(Arc<Key>, Receipt)>,
+    /// The parts that are stored, by number, and where.
+    pub stored: Vec<(usize, Receipt)>,
 }
 
-/// Segments of a request that are remembered at the most: one that has stored more of them is forgotten.
+/// Parts of a request that are remembered at the most: one that has stored more of them is forgotten.
 const STORED_MOST: usize = 16;
 
 /// What a request was answered.

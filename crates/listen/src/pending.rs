@@ -1,9 +1,7 @@
 //! Requests whose events the storage has.
 
-use std::sync::Arc;
-
 use events::EventTime;
-use segments::{Done, Failure, Key, Level, Receipt};
+use segments::{Done, Failure, Level, Receipt};
 use sockets::{Places, Token};
 
 use crate::{
@@ -28,10 +26,9 @@ pub(crate) struct Pending<'a> {
     pub receipts: Vec<Receipt>,
     /// How many of the receipts are an earlier request's.
     pub earlier: usize,
-    /// The segments of its parts, by number, and of its receipts. Only of requests with an idempotency key: a
-    /// repeat must know them if some of them fail.
-    pub segments: Vec<Arc<Key>>,
-    pub stored: Vec<Arc<Key>>,
+    /// The parts that are stored, by number, if it matters which: a repeat under the same idempotency key must know them if
+    /// others fail.
+    pub stored: Vec<usize>,
     /// The time of its events that bear none.
     pub time: EventTime,
     pub share: Share<'a>,
@@ -50,6 +47,8 @@ enum Waiting<'a> {
         request: Token,
         number: usize,
     },
+    /// A request whose body is being read by the helper.
+    Reading(Manner),
 }
 
 /// Requests whose events the storage has, by the tokens of their parts.
@@ -72,11 +71,11 @@ impl<'a> Pending<'a> {
     }
 
     /// Notes what became of a part; whether that was the last.
-    fn note(&mut self, number: usize, result: Result<Receipt, Failure>) -> bool {
+    fn note(&mut self, number: Option<usize>, result: Result<Receipt, Failure>) -> bool {
         match result {
             Ok(receipt) => {
                 self.receipts.push(receipt);
-                self.stored.extend(self.segments.get(number).cloned());
+                self.stored.extend(number);
             }
             Err(failure) => {
                 self.failure.get_or_insert(failure);
@@ -103,7 +102,37 @@ impl<'a> PendingTable<'a> {
     pub fn find(&mut self, token: Token) -> Option<&mut Pending<'a>> {
         match self.places.find(token)? {
             Waiting::Request(pending) => Some(pending),
+            Waiting::Part { .. } | Waiting::Reading(_) => None,
+        }
+    }
+
+    /// Takes in a request whose body is to be read by the helper.
+    pub fn reading(&mut self, manner: Manner) -> Token {
+        self.places.insert(|_| Waiting::Reading(manner)).0
+    }
+
+    /// The body of that request was read.
+    pub fn was_read(&mut self, token: Token) -> Manner {
+        match self.places.remove(token) {
+            Some(Waiting::Reading(manner)) => manner,
+            _ => Manner::default(),
+        }
+    }
+
+    /// How the request of that token is to be answered, unless it is gone.
+    pub fn manner(&mut self, token: Token) -> Option<&mut Manner> {
+        match self.places.find(token)? {
+            Waiting::Request(pending) => Some(&mut pending.manner),
+            Waiting::Reading(manner) => Some(manner),
             Waiting::Part { .. } => None,
+        }
+    }
+
+    /// The request of a part.
+    pub fn request(&mut self, part: Token) -> Token {
+        match self.places.find(part) {
+            Some(Waiting::Part { request, .. }) => *request,
+            _ => part,
         }
     }
 
@@ -111,17 +140,17 @@ impl<'a> PendingTable<'a> {
     #[inline]
     pub fn note(&mut self, done: Done) -> Option<(Token, Pending<'a>)> {
         let mut token = Token::from_number(done.token);
-        let mut part = 0;
+        let mut part = None;
         if let Waiting::Part { request, number } = *self.places.find(token)? {
             self.places.remove(token);
-            (token, part) = (request, number);
+            (token, part) = (request, Some(number));
         }
         if !self.find(token)?.note(part, done.result) {
             return None;
         }
         match self.places.remove(token)? {
             Waiting::Request(pending) => Some((token, pending)),
-            Waiting::Part { .. } => None,
+            Waiting::Part { .. } | Waiting::Reading(_) => None,
         }
     }
 

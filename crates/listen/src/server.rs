@@ -7,6 +7,7 @@ use segments::{Port, Recovery, Store};
 
 use crate::{
     Config, Error, Report, Statistics,
+    engine::Desk,
     identity::Identity,
     listeners::{Listener, Listeners},
     shared::{Shared, State},
@@ -92,11 +93,18 @@ impl Server {
         let shared = &*self.shared;
         std::thread::scope(|scope| {
             for (number, Thread { epoll, listeners, port }) in self.threads.into_iter().enumerate() {
-                let work = move || Worker::new(shared, number, epoll, listeners, port).run();
-                std::thread::Builder::new()
-                    .name(format!("listen-{number}"))
-                    .spawn_scoped(scope, work)
-                    .expect("the kernel starts a thread");
+                let (desk, helper) = Desk::new(shared).expect("the kernel has a descriptor left");
+                let work = move || Worker::new(shared, number, epoll, listeners, port, desk).run();
+                for (name, work) in [
+                    (
+                        format!("read-{number}"),
+                        Box::new(move || helper.run(number)) as Box<dyn FnOnce() + Send>,
+                    ),
+                    (format!("listen-{number}"), Box::new(work)),
+                ] {
+                    let spawned = std::thread::Builder::new().name(name).spawn_scoped(scope, work);
+                    spawned.expect("the kernel starts a thread");
+                }
             }
         });
         let close_error = shared.store.close().err().map(|error| error.to_string());

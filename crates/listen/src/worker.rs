@@ -16,7 +16,7 @@ use sockets::{Connections, Door, Fate, Token, watch};
 
 use crate::{
     connection::{Connection, Phase},
-    engine::Engine,
+    engine::{Desk, Engine, Read},
     listeners::Listener,
     shared::{Shared, State},
     stream::Stream,
@@ -26,6 +26,8 @@ use crate::{
 const EVENTS: usize = 256;
 /// Timers may go off so late, so that many of them go off together.
 const SLACK_NS: u64 = 10_000_000;
+/// A round so old goes on with no more of the connections that had their turn: new events come first.
+const TURN_NS: u64 = 1_000_000;
 /// Connections beyond the limit that are told so at the same time; further ones are closed at once.
 const TURNED_AWAY_MOST: usize = 64;
 
@@ -36,7 +38,8 @@ const QUEUE_MOST: usize = 65_536;
 const SPECIAL: u64 = 1 << 63;
 const STORAGE: u64 = SPECIAL;
 const WAKE: u64 = SPECIAL + 1;
-const LISTENER: u64 = SPECIAL + 2;
+const HELPER: u64 = SPECIAL + 2;
+const LISTENER: u64 = SPECIAL + 3;
 
 /// One thread of the listener.
 #[derive(Debug)]
@@ -51,6 +54,7 @@ pub(crate) struct Worker<'a> {
     /// When draining ends.
     drain_until_ns: Option<u64>,
     done: Vec<Done>,
+    read: Vec<Read<'a>>,
     accepted: Vec<Token>,
 }
 
@@ -62,9 +66,12 @@ impl<'a> Worker<'a> {
         epoll: OwnedFd,
         listeners: Vec<Listener>,
         port: Port,
+        desk: Desk<'a>,
     ) -> Self {
         let port_added = epoll::add(&epoll, port.fd(), EventData::new_u64(STORAGE), EventFlags::IN);
         port_added.expect("epoll takes an eventfd");
+        epoll::add(&epoll, desk.fd(), EventData::new_u64(HELPER), EventFlags::IN)
+            .expect("epoll takes an eventfd");
         let data = EventData::new_u64(WAKE);
         epoll::add(&epoll, shared.course.wake(), data, EventFlags::IN | EventFlags::ET)
             .expect("epoll takes an eventfd");
@@ -75,22 +82,24 @@ impl<'a> Worker<'a> {
             number,
             epoll,
             door,
-            engine: Engine::new(shared, number, port),
+            engine: Engine::new(shared, number, port, desk),
             connections: Connections::default(),
             turned_away: 0,
             drain_until_ns: None,
             done: Vec::new(),
+            read: Vec::new(),
             accepted: Vec::new(),
         }
     }
 
     /// Serves until told to stop.
     pub fn run(mut self) {
-        self.settle_down();
+        pin(&self.shared.config.cpus, self.number);
         let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
         while !self.is_over() {
             self.round(&mut events);
         }
+        self.engine.hand_over_rest();
         let waiting = self.connections.tokens();
         let waiting = waiting.into_iter().filter_map(|token| self.connections.find(token).map(|c| c.phase));
         let unanswered = waiting.filter(|phase| *phase == Phase::Storing).count();
@@ -110,6 +119,7 @@ impl<'a> Worker<'a> {
             let (flags, number) = (event.flags, event.data.u64());
             match number {
                 STORAGE => self.hear(),
+                HELPER => self.take_read(),
                 WAKE => {}
                 LISTENER.. => self.accept(number, Door::<Listener>::AT_ONCE),
                 _ => self.event(Token::from_number(number), flags),
@@ -123,17 +133,6 @@ impl<'a> Worker<'a> {
         self.ring();
         self.begin_to_drain();
         self.hand_over();
-    }
-
-    /// Pins the thread to its processor.
-    fn settle_down(&self) {
-        let cpus = &self.shared.config.cpus;
-        if !cpus.is_empty() {
-            let mut set = CpuSet::new();
-            set.set(cpus[self.number % cpus.len()] as usize);
-            // Checked when the listener was bound.
-            let _ = sched_setaffinity(None, &set);
-        }
     }
 
     fn is_over(&self) -> bool {
@@ -176,11 +175,15 @@ impl<'a> Worker<'a> {
     }
 
     fn go_on_with_some(&mut self) {
+        let until_ns = self.engine.now_ns + TURN_NS;
         for _ in 0..self.connections.waiting() {
             let Some(token) = self.connections.take_next() else { break };
             let Some(connection) = self.connections.find(token) else { continue };
             let fate = self.engine.proceed(connection);
             self.settle(token, fate);
+            if self.shared.clock.now_ns() >= until_ns {
+                break;
+            }
         }
     }
 
@@ -220,6 +223,20 @@ impl<'a> Worker<'a> {
             }
         }
         self.done = done;
+    }
+
+    /// Goes on with requests whose bodies the helper has read.
+    fn take_read(&mut self) {
+        let mut bodies = std::mem::take(&mut self.read);
+        self.engine.take_read(&mut bodies);
+        for read in bodies.drain(..) {
+            let (sender, request) = (read.connection, read.request);
+            let connection = waiting(&mut self.connections, sender, request);
+            if let Some(fate) = self.engine.was_read(read, connection) {
+                self.settle(sender, fate);
+            }
+        }
+        self.read = bodies;
     }
 
     fn accept(&mut self, number: u64, most: usize) {
@@ -284,6 +301,16 @@ impl<'a> Worker<'a> {
             let fate = self.engine.may_go(connection);
             self.settle(token, fate);
         }
+    }
+}
+
+/// Pins this thread to the processor of loop `number`.
+pub(crate) fn pin(cpus: &[u32], number: usize) {
+    if !cpus.is_empty() {
+        let mut set = CpuSet::new();
+        set.set(cpus[number % cpus.len()] as usize);
+        // Checked when the listener was bound.
+        let _ = sched_setaffinity(None, &set);
     }
 }
 

@@ -101,13 +101,16 @@ impl<'a> Engine<'a> {
             Wait::Head => Refusal::SlowHead,
             Wait::Body => Refusal::SlowBody,
             Wait::Storage => {
-                self.shared.debt.is_late(self.now_ns);
+                // A body that still waits to be read says nothing of the disk.
+                if self.pending.find(connection.pending).is_some() {
+                    self.shared.debt.is_late(self.now_ns);
+                }
                 Refusal::StoreTimeout
             }
         };
         let mut flight = connection.flight.take();
         let asked = match connection.wait {
-            Wait::Storage => self.pending.find(connection.pending).map(|pending| &mut pending.manner),
+            Wait::Storage => self.pending.manner(connection.pending),
             _ => flight.as_mut().map(|flight| &mut flight.manner),
         };
         let manner = Manner { close: true, ..asked.map(std::mem::take).unwrap_or_default() };

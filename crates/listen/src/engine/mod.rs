@@ -5,6 +5,8 @@
 //! round of the loop.
 
 mod close;
+mod helper;
+mod prepare;
 mod receive;
 mod render;
 mod room;
@@ -18,17 +20,20 @@ use sockets::{Fate, Token};
 use crate::{
     connection::{Connection, Phase, Wait},
     counters::Counters,
-    engine::render::Renderer,
     flight::Flight,
     pending::PendingTable,
     shared::{Shared, State},
     timers::Timers,
 };
 
+use helper::Pieces;
+pub(crate) use helper::{Desk, Read};
+use render::Renderer;
+
 /// The receive buffer of a thread.
 const BUFFER_BYTES: usize = 64 * 1024;
 /// Reads or writes on one connection before others get their turn.
-const TURNS: u32 = 8;
+const TURNS: u32 = 2;
 
 /// What to do after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +60,9 @@ pub(crate) struct Engine<'a> {
     /// Lines of this round.
     batch: Batch,
     renderer: Renderer,
+    /// For large bodies.
+    desk: Desk<'a>,
+    pieces: Pieces,
     pending: PendingTable<'a>,
     /// Requests of this round that are answered as soon as they are handed over.
     accepted: Vec<Token>,
@@ -71,8 +79,8 @@ pub(crate) struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    /// The part of thread `number`, with its way to the storage.
-    pub fn new(shared: &'a Shared, number: usize, port: Port) -> Self {
+    /// The part of thread `number`, with its ways to the storage and to its helper.
+    pub fn new(shared: &'a Shared, number: usize, port: Port, desk: Desk<'a>) -> Self {
         Self {
             shared,
             counters: &shared.counters[number],
@@ -81,6 +89,8 @@ impl<'a> Engine<'a> {
             port,
             batch: Batch::default(),
             renderer: Renderer::new(&shared.config),
+            desk,
+            pieces: Pieces::default(),
             pending: PendingTable::default(),
             accepted: Vec::new(),
             spare: Vec::new(),

@@ -7,7 +7,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use events::{Count, EventTime, Liner, Record, Rules, Scratch, Zone};
+use events::{EventTime, Liner, Record, Rules, Scratch, Zone};
 use segments::{Key, Store};
 
 use super::room::{Room, SEGMENT_BYTES, overhead_bytes};
@@ -17,12 +17,17 @@ use crate::{Config, budget::Share, flight::Flight, keys::Keys, refusal::Refusal}
 const SEGMENTS_MOST: usize = 1_000;
 /// What a refused request leaves of its buffer.
 const KEPT_BYTES: usize = 4 << 20;
+/// Lines of one request that stand together in their file, at the most, unless one line is longer: whoever stores in the
+/// same file waits as long as they are written.
+pub(super) const PIECE_BYTES: usize = 2 << 20;
 
 /// Lines of one request that go to one segment.
 #[derive(Debug)]
 pub(super) struct Run {
     pub key: Arc<Key>,
     pub range: Range<usize>,
+    /// Its place among those of its request: the same when the request is repeated.
+    pub number: usize,
 }
 
 /// Writes the records of bodies as lines.
@@ -40,7 +45,7 @@ pub(super) struct Renderer {
     segments: HashSet<Arc<Key>>,
     /// A record with what its request adds.
     line: String,
-    now: Option<EventTime>,
+    pub now: Option<EventTime>,
     /// What events of the last request have that bear no time.
     pub time: EventTime,
 }
@@ -71,6 +76,11 @@ impl Renderer {
         self.now = None;
     }
 
+    /// The time of this round.
+    pub fn now(&mut self) -> EventTime {
+        *self.now.get_or_insert_with(now)
+    }
+
     /// Appends the lines of a body to `data`, and says in [`Renderer::runs`] where each belongs. What they need
     /// of the budget is taken into `share` on the way, so that a small body cannot become more lines than there
     /// is room for. Events that bear no time have that of `repeated`, if it is a repeat. On a refusal `data` is as
@@ -82,11 +92,11 @@ impl Renderer {
         repeated: Option<EventTime>,
         share: &mut Share<'_>,
         data: &mut Vec<u8>,
-    ) -> Result<Count, Refusal> {
+    ) -> Result<usize, Refusal> {
         let start = data.len();
         self.runs.clear();
         self.segments.clear();
-        let now = repeated.unwrap_or_else(|| *self.now.get_or_insert_with(now));
+        let now = repeated.unwrap_or_else(|| self.now());
         self.time = now;
         let given = flight.time.map(|time| if time.is_zero() { now } else { time });
         let rules = if given.is_some() { &self.timed_rules } else { &self.rules };
@@ -114,11 +124,12 @@ impl Renderer {
         let read = events::read(body, kind, rules, &mut self.scratch, &mut |record: Record<'_>| {
             writing.take(record)
         });
-        let read = read.map_err(Refusal::Malformed);
+        let read = read.map(|count| count.records).map_err(Refusal::Malformed);
         match writing.trouble.map_or(read, Err) {
-            Ok(count) => {
+            Ok(records) => {
                 gather(data, start, &mut self.runs);
-                Ok(count)
+                divide(data, &mut self.runs);
+                Ok(records)
             }
             Err(refusal) => {
                 data.truncate(start);
@@ -203,7 +214,7 @@ impl Writing<'_, '_, '_> {
         }
         let key = self.segment(key)?;
         let end = self.data.len();
-        self.runs.push(Run { key, range: end..end });
+        self.runs.push(Run { key, range: end..end, number: 0 });
         self.room.take(size_of::<Run>() as u64)
     }
 
@@ -256,9 +267,30 @@ fn gather(data: &mut Vec<u8>, start: usize, runs: &mut Vec<Run>) {
         data.extend_from_slice(&lines[run.range.start - start..run.range.end - start]);
         match runs.last_mut().filter(|last| last.key == run.key) {
             Some(last) => last.range.end = data.len(),
-            None => runs.push(Run { key: run.key, range: from..data.len() }),
+            None => runs.push(Run { range: from..data.len(), ..run }),
         }
     }
+}
+
+/// Divides runs that are too long, between lines, and numbers all.
+#[inline]
+fn divide(data: &[u8], runs: &mut Vec<Run>) {
+    if runs.iter().any(|run| run.range.len() > PIECE_BYTES) {
+        for Run { key, mut range, .. } in std::mem::take(runs) {
+            while range.len() > PIECE_BYTES {
+                let begin = range.start;
+                let most = begin + PIECE_BYTES;
+                let end = memchr::memrchr(b'\n', &data[begin..most]).map(|at| begin + at + 1);
+                let end = end.or_else(|| memchr::memchr(b'\n', &data[most..]).map(|at| most + at + 1));
+                range.start = end.unwrap_or(range.end);
+                runs.push(Run { key: Arc::clone(&key), range: begin..range.start, number: 0 });
+            }
+            if !range.is_empty() {
+                runs.push(Run { key, range, number: 0 });
+            }
+        }
+    }
+    runs.iter_mut().enumerate().for_each(|(number, run)| run.number = number);
 }
 
 #[cfg(test)]
@@ -279,7 +311,7 @@ mod tests {
         let (mut share, mut data) = (budget.share(), Vec::new());
         let count = Renderer::new(&config).render(&store, &flight, None, &mut share, &mut data);
         store.close().unwrap();
-        (count.map(|count| count.records), data.capacity())
+        (count, data.capacity())
     }
 
     #[test]

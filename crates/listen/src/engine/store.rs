@@ -1,17 +1,22 @@
 //! Events to the storage, and what comes of them.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 
 use segments::{Batch, Done, Level, Part};
 use sockets::{Fate, Token};
 
-use super::{Engine, Step};
+use super::{
+    Engine, Step,
+    helper::{Job, Piece, Read},
+    prepare::{Prepared, prepare},
+    render::Run,
+};
 use crate::{
     answer::{Manner, Reply, write_receipts},
     connection::{Connection, Phase},
     flight::Flight,
-    idempotency::{Answered, Claim, Found},
-    pending::Pending,
+    idempotency::Answered,
+    pending::{Pending, PendingTable},
     refusal::Refusal,
 };
 
@@ -29,85 +34,122 @@ impl<'a> Engine<'a> {
     }
 
     fn take(&mut self, connection: &mut Connection<'a>, flight: &mut Flight<'a>) -> Result<Step, Refusal> {
-        flight.finish()?;
-        let claim = match &flight.idempotency_key {
-            None => None,
-            Some(key) => {
-                let found = self.shared.idempotency.look_up(&flight.tag, key, &flight.body, self.now_ns);
-                match found {
-                    Found::New(claim) => Some(claim),
-                    Found::Again(answered) => return Ok(self.replay(connection, flight, &answered)),
-                    Found::InFlight => return Err(Refusal::InFlight),
-                    Found::OtherBody => return Err(Refusal::OtherBody),
-                }
-            }
+        let (renderer, data) = (&mut self.renderer, &mut self.batch.data);
+        let prepared = prepare(self.shared, renderer, flight, connection.token, self.now_ns, data)?;
+        let mut pending = match prepared {
+            Prepared::Again(answered) => return Ok(self.replay(connection, &answered, &flight.manner)),
+            Prepared::Lines(pending) => pending,
         };
-        let start = self.batch.data.len();
-        // What the body had is the lines' now.
-        let mut share = std::mem::replace(&mut flight.share, self.shared.budget.share());
-        let earlier = claim.as_ref().and_then(Claim::earlier);
-        let (store, data) = (&self.shared.store, &mut self.batch.data);
-        let count = self.renderer.render(store, flight, earlier.map(|part| part.time), &mut share, data)?;
-        self.counters.events_skipped.add(count.skipped as u64);
-        // What is stored already is not stored again, and all is no safer than that.
-        let level = earlier.map_or(flight.level, |part| part.level.min(flight.level));
-        let stored: Vec<_> = earlier.map_or_else(Vec::new, |part| part.stored.clone());
-        self.renderer.runs.retain(|run| stored.iter().all(|(key, _)| *key != run.key));
-        let (stored, receipts): (Vec<_>, Vec<_>) = stored.into_iter().unzip();
         if self.renderer.runs.is_empty() {
-            // Nothing to store, such as an empty array.
-            self.batch.data.truncate(start);
-            self.receipts.clear();
-            write_receipts(&mut self.receipts, level, &receipts);
-            if let Some(claim) = claim {
-                claim.answer(level, &self.receipts, self.now_ns);
-            }
-            return Ok(self.succeed(connection, level, false, &flight.manner));
+            return Ok(self.nothing_to_store(connection, pending));
         }
-        let bytes = (self.batch.data.len() - start) as u64;
-        let held_bytes = claim.as_ref().map_or(0, Claim::held_bytes);
-        let needed_bytes = bytes + self.renderer.overhead_bytes() + held_bytes;
-        if !share.settle_at(needed_bytes) {
-            self.batch.data.truncate(start);
-            return Err(Refusal::for_want_of(needed_bytes, share.limit()));
+        pending.parts_left = self.renderer.runs.len();
+        let level = pending.level;
+        let which_matters = pending.claim.is_some() && pending.parts_left > 1;
+        let request = self.pending.insert(pending);
+        let (runs, table) = (self.renderer.runs.drain(..), &mut self.pending);
+        self.batch.parts.extend(runs.map(|run| part(table, request, level, which_matters, run)));
+        if level == Level::Accepted {
+            self.accepted.push(request);
         }
-        let token = self.enter(Pending {
-            connection: connection.token,
-            manner: std::mem::take(&mut flight.manner),
-            level,
-            events: count.records as u64,
-            parts_left: self.renderer.runs.len(),
-            failure: None,
-            earlier: receipts.len(),
-            receipts,
-            segments: Vec::new(),
-            stored,
-            time: self.renderer.time,
-            share,
-            claim,
-            ended_ns: self.now_ns,
-        });
-        connection.pending = token;
+        connection.pending = request;
         connection.phase = Phase::Storing;
         Ok(Step::Wait)
     }
 
-    /// Puts a request whose lines were rendered last among those of this round.
-    fn enter(&mut self, mut pending: Pending<'a>) -> Token {
-        let (level, runs) = (pending.level, &mut self.renderer.runs);
-        if pending.claim.is_some() {
-            pending.segments = runs.iter().map(|run| Arc::clone(&run.key)).collect();
+    #[cold]
+    fn nothing_to_store(&mut self, connection: &mut Connection<'a>, pending: Pending<'a>) -> Step {
+        self.receipts.clear();
+        write_receipts(&mut self.receipts, pending.level, &pending.receipts);
+        if let Some(claim) = pending.claim {
+            claim.answer(pending.level, &self.receipts, self.now_ns);
         }
-        let which_matters = pending.segments.len() > 1;
+        self.succeed(connection, pending.level, false, &pending.manner)
+    }
+
+    /// Leaves a request with a large body to the helper.
+    #[cold]
+    pub(super) fn leave_to_helper(
+        &mut self,
+        connection: &mut Connection<'a>,
+        mut flight: Box<Flight<'a>>,
+    ) -> Step {
+        let request = self.pending.reading(std::mem::take(&mut flight.manner));
+        (connection.pending, connection.phase) = (request, Phase::Storing);
+        let (now, now_ns) = (self.renderer.now(), self.now_ns);
+        self.desk.put(Job { request, connection: connection.token, flight, now, now_ns });
+        Step::Wait
+    }
+
+    /// What the helper has read.
+    pub fn take_read(&mut self, read: &mut Vec<Read<'a>>) {
+        self.desk.take(read);
+    }
+
+    /// The helper has read a body. `connection` is that of the request, if it still waits.
+    pub fn was_read(&mut self, read: Read<'a>, connection: Option<&mut Connection<'a>>) -> Option<Fate> {
+        let manner = self.pending.was_read(read.request);
+        let (connection, step) = match (read.result, connection) {
+            (Ok(Prepared::Lines(pending)), connection) if !read.pieces.is_empty() => {
+                let request = self.enter(Pending { manner, ..pending }, read.pieces);
+                if let Some(connection) = connection {
+                    connection.pending = request;
+                }
+                return None;
+            }
+            (Ok(Prepared::Lines(pending)), Some(connection)) => {
+                let manner = self.last_manner(manner, connection);
+                let step = self.nothing_to_store(connection, Pending { manner, ..pending });
+                (connection, step)
+            }
+            (Ok(Prepared::Again(answered)), Some(connection)) => {
+                let manner = self.last_manner(manner, connection);
+                let step = self.replay(connection, &answered, &manner);
+                (connection, step)
+            }
+            (Err(refusal), Some(connection)) => {
+                let manner = self.last_manner(manner, connection);
+                let step = self.answer(connection, &Reply::Refused(refusal), &manner);
+                (connection, step)
+            }
+            (_, None) => return None,
+        };
+        Some(self.go_on(connection, step))
+    }
+
+    /// Takes in a request whose lines go to the storage in pieces.
+    fn enter(&mut self, mut pending: Pending<'a>, pieces: VecDeque<Piece>) -> Token {
+        pending.parts_left = pieces.iter().map(|piece| piece.runs.len()).sum();
+        let level = pending.level;
         let request = self.pending.insert(pending);
-        for (number, run) in runs.drain(..).enumerate() {
-            let token = self.pending.part(request, number, which_matters).number();
-            self.batch.parts.push(Part { token, key: run.key, range: run.range, level });
-        }
+        self.pieces.waiting.extend(pieces.into_iter().map(|piece| (request, level, piece)));
         if level == Level::Accepted {
             self.accepted.push(request);
         }
         request
+    }
+
+    /// Hands over the next piece of a large request, if the storage has done with the last.
+    #[inline]
+    fn hand_over_piece(&mut self) {
+        if self.pieces.waiting.is_empty() || self.pieces.underway.is_some() {
+            return;
+        }
+        let Some((request, level, piece)) = self.pieces.waiting.pop_front() else { return };
+        self.shared.debt.grows(self.now_ns);
+        self.pieces.underway = Some((request, piece.runs.len()));
+        let which_matters = self.pending.find(request).is_some_and(|pending| pending.claim.is_some());
+        let (runs, table) = (piece.runs.into_iter(), &mut self.pending);
+        let parts = runs.map(|run| part(table, request, level, which_matters, run)).collect();
+        self.port.submit(Batch { data: piece.data, parts });
+    }
+
+    /// Hands over all pieces that are left: nothing more will be heard of them.
+    pub fn hand_over_rest(&mut self) {
+        while !self.pieces.waiting.is_empty() {
+            self.pieces.underway = None;
+            self.hand_over_piece();
+        }
     }
 
     /// Whether lines should be handed over before the round is over.
@@ -125,13 +167,13 @@ impl<'a> Engine<'a> {
     /// Hands the lines of this round to the storage; takes over the requests that can be answered now.
     #[inline]
     pub fn hand_over(&mut self, accepted: &mut Vec<Token>) {
-        if self.batch.parts.is_empty() {
-            return;
+        if !self.batch.parts.is_empty() {
+            self.shared.debt.grows(self.now_ns);
+            let data = self.port.spare();
+            let parts = Vec::with_capacity(self.batch.parts.len());
+            self.port.submit(std::mem::replace(&mut self.batch, Batch { data, parts }));
         }
-        self.shared.debt.grows(self.now_ns);
-        let data = self.port.spare();
-        let parts = Vec::with_capacity(self.batch.parts.len());
-        self.port.submit(std::mem::replace(&mut self.batch, Batch { data, parts }));
+        self.hand_over_piece();
         accepted.append(&mut self.accepted);
     }
 
@@ -171,6 +213,14 @@ impl<'a> Engine<'a> {
     /// Notes what became of a part; the request, if that was its last.
     #[inline]
     pub fn note(&mut self, done: Done) -> Option<(Token, Pending<'a>)> {
+        if let Some((request, left)) = &mut self.pieces.underway
+            && self.pending.request(Token::from_number(done.token)) == *request
+        {
+            *left -= 1;
+            if *left == 0 {
+                self.pieces.underway = None;
+            }
+        }
         self.pending.note(done)
     }
 
@@ -229,11 +279,11 @@ impl<'a> Engine<'a> {
     }
 
     /// Answers as the first request under the same key was answered, whatever level is asked for now.
-    fn replay(&mut self, connection: &mut Connection<'a>, flight: &Flight<'a>, first: &Answered) -> Step {
+    fn replay(&mut self, connection: &mut Connection<'a>, first: &Answered, manner: &Manner) -> Step {
         self.counters.replayed.add(1);
         self.receipts.clear();
         self.receipts.extend_from_slice(&first.receipts);
-        self.succeed(connection, first.level, true, &flight.manner)
+        self.succeed(connection, first.level, true, manner)
     }
 
     /// Answers with the receipts just written.
@@ -267,4 +317,17 @@ impl<'a> Engine<'a> {
             Step::On | Step::Later | Step::Wait => self.proceed(connection),
         }
     }
+}
+
+/// These lines as a part of a request.
+#[inline]
+fn part(
+    table: &mut PendingTable<'_>,
+    request: Token,
+    level: Level,
+    which_matters: bool,
+    Run { key, range, number }: Run,
+) -> Part {
+    let token = table.part(request, number, which_matters).number();
+    Part { token, key, range, level }
 }

@@ -29,7 +29,8 @@ fn with_worker_of(change: impl FnOnce(&mut Config), test: impl FnOnce(&mut Worke
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
     let client = TcpStream::connect(listeners.addresses[0]).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let mut worker = Worker::new(&shared, 0, epoll, listeners.threads.remove(0), ports.remove(0));
+    let (desk, _helper) = Desk::new(&shared).unwrap();
+    let mut worker = Worker::new(&shared, 0, epoll, listeners.threads.remove(0), ports.remove(0), desk);
     test(&mut worker, client);
     shared.store.close().unwrap();
 }

@@ -1,0 +1,160 @@
+//! Large bodies are read and rendered by a thread beside the loop, so that they do not hold up the loop's other clients.
+//!
+//! Each loop has one helper, pinned as the loop is. A body waits for it in its share of the budget. What it becomes goes to
+//! the storage in pieces, one at a time, for lines of others would wait behind a large one there too.
+
+use std::{
+    collections::VecDeque,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+};
+
+use events::EventTime;
+use rustix::event::{EventfdFlags, eventfd};
+use segments::Level;
+use sockets::Token;
+
+use super::{
+    prepare::{Prepared, prepare},
+    render::{PIECE_BYTES, Renderer, Run},
+};
+use crate::{flight::Flight, refusal::Refusal, shared::Shared, worker::pin};
+
+/// A body larger than this is read by the helper: at most 5,500 events.
+pub(super) const LARGE_BYTES: usize = 16 << 10;
+
+/// A request whose body is to be read.
+#[derive(Debug)]
+pub(super) struct Job<'a> {
+    /// Its place among those that wait.
+    pub request: Token,
+    pub connection: Token,
+    pub flight: Box<Flight<'a>>,
+    /// The time of its events that bear none.
+    pub now: EventTime,
+    pub now_ns: u64,
+}
+
+/// A request whose body was read.
+#[derive(Debug)]
+pub(crate) struct Read<'a> {
+    /// Its place among those that waited.
+    pub request: Token,
+    pub connection: Token,
+    pub result: Result<Prepared<'a>, Refusal>,
+    pub(super) pieces: VecDeque<Piece>,
+}
+
+/// Lines of one request that go to the storage together.
+#[derive(Debug, Default)]
+pub(super) struct Piece {
+    pub data: Vec<u8>,
+    pub runs: Vec<Run>,
+}
+
+/// Where the loop leaves bodies for its helper, and gets them back.
+#[derive(Debug)]
+pub(crate) struct Desk<'a> {
+    jobs: Sender<Job<'a>>,
+    read: Receiver<Read<'a>>,
+    event: Arc<OwnedFd>,
+}
+
+/// The thread that reads large bodies.
+#[derive(Debug)]
+pub(crate) struct Helper<'a> {
+    shared: &'a Shared,
+    jobs: Receiver<Job<'a>>,
+    read: Sender<Read<'a>>,
+    event: Arc<OwnedFd>,
+}
+
+impl<'a> Desk<'a> {
+    /// A desk, and the helper behind it, which is to be run.
+    ///
+    /// # Errors
+    /// When there is no descriptor left.
+    pub fn new(shared: &'a Shared) -> std::io::Result<(Self, Helper<'a>)> {
+        let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let ((jobs, taken), (done, read)) = (channel(), channel());
+        let helper = Helper { shared, jobs: taken, read: done, event: Arc::clone(&event) };
+        Ok((Self { jobs, read, event }, helper))
+    }
+
+    /// Readable while bodies were read.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    pub(super) fn put(&self, job: Job<'a>) {
+        // The helper lives as long as this desk, unless it has panicked: then the client is told that storing takes
+        // too long.
+        let _ = self.jobs.send(job);
+    }
+
+    /// Appends what was read since the last call.
+    pub(super) fn take(&self, read: &mut Vec<Read<'a>>) {
+        // Before the channel is emptied: what comes in between makes it readable anew.
+        let _ = rustix::io::read(&self.event, &mut [0; 8]);
+        read.extend(self.read.try_iter());
+    }
+}
+
+impl Helper<'_> {
+    /// Reads bodies until the desk of loop `number` is gone.
+    pub fn run(self, number: usize) {
+        pin(&self.shared.config.cpus, number);
+        let mut renderer = Renderer::new(&self.shared.config);
+        while let Ok(Job { request, connection, mut flight, now, now_ns }) = self.jobs.recv() {
+            let mut data = Vec::new();
+            renderer.now = Some(now);
+            let result = prepare(self.shared, &mut renderer, &mut flight, connection, now_ns, &mut data);
+            // To give so much memory back takes time, too.
+            drop(flight);
+            let runs = renderer.runs.drain(..);
+            let pieces = if result.is_ok() { cut(data, runs.collect()) } else { VecDeque::new() };
+            if self.read.send(Read { request, connection, result, pieces }).is_err() {
+                return;
+            }
+            // It cannot fail: the counter would have to be written 2^64 times unread.
+            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// Puts runs into pieces, in their order.
+fn cut(data: Vec<u8>, runs: Vec<Run>) -> VecDeque<Piece> {
+    if runs.is_empty() {
+        return VecDeque::new();
+    }
+    if data.len() <= PIECE_BYTES {
+        return VecDeque::from([Piece { data, runs }]);
+    }
+    let mut pieces: VecDeque<Piece> = VecDeque::new();
+    for run in runs {
+        let lines = &data[run.range];
+        let piece = match pieces.back_mut().filter(|last| last.data.len() + lines.len() <= PIECE_BYTES) {
+            Some(last) => last,
+            None => {
+                pieces.push_back(Piece::default());
+                pieces.back_mut().expect("just pushed")
+            }
+        };
+        let start = piece.data.len();
+        piece.data.extend_from_slice(lines);
+        piece.runs.push(Run { range: start..piece.data.len(), ..run });
+    }
+    pieces
+}
+
+/// Pieces that wait for the storage. One at a time is there: between two of them the lines of others are written.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    /// Each with its request and its level.
+    pub waiting: VecDeque<(Token, Level, Piece)>,
+    /// The request of the piece that the storage has, and how many of its parts are not answered yet.
+    pub underway: Option<(Token, usize)>,
+}
