@@ -15,6 +15,8 @@ pub enum Encoding {
     Gzip,
     /// zlib (RFC 1950), as the name means in HTTP, or bare deflate (RFC 1951), as some clients take it.
     Deflate,
+    /// zlib alone, as Fluentd reads deflate.
+    Zlib,
     /// Zstandard (RFC 8878) with a window of 8 MiB at the most, several frames too.
     Zstd,
 }
@@ -84,10 +86,10 @@ impl Encoding {
     /// # Errors
     /// When it names another coding, or several.
     pub fn of_header(value: &[u8], mode: Mode) -> Result<Encoding, UnsupportedEncoding> {
-        if mode == Mode::Fluentd {
+        if mode.is_fluentd() {
             return Ok(match value {
                 b"gzip" => Encoding::Gzip,
-                b"deflate" => Encoding::Deflate,
+                b"deflate" => Encoding::Zlib,
                 _ => Encoding::Identity,
             });
         }
@@ -110,6 +112,9 @@ impl Inflater {
                 Coding::Flate { decompress: Decompress::new_gzip(15), name: "gzip", is_complete: false }
             }
             Encoding::Deflate => Coding::Undecided(None),
+            Encoding::Zlib => {
+                Coding::Flate { decompress: Decompress::new(true), name: "deflate", is_complete: false }
+            }
             Encoding::Zstd => {
                 let mut decoder = Decoder::new().expect("a decoder without a dictionary needs only memory");
                 decoder

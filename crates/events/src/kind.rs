@@ -25,9 +25,17 @@ pub enum Mode {
     /// A mistake anywhere refuses the whole body.
     #[default]
     Strict,
-    /// Malformed JSON is skipped and counted, and what is stored is written anew, as Fluentd's `in_http` and
-    /// `out_file` do.
+    /// The same, but bodies are told apart as Fluentd's `in_http` does, and records are written anew as its `out_file` does.
     Fluentd,
+    /// The same with `<parse> @type json`: every body is one text of JSON, whatever its type.
+    FluentdJson,
+}
+
+impl Mode {
+    /// Whether it is one of Fluentd's ways.
+    pub fn is_fluentd(self) -> bool {
+        self != Mode::Strict
+    }
 }
 
 /// The boundary of a multipart body: 1 to 70 bytes (RFC 2046, 5.1.1).
@@ -39,10 +47,11 @@ pub struct Boundary {
 
 impl Kind {
     /// The kind of a body with this `Content-Type`. Without one, a strict reader expects JSON, and Fluentd nothing
-    /// it knows. Fluentd compares case-sensitively, and by the beginning only.
+    /// it knows. Fluentd compares case-sensitively, and by the beginning only. It knows `application/csp-report` from 1.17
+    /// on.
     pub fn of_content_type(content_type: Option<&[u8]>, mode: Mode) -> Kind {
         match (mode, content_type) {
-            (Mode::Strict, None) => Kind::Json,
+            (Mode::Strict, None) | (Mode::FluentdJson, _) => Kind::Json,
             (Mode::Strict, Some(value)) => strict(value),
             (Mode::Fluentd, None) => Kind::Other,
             (Mode::Fluentd, Some(value)) => as_fluentd(value),

@@ -5,9 +5,8 @@
 //!
 //! JSON is validated, never rebuilt: the bytes a client sent are the bytes that are stored, unless they would break
 //! the line (`docs/decisions/0010-validate-do-not-build.md` has the measurements). [`Mode::Fluentd`] is the exception:
-//! it answers, skips and writes as Fluentd's `in_http` and `out_file` do.
+//! records are written anew as Fluentd's `out_file` does.
 
-mod fluentd;
 mod form;
 mod inflate;
 mod kind;
@@ -25,6 +24,6 @@ pub use kind::{Boundary, Kind, Mode};
 pub use line::{LineFormat, Liner};
 pub use members::field;
 pub use mistake::{Mistake, MistakeKind};
-pub use read::{Count, Record, Scratch, read};
+pub use read::{Record, Scratch, read};
 pub use rules::{Rules, TimeFormat, Zone};
 pub use time::{EventTime, TimeError};

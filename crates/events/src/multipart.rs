@@ -3,17 +3,17 @@
 use memchr::memmem;
 
 use crate::{
-    Boundary,
+    Boundary, Mode,
     form::{FIELDS, Found},
     kind::unquoted,
 };
 
 /// The field with the records. Of fields of one name the first counts; parts without a name are passed over, and so
-/// is a part whose end is missing.
-pub(crate) fn find(body: &[u8], boundary: &Boundary, value: &mut Vec<u8>) -> Option<Found> {
+/// is a part whose end is missing. Fluentd expects a line break behind the last boundary, too.
+pub(crate) fn find(body: &[u8], boundary: &Boundary, mode: Mode, value: &mut Vec<u8>) -> Option<Found> {
     let mut found: [Option<&[u8]>; FIELDS.len()] = [None; FIELDS.len()];
     let mut time = None;
-    for part in Parts::new(body, boundary) {
+    for part in Parts::new(body, boundary, mode.is_fluentd()) {
         let Some((name, content)) = named(part) else { continue };
         if name == b"time" {
             time = time.or_else(|| Some(String::from_utf8_lossy(content).into_owned()));
@@ -34,17 +34,19 @@ struct Parts<'a> {
     rest: &'a [u8],
     /// The boundary as it stands between two parts: behind a line break and two hyphens.
     delimiter: memmem::Finder<'static>,
+    /// The last boundary ends with a line break.
+    ends_with_break: bool,
 }
 
 impl<'a> Parts<'a> {
-    fn new(body: &'a [u8], boundary: &Boundary) -> Parts<'a> {
+    fn new(body: &'a [u8], boundary: &Boundary, ends_with_break: bool) -> Parts<'a> {
         let delimiter = [b"\r\n--", boundary.as_bytes()].concat();
         // The first has no line break of its own when it is the first thing in the body.
         let rest = match body.strip_prefix(&delimiter[2..]) {
             Some(rest) => rest,
             None => memmem::find(body, &delimiter).map_or(&[][..], |at| &body[at + delimiter.len()..]),
         };
-        Parts { rest, delimiter: memmem::Finder::new(&delimiter).into_owned() }
+        Parts { rest, delimiter: memmem::Finder::new(&delimiter).into_owned(), ends_with_break }
     }
 }
 
@@ -61,6 +63,9 @@ impl<'a> Iterator for Parts<'a> {
         let part = &self.rest[line_end..];
         let end = self.delimiter.find(part)?;
         self.rest = &part[end + self.delimiter.needle().len()..];
+        if self.ends_with_break && memmem::find(self.rest, b"\r\n").is_none() {
+            return None;
+        }
         Some(&part[..end])
     }
 }
@@ -91,7 +96,8 @@ mod tests {
 
     fn found(body: &str) -> Option<(Kind, String, Option<String>)> {
         let mut value = b"old".to_vec();
-        let found = find(body.as_bytes(), &Boundary::new(b"xx").expect("two bytes"), &mut value)?;
+        let found =
+            find(body.as_bytes(), &Boundary::new(b"xx").expect("two bytes"), Mode::Strict, &mut value)?;
         Some((found.kind, String::from_utf8(value).expect("the tests are UTF-8"), found.time))
     }
 

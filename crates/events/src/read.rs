@@ -4,7 +4,7 @@ use memchr::{memchr, memchr2};
 use serde::de::{DeserializeSeed, Error as _, SeqAccess, Visitor};
 use serde_json::{Deserializer, value::RawValue};
 
-use crate::{EventTime, Kind, Mistake, MistakeKind, Mode, Rules, fluentd, form, members, multipart};
+use crate::{EventTime, Kind, Mistake, MistakeKind, Mode, Rules, form, members, multipart, ruby};
 
 /// A record of a body. It has no line break in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,15 +17,6 @@ pub struct Record<'a> {
     pub time: Option<EventTime>,
 }
 
-/// What [`read`] found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Count {
-    /// Records handed out.
-    pub records: usize,
-    /// What [`Mode::Fluentd`] passed over: malformed bodies and lines, and values that are no objects.
-    pub skipped: usize,
-}
-
 /// Memory that is kept from one body to the next.
 #[derive(Debug, Default)]
 pub struct Scratch {
@@ -34,9 +25,9 @@ pub struct Scratch {
 }
 
 /// Nesting of arrays and objects in a record, at the most. `serde_json`, by which lines are read later, stops at 128.
-pub(crate) const MOST_DEPTH: usize = 127;
+const MOST_DEPTH: usize = 127;
 
-/// Hands the records of `body` to `sink`, in order.
+/// Hands the records of `body` to `sink`, in order, and says how many there were.
 ///
 /// On a mistake the body is refused as a whole, although `sink` may have been handed records before it: the caller
 /// undoes what it did with them.
@@ -45,25 +36,27 @@ pub(crate) const MOST_DEPTH: usize = 127;
 /// record is an object, nested 127 deep at the most; members of one name are left as they are. Empty lines are
 /// skipped, also between the lines of [`Kind::Raw`].
 ///
+/// Fluentd's modes refuse what Fluentd refuses besides: blank lines between others, further objects behind the first where
+/// the body is to be one text of JSON, numbers beyond the range of a double, lone surrogates. In [`Mode::Fluentd`] a body
+/// may be empty.
+///
 /// # Errors
-/// A [`Mistake`] with its place. In [`Mode::Fluentd`] only what makes Fluentd answer 400: a missing parameter, a time
-/// that is none.
+/// A [`Mistake`] with its place.
 pub fn read(
     body: &[u8],
     kind: Kind,
     rules: &Rules,
     scratch: &mut Scratch,
     sink: &mut impl FnMut(Record<'_>),
-) -> Result<Count, Mistake> {
+) -> Result<usize, Mistake> {
     let found = match kind {
         Kind::Json | Kind::Ndjson | Kind::Raw => {
-            return Reader { rules, line: &mut scratch.line, given: None, count: Count::default(), sink }
-                .read(body, kind);
+            return Reader { rules, line: &mut scratch.line, given: None, records: 0, sink }.read(body, kind);
         }
         Kind::Form => form::find(body, &mut scratch.field),
-        Kind::Multipart(boundary) => multipart::find(body, &boundary, &mut scratch.field),
+        Kind::Multipart(boundary) => multipart::find(body, &boundary, rules.mode, &mut scratch.field),
         Kind::Msgpack => return Err(unsupported("MessagePack is not read: send JSON, NDJSON or a form")),
-        Kind::Other if rules.mode == Mode::Fluentd => None,
+        Kind::Other if rules.mode.is_fluentd() => None,
         Kind::Other => {
             return Err(unsupported(
                 "expected a Content-Type of application/json, application/x-ndjson, \
@@ -78,29 +71,24 @@ pub fn read(
         return Err(unsupported("MessagePack is not read: send the field json or ndjson"));
     }
     let field = std::mem::take(&mut scratch.field);
-    let read = Reader { rules, line: &mut scratch.line, given, count: Count::default(), sink }
-        .read(&field, found.kind);
+    let read = Reader { rules, line: &mut scratch.line, given, records: 0, sink }.read(&field, found.kind);
     scratch.field = field;
     read
 }
 
 /// What stays the same while the records of one body are handed out.
-pub(crate) struct Reader<'r, S> {
-    pub(crate) rules: &'r Rules,
+struct Reader<'r, S> {
+    rules: &'r Rules,
     /// Where records are rewritten.
-    pub(crate) line: &'r mut String,
+    line: &'r mut String,
     /// The time a form gives all records; 1970 itself stands for "now".
-    pub(crate) given: Option<EventTime>,
-    pub(crate) count: Count,
-    pub(crate) sink: &'r mut S,
+    given: Option<EventTime>,
+    records: usize,
+    sink: &'r mut S,
 }
 
 impl<S: FnMut(Record<'_>)> Reader<'_, S> {
-    fn read(mut self, body: &[u8], kind: Kind) -> Result<Count, Mistake> {
-        if self.rules.mode == Mode::Fluentd && kind != Kind::Raw {
-            fluentd::read(&mut self, body, kind)?;
-            return Ok(self.count);
-        }
+    fn read(mut self, body: &[u8], kind: Kind) -> Result<usize, Mistake> {
         let text = std::str::from_utf8(body)
             .map_err(|error| Mistake::at(body, error.valid_up_to(), "expected UTF-8"))?;
         match kind {
@@ -108,15 +96,16 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
             Kind::Raw => self.raw_lines(text)?,
             _ => self.json(text)?,
         }
-        Ok(self.count)
+        Ok(self.records)
     }
 
-    /// One object and perhaps more on lines of their own, or an array.
+    /// One object and perhaps more on lines of their own, unless the reader is Fluentd's; or an array.
     fn json(&mut self, text: &str) -> Result<(), Mistake> {
         let start = text.len() - text.trim_start_matches(WHITESPACE).len();
         match text.as_bytes().get(start) {
             Some(b'[') => return self.array(text, start),
             Some(b'{') => {}
+            None if self.rules.mode == Mode::Fluentd => return Ok(()),
             _ => {
                 let expected = "expected an object, an array of objects, or objects line by line";
                 return Err(Mistake::at(text.as_bytes(), start, expected));
@@ -131,6 +120,14 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
         let end = start + values.byte_offset();
         let rest = &text[end..];
         let more = rest.len() - rest.trim_start_matches(WHITESPACE).len();
+        if self.rules.mode.is_fluentd() {
+            if more < rest.len() {
+                let expected =
+                    "expected the end: several objects stand in an array, or in a body of x-ndjson";
+                return Err(Mistake::at(text.as_bytes(), end + more, expected));
+            }
+            return Ok(());
+        }
         if more < rest.len() && memchr(b'\n', &rest.as_bytes()[..more]).is_none() {
             let expected = "expected the end, or a new line before the next object";
             return Err(Mistake::at(text.as_bytes(), end + more, expected));
@@ -152,10 +149,13 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
     /// One object a line, from byte `from` of the text.
     fn lines(&mut self, text: &str, from: usize) -> Result<(), Mistake> {
         let mut start = from;
+        let is_fluentd = self.rules.mode.is_fluentd();
+        // Fluentd passes over empty lines at the end, and takes all others for records.
+        let text = if is_fluentd { text.trim_end_matches(['\n', '\r']) } else { text };
         while start < text.len() {
             let end = memchr(b'\n', &text.as_bytes()[start..]).map_or(text.len(), |newline| start + newline);
             let line = &text[start..end];
-            if !line.trim_matches(WHITESPACE).is_empty() {
+            if is_fluentd || !line.trim_matches(WHITESPACE).is_empty() {
                 let value: &RawValue =
                     serde_json::from_str(line).map_err(|error| mistake(&error, text, start))?;
                 self.object(value.get(), text)?;
@@ -197,6 +197,12 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
         // Control characters cannot stand in strings, so these are whitespace between tokens.
         let is_broken = memchr2(b'\n', b'\r', object.as_bytes()).is_some();
         let line = match (is_dropped, &self.rules.time_key) {
+            (_, key) if self.rules.mode.is_fluentd() => {
+                let key = key.as_deref().filter(|_| is_dropped);
+                ruby::generate(object, key, self.line).map_err(|(at, expected)| {
+                    Mistake::at(text.as_bytes(), offset_in(object, text) + at, expected)
+                })?
+            }
             (true, Some(key)) => members::without(object, key, self.line),
             _ if is_broken => members::compact(object, self.line),
             _ => object,
@@ -206,19 +212,19 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
     }
 
     /// Counts a record, as long as the body may have another.
-    pub(crate) fn room_for_one(&mut self, record: &str, text: &str) -> Result<(), Mistake> {
-        if self.count.records == self.rules.most_records {
+    fn room_for_one(&mut self, record: &str, text: &str) -> Result<(), Mistake> {
+        if self.records == self.rules.most_records {
             let expected = format!("expected {} records in a body at the most", self.rules.most_records);
             let at = Mistake::at(text.as_bytes(), offset_in(record, text), expected);
             return Err(at.of_kind(MistakeKind::TooManyRecords));
         }
-        self.count.records += 1;
+        self.records += 1;
         Ok(())
     }
 
     /// The time of an object, and whether the member that holds it is to be taken out. A time given for all
     /// records leaves that member alone.
-    pub(crate) fn time_of(&self, object: &str, text: &str) -> Result<(Option<EventTime>, bool), Mistake> {
+    fn time_of(&self, object: &str, text: &str) -> Result<(Option<EventTime>, bool), Mistake> {
         let Some(key) = self.rules.time_key.as_deref().filter(|_| self.given.is_none()) else {
             return Ok((self.given_time(), false));
         };
@@ -236,7 +242,7 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
 }
 
 /// Hands each element of an array to a function, which has kept the reason when it fails.
-pub(crate) struct Elements<F>(pub(crate) F);
+struct Elements<F>(F);
 
 impl<'de, F: FnMut(&'de str) -> Result<(), ()>> DeserializeSeed<'de> for Elements<F> {
     type Value = ();
@@ -262,10 +268,10 @@ impl<'de, F: FnMut(&'de str) -> Result<(), ()>> Visitor<'de> for Elements<F> {
 }
 
 /// What JSON calls whitespace.
-pub(crate) const WHITESPACE: [char; 4] = [' ', '\t', '\r', '\n'];
+const WHITESPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 
 /// Where `part`, which is a part of `whole`, begins in it.
-pub(crate) fn offset_in(part: &str, whole: &str) -> usize {
+fn offset_in(part: &str, whole: &str) -> usize {
     (part.as_ptr() as usize).saturating_sub(whole.as_ptr() as usize)
 }
 
@@ -309,6 +315,5 @@ fn unsupported(message: &str) -> Mistake {
 }
 
 fn missing_parameter() -> Mistake {
-    Mistake::at(b"", 0, "'json', 'ndjson' or 'msgpack' parameter is required")
-        .of_kind(MistakeKind::MissingParameter)
+    Mistake::at(b"", 0, "'json' or 'ndjson' parameter is required").of_kind(MistakeKind::MissingParameter)
 }

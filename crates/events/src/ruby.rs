@@ -1,23 +1,33 @@
 //! JSON as Ruby writes what it has read: no whitespace, the last of members with one name in the place of the first,
 //! escapes only where JSON needs them, numbers as `Integer#to_s` and `Float#to_s` print them.
 //!
-//! Two things no text can be made of are left as they were sent: numbers beyond the range of a double, which make
-//! Ruby's generator raise, and lone surrogates.
+//! Two things no text can be made of: numbers beyond the range of a double, which make Ruby's generator raise, and lone
+//! surrogates, which Oj refuses.
 
 use std::{collections::HashMap, ops::Range};
 
 use crate::members::{is_whitespace, string_end};
 
+/// What Ruby cannot write: where it is, and what is expected there.
+type Unwritable = (usize, &'static str);
+
 /// Writes the valid object `json`, nested not too deep, to `out`, without its top-level members `dropped`.
-pub(crate) fn generate(json: &str, dropped: Option<&str>, out: &mut String) {
+pub(crate) fn generate<'o>(
+    json: &str,
+    dropped: Option<&str>,
+    out: &'o mut String,
+) -> Result<&'o str, Unwritable> {
     out.clear();
-    Generator { json, at: 0, out }.object(dropped);
+    let mut generator = Generator { json, at: 0, out, unwritable: None };
+    generator.object(dropped);
+    generator.unwritable.map_or(Ok(out), Err)
 }
 
 struct Generator<'a> {
     json: &'a str,
     at: usize,
     out: &'a mut String,
+    unwritable: Option<Unwritable>,
 }
 
 impl Generator<'_> {
@@ -108,12 +118,14 @@ impl Generator<'_> {
     }
 
     fn string(&mut self) {
-        let end = string_end(self.json.as_bytes(), self.at);
-        let string = &self.json[self.at..end];
+        let start = self.at;
+        let end = string_end(self.json.as_bytes(), start);
+        let string = &self.json[start..end];
         self.at = end;
         match string.contains('\\').then(|| serde_json::from_str::<String>(string)) {
             Some(Ok(text)) => self.out.push_str(&quoted(&text)),
-            _ => self.out.push_str(string),
+            Some(Err(_)) => self.unwritable = Some((start, "expected both halves of a surrogate pair")),
+            None => self.out.push_str(string),
         }
     }
 
@@ -126,7 +138,9 @@ impl Generator<'_> {
             b"-0" => self.out.push('0'),
             [b'-' | b'0'..=b'9', ..] if scalar.contains(['.', 'e', 'E']) => match scalar.parse() {
                 Ok(number) if f64::is_finite(number) => float(number, self.out),
-                _ => self.out.push_str(scalar),
+                _ => {
+                    self.unwritable = Some((self.at - end, "expected a number within the range of a double"))
+                }
             },
             _ => self.out.push_str(scalar),
         }
@@ -146,10 +160,15 @@ fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("any text can be a string of JSON")
 }
 
-/// As `Float#to_s` does: the fewest digits that give the number again, as a decimal from 0.0001 to below 10^16, else
-/// with an exponent of two digits or more.
+/// As `Float#to_s` does: the fewest digits that give the number again, as a decimal from 0.0001 to below 10^15, and below
+/// 10^16 if it has a fraction, else with an exponent of two digits or more.
 fn float(number: f64, out: &mut String) {
-    let scientific = format!("{number:e}");
+    let shortest = format!("{number:e}");
+    // Of two numbers with so many digits that are equally near, Ruby takes the even one.
+    let (mantissa, _) = shortest.split_once('e').expect("{:e} writes an exponent");
+    let places = mantissa.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    let scientific = format!("{number:.places$e}");
+    let scientific = if scientific.parse() == Ok(number) { scientific } else { shortest };
     let (mantissa, exponent) = scientific.split_once('e').expect("{:e} writes an exponent");
     let exponent: i32 = exponent.parse().expect("{:e} writes the exponent as an integer");
     let digits = mantissa.trim_start_matches('-').replace('.', "");
@@ -157,7 +176,7 @@ fn float(number: f64, out: &mut String) {
         out.push('-');
     }
     match usize::try_from(exponent) {
-        Ok(places @ 0..=15) => {
+        Ok(places @ 0..=15) if places < 15 || digits.len() > 16 => {
             let whole = places + 1;
             let padded = format!("{digits:0<whole$}");
             let (whole, fraction) = padded.split_at(whole);
@@ -181,8 +200,7 @@ mod tests {
 
     fn generated(json: &str) -> String {
         let mut out = "old".to_owned();
-        generate(json, None, &mut out);
-        out
+        generate(json, None, &mut out).unwrap().to_owned()
     }
 
     #[test]
@@ -196,7 +214,10 @@ mod tests {
             ("1.50", "1.5"),
             ("1e2", "100.0"),
             ("123.456", "123.456"),
-            ("1e15", "1000000000000000.0"),
+            ("1e14", "100000000000000.0"),
+            ("1e15", "1.0e+15"),
+            ("9999999999999998.0", "9.999999999999998e+15"),
+            ("1234567890123456.5", "1234567890123456.5"),
             ("1e16", "1.0e+16"),
             ("1.25e+100", "1.25e+100"),
             ("0.0001", "0.0001"),
@@ -204,16 +225,22 @@ mod tests {
             ("1.5E-7", "1.5e-07"),
             ("0.1", "0.1"),
             ("123456789.123456789", "123456789.12345679"),
-            ("1e400", "1e400"),
         ] {
             assert_eq!(generated(&format!("{{\"a\":{sent}}}")), format!("{{\"a\":{printed}}}"));
         }
     }
 
     #[test]
+    fn what_ruby_cannot_write_is_told_with_its_place() {
+        let place = |json| generate(json, None, &mut String::new()).unwrap_err().0;
+        assert_eq!(place(r#"{"a":[-1e400]}"#), 6);
+        assert_eq!(place(r#"{"a":"\ud800"}"#), 5);
+    }
+
+    #[test]
     fn escapes_become_text_where_json_allows() {
-        let sent = r#"{"\u0061":"\u00e9\/\u0000\u001F\n\"\\\ud83d\ude00\u007f","b":"\ud800"}"#;
-        let written = "{\"a\":\"é/\\u0000\\u001f\\n\\\"\\\\😀\u{7f}\",\"b\":\"\\ud800\"}";
+        let sent = r#"{"\u0061":"\u00e9\/\u0000\u001F\n\"\\\ud83d\ude00\u007f"}"#;
+        let written = "{\"a\":\"é/\\u0000\\u001f\\n\\\"\\\\😀\u{7f}\"}";
         assert_eq!(generated(sent), written);
     }
 
@@ -226,9 +253,8 @@ mod tests {
     #[test]
     fn a_member_is_dropped_at_the_top_only() {
         let mut out = String::new();
-        generate(r#"{"time":1,"a":{"time":2},"t\u0069me":3}"#, Some("time"), &mut out);
-        assert_eq!(out, r#"{"a":{"time":2}}"#);
-        generate(r#"{"time":1}"#, Some("time"), &mut out);
-        assert_eq!(out, "{}");
+        let mut without = |json| generate(json, Some("time"), &mut out).unwrap().to_owned();
+        assert_eq!(without(r#"{"time":1,"a":{"time":2},"t\u0069me":3}"#), r#"{"a":{"time":2}}"#);
+        assert_eq!(without(r#"{"time":1}"#), "{}");
     }
 }

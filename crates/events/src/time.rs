@@ -38,7 +38,7 @@ impl EventTime {
             Mode::Strict => decimal(text)
                 .or_else(|| iso_8601(text, zone))
                 .ok_or_else(|| TimeError::new(SECONDS_OR_ISO, text)),
-            Mode::Fluentd => {
+            Mode::Fluentd | Mode::FluentdJson => {
                 let text = text.trim_start();
                 let number = leading_number(text);
                 if number.is_empty() {
@@ -50,15 +50,15 @@ impl EventTime {
     }
 
     /// The value of the member of a record that is its time, as it is written there. None when it is null or false,
-    /// as with Fluentd.
+    /// as with Fluentd, unless that has a parser of JSON.
     pub(crate) fn of_member(json: &str, rules: &Rules) -> Result<Option<EventTime>, TimeError> {
-        if matches!(json, "null" | "false") {
+        if matches!(json, "null" | "false") && rules.mode != Mode::FluentdJson {
             return Ok(None);
         }
         let text = json.starts_with('"').then(|| members::unquoted(json));
         let (time, expected) = match (&rules.time_format, text.as_deref()) {
             (TimeFormat::Auto | TimeFormat::Seconds, None) => (decimal(json), SECONDS),
-            (TimeFormat::Auto, Some(_)) if rules.mode == Mode::Fluentd => (None, SECONDS),
+            (TimeFormat::Auto, Some(_)) if rules.mode.is_fluentd() => (None, SECONDS),
             (TimeFormat::Auto, Some(text)) => (iso_8601(text, rules.zone), SECONDS_OR_ISO),
             (TimeFormat::Seconds, Some(text)) => (decimal(text), SECONDS),
             (TimeFormat::Strftime(format), text) => {

@@ -14,7 +14,7 @@ fn coded(encoding: Encoding, data: &[u8]) -> Vec<u8> {
             encoder.write_all(data).expect("memory");
             encoder.finish().expect("memory")
         }
-        Encoding::Deflate => {
+        Encoding::Deflate | Encoding::Zlib => {
             let mut encoder = write::ZlibEncoder::new(Vec::new(), Compression::fast());
             encoder.write_all(data).expect("memory");
             encoder.finish().expect("memory")
@@ -128,7 +128,7 @@ fn headers_name_codings() {
     assert_eq!(of(" GZIP ", Mode::Strict), Ok(Encoding::Gzip));
     assert_eq!(of("zstd", Mode::Strict), Ok(Encoding::Zstd));
     assert_eq!(of("GZIP", Mode::Fluentd), Ok(Encoding::Identity));
-    assert_eq!(of("deflate", Mode::Fluentd), Ok(Encoding::Deflate));
+    assert_eq!(of("deflate", Mode::Fluentd), Ok(Encoding::Zlib));
     let refused = of("gzip, br", Mode::Strict).expect_err("two codings").to_string();
     assert!(refused.contains("gzip, br"), "{refused}");
 }

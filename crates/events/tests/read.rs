@@ -3,11 +3,11 @@
 mod common;
 
 use common::{Kept, check, texts};
-use events::{Boundary, Count, EventTime, Kind, Mistake, MistakeKind, Mode, Rules, TimeFormat, Zone};
+use events::{Boundary, EventTime, Kind, Mistake, MistakeKind, Mode, Rules, TimeFormat, Zone};
 
 fn strict(body: &str, kind: Kind) -> Result<Vec<String>, Mistake> {
     check(body.as_bytes(), kind, &Rules::default())
-        .map(|(kept, _)| kept.into_iter().map(|kept| kept.text).collect())
+        .map(|kept| kept.into_iter().map(|kept| kept.text).collect())
 }
 
 #[track_caller]
@@ -115,7 +115,7 @@ fn forms_hold_their_record_in_a_field() {
     for (body, kind) in [(&b"{\"a\":1}"[..], Kind::Form), (b"x=1", Kind::Form), (b"--b--", boundary)] {
         let mistake = check(body, kind, &Rules::default()).expect_err("no record");
         assert_eq!(mistake.kind, MistakeKind::MissingParameter);
-        assert_eq!(mistake.to_string(), "'json', 'ndjson' or 'msgpack' parameter is required");
+        assert_eq!(mistake.to_string(), "'json' or 'ndjson' parameter is required");
     }
 }
 
@@ -144,12 +144,12 @@ fn the_time_key_gives_the_time_and_goes_unless_it_is_kept() {
     };
     let body = b"{\"at\":1.5, \"a\": 1}\n{\"a\":\"at\",\"at\":null}\n{\"b\":{\"at\":3}}\n\
                  {\"\\u0061t\":\"1970-01-01T00:00:02Z\"}";
-    let (kept, _) = check(body, Kind::Ndjson, &rules(false)).expect("all have times that are");
+    let kept = check(body, Kind::Ndjson, &rules(false)).expect("all have times that are");
     let found = kept.iter().map(|kept| (kept.text.as_str(), kept.time.map(|time| time.seconds)));
     let expected =
         [("{\"a\":1}", Some(1)), ("{\"a\":\"at\"}", None), ("{\"b\":{\"at\":3}}", None), ("{}", Some(2))];
     assert_eq!(found.collect::<Vec<_>>(), expected);
-    let (kept, _) = check(body, Kind::Ndjson, &rules(true)).expect("all have times that are");
+    let kept = check(body, Kind::Ndjson, &rules(true)).expect("all have times that are");
     let first = Kept {
         text: "{\"at\":1.5, \"a\": 1}".to_owned(),
         is_json: true,
@@ -165,7 +165,7 @@ fn the_time_key_gives_the_time_and_goes_unless_it_is_kept() {
 #[test]
 fn the_time_of_a_form_is_that_of_its_records() {
     let form = |body: &str, rules: &Rules| {
-        let (kept, _) = check(body.as_bytes(), Kind::Form, rules).expect(body);
+        let kept = check(body.as_bytes(), Kind::Form, rules).expect(body);
         kept.into_iter().map(|kept| (kept.text, kept.time.map(|time| time.seconds))).collect::<Vec<_>>()
     };
     let record = || "{\"time\":3}".to_owned();
@@ -178,22 +178,36 @@ fn the_time_of_a_form_is_that_of_its_records() {
 }
 
 #[test]
-fn fluentd_skips_what_is_malformed() {
-    let fluentd = |body: &str, kind| {
-        let (kept, count) = check(body.as_bytes(), kind, &Rules::fluentd()).expect(body);
-        (kept.into_iter().map(|kept| kept.text).collect::<Vec<_>>(), count)
+fn fluentd_refuses_what_it_would_not_store_whole() {
+    let fluentd = |body: &str, kind, mode| {
+        texts(body.as_bytes(), kind, &Rules { mode, ..Rules::fluentd() }).map_err(|mistake| mistake.byte)
     };
-    let count = |records, skipped| Count { records, skipped };
-    assert_eq!(fluentd("{\"a\":", Kind::Json), (vec![], count(0, 1)));
-    assert_eq!(fluentd("", Kind::Json), (vec![], count(0, 1)));
-    assert_eq!(fluentd("7", Kind::Json), (vec![], count(0, 1)));
-    assert_eq!(fluentd("{}\n{}", Kind::Json), (vec![], count(0, 1)));
-    assert_eq!(fluentd("[{\"a\":1},2,{\"b\":[1 ]}]", Kind::Json).1, count(2, 1));
-    // Nothing of an array that is malformed further on.
-    assert_eq!(fluentd("[{\"a\":1},{]", Kind::Json), (vec![], count(0, 1)));
-    let lines = fluentd("{\"a\": 1}\r\nx\n\n[{},{}]\n{\"b\":2", Kind::Ndjson);
-    assert_eq!(lines, (vec!["{\"a\":1}".to_owned(), "{}".to_owned(), "{}".to_owned()], count(3, 2)));
-    assert_eq!(fluentd("json=nonsense", Kind::Form), (vec![], count(0, 1)));
+    let json = |body: &str| fluentd(body, Kind::Json, Mode::Fluentd);
+    for (body, byte) in [
+        ("{\"a\":", 5),
+        ("7", 0),
+        ("null", 0),
+        ("{}\n{}", 3),
+        ("[{\"a\":1},2,{\"b\":[1 ]}]", 9),
+        ("[{\"a\":1},{]", 10),
+        ("{\"a\":1e400}", 5),
+        ("{\"a\":[\"\\udc00\"]}", 6),
+    ] {
+        assert_eq!(json(body), Err(byte), "{body}");
+    }
+    for nothing in ["", " \n", "[]"] {
+        assert_eq!(json(nothing), Ok(vec![]), "{nothing:?}");
+    }
+    let text_of_json = |body: &str| fluentd(body, Kind::Json, Mode::FluentdJson);
+    assert_eq!((text_of_json(""), text_of_json(" ")), (Err(0), Err(1)));
+    assert_eq!(text_of_json("[]"), Ok(vec![]));
+    let lines = |body: &str| fluentd(body, Kind::Ndjson, Mode::Fluentd).map(|texts| texts.len());
+    assert_eq!((lines("{}\r\n{}\r\n\r\n"), lines("\n"), lines("")), (Ok(2), Ok(0), Ok(0)));
+    assert_eq!(
+        (lines("{}\n\n{}"), lines(" "), lines("{}\nx"), lines("[{}]")),
+        (Err(3), Err(1), Err(3), Err(0))
+    );
+    assert_eq!(fluentd("json=nonsense", Kind::Form, Mode::Fluentd), Err(0));
     let written = texts(b"{ \"x\" : \"\\u00e9\\/\", \"y\":1e3, \"x\":2 }", Kind::Json, &Rules::fluentd());
     assert_eq!(written, Ok(vec!["{\"x\":2,\"y\":1000.0}".to_owned()]));
 }
@@ -206,4 +220,17 @@ fn fluentd_refuses_a_time_that_is_none() {
     let rules =
         Rules { mode: Mode::Fluentd, time_format: TimeFormat::Strftime("%Y".to_owned()), ..Rules::fluentd() };
     check(b"{\"time\":\"soon\"}", Kind::Json, &rules).expect_err("no year");
+}
+
+#[test]
+fn fluentds_doubles_are_written_as_ruby_writes_them() {
+    let recorded = include_str!("data/ruby_floats.txt");
+    let pairs: Vec<_> = recorded.lines().skip(1).filter_map(|line| line.split_once(' ')).collect();
+    assert!(pairs.len() > 1_000);
+    for (sent, written) in pairs {
+        // An integer to JSON is none to Ruby.
+        let sent = if sent.contains(['.', 'e']) { sent.to_owned() } else { format!("{sent}.0") };
+        let texts = texts(format!("{{\"a\":{sent}}}").as_bytes(), Kind::Json, &Rules::fluentd());
+        assert_eq!(texts, Ok(vec![format!("{{\"a\":{written}}}")]), "{sent}");
+    }
 }

@@ -48,7 +48,6 @@ pub(crate) fn metrics(shared: &Shared) -> Page {
     text.family("refused", "counter", "Requests and connections refused, by reason.");
     all.refused.iter().for_each(|(reason, count)| text.labelled("refused_total", "reason", reason, count));
     for (name, help, value) in [
-        ("events_skipped", "Malformed records that were skipped.", all.events_skipped),
         ("accepted_events_lost", "Events accepted that could not be stored.", all.accepted_events_lost),
         ("replayed", "Answers from memory to repeated idempotency keys.", all.replayed),
         ("received_bytes", "Bytes received.", all.received_bytes),

@@ -88,7 +88,7 @@ fn look<'a>(
         Compat::None => {}
         Compat::Fluentd { .. } => {
             fluentd_tag_of(path, prefix, &mut flight.tag);
-            fluentd(query, headers, flight, shared)?;
+            fluentd(path, query, headers, flight, shared)?;
         }
     }
     if flight.tag.len() > TAG_BYTES_MOST {
@@ -211,12 +211,16 @@ fn method(
 
 /// What Fluentd looks at besides.
 fn fluentd(
+    path: &str,
     query: &str,
     headers: &Headers<'_>,
     flight: &mut Flight<'_>,
     shared: &Shared,
 ) -> Result<(), Reply<'static>> {
     let Compat::Fluentd { cors_allow_origins, .. } = &shared.config.compat else { return Ok(()) };
+    if let Some(at) = unlike_uri(path, query) {
+        return Err(Reply::Refused(Refusal::Http(http1::Error::BadTarget { at })));
+    }
     if !cors_allow_origins.is_empty() {
         flight.manner.origin = allowed_origin(headers.origin, &shared.config.compat);
         if flight.manner.origin.is_none() {
@@ -225,6 +229,23 @@ fn fluentd(
     }
     flight.query.push_str(query);
     Ok(())
+}
+
+/// Where a path or a query is not as a URI has it (RFC 3986): Ruby takes no such target. Two slashes would begin the name
+/// of a host.
+fn unlike_uri(path: &str, query: &str) -> Option<usize> {
+    let has_no_escape = |text: &str| {
+        text.match_indices('%').map(|(at, _)| at).find(|&at| {
+            let digits = text.as_bytes().get(at + 1..at + 3);
+            !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+        })
+    };
+    let is_of_path = |c: char| c.is_ascii_alphanumeric() || "/%-._~!$&'()*+,;=:@".contains(c);
+    path.starts_with("//")
+        .then_some(0)
+        .or_else(|| path.find(|c| !is_of_path(c)))
+        .or_else(|| has_no_escape(path))
+        .or_else(|| has_no_escape(query))
 }
 
 /// What `Access-Control-Allow-Origin` says to that origin; nothing if it may not.
@@ -265,7 +286,7 @@ fn media(headers: &Headers<'_>, flight: &mut Flight<'_>, shared: &Shared) -> Res
     flight.coding = match encoding {
         Encoding::Identity => return Ok(()),
         Encoding::Gzip => "gzip",
-        Encoding::Deflate => "deflate",
+        Encoding::Deflate | Encoding::Zlib => "deflate",
         Encoding::Zstd => "zstd",
     };
     flight.inflater = Some(Inflater::new(encoding, shared.config.limits.inflated_bytes as usize));

@@ -19,8 +19,6 @@ pub struct Statistics {
     pub requests: BTreeMap<u16, u64>,
     /// Events acknowledged, by level: `accepted`, `written`, `synced`.
     pub events: BTreeMap<String, u64>,
-    /// Records of bodies that were skipped because they were malformed (only as Fluentd does).
-    pub events_skipped: u64,
     /// Requests and connections refused, by reason, such as `budget` or `storage_full`.
     pub refused: BTreeMap<String, u64>,
     /// Events whose request was answered at level `accepted` and that could not be stored after all.
@@ -97,7 +95,6 @@ impl Statistics {
             for level in [Level::Accepted, Level::Written, Level::Synced] {
                 *all.events.entry(level_name(level).into()).or_default() += thread.events(level);
             }
-            all.events_skipped += thread.events_skipped.value();
             all.accepted_events_lost += thread.accepted_events_lost.value();
             all.replayed += thread.replayed.value();
             all.received_bytes += thread.received_bytes.value();
@@ -162,7 +159,6 @@ pub fn render(report: &Report) -> String {
         line("answer time p50, p99, max", format!("{:.3}, {:.3}, {:.3} ms", ms(0.5), ms(0.99), ms(1.0)));
     }
     for (name, count) in [
-        ("events skipped", all.events_skipped),
         ("replayed", all.replayed),
         ("connections refused", all.connections_refused),
         ("connections timed out", all.connections_timed_out),

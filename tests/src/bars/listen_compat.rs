@@ -35,7 +35,7 @@ const OK: &str =
 const OK_CLOSE: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n\r\n";
 const GET: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Type: text/plain\r\n\r\n";
 const NO_PARAMETER: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: Keep-Alive\r\n\
-    Content-Length: 68\r\n\r\n400 Bad Request\n'json', 'ndjson' or 'msgpack' parameter is required\n";
+    Content-Length: 57\r\n\r\n400 Bad Request\n'json' or 'ndjson' parameter is required\n";
 const BAD_GZIP: &str = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nContent-Type: text/plain\r\n\r\n";
 const TOO_LARGE: &str =
     "HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 9\r\nContent-Type: text/plain\r\n\r\nToo large";

@@ -124,7 +124,7 @@ impl Renderer {
         let read = events::read(body, kind, rules, &mut self.scratch, &mut |record: Record<'_>| {
             writing.take(record)
         });
-        let read = read.map(|count| count.records).map_err(Refusal::Malformed);
+        let read = read.map_err(Refusal::Malformed);
         match writing.trouble.map_or(read, Err) {
             Ok(records) => {
                 gather(data, start, &mut self.runs);

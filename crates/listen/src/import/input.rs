@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use events::{Rules, TimeFormat, Zone};
+use events::{Mode, Rules, TimeFormat, Zone};
 
 use super::{mistakes::Mistakes, section::Section, syntax::Directive, values};
 use crate::{Compat, Config, Tls};
@@ -33,10 +33,14 @@ pub(super) fn read(
     if let Some(transport) = section.inside(mistakes, "transport") {
         config.tls = tls(transport, mistakes);
     }
-    section.read(mistakes, "format", |format| match format {
-        "default" | "json" => Ok(()),
-        _ => Err(format!("'{format}' is not known here (known: default, json)")),
+    // As Fluentd's version 0.12 said what <parse> says.
+    let old = section.read(mistakes, "format", |format| match format {
+        "json" => Ok(()),
+        _ => Err(format!("'{format}' is not known here (known: json)")),
     });
+    if old.is_some() {
+        one_json(&mut config.rules);
+    }
     if let Some(parse) = section.inside(mistakes, "parse") {
         rules(parse, [&mut config.rules, own_rules], mistakes);
     }
@@ -111,11 +115,17 @@ fn tls(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Tls> {
     tls
 }
 
-/// Puts what a parser is told into each of `rules`.
+/// With a parser of JSON Fluentd reads every body as one text of it, and takes numbers in strings for times.
+fn one_json(rules: &mut Rules) {
+    (rules.mode, rules.time_format) = (Mode::FluentdJson, TimeFormat::Seconds);
+}
+
+/// Puts what a parser is told into each of `rules`: Fluentd's, and ours.
 fn rules(directive: &Directive, rules: [&mut Rules; 2], mistakes: &mut Mistakes<'_>) {
     let mut section = Section::of(directive);
     match section.text("@type") {
-        None | Some("json" | "in_http" | "ndjson") => {}
+        None | Some("in_http") => {}
+        Some("json") => one_json(rules[0]),
         Some(other) => {
             return mistakes.add(
                 section.at(),
@@ -151,12 +161,14 @@ fn rules(directive: &Directive, rules: [&mut Rules; 2], mistakes: &mut Mistakes<
             rules.time_key.clone_from(&key);
         }
         rules.keep_time_key = keep.unwrap_or(rules.keep_time_key);
-        rules.time_format.clone_from(&format);
+        if let Some(format) = &format {
+            rules.time_format.clone_from(format);
+        }
     }
 }
 
 /// How a time inside a record is written.
-fn time_format(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> TimeFormat {
+fn time_format(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Option<TimeFormat> {
     let format = section.text("time_format").map(|format| TimeFormat::Strftime(format.to_owned()));
     let by_type = section.read(mistakes, "time_type", |kind| match kind {
         "string" if format.is_none() => Err("'string' needs time_format here, such as time_format \
@@ -166,5 +178,5 @@ fn time_format(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> TimeFo
         "float" | "unixtime" => Ok(Some(TimeFormat::Seconds)),
         _ => Err(format!("'{kind}' is not known here (known: string, unixtime, float)")),
     });
-    by_type.flatten().or(format).unwrap_or_default()
+    by_type.flatten().or(format)
 }
