@@ -31,6 +31,7 @@ pub enum LineFormat {
 #[derive(Debug)]
 pub struct Liner {
     format: LineFormat,
+    zone: Zone,
     time_zone: TimeZone,
     /// The tag and second whose `prefix` is kept, of [`LineFormat::OutFile`].
     prefixed: Option<(String, i64)>,
@@ -52,11 +53,11 @@ impl<'a> Record<'a> {
 }
 
 impl Liner {
-    /// Writes times in this zone: as `2020-01-13T17:52:09+09:00` in that of the machine, and as
+    /// Writes times in this zone: as `2020-01-13T17:52:09+09:00` in that of the machine, whichever that is, and as
     /// `2020-01-13T08:52:09Z` in UTC.
     pub fn new(format: LineFormat, zone: Zone) -> Liner {
         let time_zone = zone.time_zone();
-        Liner { format, time_zone, prefixed: None, prefix: Vec::new() }
+        Liner { format, zone, time_zone, prefixed: None, prefix: Vec::new() }
     }
 
     /// Writes the record to `out` as one line, with the newline that ends it and no other.
@@ -94,7 +95,7 @@ impl Liner {
             match time.timestamp() {
                 Some(timestamp) => {
                     let zoned = timestamp.to_zoned(self.time_zone.clone());
-                    let offset = if self.time_zone == TimeZone::UTC { "Z" } else { "%:z" };
+                    let offset = if self.zone == Zone::Utc { "Z" } else { "%:z" };
                     let format = format!("%Y-%m-%dT%H:%M:%S{offset}");
                     write!(self.prefix, "{}", zoned.strftime(&format)).expect("a format without names");
                 }
@@ -170,9 +171,15 @@ mod tests {
 
     #[test]
     fn a_zone_that_is_not_utc_has_its_offset_in_figures() {
-        let mut liner = Liner::new(LineFormat::OutFile { time: true, tag: false }, Zone::Utc);
-        liner.time_zone = TimeZone::fixed(jiff::tz::offset(9));
-        assert_eq!(line(&mut liner, TIME, "", &JSON), format!("2020-01-13T17:52:09+09:00\t{}\n", JSON.text));
+        for (time_zone, shown) in [
+            (TimeZone::fixed(jiff::tz::offset(9)), "2020-01-13T17:52:09+09:00"),
+            // As Ruby writes the time of a machine that has no other zone.
+            (TimeZone::UTC, "2020-01-13T08:52:09+00:00"),
+        ] {
+            let mut liner = Liner::new(LineFormat::OutFile { time: true, tag: false }, Zone::Local);
+            liner.time_zone = time_zone;
+            assert_eq!(line(&mut liner, TIME, "", &JSON), format!("{shown}\t{}\n", JSON.text));
+        }
     }
 
     #[test]

@@ -21,6 +21,8 @@ use crate::{
     place::{Found, Index},
 };
 
+/// A write takes no more than this, so that answers do not wait for everything that has come.
+pub(crate) const WRITE_MOST_BYTES: usize = 1 << 20;
 /// A segment's name is looked at so often, while lines come for it.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// And whether its file still has any name.
@@ -113,7 +115,14 @@ impl Segment {
     ///
     /// The file is open in append mode, and after each call the kernel is asked where the bytes went: so
     /// nobody else's lines are overwritten and no hole appears where somebody has cut the file.
-    pub fn append(&mut self, pieces: &[Lines<'_>], offsets: &mut Vec<u64>) -> Appended {
+    ///
+    /// After each mebibyte of a longer piece `between` is called.
+    pub fn append(
+        &mut self,
+        pieces: &[Lines<'_>],
+        offsets: &mut Vec<u64>,
+        between: &mut dyn FnMut(),
+    ) -> Appended {
         if let Err(failure) = self.cut_remainder() {
             return Appended { writes: 0, failure: Some(failure) };
         }
@@ -121,7 +130,7 @@ impl Segment {
         let mut slices = Vec::new();
         slices.extend((!lead.is_empty()).then(|| IoSlice::new(lead)));
         slices.extend(runs(pieces));
-        let written = self.write(&mut slices);
+        let written = self.write(&mut slices, between);
         let mut kept = 0;
         let mut at = lead.len() as u64;
         for piece in pieces {
@@ -164,12 +173,15 @@ impl Segment {
         self.shared.path.symlink_metadata().is_ok_and(|now| now.ino() == self.shared.inode)
     }
 
-    fn write(&mut self, slices: &mut [IoSlice<'_>]) -> Written {
+    fn write(&mut self, slices: &mut [IoSlice<'_>], between: &mut dyn FnMut()) -> Written {
         let mut written = Written { begin: self.tail, bytes: 0, calls: 0, broken: false, failure: None };
         let mut rest = slices;
         while !rest.is_empty() {
+            if written.calls > 0 {
+                between();
+            }
             written.calls += 1;
-            let count = match writev(&self.shared.file, rest) {
+            let count = match writev(&self.shared.file, &some(rest)) {
                 Ok(0) => return written.failed(Errno::IO),
                 Ok(count) => count,
                 Err(Errno::INTR) => continue,
@@ -217,6 +229,21 @@ impl Segment {
         self.remainder = None;
         Ok(())
     }
+}
+
+/// As much of the buffers as one write takes, so that others can be served between two.
+fn some<'s>(slices: &'s [IoSlice<'_>]) -> Vec<IoSlice<'s>> {
+    let mut left = WRITE_MOST_BYTES;
+    let mut some = Vec::with_capacity(slices.len());
+    for slice in slices {
+        if left == 0 {
+            break;
+        }
+        let length = slice.len().min(left);
+        some.push(IoSlice::new(&slice[..length]));
+        left -= length;
+    }
+    some
 }
 
 /// Pieces that follow each other in one buffer, as one.
@@ -289,7 +316,7 @@ mod tests {
         let mut offsets = Vec::new();
         let lines = |piece: &&'static str| Lines { data: piece.as_bytes(), range: 0..piece.len() };
         let pieces: Vec<_> = pieces.iter().map(lines).collect();
-        let failure = segment.append(&pieces, &mut offsets).failure;
+        let failure = segment.append(&pieces, &mut offsets, &mut || {}).failure;
         (offsets, failure)
     }
 

@@ -98,6 +98,18 @@ impl Slots {
         }
     }
 
+    /// The open segment of a slot, which is closed for as long as that is away.
+    pub fn take_segment(&mut self, number: usize) -> Option<Segment> {
+        let state = &mut self.slot(number).state;
+        match std::mem::replace(state, State::Closed { start: Start::Find, parked: None }) {
+            State::Open(segment) => Some(segment),
+            closed => {
+                *state = closed;
+                None
+            }
+        }
+    }
+
     /// All that are open.
     pub fn segments(&mut self) -> impl Iterator<Item = &mut Segment> {
         self.slots.iter_mut().flatten().filter_map(|slot| match &mut slot.state {

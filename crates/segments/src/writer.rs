@@ -12,14 +12,13 @@ use crate::{
     Done, Failure, Level, Receipt,
     journal::Entry,
     round::{Piece, Round},
-    segment::errno,
+    segment::{Appended, Lines, WRITE_MOST_BYTES, errno},
     shared::{Answers, Shared},
+    slots::State,
     syncer::{CHECKPOINT_BYTES, Request, Waiting},
     table::{Table, Why},
 };
 
-/// A write takes no more than this, so that answers do not wait for everything that has come.
-const WRITE_MOST_BYTES: usize = 1 << 20;
 /// The kernel takes 1,024 buffers at once; one is for the newline behind a stranger's torn line.
 const WRITE_MOST_PARTS: usize = 1000;
 
@@ -30,12 +29,24 @@ pub(crate) struct Writer {
     answers: Answers,
     offsets: Vec<u64>,
     unanswered_bytes: usize,
+    /// Slots whose segments long parts are being written to.
+    busy: Vec<usize>,
+    /// Parts for such slots that came meanwhile, with their rounds.
+    deferred: Vec<(Round, Vec<Piece>)>,
 }
 
 impl Writer {
     pub fn new(shared: Arc<Shared>, table: Table) -> Self {
         let answers = Answers::new(&shared);
-        Self { shared, table, answers, offsets: Vec::new(), unanswered_bytes: 0 }
+        Self {
+            shared,
+            table,
+            answers,
+            offsets: Vec::new(),
+            unanswered_bytes: 0,
+            busy: Vec::new(),
+            deferred: Vec::new(),
+        }
     }
 
     /// Runs until the queue is closed and empty; then everything is written, and closed as far as this thread
@@ -57,11 +68,57 @@ impl Writer {
 
     /// Waits for batches and writes them. Says whether more may come.
     fn turn(&mut self, round: &mut Round, wait: Duration) -> bool {
-        let more = round.take(wait);
+        for (mut round, pieces) in std::mem::take(&mut self.deferred) {
+            self.write_all(&round, pieces.into_iter());
+            round.finish();
+        }
+        let more = round.take(if self.deferred.is_empty() { wait } else { Duration::ZERO });
         if self.shared.reopen.swap(false, Ordering::Relaxed) {
             self.table.park_all();
         }
-        let touched = self.sort(round);
+        self.write_all(round, round.pieces());
+        round.finish();
+        more || !self.deferred.is_empty()
+    }
+
+    /// Between two writes of a long part: writes what has come for other segments.
+    fn meanwhile(&mut self) {
+        let mut round = Round::new(self.shared.clone());
+        round.take(Duration::ZERO);
+        let busy = |piece: &Piece| {
+            let number = self.table.slots.number(&round.part(*piece).1.key);
+            self.busy.contains(&number)
+        };
+        let (deferred, others): (Vec<_>, Vec<_>) = round.pieces().partition(busy);
+        self.write_all(&round, others.into_iter());
+        if deferred.is_empty() {
+            round.finish();
+        } else {
+            self.deferred.push((round, deferred));
+        }
+    }
+
+    /// Writes parts: long ones last, for others need not wait for them.
+    fn write_all(&mut self, round: &Round, pieces: impl Iterator<Item = Piece>) {
+        let (touched, long) = self.sort(round, pieces);
+        self.write_slots(&touched, round);
+        self.post();
+        if long.is_empty() {
+            return;
+        }
+        let waiting: Vec<_> =
+            long.iter().map(|&number| std::mem::take(&mut self.table.slots.slot(number).pieces)).collect();
+        self.busy.extend(&long);
+        for (number, pieces) in long.into_iter().zip(waiting).rev() {
+            self.table.slots.slot(number).pieces = pieces;
+            self.write_slots(&[number], round);
+            self.post();
+            self.busy.pop();
+        }
+    }
+
+    /// Writes the parts of these slots.
+    fn write_slots(&mut self, touched: &[usize], round: &Round) {
         for group in touched.chunks(self.shared.config.open_most.max(1)) {
             let refused = self.table.open(group);
             for (number, cause) in refused {
@@ -72,16 +129,13 @@ impl Writer {
                 self.write(number, round);
             }
         }
-        self.post();
-        round.finish();
-        more
     }
 
-    /// Gives every slot its parts, and says which have any.
-    fn sort(&mut self, round: &Round) -> Vec<usize> {
-        let mut touched = Vec::new();
+    /// Gives every slot its parts, and says which have any: those with short ones only, and those with a long one.
+    fn sort(&mut self, round: &Round, pieces: impl Iterator<Item = Piece>) -> (Vec<usize>, Vec<usize>) {
+        let (mut touched, mut long) = (Vec::new(), Vec::new());
         let mut last = None;
-        for piece in round.pieces() {
+        for piece in pieces {
             if !round.is_whole(piece) {
                 round.answer(piece, Err(Failure::Io(Errno::INVAL.raw_os_error())), &mut self.answers);
                 self.shared.counters.failed_parts.add(1);
@@ -100,8 +154,12 @@ impl Writer {
                 touched.push(number);
             }
             slot.pieces.push(piece);
+            if round.part(piece).1.range.len() > WRITE_MOST_BYTES && !long.contains(&number) {
+                long.push(number);
+            }
         }
-        touched
+        touched.retain(|number| !long.contains(number));
+        (touched, long)
     }
 
     fn write(&mut self, number: usize, round: &Round) {
@@ -185,7 +243,11 @@ impl Writer {
         }
         self.offsets.clear();
         let foreign = segment.foreign_changes;
-        let appended = segment.append(&lines, &mut self.offsets);
+        let appended = match lines[..] {
+            [Lines { ref range, .. }] if range.len() > WRITE_MOST_BYTES => self.append_long(number, &lines),
+            _ => segment.append(&lines, &mut self.offsets, &mut || {}),
+        };
+        let segment = self.table.slots.segment(number).expect("opened a moment ago");
         if std::mem::take(&mut segment.shortened) {
             // Else recovery would take a torn line for one that was known to be good.
             let file = &segment.shared;
@@ -226,6 +288,16 @@ impl Writer {
             let _ = self.shared.syncs.put(request);
         }
         (self.offsets.len(), appended.failure)
+    }
+
+    /// Writes one long part, and what comes meanwhile for other segments.
+    fn append_long(&mut self, number: usize, lines: &[Lines<'_>]) -> Appended {
+        let mut segment = self.table.slots.take_segment(number).expect("opened a moment ago");
+        let mut offsets = Vec::new();
+        let appended = segment.append(lines, &mut offsets, &mut || self.meanwhile());
+        self.offsets = offsets;
+        self.table.slots.slot(number).state = State::Open(segment);
+        appended
     }
 
     fn fail(&mut self, round: &Round, pieces: &[Piece], cause: Errno) {

@@ -114,8 +114,8 @@ impl Helper<'_> {
             let result = prepare(self.shared, &mut renderer, &mut flight, connection, now_ns, &mut data);
             // To give so much memory back takes time, too.
             drop(flight);
-            let runs = renderer.runs.drain(..);
-            let pieces = if result.is_ok() { cut(data, runs.collect()) } else { VecDeque::new() };
+            let runs = std::mem::take(&mut renderer.runs);
+            let pieces = if result.is_ok() { cut(data, runs) } else { VecDeque::new() };
             if self.read.send(Read { request, connection, result, pieces }).is_err() {
                 return;
             }
@@ -125,27 +125,21 @@ impl Helper<'_> {
     }
 }
 
-/// Puts runs into pieces, in their order.
-fn cut(data: Vec<u8>, runs: Vec<Run>) -> VecDeque<Piece> {
-    if runs.is_empty() {
-        return VecDeque::new();
-    }
-    if data.len() <= PIECE_BYTES {
-        return VecDeque::from([Piece { data, runs }]);
-    }
-    let mut pieces: VecDeque<Piece> = VecDeque::new();
-    for run in runs {
-        let lines = &data[run.range];
-        let piece = match pieces.back_mut().filter(|last| last.data.len() + lines.len() <= PIECE_BYTES) {
-            Some(last) => last,
-            None => {
-                pieces.push_back(Piece::default());
-                pieces.back_mut().expect("just pushed")
-            }
-        };
-        let start = piece.data.len();
-        piece.data.extend_from_slice(lines);
-        piece.runs.push(Run { range: start..piece.data.len(), ..run });
+/// Puts runs, which stand in their order, into pieces. From the end, so that no more than one piece is in memory twice.
+fn cut(mut data: Vec<u8>, mut runs: Vec<Run>) -> VecDeque<Piece> {
+    let mut pieces = VecDeque::new();
+    while let Some(last) = runs.last() {
+        let end = last.range.end;
+        let fits = |run: &Run| end - run.range.start <= PIECE_BYTES;
+        // A line may be longer than a piece.
+        let first = runs.iter().rposition(|run| !fits(run)).map_or(0, |at| at + 1).min(runs.len() - 1);
+        let mut own = runs.split_off(first);
+        let start = own[0].range.start;
+        own.iter_mut().for_each(|run| run.range = run.range.start - start..run.range.end - start);
+        data.truncate(end);
+        let lines = if start == 0 { std::mem::take(&mut data) } else { data.split_off(start) };
+        data.shrink_to_fit();
+        pieces.push_front(Piece { data: lines, runs: own });
     }
     pieces
 }

@@ -183,3 +183,36 @@ fn what_a_writer_that_panics_has_in_hand_fails() {
     let died = Failure::Io(DIED.raw_os_error());
     assert_eq!(results, [(0, None), (0, Some(died)), (1, None)]);
 }
+
+#[test]
+fn a_long_part_holds_up_only_its_own_segment() {
+    const LONG_BYTES: usize = 128 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let mut bench = Bench::new(folder.path());
+    let mut long = "x".repeat(LONG_BYTES - 1);
+    long.push('\n');
+    bench.port.submit(batch("x", &[&long]));
+    let shared = bench.writer.shared.clone();
+    let mut other = Port::new(0, shared.queue.clone(), shared.queued.clone(), shared.backs[0].clone());
+    let file = folder.path().join("x.log");
+    // Once the long part is being written, lines come for another segment, for the same one, and for the first again.
+    let comes = std::thread::spawn(move || {
+        while fs::metadata(&file).map_or(0, |file| file.len()) == 0 {
+            std::hint::spin_loop();
+        }
+        let mut lines = batch("y", &["y\n"]);
+        lines.parts[0].token = 1;
+        other.submit(lines);
+        let mut lines = batch("x", &["behind\n"]);
+        lines.parts[0].token = 2;
+        other.submit(lines);
+    });
+    bench.writer.turn(&mut bench.round, Duration::ZERO);
+    comes.join().unwrap();
+    bench.writer.turn(&mut bench.round, Duration::ZERO);
+    let mut done = Vec::new();
+    bench.port.drain(&mut done);
+    let stored = |done: &Done| (done.token, done.result.as_ref().map(|receipt| receipt.offset).unwrap());
+    assert_eq!(done.iter().map(stored).collect::<Vec<_>>(), [(1, 0), (0, 0), (2, LONG_BYTES as u64)]);
+    assert_eq!(fs::metadata(folder.path().join("x.log")).unwrap().len(), LONG_BYTES as u64 + 7);
+}
