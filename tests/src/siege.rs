@@ -113,10 +113,7 @@ impl Drop for Siege {
 
 /// A request whose body is small and inflates to [`BOMB_MIB`].
 fn bomb() -> Result<Vec<u8>> {
-    let line = format!("head -c {BOMB_MIB}M /dev/zero | gzip -9 | base64 -w 0");
-    let made = Launch::new("sh").args(["-c", &line]).run(Duration::from_secs(60))?;
-    let body = unbase64(made.stdout.trim().as_bytes());
-    ensure!(body.starts_with(&[0x1f, 0x8b]), "gzip did not make the bomb: {}", made.stderr);
+    let body = gzipped(&format!("head -c {BOMB_MIB}M /dev/zero"))?;
     let mut request = format!(
         "POST /bomb HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\n\
          Content-Length: {}\r\n\r\n",
@@ -125,6 +122,18 @@ fn bomb() -> Result<Vec<u8>> {
     .into_bytes();
     request.extend_from_slice(&body);
     Ok(request)
+}
+
+/// What a line of shell writes, packed by gzip.
+///
+/// # Errors
+/// When gzip is not there.
+pub fn gzipped(line: &str) -> Result<Vec<u8>> {
+    let line = format!("({line}) | gzip -9 | base64 -w 0");
+    let made = Launch::new("sh").args(["-c", &line]).run(Duration::from_secs(60))?;
+    let body = unbase64(made.stdout.trim().as_bytes());
+    ensure!(body.starts_with(&[0x1f, 0x8b]), "gzip did not pack: {}", made.stderr);
+    Ok(body)
 }
 
 /// RFC 4648, of what base64 wrote.

@@ -37,6 +37,7 @@ mod limit_short_trials;
 mod link_delay;
 mod link_loss;
 mod link_rate;
+mod listen_bodies;
 mod listen_compat;
 mod listen_crash;
 mod listen_disk;
@@ -95,6 +96,7 @@ pub const ALL: &[Bar] = &[
     listen_disk::BAR,
     listen_memory::BAR,
     listen_hostile::BAR,
+    listen_bodies::BAR,
     listen_compat::BAR,
     fuzz_events::BAR,
 ];

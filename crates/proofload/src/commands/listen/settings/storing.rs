@@ -162,7 +162,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Count,
         value_name: "N",
         heading: STORING,
-        help: "Files open at once; the one unused for longest is closed",
+        help: "Files written to at once; the one unused for longest is closed. As many again may be open until their last sync",
         default: "1000",
         example: "200",
         apply: |draft, values| {

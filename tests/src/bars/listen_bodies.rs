@@ -1,0 +1,155 @@
+//! Ordinary clients of the listener do not wait for the bodies of others, however bad these are within the limits.
+
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+};
+
+use anyhow::{Context, Result, bail};
+use record::{AckLevel, Trial};
+
+use super::{Bar, Outcome, Runs, Scale, us};
+use crate::{
+    listen::{EventLoad, Listen, ListenCall, audit},
+    machine::Cores,
+    siege::gzipped,
+    temporary::TemporaryFolder,
+    wire::{exchange, post},
+};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "listen-bodies",
+    what: "the worst bodies that are legal, beside ordinary clients on one thread: their p99 is at most 20 ms, and \
+           nothing of theirs fails",
+    full_seconds: 100,
+    run,
+};
+
+/// What the ordinary clients send, from 8 connections.
+const RATE_PER_S: u64 = 500;
+const MOST_P99_MS: f64 = 20.0;
+/// Without the others: what disturbs is not this machine.
+const MOST_CALM_P99_MS: f64 = 5.0;
+
+const JSON: &str = "Content-Type: application/json\r\n";
+const NDJSON: &str = "Content-Type: application/x-ndjson\r\n";
+const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
+
+/// A bad body, who sends it, and how it is answered.
+struct Bad {
+    name: &'static str,
+    clients: usize,
+    request: Vec<u8>,
+    statuses: &'static [u16],
+}
+
+fn bodies() -> Result<Vec<Bad>> {
+    let array = |event: &str, times: usize| format!("[{}]", vec![event; times].join(","));
+    let brackets = 15 << 20;
+    let packed = gzipped("printf '{\"a\":\"'; head -c 60M /dev/zero | tr '\\0' x; printf '\"}'")?;
+    let multipart = format!(
+        "--xx\r\nContent-Disposition: form-data; name=\"json\"\r\n\r\n{}\r\n--xx--\r\n",
+        array("{}", 999_000)
+    );
+    let one = |name, path: &str, headers: &str, body: &[u8]| Bad {
+        name,
+        clients: 1,
+        request: post(path, headers, body),
+        statuses: &[204],
+    };
+    let text = |name, headers: &str, body: String| one(name, "/bad", headers, body.as_bytes());
+    Ok(vec![
+        text("events", JSON, array("{}", 999_000)),
+        one("events_same_file", "/good", JSON, array("{}", 999_000).as_bytes()),
+        text("lines", NDJSON, "{}\n".repeat(999_000)),
+        text("one_event", JSON, format!("{{\"a\":\"{}\"}}", "x".repeat(31 << 20))),
+        Bad {
+            statuses: &[400],
+            ..text("depth", JSON, format!("{{\"a\":{}{}}}", "[".repeat(brackets), "]".repeat(brackets)))
+        },
+        one("packed", "/bad", &format!("{JSON}Content-Encoding: gzip\r\n"), &packed),
+        text("form", FORM, format!("json=%5b{}%7b%7d%5d", "%7b%7d,".repeat(900_000))),
+        text("multipart", "Content-Type: multipart/form-data; boundary=xx\r\n", multipart),
+        one("long_tag", &format!("/{}", "t".repeat(1_000)), JSON, array("{}", 150_000).as_bytes()),
+        Bad { clients: 32, ..text("many_small", NDJSON, "{}\n".repeat(5_400)) },
+    ])
+}
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let seconds = scale.pick(1, 7);
+    let cores = Cores::of_this_process()?;
+    let (mut outcome, mut calm) = (Outcome::default(), Runs::default());
+    for bad in bodies()? {
+        let folder = TemporaryFolder::new()?;
+        let store = folder.path().join("store");
+        std::fs::create_dir(&store)?;
+        let listen = ListenCall::new(&store, "--threads 1")?.on_core(cores.server).start()?;
+        let load = |name: &str| -> Result<(Trial, PathBuf)> {
+            let path = folder.path().join(format!("receipts-{name}"));
+            let words = format!(
+                "-R {RATE_PER_S} -c 8 -d {seconds}s --threads 1 --cpus {} --timeout 10s",
+                cores.generator
+            );
+            let output =
+                EventLoad::start(&listen.url("/good"), &path, AckLevel::Written, &words)?.finish()?;
+            Ok((output.trial.clone().with_context(|| output.described())?, path))
+        };
+        let p99_ms = |trial: &Trial| us(trial.response_time.percentile(0.99).ns) / 1_000.0;
+        let (without, before) = load("calm")?;
+        calm.push(p99_ms(&without));
+        let (answered, (with, path)) = beside(&bad, &listen, || load("with"))?;
+        let value = p99_ms(&with);
+        outcome.figure(
+            bad.name,
+            format!("{value:.2} ms"),
+            format!("<= {MOST_P99_MS} ms"),
+            value <= MOST_P99_MS,
+        );
+        let failed = without.errors.total() + with.errors.total();
+        outcome.equal(&format!("{}_failed", bad.name), failed, 0, "requests of ordinary clients");
+        outcome.figure(&format!("{}_answered", bad.name), answered, ">= 1", answered > 0);
+        outcome.note(format!(
+            "{}: p99 {:.2} ms without; own lateness p99 {:.0} us with; {answered} bad bodies answered",
+            bad.name,
+            p99_ms(&without),
+            us(with.own_lateness.quantile_ns(0.99)),
+        ));
+        listen.stop()?;
+        let result = audit(&[&before, &path], &store, AckLevel::Written)?;
+        outcome.equal(&format!("{}_lost", bad.name), result.lost + result.corrupt, 0, "ordinary events");
+    }
+    outcome.at_most("calm", &calm, MOST_CALM_P99_MS, " ms");
+    Ok(outcome)
+}
+
+/// Does something while bad clients send one body after another; also how many of these were answered.
+fn beside<T>(bad: &Bad, listen: &Listen, work: impl FnOnce() -> Result<T>) -> Result<(u64, T)> {
+    let (over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    let address = listen.address();
+    thread::scope(|scope| {
+        let (over, answered) = (&over, &answered);
+        let clients: Vec<_> =
+            (0..bad.clients).map(|_| scope.spawn(move || send(bad, address, over, answered))).collect();
+        let done = work();
+        over.store(true, Ordering::Relaxed);
+        for client in clients {
+            client.join().expect("a client does not panic")?;
+        }
+        Ok((answered.load(Ordering::Relaxed), done?))
+    })
+}
+
+fn send(bad: &Bad, address: SocketAddr, over: &AtomicBool, answered: &AtomicU64) -> Result<()> {
+    while !over.load(Ordering::Relaxed) {
+        let answer = exchange(address, &bad.request)?;
+        // Full of their own lines, the budget refuses them.
+        if !bad.statuses.contains(&answer.status()) && answer.status() != 503 {
+            bail!("{}: answered {}", bad.name, answer.text());
+        }
+        answered.fetch_add(u64::from(answer.status() != 503), Ordering::Relaxed);
+    }
+    Ok(())
+}
