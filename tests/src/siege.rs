@@ -68,10 +68,7 @@ impl Siege {
         let (shared, bomb) = (Arc::new(Shared::default()), bomb()?);
         let own = Arc::clone(&shared);
         let thread = std::thread::spawn(move || {
-            let mut only = CpuSet::new();
-            only.set(core as usize);
-            // Where it is not allowed, it runs where it may.
-            let _ = sched_setaffinity(None, &only);
+            stay_on(core);
             let _ = besiege(address, &own, &bomb);
         });
         let siege = Self { shared, thread: Some(thread) };
@@ -122,6 +119,14 @@ fn bomb() -> Result<Vec<u8>> {
     .into_bytes();
     request.extend_from_slice(&body);
     Ok(request)
+}
+
+/// Keeps this thread on a processor.
+pub fn stay_on(core: u32) {
+    let mut only = CpuSet::new();
+    only.set(core as usize);
+    // Where it is not allowed, it runs where it may.
+    let _ = sched_setaffinity(None, &only);
 }
 
 /// What a line of shell writes, packed by gzip.

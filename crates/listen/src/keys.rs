@@ -11,20 +11,22 @@ const MOST: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Keys {
     known: HashMap<Box<str>, Arc<Key>>,
-    /// The path asks for members of events: a key is good for one event only.
-    by_field: bool,
+    /// Members of events that the path asks for: where there are some, a key is good for one event only.
+    members: Vec<String>,
+    /// The last key of a path that asks for members, and for what.
+    last: Option<(Box<str>, Vec<Option<String>>, Arc<Key>)>,
 }
 
 impl Keys {
-    /// None known yet; `by_field` says whether paths depend on more than tag and time.
-    pub fn new(by_field: bool) -> Self {
-        Self { known: HashMap::new(), by_field }
+    /// None known yet, of paths that ask for these members besides tag and time.
+    pub fn new(members: Vec<String>) -> Self {
+        Self { known: HashMap::new(), members, last: None }
     }
 
     /// Whether a key that was good for one event of a tag is good for another at that time.
     #[inline]
     pub fn holds(&self, key: &Key, seconds: i64) -> bool {
-        !self.by_field && key.slice().is_none_or(|slice| slice.contains(&seconds))
+        self.members.is_empty() && key.slice().is_none_or(|slice| slice.contains(&seconds))
     }
 
     /// The key of an event.
@@ -35,8 +37,8 @@ impl Keys {
         seconds: i64,
         fields: &dyn Fn(&str) -> Option<Cow<'r, str>>,
     ) -> Result<Arc<Key>, KeyError> {
-        if self.by_field {
-            return store.key(tag, seconds, fields);
+        if !self.members.is_empty() {
+            return self.key_by_members(store, tag, seconds, fields);
         }
         if let Some(key) = self.known.get(tag).filter(|key| self.holds(key, seconds)) {
             return Ok(Arc::clone(key));
@@ -46,6 +48,31 @@ impl Keys {
             self.known.clear();
         }
         self.known.insert(tag.into(), Arc::clone(&key));
+        Ok(key)
+    }
+
+    /// Making a key takes most of the time of a small event, and events of one body are often of one file.
+    fn key_by_members<'r>(
+        &mut self,
+        store: &Store,
+        tag: &str,
+        seconds: i64,
+        fields: &dyn Fn(&str) -> Option<Cow<'r, str>>,
+    ) -> Result<Arc<Key>, KeyError> {
+        if let Some((last_tag, values, key)) = &self.last
+            && **last_tag == *tag
+            && key.slice().is_none_or(|slice| slice.contains(&seconds))
+            && self
+                .members
+                .iter()
+                .zip(values)
+                .all(|(name, value)| fields(name).as_deref() == value.as_deref())
+        {
+            return Ok(Arc::clone(key));
+        }
+        let key = store.key(tag, seconds, fields)?;
+        let values = self.members.iter().map(|name| fields(name).map(Cow::into_owned)).collect();
+        self.last = Some((tag.into(), values, Arc::clone(&key)));
         Ok(key)
     }
 }

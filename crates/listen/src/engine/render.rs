@@ -60,8 +60,11 @@ impl Renderer {
             liner: Liner::new(config.format.clone(), zone),
             scratch: Scratch::default(),
             keys: Keys::new(
-                config.store.template.fields().next().is_some()
-                    || config.store.symlink.as_ref().is_some_and(|link| link.fields().next().is_some()),
+                [Some(&config.store.template), config.store.symlink.as_ref()]
+                    .into_iter()
+                    .flatten()
+                    .flat_map(|template| template.fields().map(str::to_owned))
+                    .collect(),
             ),
             runs: Vec::new(),
             segments: HashSet::new(),

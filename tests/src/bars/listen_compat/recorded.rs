@@ -109,7 +109,7 @@ pub(super) fn replay(outcome: &mut Outcome) -> Result<()> {
         }
     }
     outcome.equal("recorded_other_differences", others, 0, "requests");
-    let listed: Vec<&str> = listed();
+    let listed = listed();
     let names: Vec<&str> = DIFFERENCES.iter().map(|(name, ..)| *name).collect();
     outcome.holds("recorded_page", listed == names, "docs/listen.md lists these differences");
     for (name, met) in names.iter().zip(met) {
@@ -143,13 +143,15 @@ fn answered<'r>(
         let header = |name: &str, value: &Option<String>| {
             value.as_ref().map_or_else(String::new, |value| format!("{name}: {value}\r\n"))
         };
-        let headers = header("Content-Type", &row.content_type) + &header("Content-Encoding", &row.encoding);
+        let headers = header("Content-Type", &row.content_type)
+            + &header("Content-Encoding", &row.encoding)
+            + "Connection: close\r\n";
         let answer = exchange(listen.address(), &post(&row.path, &headers, &bytes(&row.body)))?;
         answers.push((row, answer.status(), Vec::new()));
     }
     listen.stop()?;
     let mut stored: BTreeMap<String, Vec<[String; 3]>> = BTreeMap::new();
-    let lines = fs::read(lines + ".log").context("nothing was stored")?;
+    let lines = fs::read(lines).context("nothing was stored")?;
     for line in lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
         let line: String = line.iter().map(|&byte| char::from(byte)).collect();
         let mut columns = line.splitn(3, '\t').map(str::to_owned);
