@@ -45,7 +45,7 @@ fn the_reference_tests_configuration_is_read_as_it_stands() {
     assert_eq!(config.store.template.to_string(), "output/${tag}_%Y-%m-%d");
     assert_eq!((config.store.suffix.as_str(), config.store.append), (".log", true));
     assert_eq!(config.format, LineFormat::OutFile { time: true, tag: false });
-    assert_eq!((config.rules.mode, config.compat), (Mode::Fluentd, Compat::fluentd()));
+    assert_eq!((config.rules.mode, config.compat), (Mode::FluentdJson, Compat::fluentd()));
     let tags = config.tags.unwrap();
     assert!(tags.matches("http_listener_test") && !tags.matches("other"));
     let notes: Vec<String> = notes.iter().map(ToString::to_string).collect();
@@ -68,6 +68,18 @@ fn defaults_are_those_of_fluentd() {
     assert_eq!(config.format, LineFormat::OutFile { time: true, tag: true });
     assert_eq!(config.rules, Rules::fluentd());
     assert!(!config.store.utc && config.store.compress == Compression::None && config.tls.is_none());
+}
+
+#[test]
+fn only_a_parser_that_is_named_reads_every_body_as_json() {
+    let rules = |lines: &str| imported(&with_source(lines)).config.rules;
+    let json = Rules { mode: Mode::FluentdJson, time_format: TimeFormat::Seconds, ..Rules::fluentd() };
+    for named in ["<parse>\n@type json\n</parse>", "format json"] {
+        assert_eq!(rules(named), json, "{named}");
+    }
+    for other in ["<parse>\n</parse>", "<parse>\n@type in_http\n</parse>"] {
+        assert_eq!(rules(other), Rules::fluentd(), "{other}");
+    }
 }
 
 #[test]
@@ -232,7 +244,7 @@ fn mistakes_of_a_source_are_told() {
         ("@label @x", "f:3:1: @label: labels are not known here"),
         ("body_size_limit 1.5m", "'1.5m' is not a size such as 8m"),
         ("add_http_headers maybe", "'maybe' is neither true nor false"),
-        ("format msgpack", "format: 'msgpack' is not known here (known: default, json)"),
+        ("format msgpack", "format: 'msgpack' is not known here (known: json)"),
         (
             "<parse>\n@type regexp\n</parse>",
             "a parser of type 'regexp' is not known here (known: json, in_http)",
