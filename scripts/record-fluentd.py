@@ -53,7 +53,7 @@ def requests():
         yield FORM, None, '/r#', body
     good, other = part('json', '{"a":1}'), part('x', '1')
     for body in [good + '--xx--\r\n', other + good + '--xx--', part('ndjson', '{"a":1}\n{"b":2}') + '--xx--\r\n', other + '--xx--\r\n', good,
-                 good + part('time', '12') + '--xx--\r\n', part('json', '{"bad') + '--xx--\r\n', good.replace('\r\n', '\n') + '--xx--\n', '']:
+                 good + part('time', '12') + '--xx--\r\n', good * 2 + '--xx--\r\n', good + '--xx\r\n', good + '--xx\r\n' + good[:-2], part('json', '{"bad') + '--xx--\r\n', good.replace('\r\n', '\n') + '--xx--\n', '']:
         yield MULTIPART, None, '/r#', body
     for kind in [JSON + '; charset=utf-8', 'Application/JSON', 'application/json-patch+json', 'application/csp-report', 'application/msgpack',
                  'application/octet-stream', 'multipart/form-data', FORM + '; charset=x', ' application/json']:
@@ -68,6 +68,7 @@ def requests():
         yield JSON, None, path, '{"a":1}'
         if '=' in path:
             yield None, None, path, ''
+            yield 'text/plain', None, path, '{"b":2}'
             yield NDJSON, None, path, '{"time":5,"a":1}\n{"b":2}'
             yield JSON, None, path, '{"time":5,"a":1}'
 

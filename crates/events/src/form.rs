@@ -2,7 +2,7 @@
 
 use percent_encoding::percent_decode;
 
-use crate::Kind;
+use crate::{Kind, Mistake};
 
 /// The field of a form that holds records. Its decoded value is where the finder was told to write it.
 pub(crate) struct Found {
@@ -12,35 +12,63 @@ pub(crate) struct Found {
     pub(crate) time: Option<String>,
 }
 
-/// Fields that hold records, in the order in which Fluentd looks for them.
-pub(crate) const FIELDS: [(&str, Kind); 3] =
+/// Fields that hold records.
+const FIELDS: [(&str, Kind); 3] =
     [("msgpack", Kind::Msgpack), ("json", Kind::Json), ("ndjson", Kind::Ndjson)];
 
-/// The field with the records. Of fields of one name the first counts.
+/// The field with the records.
 ///
 /// Not the crate `form_urlencoded`: it puts U+FFFD where a value is not UTF-8, which would store what nobody sent.
-pub(crate) fn find(body: &[u8], value: &mut Vec<u8>) -> Option<Found> {
-    let (kind, text) = FIELDS.iter().find_map(|(name, kind)| Some((*kind, field(body, name.as_bytes())?)))?;
-    decode(text, value);
-    let time = field(body, b"time").map(|text| {
-        let mut time = Vec::new();
-        decode(text, &mut time);
-        String::from_utf8_lossy(&time).into_owned()
-    });
-    Some(Found { kind, time })
-}
-
-/// The value of the first field of that name, as it is encoded.
-fn field<'a>(body: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
-    let mut decoded = Vec::new();
-    body.split(|&byte| byte == b'&').find_map(|pair| {
+pub(crate) fn find(body: &[u8], value: &mut Vec<u8>) -> Result<Option<Found>, Mistake> {
+    let (mut fields, mut decoded) = (Fields::default(), Vec::new());
+    for pair in body.split(|&byte| byte == b'&') {
         let (name, value) = match memchr::memchr(b'=', pair) {
             Some(at) => (&pair[..at], &pair[at + 1..]),
             None => (pair, &[][..]),
         };
         decode(name, &mut decoded);
-        (decoded == wanted).then_some(value)
-    })
+        fields.take(&decoded, value)?;
+    }
+    let mut time = fields.time.map(|text| {
+        decode(text, &mut decoded);
+        String::from_utf8_lossy(&decoded).into_owned()
+    });
+    Ok(fields.records.map(|(kind, text)| {
+        decode(text, value);
+        Found { kind, time: time.take() }
+    }))
+}
+
+/// The fields of a form that say something.
+#[derive(Default)]
+pub(crate) struct Fields<'a> {
+    /// The one that holds records.
+    pub(crate) records: Option<(Kind, &'a [u8])>,
+    /// The first `time`.
+    pub(crate) time: Option<&'a [u8]>,
+}
+
+impl<'a> Fields<'a> {
+    /// Takes in a field.
+    ///
+    /// # Errors
+    /// When it holds records and another does, too: what one of them holds would be lost.
+    pub(crate) fn take(&mut self, name: &[u8], value: &'a [u8]) -> Result<(), Mistake> {
+        if name == b"time" {
+            self.time.get_or_insert(value);
+        }
+        let Some((_, kind)) = FIELDS.iter().find(|(field, _)| field.as_bytes() == name) else {
+            return Ok(());
+        };
+        if self.records.replace((*kind, value)).is_some() {
+            return Err(Mistake::at(
+                b"",
+                0,
+                "expected one field with records, found several: send one form for each",
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// Spaces before bytes: a plus that is encoded is one that was meant.
@@ -58,19 +86,21 @@ mod tests {
 
     fn found(body: &str) -> Option<(Kind, String, Option<String>)> {
         let mut value = b"old".to_vec();
-        let found = find(body.as_bytes(), &mut value)?;
+        let found = find(body.as_bytes(), &mut value).ok().flatten()?;
         Some((found.kind, String::from_utf8(value).expect("the tests decode to UTF-8"), found.time))
     }
 
     #[test]
     fn the_record_is_found_among_other_fields_and_decoded() {
-        let body = "x=1&&json&y=%7b&json=%7B%22a%22:%22b+c%2Bd%26%22%7D";
+        let body = "x=1&&json&y=%7b";
         assert_eq!(found(body), Some((Kind::Json, String::new(), None)));
-        let body = "x=1&j%73on=%7B%22a%22:%22b+c%2Bd%26=%22%7D&time=1.5&json={}";
+        let body = "x=1&j%73on=%7B%22a%22:%22b+c%2Bd%26=%22%7D&time=1.5";
         assert_eq!(found(body), Some((Kind::Json, "{\"a\":\"b c+d&=\"}".to_owned(), Some("1.5".to_owned()))));
         assert_eq!(found("ndjson=%7B%7D%0A%7B%7D"), Some((Kind::Ndjson, "{}\n{}".to_owned(), None)));
-        assert_eq!(found("ndjson=1&json=2"), Some((Kind::Json, "2".to_owned(), None)));
         assert_eq!(found("{\"a\":1}"), None);
         assert_eq!(found(""), None);
+        for several in ["json={}&json={}", "ndjson=1&x=&json=2"] {
+            assert!(find(several.as_bytes(), &mut Vec::new()).is_err(), "{several}");
+        }
     }
 }

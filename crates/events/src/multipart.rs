@@ -3,30 +3,36 @@
 use memchr::memmem;
 
 use crate::{
-    Boundary, Mode,
-    form::{FIELDS, Found},
+    Boundary, Mistake, Mode,
+    form::{Fields, Found},
     kind::unquoted,
 };
 
-/// The field with the records. Of fields of one name the first counts; parts without a name are passed over, and so
-/// is a part whose end is missing. Fluentd expects a line break behind the last boundary, too.
-pub(crate) fn find(body: &[u8], boundary: &Boundary, mode: Mode, value: &mut Vec<u8>) -> Option<Found> {
-    let mut found: [Option<&[u8]>; FIELDS.len()] = [None; FIELDS.len()];
-    let mut time = None;
-    for part in Parts::new(body, boundary, mode.is_fluentd()) {
-        let Some((name, content)) = named(part) else { continue };
-        if name == b"time" {
-            time = time.or_else(|| Some(String::from_utf8_lossy(content).into_owned()));
-        }
-        if let Some(place) = FIELDS.iter().position(|(field, _)| field.as_bytes() == name) {
-            found[place].get_or_insert(content);
+/// The field with the records. Parts without a name are passed over. Fluentd expects a line break behind the last boundary,
+/// too.
+pub(crate) fn find(
+    body: &[u8],
+    boundary: &Boundary,
+    mode: Mode,
+    value: &mut Vec<u8>,
+) -> Result<Option<Found>, Mistake> {
+    let mut fields = Fields::default();
+    let mut parts = Parts::new(body, boundary);
+    for part in &mut parts {
+        if let Some((name, content)) = named(part) {
+            fields.take(name, content)?;
         }
     }
-    let (content, (_, kind)) =
-        found.into_iter().zip(FIELDS).find_map(|(content, field)| Some((content?, field)))?;
+    let Some((kind, content)) = fields.records else { return Ok(None) };
+    let is_whole = parts.rest.starts_with(if mode.is_fluentd() { b"--\r\n" } else { b"--" });
+    if !is_whole {
+        // What is behind the last part would be lost.
+        return Err(Mistake::at(body, body.len(), "expected the boundary that ends the form"));
+    }
     value.clear();
     value.extend_from_slice(content);
-    Some(Found { kind, time })
+    let time = fields.time.map(|time| String::from_utf8_lossy(time).into_owned());
+    Ok(Some(Found { kind, time }))
 }
 
 /// What stands between the lines of the boundary.
@@ -34,19 +40,17 @@ struct Parts<'a> {
     rest: &'a [u8],
     /// The boundary as it stands between two parts: behind a line break and two hyphens.
     delimiter: memmem::Finder<'static>,
-    /// The last boundary ends with a line break.
-    ends_with_break: bool,
 }
 
 impl<'a> Parts<'a> {
-    fn new(body: &'a [u8], boundary: &Boundary, ends_with_break: bool) -> Parts<'a> {
+    fn new(body: &'a [u8], boundary: &Boundary) -> Parts<'a> {
         let delimiter = [b"\r\n--", boundary.as_bytes()].concat();
         // The first has no line break of its own when it is the first thing in the body.
         let rest = match body.strip_prefix(&delimiter[2..]) {
             Some(rest) => rest,
             None => memmem::find(body, &delimiter).map_or(&[][..], |at| &body[at + delimiter.len()..]),
         };
-        Parts { rest, delimiter: memmem::Finder::new(&delimiter).into_owned(), ends_with_break }
+        Parts { rest, delimiter: memmem::Finder::new(&delimiter).into_owned() }
     }
 }
 
@@ -55,17 +59,14 @@ impl<'a> Iterator for Parts<'a> {
 
     fn next(&mut self) -> Option<&'a [u8]> {
         // Behind the boundary stands a line break, or two hyphens after the last part.
-        let line_end = memmem::find(self.rest, b"\r\n")?;
         if self.rest.starts_with(b"--") {
             return None;
         }
+        let line_end = memmem::find(self.rest, b"\r\n")?;
         // The line break stays with what follows: a part without headers begins with an empty line.
         let part = &self.rest[line_end..];
         let end = self.delimiter.find(part)?;
         self.rest = &part[end + self.delimiter.needle().len()..];
-        if self.ends_with_break && memmem::find(self.rest, b"\r\n").is_none() {
-            return None;
-        }
         Some(&part[..end])
     }
 }
@@ -97,7 +98,8 @@ mod tests {
     fn found(body: &str) -> Option<(Kind, String, Option<String>)> {
         let mut value = b"old".to_vec();
         let found =
-            find(body.as_bytes(), &Boundary::new(b"xx").expect("two bytes"), Mode::Strict, &mut value)?;
+            find(body.as_bytes(), &Boundary::new(b"xx").expect("two bytes"), Mode::Strict, &mut value)
+                .ok()??;
         Some((found.kind, String::from_utf8(value).expect("the tests are UTF-8"), found.time))
     }
 

@@ -53,8 +53,8 @@ pub fn read(
         Kind::Json | Kind::Ndjson | Kind::Raw => {
             return Reader { rules, line: &mut scratch.line, given: None, records: 0, sink }.read(body, kind);
         }
-        Kind::Form => form::find(body, &mut scratch.field),
-        Kind::Multipart(boundary) => multipart::find(body, &boundary, rules.mode, &mut scratch.field),
+        Kind::Form => form::find(body, &mut scratch.field)?,
+        Kind::Multipart(boundary) => multipart::find(body, &boundary, rules.mode, &mut scratch.field)?,
         Kind::Msgpack => return Err(unsupported("MessagePack is not read: send JSON, NDJSON or a form")),
         Kind::Other if rules.mode.is_fluentd() => None,
         Kind::Other => {

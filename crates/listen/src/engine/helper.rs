@@ -24,7 +24,17 @@ use super::{
 use crate::{flight::Flight, refusal::Refusal, shared::Shared, worker::pin};
 
 /// A body larger than this is read by the helper: at most 5,500 events.
-pub(super) const LARGE_BYTES: usize = 16 << 10;
+const LARGE_BYTES: usize = 16 << 10;
+/// And one that may become more lines than this.
+const MANY_LINES_BYTES: usize = 1 << 20;
+
+/// Whether reading that body takes so long that others would wait.
+#[inline]
+pub(super) fn is_large(flight: &Flight<'_>) -> bool {
+    // An event takes three bytes at least, and gets these.
+    let most_added = (flight.body.len() / 3).saturating_mul(flight.tag.len() + flight.added.len());
+    flight.body.len() > LARGE_BYTES || most_added > MANY_LINES_BYTES
+}
 
 /// A request whose body is to be read.
 #[derive(Debug)]

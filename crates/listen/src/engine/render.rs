@@ -121,7 +121,10 @@ impl Renderer {
         };
         // Fluentd takes records from the query too, where the body holds none.
         let (body, kind) = match flight.kind {
-            events::Kind::Other if !flight.query.is_empty() => (flight.query.as_bytes(), events::Kind::Form),
+            // A body that nobody reads is not acknowledged.
+            events::Kind::Other if flight.body.is_empty() && !flight.query.is_empty() => {
+                (flight.query.as_bytes(), events::Kind::Form)
+            }
             kind => (&flight.body[..], kind),
         };
         let read = events::read(body, kind, rules, &mut self.scratch, &mut |record: Record<'_>| {

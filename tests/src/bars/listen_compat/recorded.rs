@@ -53,9 +53,16 @@ enum Ours {
 type Difference = (&'static str, Ours, fn(&Row) -> bool);
 
 /// The first that is about a row counts.
-const DIFFERENCES: [Difference; 12] = [
+const DIFFERENCES: [Difference; 15] = [
     ("MessagePack", Ours::Refused, |row| row.body.starts_with("msgpack=")),
     ("`;` between the fields of a form", Ours::Refused, |row| row.body.contains("%7D;")),
+    ("several fields with records in a form", Ours::Refused, |row| {
+        ["json=", "name=\"json\""].iter().any(|field| row.body.matches(field).count() > 1)
+    }),
+    ("a multipart form without its last boundary", Ours::Refused, |row| row.body.ends_with("--xx\r\n")),
+    ("a body of another type beside `?json=` or `?ndjson=`", Ours::Refused, |row| {
+        row.content_type.as_deref() == Some("text/plain") && row.path.contains("json=")
+    }),
     ("two slashes at the beginning of a path", Ours::Refused, |row| row.path.starts_with("//")),
     ("compressed bodies with bytes missing or following", Ours::Refused, |row| {
         matches!(row.encoding.as_deref(), Some("gzip" | "deflate"))
