@@ -1,6 +1,7 @@
 //! The one thread that writes lines.
 
 use std::{
+    collections::HashSet,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -19,6 +20,8 @@ use crate::{
     table::{Table, Why},
 };
 
+/// Files that are opened before others get their turn: each may have to wait for another's last sync.
+const OPENED_AT_ONCE: usize = 16;
 /// The kernel takes 1,024 buffers at once; one is for the newline behind a stranger's torn line.
 const WRITE_MOST_PARTS: usize = 1000;
 
@@ -29,10 +32,12 @@ pub(crate) struct Writer {
     answers: Answers,
     offsets: Vec<u64>,
     unanswered_bytes: usize,
-    /// Slots whose segments long parts are being written to.
-    busy: Vec<usize>,
-    /// Parts for such slots that came meanwhile, with their rounds.
+    /// Slots whose parts take long, and are not written yet.
+    busy: HashSet<usize>,
+    /// Parts that came meanwhile and wait for the next turn, with their rounds.
     deferred: Vec<(Round, Vec<Piece>)>,
+    /// The slots of those.
+    held: HashSet<usize>,
 }
 
 impl Writer {
@@ -44,8 +49,9 @@ impl Writer {
             answers,
             offsets: Vec::new(),
             unanswered_bytes: 0,
-            busy: Vec::new(),
+            busy: HashSet::new(),
             deferred: Vec::new(),
+            held: HashSet::new(),
         }
     }
 
@@ -72,48 +78,84 @@ impl Writer {
             self.write_all(&round, pieces.into_iter());
             round.finish();
         }
+        self.held.clear();
+        for (round, pieces) in &self.deferred {
+            self.held.extend(pieces.iter().map(|&piece| self.table.slots.number(&round.part(piece).1.key)));
+        }
         let more = round.take(if self.deferred.is_empty() { wait } else { Duration::ZERO });
         if self.shared.reopen.swap(false, Ordering::Relaxed) {
             self.table.park_all();
         }
-        self.write_all(round, round.pieces());
-        round.finish();
+        if self.held.is_empty() {
+            self.write_all(round, round.pieces());
+            round.finish();
+        } else {
+            let (deferred, pieces) = self.hold_back(round);
+            self.write_all(round, pieces.into_iter());
+            self.defer(std::mem::replace(round, Round::new(self.shared.clone())), deferred);
+        }
         more || !self.deferred.is_empty()
     }
 
-    /// Between two writes of a long part: writes what has come for other segments.
+    /// While something takes long: writes what has come for other segments, and does not take long itself.
     fn meanwhile(&mut self) {
         let mut round = Round::new(self.shared.clone());
         round.take(Duration::ZERO);
-        let busy = |piece: &Piece| {
-            let number = self.table.slots.number(&round.part(*piece).1.key);
-            self.busy.contains(&number)
-        };
-        let (deferred, others): (Vec<_>, Vec<_>) = round.pieces().partition(busy);
-        self.write_all(&round, others.into_iter());
-        if deferred.is_empty() {
-            round.finish();
-        } else {
-            self.deferred.push((round, deferred));
+        let (mut deferred, pieces) = self.hold_back(&round);
+        let (quick, slow) = self.sort(&round, pieces.into_iter());
+        self.write_slots(&quick, &round);
+        self.post();
+        for number in slow {
+            deferred.append(&mut self.table.slots.slot(number).pieces);
         }
+        self.defer(round, deferred);
     }
 
-    /// Writes parts: long ones last, for others need not wait for them.
+    /// The parts of a round that must wait, since others for their segments do; and the rest.
+    fn hold_back(&mut self, round: &Round) -> (Vec<Piece>, Vec<Piece>) {
+        round.pieces().partition(|&piece| {
+            let number = self.table.slots.number(&round.part(piece).1.key);
+            self.busy.contains(&number) || self.held.contains(&number)
+        })
+    }
+
+    /// Leaves parts for the next turn.
+    fn defer(&mut self, mut round: Round, pieces: Vec<Piece>) {
+        if pieces.is_empty() {
+            return round.finish();
+        }
+        self.held.extend(pieces.iter().map(|&piece| self.table.slots.number(&round.part(piece).1.key)));
+        self.deferred.push((round, pieces));
+    }
+
+    /// Writes parts: what takes long comes last, and what comes meanwhile for others goes in between.
     fn write_all(&mut self, round: &Round, pieces: impl Iterator<Item = Piece>) {
-        let (touched, long) = self.sort(round, pieces);
-        self.write_slots(&touched, round);
+        let (quick, slow) = self.sort(round, pieces);
+        self.write_slots(&quick, round);
         self.post();
-        if long.is_empty() {
+        if slow.is_empty() {
             return;
         }
-        let waiting: Vec<_> =
-            long.iter().map(|&number| std::mem::take(&mut self.table.slots.slot(number).pieces)).collect();
-        self.busy.extend(&long);
-        for (number, pieces) in long.into_iter().zip(waiting).rev() {
-            self.table.slots.slot(number).pieces = pieces;
-            self.write_slots(&[number], round);
+        self.busy.extend(&slow);
+        let pieces = slow
+            .into_iter()
+            .map(|number| (number, std::mem::take(&mut self.table.slots.slot(number).pieces)));
+        let mut slow: Vec<_> = pieces.collect();
+        while !slow.is_empty() {
+            let group = slow.split_off(slow.len().saturating_sub(OPENED_AT_ONCE));
+            let mut numbers = Vec::with_capacity(group.len());
+            for (number, pieces) in group {
+                self.table.slots.slot(number).pieces = pieces;
+                numbers.push(number);
+            }
+            self.write_slots(&numbers, round);
             self.post();
-            self.busy.pop();
+            numbers.iter().for_each(|number| {
+                self.busy.remove(number);
+            });
+            if !slow.is_empty() {
+                self.meanwhile();
+            }
         }
     }
 
@@ -131,7 +173,8 @@ impl Writer {
         }
     }
 
-    /// Gives every slot its parts, and says which have any: those with short ones only, and those with a long one.
+    /// Gives every slot its parts, and says which have any; apart, those that take long: with a long part, or among many
+    /// that are to be opened.
     fn sort(&mut self, round: &Round, pieces: impl Iterator<Item = Piece>) -> (Vec<usize>, Vec<usize>) {
         let (mut touched, mut long) = (Vec::new(), Vec::new());
         let mut last = None;
@@ -158,8 +201,18 @@ impl Writer {
                 long.push(number);
             }
         }
-        touched.retain(|number| !long.contains(number));
-        (touched, long)
+        let is_closed = |number: &usize| self.table.slots.segment(*number).is_none();
+        let (closed, mut quick): (Vec<_>, Vec<_>) = touched.into_iter().partition(is_closed);
+        match closed.len() {
+            0..=OPENED_AT_ONCE => quick.extend(closed),
+            _ => long.extend(closed),
+        }
+        if !long.is_empty() {
+            let slow: HashSet<usize> = long.drain(..).collect();
+            quick.retain(|number| !slow.contains(number));
+            long.extend(slow);
+        }
+        (quick, long)
     }
 
     fn write(&mut self, number: usize, round: &Round) {

@@ -216,3 +216,45 @@ fn a_long_part_holds_up_only_its_own_segment() {
     assert_eq!(done.iter().map(stored).collect::<Vec<_>>(), [(1, 0), (0, 0), (2, LONG_BYTES as u64)]);
     assert_eq!(fs::metadata(folder.path().join("x.log")).unwrap().len(), LONG_BYTES as u64 + 7);
 }
+
+#[test]
+fn many_files_that_are_opened_hold_up_nobody_else() {
+    const FILES: u64 = 900;
+    let folder = tempfile::tempdir().unwrap();
+    let mut bench = Bench::new(folder.path());
+    bench.try_put("y", "first\n").unwrap();
+    let mut all = Batch::default();
+    for number in 0..FILES {
+        let range = all.data.len()..all.data.len() + 2;
+        all.data.extend_from_slice(b"x\n");
+        let key = Arc::new(Key::of_the_past(&format!("x{number}"), None));
+        all.parts.push(Part { token: number, key, range, level: crate::Level::Written });
+    }
+    bench.port.submit(all);
+    let shared = bench.writer.shared.clone();
+    let mut other = Port::new(0, shared.queue.clone(), shared.queued.clone(), shared.backs[0].clone());
+    let folder = folder.path().to_owned();
+    let comes = std::thread::spawn(move || {
+        while !fs::read_dir(&folder)
+            .unwrap()
+            .any(|file| file.unwrap().file_name().as_encoded_bytes()[0] == b'x')
+        {}
+        // For a file that is open, and for one that is still to be opened or is open by now.
+        for (token, key, line) in [(FILES, "y", "y\n"), (FILES + 1, "x0", "behind\n")] {
+            let mut lines = batch(key, &[line]);
+            lines.parts[0].token = token;
+            other.submit(lines);
+        }
+    });
+    bench.writer.turn(&mut bench.round, Duration::ZERO);
+    comes.join().unwrap();
+    bench.writer.turn(&mut bench.round, Duration::ZERO);
+    bench.writer.turn(&mut bench.round, Duration::ZERO);
+    let mut done = Vec::new();
+    bench.port.drain(&mut done);
+    let place = |token: u64| done.iter().position(|done| done.token == token).unwrap();
+    assert_eq!(done.len() as u64, FILES + 2);
+    assert!(place(FILES) < done.len() - 2, "{} of {}", place(FILES), done.len());
+    let offset = |token: u64| done[place(token)].result.as_ref().unwrap().offset;
+    assert_eq!((offset(0), offset(FILES + 1), offset(FILES)), (0, 2, 6));
+}
