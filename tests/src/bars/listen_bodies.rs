@@ -42,7 +42,8 @@ const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
 struct Bad {
     name: &'static str,
     clients: usize,
-    request: Vec<u8>,
+    /// Sent in turn.
+    requests: Vec<Vec<u8>>,
     statuses: &'static [u16],
 }
 
@@ -57,7 +58,7 @@ fn bodies() -> Result<Vec<Bad>> {
     let one = |name, path: &str, headers: &str, body: &[u8]| Bad {
         name,
         clients: 1,
-        request: post(path, headers, body),
+        requests: vec![post(path, headers, body)],
         statuses: &[204],
     };
     let text = |name, headers: &str, body: String| one(name, "/bad", headers, body.as_bytes());
@@ -75,7 +76,14 @@ fn bodies() -> Result<Vec<Bad>> {
         text("multipart", "Content-Type: multipart/form-data; boundary=xx\r\n", multipart),
         one("long_tag", &format!("/{}", "t".repeat(1_000)), JSON, array("{}", 150_000).as_bytes()),
         Bad { clients: 32, ..text("many_small", NDJSON, "{}\n".repeat(5_400)) },
+        Bad { requests: (0..4).map(files).collect(), ..text("files", NDJSON, String::new()) },
     ])
+}
+
+/// Events that belong to 1,000 files each.
+fn files(set: usize) -> Vec<u8> {
+    let events: String = (0..1_000).map(|number| format!("{{\"file\":\"{set}_{number}\"}}\n")).collect();
+    post("/bad", NDJSON, events.as_bytes())
 }
 
 fn run(scale: Scale) -> Result<Outcome> {
@@ -86,7 +94,9 @@ fn run(scale: Scale) -> Result<Outcome> {
         let folder = TemporaryFolder::new()?;
         let store = folder.path().join("store");
         std::fs::create_dir(&store)?;
-        let listen = ListenCall::new(&store, "--threads 1")?.on_core(cores.server).start()?;
+        let path = store.join("${tag}-${file}.log");
+        let words = format!("--threads 1 --path {}", path.display());
+        let listen = ListenCall::new(&store, &words)?.on_core(cores.server).start()?;
         let load = |name: &str| -> Result<(Trial, PathBuf)> {
             let path = folder.path().join(format!("receipts-{name}"));
             let words = format!(
@@ -153,8 +163,11 @@ fn beside<T>(bad: &Bad, listen: &Listen, core: u32, work: impl FnOnce() -> Resul
 }
 
 fn send(bad: &Bad, address: SocketAddr, over: &AtomicBool, answered: &AtomicU64) -> Result<()> {
-    while !over.load(Ordering::Relaxed) {
-        let answer = exchange(address, &bad.request)?;
+    for request in bad.requests.iter().cycle() {
+        if over.load(Ordering::Relaxed) {
+            break;
+        }
+        let answer = exchange(address, request)?;
         // Full of their own lines, the budget refuses them.
         if !bad.statuses.contains(&answer.status()) && answer.status() != 503 {
             bail!("{}: answered {}", bad.name, answer.text());

@@ -162,3 +162,50 @@ pub(super) struct Pieces {
     /// The request of the piece that the storage has, and how many of its parts are not answered yet.
     pub underway: Option<(Token, usize)>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Budget;
+
+    #[test]
+    fn what_becomes_many_lines_is_large_though_it_is_short() {
+        let budget = Budget::new(1 << 20);
+        let mut flight = Flight::new(budget.share());
+        flight.body = vec![b' '; LARGE_BYTES];
+        flight.tag = "t".repeat(100);
+        assert!(!is_large(&flight));
+        flight.added = "a".repeat(200);
+        assert!(is_large(&flight));
+        flight.body.truncate(LARGE_BYTES / 2);
+        assert!(!is_large(&flight));
+    }
+
+    #[test]
+    fn pieces_are_the_runs_in_their_order() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let config = segments::Config::new(format!("{}/x", folder.path().display()).parse().unwrap());
+        let (store, _ports, _) = segments::Store::open(config, 1).unwrap();
+        let key = store.key("x", 0, &|_| None).unwrap();
+        store.close().unwrap();
+        let long = PIECE_BYTES + 7;
+        let lengths = [3, long, 5, PIECE_BYTES - 5, 1];
+        let mut runs = Vec::new();
+        let mut data = Vec::new();
+        for (number, length) in lengths.into_iter().enumerate() {
+            let start = data.len();
+            data.resize(start + length, number as u8);
+            runs.push(Run { key: Arc::clone(&key), range: start..data.len(), number });
+        }
+        let pieces = cut(data.clone(), runs);
+        let whole: Vec<u8> = pieces.iter().flat_map(|piece| piece.data.clone()).collect();
+        assert!(whole == data);
+        let numbers = |piece: &Piece| piece.runs.iter().map(|run| run.number).collect::<Vec<_>>();
+        assert_eq!(pieces.iter().map(numbers).collect::<Vec<_>>(), [vec![0], vec![1], vec![2], vec![3, 4]]);
+        for piece in &pieces {
+            for run in &piece.runs {
+                assert!(piece.data[run.range.clone()].iter().all(|&byte| usize::from(byte) == run.number));
+            }
+        }
+    }
+}

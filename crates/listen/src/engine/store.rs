@@ -123,9 +123,6 @@ impl<'a> Engine<'a> {
         let level = pending.level;
         let request = self.pending.insert(pending);
         self.pieces.waiting.extend(pieces.into_iter().map(|piece| (request, level, piece)));
-        if level == Level::Accepted {
-            self.accepted.push(request);
-        }
         request
     }
 
@@ -142,6 +139,11 @@ impl<'a> Engine<'a> {
         let (runs, table) = (piece.runs.into_iter(), &mut self.pending);
         let parts = runs.map(|run| part(table, request, level, which_matters, run)).collect();
         self.port.submit(Batch { data: piece.data, parts });
+        // Not before the last piece: what comes next on its connection is to be stored behind it.
+        let is_last = self.pieces.waiting.front().is_none_or(|(next, ..)| *next != request);
+        if level == Level::Accepted && is_last {
+            self.accepted.push(request);
+        }
     }
 
     /// Hands over all pieces that are left: nothing more will be heard of them.

@@ -2,6 +2,7 @@
 
 mod fluentd;
 mod idempotency;
+mod large;
 mod levels;
 mod limits;
 mod overload;

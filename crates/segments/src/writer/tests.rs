@@ -228,7 +228,7 @@ fn many_files_that_are_opened_hold_up_nobody_else() {
         let range = all.data.len()..all.data.len() + 2;
         all.data.extend_from_slice(b"x\n");
         let key = Arc::new(Key::of_the_past(&format!("x{number}"), None));
-        all.parts.push(Part { token: number, key, range, level: crate::Level::Written });
+        all.parts.push(Part { token: number, key, range, level: Level::Written });
     }
     bench.port.submit(all);
     let shared = bench.writer.shared.clone();

@@ -1,0 +1,75 @@
+//! Bodies that are read beside the loop, and written in pieces.
+
+use listen::Level;
+
+use crate::stand::{Stand, eventually, request};
+
+const NDJSON: &str = "Content-Type: application/x-ndjson\r\n";
+
+/// Events of so many bytes together, numbered.
+fn lines(bytes: usize) -> String {
+    let mut lines = String::new();
+    for number in 0.. {
+        if lines.len() >= bytes {
+            break;
+        }
+        lines += &format!("{{\"n\":{number}}}\n");
+    }
+    lines
+}
+
+#[test]
+fn a_large_body_is_stored_whole_and_in_its_order_at_every_level() {
+    for level in [Level::Accepted, Level::Written, Level::Synced] {
+        let stand = Stand::with(|config| config.level = level);
+        let (large, mut client) = (lines(5 << 20), stand.connect());
+        // What comes behind it on its connection is stored behind it.
+        client.send(request("/a", NDJSON, large.as_bytes()));
+        client.send(request("/a", NDJSON, b"{\"last\":1}\n"));
+        let (first, second) = (client.answer(), client.answer());
+        let status = if level == Level::Accepted { 202 } else { 204 };
+        assert_eq!((first.status, second.status), (status, status), "{level:?}");
+        let expected = format!("{large}{{\"last\":1}}\n");
+        eventually("it is stored", || stand.stored("a").len() == expected.len());
+        assert!(stand.stored("a") == expected, "{level:?}: other bytes");
+        if level != Level::Accepted {
+            // Nobody else has stored there meanwhile: one receipt for all pieces.
+            let level = if level == Level::Written { "written" } else { "synced" };
+            let whole = format!("segment=\"a.log\"; offset=0; bytes={}; level={level}", large.len());
+            assert_eq!(first.header("proofload-receipt"), Some(whole.as_str()));
+        }
+        let (report, _folder) = stand.stop();
+        assert_eq!((report.statistics.accepted_events_lost, report.unanswered), (0, 0));
+    }
+}
+
+#[test]
+fn a_large_body_with_a_mistake_is_refused_with_its_place_and_its_key_is_free() {
+    let stand = Stand::start();
+    let key = format!("{NDJSON}Idempotency-Key: k\r\n");
+    let good = lines(100 << 10);
+    let mut client = stand.connect();
+    let refused = client.post_with("/a", &key, good.clone() + "{\"bad\n");
+    assert_eq!((refused.status, refused.json()["byte"].as_u64()), (400, Some(good.len() as u64 + 5)));
+    assert_eq!(stand.stored("a"), "");
+    let stored = client.post_with("/a", &key, &good);
+    let again = client.post_with("/a", &key, &good);
+    assert_eq!((stored.status, again.status), (204, 204));
+    assert_eq!(again.header("proofload-replayed"), Some("true"));
+    assert_eq!(client.post_with("/a", &key, good.clone() + "{}\n").status, 422);
+    assert!(stand.stored("a") == good);
+    // Nothing to store is no piece.
+    assert_eq!(client.post("/a", format!("[{}]", " ".repeat(100 << 10))).status, 204);
+}
+
+#[test]
+fn a_stop_waits_for_a_body_that_is_being_read() {
+    let stand = Stand::start();
+    let large = lines(8 << 20);
+    let mut client = stand.connect();
+    client.send(request("/a", NDJSON, large.as_bytes()));
+    eventually("it has come", || stand.handle.statistics().received_bytes as usize >= large.len());
+    let (report, folder) = stand.stop();
+    assert_eq!((client.answer().status, report.unanswered), (204, 0));
+    assert!(std::fs::read_to_string(folder.path().join("a.log")).unwrap() == large);
+}
