@@ -13,8 +13,15 @@ pub(crate) struct Keys {
     known: HashMap<Box<str>, Arc<Key>>,
     /// Members of events that the path asks for: where there are some, a key is good for one event only.
     members: Vec<String>,
-    /// The last key of a path that asks for members, and for what.
-    last: Option<(Box<str>, Vec<Option<String>>, Arc<Key>)>,
+    last: Option<Last>,
+}
+
+/// The last key of a path that asks for members, and for what.
+#[derive(Debug)]
+struct Last {
+    tag: Box<str>,
+    values: Vec<Option<String>>,
+    key: Arc<Key>,
 }
 
 impl Keys {
@@ -59,7 +66,7 @@ impl Keys {
         seconds: i64,
         fields: &dyn Fn(&str) -> Option<Cow<'r, str>>,
     ) -> Result<Arc<Key>, KeyError> {
-        if let Some((last_tag, values, key)) = &self.last
+        if let Some(Last { tag: last_tag, values, key }) = &self.last
             && **last_tag == *tag
             && key.slice().is_none_or(|slice| slice.contains(&seconds))
             && self
@@ -72,7 +79,7 @@ impl Keys {
         }
         let key = store.key(tag, seconds, fields)?;
         let values = self.members.iter().map(|name| fields(name).map(Cow::into_owned)).collect();
-        self.last = Some((tag.into(), values, Arc::clone(&key)));
+        self.last = Some(Last { tag: tag.into(), values, key: Arc::clone(&key) });
         Ok(key)
     }
 }

@@ -39,7 +39,6 @@ pub(crate) struct Pending<'a> {
 
 /// What the storage's word of a part is for.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all are requests")]
 enum Waiting<'a> {
     Request(Pending<'a>),
     /// One part of a request, where it matters which.

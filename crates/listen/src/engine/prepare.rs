@@ -16,7 +16,6 @@ use crate::{
 
 /// What a request has come to.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all are lines")]
 pub(crate) enum Prepared<'a> {
     /// Its lines stand behind those that were in the buffer, where [`Renderer::runs`] says. Without runs there is
     /// nothing to store, such as for an empty array.

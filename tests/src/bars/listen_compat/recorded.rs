@@ -40,6 +40,9 @@ struct Row {
     stored: Vec<[String; 3]>,
 }
 
+/// A request, the status of our answer, and what we have stored of it.
+type Answered<'r> = (&'r Row, u16, Vec<[String; 3]>);
+
 /// What we make of a request that Fluentd takes otherwise.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Ours {
@@ -132,10 +135,7 @@ pub(super) fn replay(outcome: &mut Outcome) -> Result<()> {
 }
 
 /// What a listener with this section answers and stores.
-fn answered<'r>(
-    section: &str,
-    rows: impl Iterator<Item = &'r Row>,
-) -> Result<Vec<(&'r Row, u16, Vec<[String; 3]>)>> {
+fn answered<'r>(section: &str, rows: impl Iterator<Item = &'r Row>) -> Result<Vec<Answered<'r>>> {
     let folder = TemporaryFolder::new()?;
     let (conf, lines) = (folder.file("fluent.conf"), folder.file("lines"));
     let text = format!(
