@@ -262,6 +262,22 @@ impl Table {
         }
     }
 
+    /// Closes what must be closed for these, and says whether they can be opened without waiting.
+    pub fn has_room(&mut self, group: &[usize]) -> bool {
+        let missing = group.iter().filter(|&&number| self.slots.segment(number).is_none()).count();
+        if missing == 0 {
+            return true;
+        }
+        self.make_room(missing, group);
+        let most = self.descriptors_most().saturating_sub(missing - 1).max(1);
+        self.shared.descriptors.wait_below(most, Instant::now())
+    }
+
+    /// Of segments that wait to be cut the syncer closes none.
+    fn descriptors_most(&self) -> usize {
+        self.shared.config.open_most.max(1).saturating_mul(2).saturating_add(self.uncut.len())
+    }
+
     fn make_room(&mut self, wanted: usize, group: &[usize]) {
         let most = self.shared.config.open_most.max(1);
         let excess = (self.slots.open_count() + wanted).saturating_sub(most);
@@ -275,9 +291,7 @@ impl Table {
     }
 
     fn find(&mut self, number: usize, until: Instant) -> Result<(journal::Entry, Segment), Errno> {
-        let most = self.shared.config.open_most.max(1).saturating_mul(2);
-        // Of those that wait to be cut the syncer closes none.
-        if !self.shared.descriptors.wait_below(most.saturating_add(self.uncut.len()), until) {
+        if !self.shared.descriptors.wait_below(self.descriptors_most(), until) {
             return Err(Errno::BUSY);
         }
         let slot = self.slots.slot(number);

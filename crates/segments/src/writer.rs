@@ -98,9 +98,9 @@ impl Writer {
     }
 
     /// While something takes long: writes what has come for other segments, and does not take long itself.
-    fn meanwhile(&mut self) {
+    fn meanwhile(&mut self, wait: Duration) {
         let mut round = Round::new(self.shared.clone());
-        round.take(Duration::ZERO);
+        round.take(wait);
         let (mut deferred, pieces) = self.hold_back(&round);
         let (quick, slow) = self.sort(&round, pieces.into_iter());
         self.write_slots(&quick, &round);
@@ -143,10 +143,14 @@ impl Writer {
         let mut slow: Vec<_> = pieces.collect();
         while !slow.is_empty() {
             let group = slow.split_off(slow.len().saturating_sub(OPENED_AT_ONCE));
-            let mut numbers = Vec::with_capacity(group.len());
+            let numbers: Vec<_> = group.iter().map(|(number, _)| *number).collect();
+            // The last syncs of files that are closed for these are not waited for idly.
+            let until = Instant::now() + self.table.descriptor_wait;
+            while !self.table.has_room(&numbers) && Instant::now() < until {
+                self.meanwhile(Duration::from_millis(1));
+            }
             for (number, pieces) in group {
                 self.table.slots.slot(number).pieces = pieces;
-                numbers.push(number);
             }
             self.write_slots(&numbers, round);
             self.post();
@@ -154,7 +158,7 @@ impl Writer {
                 self.busy.remove(number);
             });
             if !slow.is_empty() {
-                self.meanwhile();
+                self.meanwhile(Duration::ZERO);
             }
         }
     }
@@ -347,7 +351,7 @@ impl Writer {
     fn append_long(&mut self, number: usize, lines: &[Lines<'_>]) -> Appended {
         let mut segment = self.table.slots.take_segment(number).expect("opened a moment ago");
         let mut offsets = Vec::new();
-        let appended = segment.append(lines, &mut offsets, &mut || self.meanwhile());
+        let appended = segment.append(lines, &mut offsets, &mut || self.meanwhile(Duration::ZERO));
         self.offsets = offsets;
         self.table.slots.slot(number).state = State::Open(segment);
         appended

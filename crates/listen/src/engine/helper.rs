@@ -28,12 +28,19 @@ const LARGE_BYTES: usize = 16 << 10;
 /// And one that may become more lines than this.
 const MANY_LINES_BYTES: usize = 1 << 20;
 
-/// Whether reading that body takes so long that others would wait.
+/// The loop reads no more bodies larger than this
+const SMALL_BYTES: usize = 4 << 10;
+/// in a round that has read so many events: many clients may send at once.
+const MANY_EVENTS: usize = 10_000;
+
+/// Whether reading that body takes so long that others would wait, in a round that has read so many events.
 #[inline]
-pub(super) fn is_large(flight: &Flight<'_>) -> bool {
+pub(super) fn is_large(flight: &Flight<'_>, events_read: usize) -> bool {
     // An event takes three bytes at least, and gets these.
     let most_added = (flight.body.len() / 3).saturating_mul(flight.tag.len() + flight.added.len());
-    flight.body.len() > LARGE_BYTES || most_added > MANY_LINES_BYTES
+    flight.body.len() > LARGE_BYTES
+        || most_added > MANY_LINES_BYTES
+        || (events_read > MANY_EVENTS && flight.body.len() > SMALL_BYTES)
 }
 
 /// A request whose body is to be read.
@@ -174,11 +181,12 @@ mod tests {
         let mut flight = Flight::new(budget.share());
         flight.body = vec![b' '; LARGE_BYTES];
         flight.tag = "t".repeat(100);
-        assert!(!is_large(&flight));
+        assert!(!is_large(&flight, MANY_EVENTS));
+        assert!(is_large(&flight, MANY_EVENTS + 1));
         flight.added = "a".repeat(200);
-        assert!(is_large(&flight));
+        assert!(is_large(&flight, 0));
         flight.body.truncate(LARGE_BYTES / 2);
-        assert!(!is_large(&flight));
+        assert!(!is_large(&flight, 0));
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub(crate) struct Engine<'a> {
     /// Lines of this round.
     batch: Batch,
     renderer: Renderer,
+    /// Events that the loop has read in this round.
+    events_read: usize,
     /// For large bodies.
     desk: Desk<'a>,
     pieces: Pieces,
@@ -89,6 +91,7 @@ impl<'a> Engine<'a> {
             port,
             batch: Batch::default(),
             renderer: Renderer::new(&shared.config),
+            events_read: 0,
             desk,
             pieces: Pieces::default(),
             pending: PendingTable::default(),
@@ -105,6 +108,7 @@ impl<'a> Engine<'a> {
     pub fn look_at_clock(&mut self) {
         self.now_ns = self.shared.clock.now_ns();
         self.renderer.forget_time();
+        self.events_read = 0;
     }
 
     /// A connection was accepted.

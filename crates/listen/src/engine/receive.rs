@@ -115,7 +115,7 @@ impl<'a> Engine<'a> {
             !request.keep_alive || last.is_some_and(|most| connection.requests >= most) || self.is_stopping();
         let step = match flight.reply.take() {
             Some(reply) => self.answer(connection, &reply, &flight.manner),
-            None if is_large(&flight) => return self.leave_to_helper(connection, flight),
+            None if is_large(&flight, self.events_read) => return self.leave_to_helper(connection, flight),
             None => self.store(connection, &mut flight),
         };
         self.recycle(flight);

@@ -43,6 +43,7 @@ impl<'a> Engine<'a> {
         if self.renderer.runs.is_empty() {
             return Ok(self.nothing_to_store(connection, pending));
         }
+        self.events_read += pending.events as usize;
         pending.parts_left = self.renderer.runs.len();
         let level = pending.level;
         let which_matters = pending.claim.is_some() && pending.parts_left > 1;
