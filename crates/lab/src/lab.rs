@@ -1,6 +1,7 @@
 //! A lab that is up.
 
 mod bring_up;
+mod placing;
 mod take_down;
 mod watch;
 
@@ -13,7 +14,11 @@ use std::{
         unix::fs::DirBuilderExt,
     },
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
 };
 
 use undo::{Change, Folder, Journal, ProcessId};
@@ -45,6 +50,9 @@ pub struct Options {
     pub rootless: bool,
     /// Where the logs are copied when the lab goes down.
     pub keep_logs: Option<PathBuf>,
+    /// Processors that something beside the lab is pinned to, such as the generator of a study: emulated links stay off
+    /// them.
+    pub busy_cpus: Vec<usize>,
     /// Calls the bringing up off when set.
     pub stop: Arc<AtomicBool>,
 }
@@ -58,7 +66,14 @@ impl Options {
         let program = std::env::current_exe().map_err(|cause| Error::failed("find this program", cause))?;
         let folder = Folder::of_this_user()?;
         let stop = Arc::new(AtomicBool::new(false));
-        Ok(Self { program, folder, rootless: false, keep_logs: None, stop })
+        Ok(Self { program, folder, rootless: false, keep_logs: None, busy_cpus: Vec::new(), stop })
+    }
+}
+
+impl Options {
+    /// Refuses to go on once it was called off.
+    fn go_on(&self) -> Result<(), Error> {
+        if self.stop.load(Ordering::Relaxed) { Err(Error::CalledOff) } else { Ok(()) }
     }
 }
 
@@ -123,6 +138,9 @@ impl fmt::Display for ProcessFailure {
     }
 }
 
+/// Measures an emulated link of a lab that is being brought up.
+pub type Measure<'a> = &'a mut dyn FnMut(&str, &mut link::Link) -> Result<(), link::LinkError>;
+
 /// A lab that is up. Dropping it takes it down.
 #[derive(Debug)]
 pub struct Lab {
@@ -135,6 +153,7 @@ pub struct Lab {
     hosts: Vec<Namespace>,
     segments: BTreeMap<String, Namespace>,
     groups: BTreeMap<usize, PathBuf>,
+    crowding: Option<String>,
     keeper: Keeper,
     events: (mpsc::Sender<process::Event>, mpsc::Receiver<process::Event>),
     run_folder: PathBuf,
@@ -198,6 +217,14 @@ impl Lab {
     /// # Errors
     /// When anything fails or is called off; nothing is left then.
     pub fn up(plan: &Plan, options: &Options) -> Result<Self, Error> {
+        Self::up_measuring(plan, options, &mut |_, _| Ok(()))
+    }
+
+    /// The same; `measure` is called for each emulated link, by its name, before anything runs over it.
+    ///
+    /// # Errors
+    /// As [`up`](Self::up), and those of `measure`.
+    pub fn up_measuring(plan: &Plan, options: &Options, measure: Measure<'_>) -> Result<Self, Error> {
         let lacks = preflight::lacks(plan);
         if !lacks.is_empty() {
             return Err(Error::Unfit(lacks));
@@ -216,12 +243,13 @@ impl Lab {
             hosts: Vec::new(),
             segments: BTreeMap::new(),
             groups: BTreeMap::new(),
+            crowding: None,
             keeper,
             events: mpsc::channel(),
             run_folder,
             journal: Some(journal),
         };
-        match lab.bring_up() {
+        match lab.bring_up(measure) {
             Ok(()) => Ok(lab),
             Err(error) => {
                 // What cannot be taken down stays in the journal; the first error is the one that matters.
@@ -251,9 +279,9 @@ impl Lab {
         self.processes.iter().rev().find(|process| process.name() == name)
     }
 
-    /// An emulated link by its name; none for one that the kernel makes (`driver = "netem"`).
-    pub fn link(&mut self, name: &str) -> Option<&mut link::Link> {
-        self.links.get_mut(name)
+    /// The emulated links by their names; those that the kernel makes (`driver = "netem"`) are not among them.
+    pub fn links(&mut self) -> impl Iterator<Item = (&str, &mut link::Link)> {
+        self.links.iter_mut().map(|(name, link)| (name.as_str(), link))
     }
 
     /// Where its configuration and logs lie while it is up.

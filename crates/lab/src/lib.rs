@@ -26,7 +26,7 @@ mod rootless;
 mod running;
 mod sysctls;
 
-pub use lab::{Error, HostHandle, Lab, Options, ProcessFailure};
+pub use lab::{Error, HostHandle, Lab, Measure, Options, ProcessFailure};
 pub use namespace::hold;
 pub use numbers::see_own_numbers;
 pub use plan::Plan;

@@ -27,11 +27,11 @@ mod tun;
 pub mod worker;
 
 pub use certify::{Certificate, CertifyOptions};
-pub use counters::{Counters, PipeCounters};
+pub use counters::{Carried, Counters, PipeCounters};
 pub use emulator::Emulator;
 pub use namespace::{Address, End, Namespace};
 pub use process::Link;
-pub use spec::{Direction, Driver, Layer, LinkSpec, Loss, Queue, Reorder, Shape};
+pub use spec::{Direction, Driver, JitterOrder, Layer, LinkSpec, Loss, Queue, Reorder, Shape};
 
 use rustix::io::Errno;
 use thiserror::Error;

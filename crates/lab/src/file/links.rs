@@ -267,17 +267,9 @@ fn read_text(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Written {
         let Some(value) = table.take(key) else { continue };
         spans.insert(key, value.span());
         let Some(given) = reader.text(value) else { continue };
-        let field = match key {
-            "rate" => &mut text.rate,
-            "layer" => &mut text.layer,
-            "delay" => &mut text.delay,
-            "jitter" => &mut text.jitter,
-            "loss" => &mut text.loss,
-            "queue" => &mut text.queue,
-            "reorder" => &mut text.reorder,
-            _ => &mut text.duplicate,
-        };
-        *field = Some(given.to_owned());
+        if let Some(setting) = text.setting(key) {
+            *setting = Some(given.to_owned());
+        }
     }
     (text, spans)
 }

@@ -4,7 +4,7 @@ use std::{ffi::OsString, fs, io, os::unix::fs::OpenOptionsExt, path::Path, sync:
 
 use undo::Change;
 
-use super::{Error, HOST_ROLE, Lab};
+use super::{Error, HOST_ROLE, Lab, Measure};
 use crate::{
     namespace::Starting,
     network,
@@ -17,7 +17,7 @@ use crate::{
 pub(crate) const PLAN_FILE: &str = "plan.json";
 
 impl Lab {
-    pub(super) fn bring_up(&mut self) -> Result<(), Error> {
+    pub(super) fn bring_up(&mut self, measure: Measure<'_>) -> Result<(), Error> {
         write_plan(&self.plan, &self.run_folder.join(PLAN_FILE))
             .map_err(|cause| Error::failed("write the plan down", cause))?;
         self.make_namespaces()?;
@@ -31,6 +31,11 @@ impl Lab {
             run_folder: &self.run_folder,
         };
         self.links = network.build(|| self.options.stop.load(Ordering::Relaxed))?;
+        self.place_links()?;
+        for (name, link) in &mut self.links {
+            self.options.go_on()?;
+            measure(name, link).map_err(|cause| Error::Link { name: name.clone(), cause })?;
+        }
         let stages = self.plan.processes.iter().map(|process| process.stage).max();
         for stage in 0..=stages.unwrap_or(0) {
             let planned: Vec<plan::Process> =
@@ -41,12 +46,14 @@ impl Lab {
                 self.await_ready(planned, process)?;
             }
         }
-        self.go_on()
+        // Once more: a process may have pinned itself.
+        self.place_links()?;
+        self.options.go_on()
     }
 
     /// Starts a process; it is not waited for.
     pub(super) fn start(&mut self, planned: &plan::Process) -> Result<Process, Error> {
-        self.go_on()?;
+        self.options.go_on()?;
         let failed = |cause| Error::failed(format!("start {}", planned.name), cause);
         // The same process may be started again and again: each time has files of its own.
         let mut names = (1..).map(|time| match time {
@@ -86,7 +93,7 @@ impl Lab {
         let program: OsString = self.options.program.clone().into();
         let mut starting = Vec::new();
         for name in &names {
-            self.go_on()?;
+            self.options.go_on()?;
             starting.push(Starting::start(&program).map_err(failed(name))?);
         }
         let mut changes = Vec::new();

@@ -2,7 +2,6 @@
 
 use std::{
     net::Ipv4Addr,
-    sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
@@ -44,7 +43,7 @@ impl Lab {
         let deadline = Instant::now() + planned.ready_timeout;
         let mut reason;
         loop {
-            self.go_on()?;
+            self.options.go_on()?;
             if let Some(failure) = failure(planned, process) {
                 return Err(Error::Process(failure));
             }
@@ -72,11 +71,6 @@ impl Lab {
             why: format!("did not get ready within {:?}: {reason}", planned.ready_timeout),
             last_lines: process.last_lines(),
         }))
-    }
-
-    /// Refuses to go on once it was called off.
-    pub(super) fn go_on(&self) -> Result<(), Error> {
-        if self.options.stop.load(Ordering::Relaxed) { Err(Error::CalledOff) } else { Ok(()) }
     }
 
     fn failure_of(&self, name: &str) -> Option<ProcessFailure> {

@@ -1,5 +1,6 @@
 //! What a link counts. Packets are segments: what would be a frame on a wire of its own.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// One direction, as the model counts it. Bytes are those of the layer that the rate is meant on.
@@ -64,10 +65,74 @@ pub struct Counters {
     pub overrun_packets: u64,
     /// Dropped because all memory set aside was in use; the same.
     pub dropped_memory_packets: u64,
+    /// Segments written more than [`LATE_NS`] after they were due.
+    #[serde(default)]
+    pub late_packets: u64,
     /// How late segments were written, against when they were due, in nanoseconds.
     pub lateness: Lateness,
     /// Processor time of the thread, in nanoseconds.
     pub cpu_ns: u64,
+}
+
+/// What is written so much later than it was due is late, in nanoseconds: as much as a certificate allows one packet in
+/// 1,000.
+pub const LATE_NS: u64 = 1_000_000;
+
+/// What one direction did within a time, in packets as a wire of its own would have carried them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Carried {
+    /// What came.
+    pub offered_packets: u64,
+    /// What was handed to the other side.
+    pub delivered_packets: u64,
+    /// The same, on the layer that the rate is meant on.
+    pub delivered_bytes: u64,
+    /// The queue was full.
+    pub dropped_queue_packets: u64,
+    /// Lost on the wire, as asked.
+    pub dropped_loss_packets: u64,
+    /// Came twice, as asked.
+    pub duplicated_packets: u64,
+    /// Came late, as asked.
+    pub reordered_packets: u64,
+    /// Handed over more than 1 ms after they were due.
+    pub late_packets: u64,
+    /// Lost because this machine was too slow for the link.
+    pub not_emulated_packets: u64,
+    /// What waited at the end.
+    pub queue_bytes: u64,
+    /// Most that ever waited since the link was made.
+    pub peak_queue_bytes: u64,
+    /// 99th percentile of how late packets were handed over since the link was made, in nanoseconds.
+    pub lateness_p99_ns: Option<u64>,
+}
+
+impl Carried {
+    /// What was counted between two looks.
+    pub fn between(before: &Counters, after: &Counters) -> Self {
+        let (old, new) = (&before.pipe, &after.pipe);
+        Self {
+            offered_packets: new.offered_packets - old.offered_packets,
+            delivered_packets: new.delivered_packets - old.delivered_packets,
+            delivered_bytes: new.delivered_bytes - old.delivered_bytes,
+            dropped_queue_packets: new.dropped_queue_packets - old.dropped_queue_packets,
+            dropped_loss_packets: new.dropped_loss_packets - old.dropped_loss_packets,
+            duplicated_packets: new.duplicated_packets - old.duplicated_packets,
+            reordered_packets: new.reordered_packets - old.reordered_packets,
+            late_packets: after.late_packets - before.late_packets,
+            not_emulated_packets: after.not_emulated() - before.not_emulated(),
+            queue_bytes: new.queue_bytes,
+            peak_queue_bytes: new.peak_queue_bytes,
+            lateness_p99_ns: after.lateness.p99_ns,
+        }
+    }
+}
+
+impl Counters {
+    /// Packets that were lost because this machine was too slow for the link.
+    pub fn not_emulated(&self) -> u64 {
+        self.overrun_packets + self.dropped_memory_packets + self.refused_writes
+    }
 }
 
 /// Lateness of writes.

@@ -15,6 +15,9 @@ use super::{
 /// 800 ms.
 const MOST_BYTES: usize = 1 << 30;
 
+/// The names of the threads that move packets, by direction.
+pub(super) const MOVERS: [&str; 2] = ["link-a-to-b", "link-b-to-a"];
+
 /// A link that runs in this process. Dropping it removes it.
 #[derive(Debug)]
 pub struct Emulator {
@@ -34,14 +37,14 @@ impl Emulator {
         check(&spec.a_to_b)?;
         check(&spec.b_to_a)?;
         let interfaces = [Interface::create(&a)?, Interface::create(&b)?];
-        let start = |name, direction: Direction| {
+        let start = |direction: Direction| {
             let index = direction.index();
             let shape = if index == 0 { &spec.a_to_b } else { &spec.b_to_a };
             let pipe = Pipe::new(shape.clone(), spec.round_trip_ns());
             let (from, to) = (&interfaces[index].tun, &interfaces[1 - index].tun);
-            Forwarder::start(name, Arc::clone(from), Arc::clone(to), pipe, MOST_BYTES)
+            Forwarder::start(MOVERS[index], Arc::clone(from), Arc::clone(to), pipe, MOST_BYTES)
         };
-        let forwarders = [start("link-a-to-b", Direction::AToB)?, start("link-b-to-a", Direction::BToA)?];
+        let forwarders = [start(Direction::AToB)?, start(Direction::BToA)?];
         Ok(Self { spec, ends: [a, b], forwarders, interfaces })
     }
 

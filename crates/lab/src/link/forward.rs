@@ -25,7 +25,7 @@ use thread_priority::{
 
 use super::{
     LinkError,
-    counters::{Counters, Lateness},
+    counters::{Counters, LATE_NS, Lateness},
     packet::{HEADER_ROOM, Layout},
     pipe::{Flight, Pipe},
     spec::Shape,
@@ -37,7 +37,10 @@ const READS_A_TURN: usize = 32;
 /// Longest polling before a departure, in nanoseconds.
 const LONGEST_SPIN_NS: u64 = 300_000;
 /// A busy link, where something is always due soon, polls for one part in so many of the time.
-const SPIN_ONE_IN: u64 = 20;
+const SPIN_ONE_IN: u64 = 100;
+/// How long a busy direction looks away, in nanoseconds: every wake-up costs as much as moving a packet, so what
+/// comes or is due within this time is moved together.
+const NAP_NS: u64 = 40_000;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -84,6 +87,8 @@ impl Forwarder {
             // Up to a minute, three digits.
             lateness: Histogram::new_with_max(60_000_000_000, 3).expect("bounds are sound"),
             is_gone: false,
+            turn_reads: 0,
+            slept_ns: 0,
         };
         let thread = thread::Builder::new()
             .name(name.to_owned())
@@ -137,6 +142,10 @@ struct Mover {
     lateness: Histogram<u64>,
     /// Nothing will ever be read again.
     is_gone: bool,
+    /// Packets read since the last sleep.
+    turn_reads: usize,
+    /// When the last sleep began.
+    slept_ns: u64,
 }
 
 impl Mover {
@@ -183,6 +192,7 @@ impl Mover {
             match read(&*self.from, &mut *room) {
                 Ok(bytes) if is_kept => match Layout::of(&room[..bytes]) {
                     Some(layout) => {
+                        self.turn_reads += 1;
                         let packet = self.store.keep(bytes, layout);
                         self.pipe.offer(monotonic_ns(), packet, &mut self.store);
                     }
@@ -206,7 +216,9 @@ impl Mover {
         while let Some(flight) = self.pipe.pop(now, &mut self.store) {
             self.write(&flight);
             self.store.release(flight.packet);
-            self.lateness.saturating_record(now.saturating_sub(flight.due_ns));
+            let late_ns = now.saturating_sub(flight.due_ns);
+            self.lateness.saturating_record(late_ns);
+            self.counters.late_packets += if late_ns > LATE_NS { u64::from(flight.count) } else { 0 };
             now = monotonic_ns();
         }
     }
@@ -230,6 +242,15 @@ impl Mover {
 
     /// Waits until there is something to read, an order, or something is due.
     fn wait(&mut self) -> (bool, bool) {
+        let now_ns = monotonic_ns();
+        let is_busy = self.turn_reads >= 2 || now_ns - self.slept_ns < NAP_NS;
+        self.slept_ns = now_ns;
+        self.turn_reads = 0;
+        if is_busy {
+            let timeout = Timespec { tv_sec: 0, tv_nsec: NAP_NS as _ };
+            let called = poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], Some(&timeout));
+            return (!self.is_gone, called.is_ok_and(|ready| ready > 0));
+        }
         loop {
             let began_ns = monotonic_ns();
             let left_ns = self.pipe.next_ns().map(|next_ns| next_ns.saturating_sub(began_ns));

@@ -15,7 +15,7 @@ use rand_pcg::Pcg64Mcg;
 use super::{
     counters::PipeCounters,
     loss::LossProcess,
-    spec::Shape,
+    spec::{JitterOrder, Shape},
     store::{PacketId, Store},
 };
 
@@ -56,6 +56,8 @@ struct Group {
     count: u16,
     bytes: u64,
     arrived_ns: u64,
+    /// Drawn when its packet came; none where it is drawn when it leaves.
+    jitter_ns: Option<u64>,
 }
 
 /// The first of those that wait is on the wire.
@@ -138,6 +140,7 @@ impl Pipe {
         let layer = self.shape.layer;
         let bytes_of = |first, count| layout.sum(first, count, |ip| layer.bytes(ip));
         let all_bytes = bytes_of(0, layout.segments);
+        let jitter_ns = (self.shape.jitter_order == JitterOrder::Free).then(|| self.draw_jitter());
         self.counters.offered_packets += u64::from(layout.segments);
         self.counters.offered_bytes += all_bytes;
         self.counters.reads += 1;
@@ -166,14 +169,14 @@ impl Pipe {
                     break;
                 }
                 store.share(packet);
-                self.wait(Group { packet, first, count, bytes, arrived_ns: now_ns });
+                self.wait(Group { packet, first, count, bytes, arrived_ns: now_ns, jitter_ns });
                 first += count;
             }
             self.counters.peak_queue_bytes = self.counters.peak_queue_bytes.max(self.waiting_bytes);
         } else {
             store.share(packet);
-            let group =
-                Group { packet, first: 0, count: layout.segments, bytes: all_bytes, arrived_ns: now_ns };
+            let (count, bytes) = (layout.segments, all_bytes);
+            let group = Group { packet, first: 0, count, bytes, arrived_ns: now_ns, jitter_ns };
             self.depart(group, now_ns, store);
         }
         store.release(packet);
@@ -250,14 +253,15 @@ impl Pipe {
 
     /// A group's last bit leaves the wire; its share in the packet goes to those that survive.
     fn depart(&mut self, group: Group, at_ns: u64, store: &mut Store) {
-        let jitter_ns =
-            if self.shape.jitter.is_zero() { 0 } else { self.shape.jitter.sample_ns(&mut self.rng) };
+        let jitter_ns = group.jitter_ns.unwrap_or_else(|| self.draw_jitter());
         let arrival_ns = at_ns.saturating_add(self.shape.delay_ns).saturating_add(jitter_ns);
-        let due_ns = arrival_ns.max(self.line.back().map_or(0, |flight| flight.due_ns));
+        let is_free = group.jitter_ns.is_some();
+        let before_ns = self.line.back().filter(|_| !is_free).map_or(0, |flight| flight.due_ns);
+        let due_ns = arrival_ns.max(before_ns);
         let flight = Flight { due_ns, packet: group.packet, first: group.first, count: group.count };
         let is_plain = self.shape.reorder.is_none() && self.shape.duplicate_ratio == 0.0;
         if is_plain && self.loss.pass_all(u64::from(group.count)) {
-            self.line.push_back(flight);
+            self.launch(flight, is_free);
             return;
         }
         let mut run = Flight { count: 0, ..flight };
@@ -265,7 +269,7 @@ impl Pipe {
             let alone = Flight { first: index, count: 1, ..flight };
             if self.loss.step(&mut self.rng) {
                 self.counters.dropped_loss_packets += 1;
-                self.fly(&mut run, index + 1, store);
+                self.fly(&mut run, index + 1, is_free, store);
                 continue;
             }
             if let Some(reorder) = self.shape.reorder
@@ -274,28 +278,37 @@ impl Pipe {
                 self.counters.reordered_packets += 1;
                 store.share(group.packet);
                 self.late.push(Reverse(Flight { due_ns: due_ns.saturating_add(reorder.late_ns), ..alone }));
-                self.fly(&mut run, index + 1, store);
+                self.fly(&mut run, index + 1, is_free, store);
                 continue;
             }
             run.count += 1;
             if self.shape.duplicate_ratio > 0.0 && self.rng.random::<f64>() < self.shape.duplicate_ratio {
                 self.counters.duplicated_packets += 1;
-                self.fly(&mut run, index + 1, store);
+                self.fly(&mut run, index + 1, is_free, store);
                 store.share(group.packet);
-                self.line.push_back(alone);
+                self.launch(alone, is_free);
             }
         }
-        self.fly(&mut run, 0, store);
+        self.fly(&mut run, 0, is_free, store);
         store.release(group.packet);
     }
 
     /// Sends a run of survivors off, and begins the next one.
-    fn fly(&mut self, run: &mut Flight, next_first: u16, store: &mut Store) {
+    fn fly(&mut self, run: &mut Flight, next_first: u16, is_free: bool, store: &mut Store) {
         if run.count > 0 {
             store.share(run.packet);
-            self.line.push_back(*run);
+            self.launch(*run, is_free);
         }
         (run.first, run.count) = (next_first, 0);
+    }
+
+    /// On its way: behind all others, or free to overtake them.
+    fn launch(&mut self, flight: Flight, is_free: bool) {
+        if is_free { self.late.push(Reverse(flight)) } else { self.line.push_back(flight) }
+    }
+
+    fn draw_jitter(&mut self) -> u64 {
+        if self.shape.jitter.is_zero() { 0 } else { self.shape.jitter.sample_ns(&mut self.rng) }
     }
 }
 

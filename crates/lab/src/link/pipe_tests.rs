@@ -6,7 +6,7 @@ use record::Distribution;
 use super::*;
 use crate::link::{
     packet::{Layout, VIRTIO_BYTES},
-    spec::{Layer, Loss, Queue, Reorder},
+    spec::{JitterOrder, Layer, Loss, Queue, Reorder},
 };
 
 const MS: u64 = 1_000_000;
@@ -88,13 +88,13 @@ fn the_rate_is_exact_over_any_number_of_frames() {
 }
 
 #[test]
-fn a_super_packet_leaves_in_pieces_of_a_hundredth_of_the_delay() {
-    let mut bench = Bench::new(Shape { delay_ns: 10 * MS, ..gigabit() });
+fn a_super_packet_leaves_in_pieces_of_a_fiftieth_of_the_delay() {
+    let mut bench = Bench::new(Shape { delay_ns: 5 * MS, ..gigabit() });
     bench.offer_super(0, 40);
     let out = bench.drain(u64::MAX);
     assert!(out.iter().all(|&(_, count)| count == 8) && out.len() == 5, "{out:?}");
-    assert_eq!(out[0].0, 10 * MS + 8 * 1_538 * 8);
-    assert_eq!(out[4].0, 10 * MS + 40 * 1_538 * 8);
+    assert_eq!(out[0].0, 5 * MS + 8 * 1_538 * 8);
+    assert_eq!(out[4].0, 5 * MS + 40 * 1_538 * 8);
     let mut long = Bench::new(gigabit());
     long.offer_super(0, 45);
     assert_eq!(long.drain(u64::MAX), [(114 * MS + 45 * 1_538 * 8, 45)]);
@@ -113,7 +113,7 @@ fn without_a_rate_there_is_no_queue_and_no_cutting() {
 #[test]
 fn a_full_queue_drops_the_tail_by_segments() {
     let queue = Queue::Bytes { bytes: 30 * 1_538 };
-    let mut bench = Bench::new(Shape { queue, delay_ns: 10 * MS, ..gigabit() });
+    let mut bench = Bench::new(Shape { queue, delay_ns: 5 * MS, ..gigabit() });
     bench.offer_super(0, 40);
     bench.offer(0, 1_500);
     // After 10 segments' time there is room for 8, for they leave in groups of 8.
@@ -179,6 +179,49 @@ fn jitter_is_added_and_keeps_the_order() {
     assert!(delays.iter().all(|&delay| (MS..=11 * MS).contains(&delay)));
     let mean = delays.iter().sum::<u64>() as f64 / 1e3;
     assert!((mean / 6e6 - 1.0).abs() < 0.05, "{mean}");
+}
+
+#[test]
+fn free_jitter_is_what_was_asked_for_at_any_rate_and_kept_order_adds_to_it() {
+    let delays = |jitter_order| {
+        let jitter = Distribution::Uniform { min_ns: 0, max_ns: 20 * MS };
+        let mut bench = Bench::new(Shape { jitter, jitter_order, ..Shape::default() });
+        // 5,000 packets a second; each is told apart by its size.
+        let left_ns = |bytes: u64| bytes * MS / 5;
+        (1..=5_000).for_each(|bytes| bench.offer(left_ns(bytes), bytes as u32));
+        let mut arrived = Vec::new();
+        while let Some(flight) = bench.pipe.pop(u64::MAX, &mut bench.store) {
+            let bytes = u64::from(bench.store.layout(flight.packet).ip_bytes);
+            arrived.push((bytes, flight.due_ns - left_ns(bytes)));
+        }
+        let is_ordered = arrived.is_sorted_by_key(|(bytes, _)| *bytes);
+        let mut delays: Vec<u64> = arrived.into_iter().map(|(_, delay)| delay).collect();
+        delays.sort_unstable();
+        (is_ordered, delays)
+    };
+    let (is_ordered, free) = delays(JitterOrder::Free);
+    let farthest = free.iter().zip(1..).map(|(&ns, rank)| (ns as f64 / 20e6 - rank as f64 / 5e3).abs());
+    assert!(!is_ordered && farthest.fold(0.0, f64::max) < 0.025, "Kolmogorov-Smirnov");
+    let (is_ordered, kept) = delays(JitterOrder::Keep);
+    assert!(is_ordered && kept[2_500] > 17 * MS, "{}", kept[2_500]);
+}
+
+#[test]
+fn a_packet_draws_its_free_jitter_once() {
+    let jitter = Distribution::Uniform { min_ns: 0, max_ns: 20 * MS };
+    let shape = Shape {
+        rate_bits_per_s: Some(GBIT / 100),
+        jitter,
+        jitter_order: JitterOrder::Free,
+        ..Shape::default()
+    };
+    let mut bench = Bench::new(shape);
+    bench.offer_super(0, 10);
+    let arrived = bench.drain(u64::MAX);
+    let each_ns = arrived[1].0 - arrived[0].0;
+    assert!(
+        arrived.len() == 10 && arrived.windows(2).all(|pair| (pair[1].0 - pair[0].0).abs_diff(each_ns) <= 1)
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The parent's side of a link: a child process that is told what to do.
 
 use std::{
+    fs,
     io::{self, BufRead, BufReader, Write},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
@@ -14,12 +15,14 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
     process::{Pid, PidfdFlags, pidfd_open},
+    thread::{CpuSet, sched_setaffinity},
 };
 
 use super::{
     LinkError,
     certify::{Certificate, CertifyOptions},
     counters::Counters,
+    emulator::MOVERS,
     namespace::End,
     spec::{Direction, LinkSpec, Shape},
     worker::{Answer, Order},
@@ -104,6 +107,21 @@ impl Link {
     /// The process id of the child.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Keeps the threads that move packets to these processors. Those that measure the link run where they may.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn keep_to(&self, cpus: &CpuSet) -> io::Result<()> {
+        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let path = thread?.path();
+            let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
+            if fs::read_to_string(path.join("comm")).is_ok_and(|name| MOVERS.contains(&name.trim())) {
+                sched_setaffinity(number.and_then(Pid::from_raw), cpus)?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether its process still runs.

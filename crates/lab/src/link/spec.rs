@@ -1,6 +1,7 @@
 //! What a link is asked to be.
 
 use record::Distribution;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Bounds of [`Shape::group_ns`].
@@ -11,7 +12,7 @@ const GROUP_NS: std::ops::RangeInclusive<u64> = 60_000..=600_000;
 pub const LEAST_BDP_QUEUE_BYTES: u64 = 160 * 1024;
 
 /// Who makes the link.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Driver {
     /// This program, in user space. Needs no kernel module but TUN.
@@ -22,7 +23,7 @@ pub enum Driver {
 }
 
 /// Both directions of a link.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkSpec {
     /// Who makes it.
     #[serde(default)]
@@ -67,7 +68,7 @@ impl Direction {
 }
 
 /// One direction of a link: a queue, a wire of a certain rate, then a delay line.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Shape {
     /// Bits per second, counted on `layer`; none is as fast as this machine.
@@ -77,8 +78,11 @@ pub struct Shape {
     pub layer: Layer,
     /// One-way delay after the last bit has left, in nanoseconds.
     pub delay_ns: u64,
-    /// Added to the delay, drawn for each group of segments; the order is kept.
+    /// Added to the delay.
     pub jitter: Distribution,
+    /// What becomes of the order.
+    #[serde(default)]
+    pub jitter_order: JitterOrder,
     /// What gets lost on the wire, after it has taken its time there.
     pub loss: Loss,
     /// How much may wait for the wire.
@@ -100,6 +104,7 @@ impl Default for Shape {
             layer: Layer::Wire,
             delay_ns: 0,
             jitter: Distribution::Fixed { ns: 0 },
+            jitter_order: JitterOrder::Keep,
             loss: Loss::None,
             queue: Queue::Bdp { multiple: 1.0 },
             reorder: None,
@@ -122,12 +127,12 @@ impl Shape {
         })
     }
 
-    /// How much of a super-packet may take the wire in one piece, in nanoseconds of wire time: a hundredth
+    /// How much of a super-packet may take the wire in one piece, in nanoseconds of wire time: a fiftieth
     /// of the delay, 60 µs at least, 600 µs at most. At 20 Mbit/s that is always a single segment, at
     /// 1 Gbit/s over long distances all 45. The first segment of such a group comes as late as its last,
     /// as it would behind a network card that coalesces its interrupts.
     pub fn group_ns(&self) -> u64 {
-        (self.delay_ns / 100).clamp(*GROUP_NS.start(), *GROUP_NS.end())
+        (self.delay_ns / 50).clamp(*GROUP_NS.start(), *GROUP_NS.end())
     }
 
     /// What is wrong with it, if anything; each names the field and what is allowed.
@@ -169,8 +174,20 @@ impl Shape {
     }
 }
 
+/// Whether packets overtake each other because of their jitter.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JitterOrder {
+    /// None does: one that is drawn to arrive before another that left earlier arrives right behind that one. The
+    /// delay grows with the rate of packets. Drawn for each group of segments.
+    #[default]
+    Keep,
+    /// They do, as with netem: the delay is what is drawn, once for each packet that the kernel hands over.
+    Free,
+}
+
 /// On which layer a rate is meant: what is added to the IP bytes of every segment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Layer {
     /// The Ethernet wire: header 14, FCS 4, preamble 8, gap 12 bytes, frames padded to 64 bytes.
@@ -194,7 +211,7 @@ impl Layer {
 }
 
 /// How segments get lost.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Loss {
     /// None is.
@@ -261,7 +278,7 @@ impl Loss {
 }
 
 /// How much may wait for the wire before the newest is dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Queue {
     /// So many bytes, counted as the rate is.
@@ -277,7 +294,7 @@ pub enum Queue {
 }
 
 /// Segments that come late.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reorder {
     /// Share of segments, 0 to 1.
     pub ratio: f64,

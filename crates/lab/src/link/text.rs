@@ -5,7 +5,7 @@ use record::{
     units::{parse_ratio, parse_size, parse_time},
 };
 
-use super::spec::{Layer, Loss, Queue, Reorder, Shape};
+use super::spec::{JitterOrder, Layer, Loss, Queue, Reorder, Shape};
 
 /// The settings as written; those missing keep what `Shape` has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct ShapeText {
     pub delay: Option<String>,
     /// A distribution of times: `uniform:0ms..2ms`, `exp:1ms`.
     pub jitter: Option<String>,
+    /// `keep` or `free`.
+    pub jitter_order: Option<String>,
     /// `0.1%`, `burst:0.1%,8` (share, mean length) or `ge:P,R,LOSS_GOOD,LOSS_BAD`.
     pub loss: Option<String>,
     /// `64KiB` or `1bdp`.
@@ -38,9 +40,26 @@ pub struct Mistake {
 }
 
 /// The names of the settings, for suggestions.
-pub const KEYS: [&str; 8] = ["rate", "layer", "delay", "jitter", "loss", "queue", "reorder", "duplicate"];
+pub const KEYS: [&str; 9] =
+    ["rate", "layer", "delay", "jitter", "jitter_order", "loss", "queue", "reorder", "duplicate"];
 
 impl ShapeText {
+    /// The setting of this name, to be filled in; none if there is no such setting.
+    pub fn setting(&mut self, key: &str) -> Option<&mut Option<String>> {
+        Some(match key {
+            "rate" => &mut self.rate,
+            "layer" => &mut self.layer,
+            "delay" => &mut self.delay,
+            "jitter" => &mut self.jitter,
+            "jitter_order" => &mut self.jitter_order,
+            "loss" => &mut self.loss,
+            "queue" => &mut self.queue,
+            "reorder" => &mut self.reorder,
+            "duplicate" => &mut self.duplicate,
+            _ => return None,
+        })
+    }
+
     /// `base` with what is written here.
     ///
     /// # Errors
@@ -57,6 +76,7 @@ impl ShapeText {
         read("layer", &self.layer, &mut |t| layer(t).map(|v| shape.layer = v));
         read("delay", &self.delay, &mut |t| time_ns(t).map(|v| shape.delay_ns = v));
         read("jitter", &self.jitter, &mut |t| t.parse().map(|v: Distribution| shape.jitter = v));
+        read("jitter_order", &self.jitter_order, &mut |t| order(t).map(|v| shape.jitter_order = v));
         read("loss", &self.loss, &mut |t| loss(t).map(|v| shape.loss = v));
         read("queue", &self.queue, &mut |t| queue(t).map(|v| shape.queue = v));
         read("reorder", &self.reorder, &mut |t| reorder(t).map(|v| shape.reorder = v));
@@ -122,6 +142,14 @@ fn layer(text: &str) -> Result<Layer, String> {
         "frame" => Ok(Layer::Frame),
         "ip" => Ok(Layer::Ip),
         _ => Err(format!("'{text}' is not a layer; one of wire, frame, ip")),
+    }
+}
+
+fn order(text: &str) -> Result<JitterOrder, String> {
+    match text {
+        "keep" => Ok(JitterOrder::Keep),
+        "free" => Ok(JitterOrder::Free),
+        _ => Err(format!("'{text}' is not what jitter does to the order; keep or free")),
     }
 }
 
@@ -208,6 +236,7 @@ mod tests {
             layer: some("frame"),
             delay: some("114ms"),
             jitter: some("exp:1ms"),
+            jitter_order: some("free"),
             loss: some("0.1%"),
             queue: some("0.5bdp"),
             reorder: some("1%,2ms"),
@@ -218,6 +247,7 @@ mod tests {
             layer: Layer::Frame,
             delay_ns: 114_000_000,
             jitter: Distribution::Exponential { mean_ns: 1_000_000 },
+            jitter_order: JitterOrder::Free,
             loss: Loss::Random { ratio: 0.001 },
             queue: Queue::Bdp { multiple: 0.5 },
             reorder: Some(Reorder { ratio: 0.01, late_ns: 2_000_000 }),
@@ -235,6 +265,7 @@ mod tests {
             layer: some("ether"),
             delay: some("soon"),
             jitter: some("wild"),
+            jitter_order: some("any"),
             loss: some("burst:1%"),
             queue: some("long"),
             reorder: some("1%"),

@@ -189,7 +189,7 @@ fn counters_text(counters: &[Counters; 2]) -> String {
             shown(c.lateness.p50_ns),
             shown(c.lateness.p999_ns),
         );
-        let faults = c.overrun_packets + c.dropped_memory_packets + c.refused_writes;
+        let faults = c.not_emulated();
         if faults > 0 {
             text += &format!("; NOT EMULATED: {} packets, this machine was too slow", show_count(faults));
         }

@@ -45,6 +45,9 @@ pub struct LinkArgs {
     /// Added to the delay: uniform:0ms..2ms, exp:1ms, lognormal:1ms,0.5 or file:PATH
     #[arg(long, value_name = "DIST", help_heading = SHAPE)]
     jitter: Option<String>,
+    /// Whether packets keep their order under jitter, or overtake each other as with netem
+    #[arg(long, value_name = "keep|free", help_heading = SHAPE)]
+    jitter_order: Option<String>,
     /// 0.1%, burst:0.1%,8 (share, mean length) or ge:P,R,LOSS_GOOD,LOSS_BAD
     #[arg(long, value_name = "LOSS", help_heading = SHAPE)]
     loss: Option<String>,
@@ -117,6 +120,7 @@ impl LinkArgs {
             layer: self.layer.clone(),
             delay: self.delay.clone(),
             jitter: self.jitter.clone(),
+            jitter_order: self.jitter_order.clone(),
             loss: self.loss.clone(),
             queue: self.queue.clone(),
             reorder: self.reorder.clone(),
@@ -195,7 +199,11 @@ fn shape_of(m: &mut Mistakes, prefix: &str, read: Result<Shape, Vec<Mistake>>, o
         let dashes = if prefix.is_empty() { "--" } else { "" };
         mistakes
             .iter()
-            .for_each(|Mistake { key, message }| m.add(format!("{prefix}{dashes}{key}: {message}")));
+            .map(|Mistake { key, message }| match dashes {
+                "" => format!("{prefix}{key}: {message}"),
+                dashes => format!("{dashes}{}: {message}", key.replace('_', "-")),
+            })
+            .for_each(|mistake| m.add(mistake));
         otherwise
     })
 }
@@ -206,18 +214,9 @@ pub fn parse_settings(text: &str) -> Result<ShapeText, String> {
     for word in text.split_whitespace() {
         let (key, value) =
             word.split_once('=').ok_or_else(|| format!("'{word}' is not a setting such as rate=20mbit"))?;
-        let slot = match key {
-            "rate" => &mut settings.rate,
-            "layer" => &mut settings.layer,
-            "delay" => &mut settings.delay,
-            "jitter" => &mut settings.jitter,
-            "loss" => &mut settings.loss,
-            "queue" => &mut settings.queue,
-            "reorder" => &mut settings.reorder,
-            "duplicate" => &mut settings.duplicate,
-            _ => return Err(format!("'{key}' is not a setting; one of {}", KEYS.join(", "))),
-        };
-        *slot = Some(value.to_owned());
+        let slot = settings.setting(key);
+        *slot.ok_or_else(|| format!("'{key}' is not a setting; one of {}", KEYS.join(", ")))? =
+            Some(value.to_owned());
     }
     Ok(settings)
 }

@@ -90,6 +90,7 @@ fn links() -> Value {
             "layer": choice("What the rate counts.", &["wire", "frame", "ip"]),
             "delay": time("Delay in each direction.", "114ms"),
             "jitter": text("Distribution of a delay that is added.", "exp:1ms"),
+            "jitter_order": { "type": "string", "enum": ["keep", "free"], "description": "Whether packets keep their order under jitter, or overtake each other as with netem." },
             "loss": text("Share of packets lost.", "0.1%"),
             "queue": text("Largest queue.", "1bdp"),
             "reorder": text("Share, and by how much they come late.", "1%,2ms"),

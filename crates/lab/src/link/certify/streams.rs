@@ -5,12 +5,10 @@ use rand::SeedableRng;
 use super::CertifyOptions;
 use crate::link::{
     namespace::End,
-    spec::Shape,
+    spec::{JitterOrder, Shape},
     traffic::{Arrivals, Stream},
 };
 
-/// Longest time given to the rate and to the loss, in nanoseconds.
-pub const MOST_PHASE_NS: u64 = 15_000_000_000;
 /// A link without a rate is asked for its loss at this rate.
 const UNLIMITED_PACKETS_PER_S: f64 = 200_000.0;
 const PROBE_BYTES: usize = 64;
@@ -23,7 +21,7 @@ pub fn rest_ns(shape: &Shape) -> u64 {
     // The rate is exceeded by a twentieth for 1.2 s, or for 600 packets.
     let queue_ns =
         wire_ns(shape, RATE_PAYLOAD_BYTES).map_or(0, |each_ns| (30.0 * each_ns) as u64 + 60_000_000);
-    shape.delay_ns + jitter_ns + late_ns + queue_ns.min(MOST_PHASE_NS / 15) + 100_000_000
+    shape.delay_ns + jitter_ns + late_ns + queue_ns.min(1_000_000_000) + 100_000_000
 }
 
 /// The time that a datagram of so many bytes takes on the wire, in nanoseconds; none without a rate.
@@ -39,9 +37,13 @@ const IPV6_UDP_BYTES: u64 = 48;
 /// Few small packets, for the delay.
 pub fn probe_stream(shape: &Shape, options: &CertifyOptions) -> Option<Stream> {
     // Far enough apart that none waits for another; not a multiple of the kernel's 4 ms ticks.
-    let interval_ns = (10.0 * wire_ns(shape, PROBE_BYTES).unwrap_or(0.0)).max(2_037_000.0);
-    let packets = ((options.delay_ms as f64 * 1e6 / interval_ns) as u64).clamp(10, 1_000_000);
+    let interval_ns = probe_interval_ns(shape);
+    let packets = ((options.delay_ms as f64 * 1e6 / interval_ns) as u64).clamp(20, 1_000_000);
     Some(Stream { payload_bytes: PROBE_BYTES, burst: 1, interval_ns, packets, is_probe: true })
+}
+
+fn probe_interval_ns(shape: &Shape) -> f64 {
+    (10.0 * wire_ns(shape, PROBE_BYTES).unwrap_or(0.0)).max(2_037_000.0)
 }
 
 const RATE_PAYLOAD_BYTES: usize = 1_400;
@@ -51,7 +53,7 @@ pub fn rate_stream(shape: &Shape, options: &CertifyOptions) -> Option<Stream> {
     let each_ns = wire_ns(shape, RATE_PAYLOAD_BYTES)?;
     // Enough packets for the rate to be seen, and a fifth for the beginning and the end.
     let least_ns = 500.0 * each_ns;
-    let phase_ns = (options.rate_ms as f64 * 1e6).max(least_ns).min(MOST_PHASE_NS as f64) * 1.2;
+    let phase_ns = (options.rate_ms as f64 * 1e6).max(least_ns).min(options.phase().as_nanos() as f64) * 1.2;
     // A twentieth more than fits, half a millisecond at once.
     let burst = Stream::burst_of(RATE_PAYLOAD_BYTES, (500_000.0 / each_ns) as usize);
     let interval_ns = burst as f64 * each_ns / 1.05;
@@ -66,7 +68,7 @@ pub fn loss_stream(shape: &Shape, options: &CertifyOptions) -> Stream {
     let each_ns = each_ns.max(2_000.0);
     let queued = shape.queue_bytes(0).map_or(usize::MAX, |bytes| (bytes / 200) as usize);
     let burst = Stream::burst_of(PROBE_BYTES, queued.min((1e6 / each_ns) as usize));
-    let packets = options.loss_packets.min((MOST_PHASE_NS as f64 / each_ns) as u64).max(1);
+    let packets = options.loss_packets.min((options.phase().as_nanos() as f64 / each_ns) as u64).max(1);
     Stream {
         payload_bytes: PROBE_BYTES,
         burst,
@@ -84,13 +86,23 @@ pub fn expected_delays(shape: &Shape) -> [u64; 2] {
     [fixed + p50_ns, fixed + p999_ns + late_ns]
 }
 
-/// Of the jitter: interquartile range, median, 99.9th percentile, in nanoseconds.
+/// Of the jitter of the probes: interquartile range, median, 99.9th percentile, in nanoseconds. Where the order is kept,
+/// none arrives before those ahead of it.
 pub fn quantiles(shape: &Shape) -> [u64; 3] {
     if shape.jitter.is_zero() {
         return [0; 3];
     }
     let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(1);
-    let mut samples: Vec<u64> = (0..20_000).map(|_| shape.jitter.sample_ns(&mut rng)).collect();
+    let interval_ns = match shape.jitter_order {
+        JitterOrder::Keep => probe_interval_ns(shape) as u64,
+        JitterOrder::Free => u64::MAX,
+    };
+    let mut ahead_ns = 0_u64;
+    let draw = |_| {
+        ahead_ns = shape.jitter.sample_ns(&mut rng).max(ahead_ns.saturating_sub(interval_ns));
+        ahead_ns
+    };
+    let mut samples: Vec<u64> = (0..20_000).map(draw).collect();
     samples.sort_unstable();
     [samples[15_000] - samples[5_000], samples[10_000], samples[19_980]]
 }
@@ -101,18 +113,24 @@ pub fn header_bytes(to: &End) -> u64 {
     if is_v6 { IPV6_UDP_BYTES } else { IP_UDP_BYTES }
 }
 
-/// What arrived per second from a tenth of the phase after the first arrival on, in bits of the layer.
-pub fn arrival_rate(shape: &Shape, arrivals: &Arrivals, options: &CertifyOptions, header_bytes: u64) -> f64 {
-    let Some(&(first_ns, _)) = arrivals.batches.first() else { return 0.0 };
+/// What arrived per second from a tenth of the phase after the first arrival on, in bits of the layer, and by how many
+/// packets that is known.
+pub fn arrival_rate(
+    shape: &Shape,
+    arrivals: &Arrivals,
+    options: &CertifyOptions,
+    header_bytes: u64,
+) -> (f64, u64) {
+    let Some(&(first_ns, _)) = arrivals.batches.first() else { return (0.0, 0) };
     let last_ns = arrivals.batches.last().map_or(first_ns, |&(at_ns, _)| at_ns);
     let lead_ns = (options.rate_ms * 100_000).min((last_ns - first_ns) / 10);
     // The overload goes on until the last is sent; what arrives later came from the queue.
     let mut within = arrivals.batches.iter().skip_while(|(at_ns, _)| *at_ns < first_ns + lead_ns).copied();
-    let Some((from_ns, _)) = within.next() else { return 0.0 };
+    let Some((from_ns, _)) = within.next() else { return (0.0, 0) };
     let (packets, to_ns) =
         within.fold((0_u64, from_ns), |(packets, _), (at_ns, count)| (packets + u64::from(count), at_ns));
     let bits = packets * shape.layer.bytes(RATE_PAYLOAD_BYTES as u64 + header_bytes) * 8;
-    if to_ns > from_ns { bits as f64 * 1e9 / (to_ns - from_ns) as f64 } else { 0.0 }
+    (if to_ns > from_ns { bits as f64 * 1e9 / (to_ns - from_ns) as f64 } else { 0.0 }, packets)
 }
 
 #[cfg(test)]
@@ -143,7 +161,7 @@ mod tests {
             let probes = probe_stream(&shape, &options).unwrap();
             assert!(asked(&shape, &probes) <= rate as f64 * 0.101 && probes.packets >= 10, "{rate}");
             for stream in [rated, counted, probes] {
-                assert!(stream.duration_ns() <= MOST_PHASE_NS * 6 / 5, "{rate}: {stream:?}");
+                assert!(stream.duration_ns() <= 18_000_000_000, "{rate}: {stream:?}");
             }
         }
         assert!(rate_stream(&Shape::default(), &CertifyOptions::default()).is_none());
@@ -159,8 +177,11 @@ mod tests {
     #[test]
     fn jitter_is_expected() {
         let jitter = Distribution::Uniform { min_ns: 0, max_ns: 10_000_000 };
-        let [p50_ns, p999_ns] = expected_delays(&Shape { jitter, ..shape(1_000_000_000) });
+        let free = Shape { jitter, jitter_order: JitterOrder::Free, ..shape(1_000_000_000) };
+        let [p50_ns, p999_ns] = expected_delays(&free);
         assert!((5_800_000..6_200_000).contains(&p50_ns) && p999_ns > 10_900_000, "{p50_ns} {p999_ns}");
+        let [kept_ns, _] = expected_delays(&Shape { jitter_order: JitterOrder::Keep, ..free });
+        assert!((6_500_000..8_500_000).contains(&kept_ns), "{kept_ns}: those ahead hold up");
     }
 
     #[test]
@@ -169,7 +190,7 @@ mod tests {
         let batches = (0..1_200_u64).map(|ms| (ms * 1_000_000, if ms < 50 { 1 } else { 85 })).collect();
         let arrivals = Arrivals { batches, ..Arrivals::default() };
         let shape = shape(1_000_000_000);
-        let rate = arrival_rate(&shape, &arrivals, &CertifyOptions::default(), IP_UDP_BYTES);
+        let (rate, _) = arrival_rate(&shape, &arrivals, &CertifyOptions::default(), IP_UDP_BYTES);
         assert!((rate / (85_000.0 * 1_466.0 * 8.0) - 1.0).abs() < 1e-6, "{rate}");
     }
 }

@@ -69,6 +69,9 @@ pub fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
     } else {
         announce(&lab, begun.elapsed(), false)?;
     }
+    if let Some(why) = lab.crowding() {
+        standard::tell(format_args!("proofload: {why}"));
+    }
     let failure = keep_up(&lab, &stop);
     if let Some(failure) = &failure {
         // Before the log that it may go to is copied and removed.
