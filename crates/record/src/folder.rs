@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
@@ -180,6 +181,23 @@ impl ResultFolder {
         let mut file = File::create(&partial).map_err(failed)?;
         file.write_all(text.as_bytes()).and_then(|()| file.sync_data()).map_err(failed)?;
         fs::rename(&partial, &path).map_err(failed)
+    }
+
+    /// Appends a line to another file of the result.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn append_line(&self, name: &str, line: &str) -> Result<(), FolderError> {
+        let path = self.file(name);
+        let failed = |cause| FolderError::File { what: "write", path: path.clone(), cause };
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
+        let (length, mut last) = (file.metadata().map_err(failed)?.len(), *b"\n");
+        if length > 0 {
+            file.read_exact_at(&mut last, length - 1).map_err(failed)?;
+        }
+        // What a killed run was writing has no end: it gets one.
+        let end = if last == *b"\n" { "" } else { "\n" };
+        file.write_all(format!("{end}{line}\n").as_bytes()).map_err(failed)
     }
 
     /// All trials. A last line without an end is what a killed run was writing: it is left out.

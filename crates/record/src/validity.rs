@@ -71,4 +71,6 @@ pub enum VoidRule {
     WorkerLost,
     /// What the target stored could not be held against what it acknowledged.
     Unaudited,
+    /// An emulated link was not what it was asked to be.
+    Link,
 }

@@ -14,6 +14,7 @@ use record::{Purpose, ResultFolder, StudyPlan, TrialEntry, Warning, folder::Tria
 
 use crate::{
     evidence::Evidence,
+    links::Links,
     outcome,
     run::{Event, Options},
     searching::Searching,
@@ -61,6 +62,7 @@ pub(crate) struct Course<'a> {
     /// Searched settings whose target has answered a single request.
     asked: Vec<usize>,
     evidence: Evidence,
+    links: Links,
     /// How long the target needs for what the last trial left it to do.
     leftover: Duration,
     notes: Vec<String>,
@@ -117,6 +119,7 @@ impl<'a> Course<'a> {
             stand_is_for: None,
             asked: Vec::new(),
             evidence,
+            links: Links::new(folder),
             notes: Vec::new(),
             unwritten: Vec::new(),
         }

@@ -10,8 +10,8 @@ use crate::growth::Growth;
 /// A goal is decided where it is met, or not met, both by the times as measured and by what is left of them without
 /// the generator's own share: the target's true times lie between the two. So a trial that decides every goal is valid
 /// however late the generator was, and a trial that leaves one open is void. Lateness is forgiven only where one of the
-/// goals is on response times: else it is part of nothing that was asked. A shared processor is forgiven only where all
-/// goals were met in spite of it. Response times may have grown because of absences:
+/// goals is on response times: else it is part of nothing that was asked. A shared processor and a late
+/// link are forgiven only where all goals were met in spite of it. Response times may have grown because of absences:
 /// `growth` is that by each goal.
 pub fn judge(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], growth: &[Option<Growth>]) {
     if goals.is_empty() {
@@ -34,7 +34,7 @@ pub fn judge(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], gro
     } else if !growth.iter().flatten().any(|growth| growth.may_be_own) || !was_lengthened(trial) {
         let is_forgiven = |reason: &VoidReason| match reason.rule {
             VoidRule::Late => is_timed,
-            rule => rule == VoidRule::ProcessorShared && is_met,
+            rule => matches!(rule, VoidRule::ProcessorShared | VoidRule::Link) && is_met,
         };
         if reasons.iter().all(is_forgiven) {
             reasons.clear();

@@ -13,6 +13,7 @@ mod evidence;
 pub mod file;
 mod growth;
 mod lateness;
+pub mod links;
 pub mod outcome;
 mod plan;
 mod run;

@@ -17,7 +17,9 @@ use lab::{
     plan::{Plan, Program},
 };
 use load::{Circumstances, Host, Part, Tick, conclude, preflight};
-use record::{Decision, Distribution, HttpPlan, LoadModel, Trial, Validity, VoidReason, VoidRule};
+use record::{
+    Decision, Distribution, HttpPlan, LoadModel, Trial, Validity, VoidReason, VoidRule, units::parse_cpus,
+};
 
 use crate::study::Setup;
 
@@ -66,13 +68,23 @@ impl Stand {
         options: &lab::Options,
         worker: &[String],
         stored: &Path,
+        measure: lab::Measure<'_>,
     ) -> Result<Self, StandError> {
         let plan = setup.lab.as_ref().map(|plan| storing_in(plan, stored));
-        let lab = plan.as_ref().map(|plan| Lab::up(plan, options)).transpose()?;
+        // Wrong ones are told with the workload's other mistakes.
+        let cpus = setup.workload.cpus.as_deref().and_then(|text| parse_cpus(text).ok()).unwrap_or_default();
+        let busy_cpus = cpus.into_iter().map(|cpu| cpu as usize).collect();
+        let options = lab::Options { busy_cpus, ..options.clone() };
+        let lab = plan.as_ref().map(|plan| Lab::up_measuring(plan, &options, measure)).transpose()?;
         let folders = setup.target_processes().map(|name| stored.join(name)).collect();
         let mut stand = Self { setup, lab, quiet_sockets: 0, worker: worker.to_vec(), stored: folders };
         stand.quiet_sockets = stand.sockets();
         Ok(stand)
+    }
+
+    /// The lab, if there is one.
+    pub(crate) fn lab(&mut self) -> Option<&mut Lab> {
+        self.lab.as_mut()
     }
 
     /// Whether another setup can be run on what stands.

@@ -220,8 +220,13 @@ fn run_both(
     let rest = Direction::BOTH.map(|direction| rest_ns(link.shape(direction))).into_iter().max();
     let rest = Duration::from_nanos(rest.unwrap_or_default());
     let mut arrivals = [None, None];
+    // Both rest at the same time.
+    while runs.iter().flatten().any(|run: &Run| !run.is_sent()) {
+        thread::sleep(Duration::from_millis(2));
+    }
+    thread::sleep(rest);
     for (run, slot) in runs.into_iter().zip(&mut arrivals) {
-        *slot = run.map(|run| run.finish(rest)).transpose()?;
+        *slot = run.map(Run::finish).transpose()?;
     }
     // Whatever the streams left in a queue.
     thread::sleep(Duration::from_millis(20));
@@ -323,8 +328,8 @@ fn judge(measured: &Measured, shape: &Shape, reasons: &mut Vec<String>) {
     {
         reasons.push(format!(
             "it carries {} instead of {}: ask for a rate that this machine can do",
-            show_rate(Some(rate as u64)),
-            show_rate(Some(expected as u64))
+            four_digits(rate),
+            four_digits(expected)
         ));
     }
     // One packet in a million may fall victim to a full buffer of the receiver.
@@ -338,6 +343,12 @@ fn judge(measured: &Measured, shape: &Shape, reasons: &mut Vec<String>) {
             measured.loss_tolerance * 100.0
         ));
     }
+}
+
+/// A rate as people write it, rounded.
+fn four_digits(rate: f64) -> String {
+    let unit = 10_f64.powf(rate.max(1e3).log10().floor() - 3.0);
+    show_rate(Some(((rate / unit).round() * unit) as u64))
 }
 
 fn judge_counters(before: &Counters, after: &Counters, reasons: &mut Vec<String>) {

@@ -36,8 +36,10 @@ use super::{
 const READS_A_TURN: usize = 32;
 /// Longest polling before a departure, in nanoseconds.
 const LONGEST_SPIN_NS: u64 = 300_000;
-/// A busy link, where something is always due soon, polls for one part in so many of the time.
-const SPIN_ONE_IN: u64 = 100;
+/// A link on which something is often due polls for one part in so many of the time.
+const SPIN_ONE_IN: u64 = 20;
+/// One that wakes up more often than this, in nanoseconds, does not poll: its processor is awake anyway.
+const AWAKE_NS: u64 = 250_000;
 /// How long a busy direction looks away, in nanoseconds: every wake-up costs as much as moving a packet, so what
 /// comes or is due within this time is moved together.
 const NAP_NS: u64 = 40_000;
@@ -243,7 +245,8 @@ impl Mover {
     /// Waits until there is something to read, an order, or something is due.
     fn wait(&mut self) -> (bool, bool) {
         let now_ns = monotonic_ns();
-        let is_busy = self.turn_reads >= 2 || now_ns - self.slept_ns < NAP_NS;
+        let awake_ns = now_ns - self.slept_ns;
+        let is_busy = self.turn_reads >= 2 || awake_ns < NAP_NS;
         self.slept_ns = now_ns;
         self.turn_reads = 0;
         if is_busy {
@@ -254,7 +257,10 @@ impl Mover {
         loop {
             let began_ns = monotonic_ns();
             let left_ns = self.pipe.next_ns().map(|next_ns| next_ns.saturating_sub(began_ns));
-            let sleep_ns = left_ns.map(|left_ns| self.spin.sleep_ns(began_ns, left_ns));
+            let sleep_ns = left_ns.map(|left_ns| match awake_ns < AWAKE_NS {
+                true => left_ns,
+                false => self.spin.sleep_ns(began_ns, left_ns),
+            });
             let ready = self.poll(sleep_ns);
             if ready != (false, false) {
                 return ready;

@@ -117,14 +117,18 @@ impl Run {
         Ok(Self { stop, sender, receiver })
     }
 
-    /// Waits until all is sent and then `rest` longer; what arrived.
+    /// Whether all is sent, or nothing more will be.
+    pub fn is_sent(&self) -> bool {
+        self.sender.is_finished()
+    }
+
+    /// Waits until all is sent; what has arrived by then.
     ///
     /// # Errors
     /// When something could not be sent.
-    pub fn finish(self, rest: Duration) -> Result<Arrivals, LinkError> {
+    pub fn finish(self) -> Result<Arrivals, LinkError> {
         let refuse = |what| move |cause| LinkError::Traffic { what, cause };
         let sent = self.sender.join().unwrap_or_else(|_| Err(io::Error::other("the sender panicked")));
-        thread::sleep(if sent.is_ok() { rest } else { Duration::ZERO });
         self.stop.store(true, Ordering::Relaxed);
         let arrived = self.receiver.join().unwrap_or_else(|_| Err(io::Error::other("the receiver panicked")));
         let sent = sent.map_err(refuse("send"))?;

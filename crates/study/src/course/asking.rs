@@ -28,7 +28,8 @@ pub(crate) fn refuse_silent(study: &Study, options: &Options) -> Result<(), Stri
         if setup.lab.is_some() || asked.contains(&setup) {
             continue;
         }
-        let stand = Stand::up(setup.clone(), &options.lab, &options.worker, Path::new(""));
+        let stand =
+            Stand::up(setup.clone(), &options.lab, &options.worker, Path::new(""), &mut |_, _| Ok(()));
         let trial_s = searching::plan(study, search).map(|plan| plan.trial_duration_s);
         let Ok(trial_s) = trial_s else { continue };
         let why = stand.and_then(|stand| ask(&stand, &setup, study, trial_s, options));

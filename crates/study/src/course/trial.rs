@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use lab::link::LinkError;
 use record::{
     AuditResult, Decision, ErrorClass, Goal, GoalQuantity, HttpPlan, Purpose, TrialEntry, Warning,
     study::ENTRY_SCHEMA, units::parse_time,
@@ -16,7 +17,7 @@ use super::{Course, Cut, Place};
 use crate::{
     auditing,
     growth::{Growth, growth_of},
-    lateness,
+    lateness, links,
     run::Event,
     stand::{Stand, StandError},
     study::{Fresh, Setup},
@@ -42,6 +43,7 @@ impl Course<'_> {
         self.let_settle()?;
         self.may_go_on()?;
         let study_time_s = self.study_time_s();
+        self.links.begin(self.stand.as_mut().and_then(Stand::lab)).map_err(link_cut)?;
         let mut trial = self.run_one(&setup, place)?;
         if trial.interrupted {
             let text = serde_json::to_string_pretty(&trial).expect("a trial can be written as JSON");
@@ -50,12 +52,16 @@ impl Course<'_> {
             return Err(Cut::Stopped);
         }
         let audit = self.audit(&setup, place, receipts.as_deref(), &mut trial)?;
+        let lab = self.stand.as_mut().and_then(Stand::lab);
+        let doubts = self.links.end(lab, self.next_index).map_err(link_cut)?;
+        links::make_void(&mut trial, doubts.perhaps);
         let goals = &self.plan.goals;
         let judged = self.shows_growth(place, duration, &trial);
         let growth: Vec<Option<Growth>> =
             goals.iter().map(|goal| judged.then(|| growth_of(&trial, goal.quantity)).flatten()).collect();
         let growth_per_s = growth.iter().flatten().map(|growth| growth.per_s).reduce(f64::max);
         lateness::judge(&mut trial, audit.as_ref(), goals, &growth);
+        links::make_void(&mut trial, doubts.certain);
         self.leftover = leftover(&trial);
         // What piles up is not carried, however little was late by then.
         let loss_ratios = goals.iter().zip(&growth).map(|(goal, growth)| match growth {
@@ -179,7 +185,13 @@ impl Course<'_> {
             (self.on_event)(Event::SettingUp { name: &self.plan.settings[place.setting].name });
         }
         let stored = self.evidence.stored().map_err(Cut::Failed)?;
-        let stand = Stand::up(setup.clone(), &self.options.lab, &self.options.worker, &stored);
+        let (links, mut told) = (&mut self.links, Vec::new());
+        let stand =
+            Stand::up(setup.clone(), &self.options.lab, &self.options.worker, &stored, &mut |name, link| {
+                told.extend(links.measure(name, link)?);
+                Ok(())
+            });
+        told.iter().for_each(|text| (self.on_event)(Event::Warning(text)));
         self.stand = Some(stand.map_err(|error| match error {
             StandError::Lab(lab::Error::CalledOff) => Cut::Stopped,
             error => cut(error),
@@ -279,6 +291,10 @@ pub(super) fn decision(goals: &[Goal], plan: &HttpPlan) -> Option<Decision> {
         longest_ns: goals.iter().map(|goal| bound(goal).unwrap_or(waited_ns)).max()?,
         loss_ratio,
     })
+}
+
+fn link_cut(error: LinkError) -> Cut {
+    Cut::Failed(format!("a link of the lab: {error}"))
 }
 
 pub(super) fn cut(error: StandError) -> Cut {

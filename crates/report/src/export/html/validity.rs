@@ -72,6 +72,7 @@ fn rule(rule: VoidRule) -> &'static str {
         VoidRule::LittlesLaw => "Little's law broken",
         VoidRule::WorkerLost => "worker lost",
         VoidRule::Unaudited => "not audited",
+        VoidRule::Link => "emulated link",
     }
 }
 

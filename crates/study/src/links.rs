@@ -1,0 +1,200 @@
+//! The emulated links of a study: measured before anything runs over them, once a shape, and counted in every trial.
+
+use std::{collections::BTreeMap, io};
+
+use lab::{
+    Lab,
+    link::{Carried, Certificate, CertifyOptions, Counters, Link, LinkError, LinkSpec},
+};
+use record::{ResultFolder, Trial, Validity, VoidReason, VoidRule};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The form of a [`LinkRecord`].
+pub const SCHEMA: &str = "proofload/link/1";
+/// The file in a result folder that has a [`LinkRecord`] in each line.
+pub const FILE: &str = "links.jsonl";
+
+/// How often a link is measured until it is certified: others on the machine may disturb it for a moment.
+const ATTEMPTS: u32 = 3;
+/// The share of packets that may be handed over late in a trial: one in so many.
+const LATE_ONE_IN: u64 = 20;
+
+/// What is known of an emulated link: a line of [`FILE`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkRecord {
+    /// The form of this record, [`SCHEMA`].
+    pub schema: String,
+    /// The link's name.
+    pub link: String,
+    /// What was found.
+    #[serde(flatten)]
+    pub found: LinkFound,
+}
+
+/// What was found of a link.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum LinkFound {
+    /// What the idle link was measured to be. It holds for all links of the study that are asked to be the same.
+    Certificate(Box<Certificate>),
+    /// What it carried in a trial.
+    Trial {
+        /// The trial's number.
+        trial: u64,
+        /// From the first host to the second.
+        a_to_b: Carried,
+        /// From the second host to the first.
+        b_to_a: Carried,
+    },
+}
+
+/// What a study knows of its links so far.
+#[derive(Debug)]
+pub(crate) struct Links {
+    folder: ResultFolder,
+    /// What was measured, and why it is not what it should be.
+    measured: Vec<(LinkSpec, Vec<String>)>,
+    /// The counters of the links that are up, before the trial.
+    before: BTreeMap<String, [Counters; 2]>,
+}
+
+impl Links {
+    pub(crate) fn new(folder: &ResultFolder) -> Self {
+        Self { folder: folder.clone(), measured: Vec::new(), before: BTreeMap::new() }
+    }
+
+    /// Measures an idle link unless one of its shape has been measured. Returns what to tell of it.
+    pub(crate) fn measure(&mut self, name: &str, link: &mut Link) -> Result<Option<String>, LinkError> {
+        let shape = shape_of(link.spec());
+        if self.measured.iter().any(|(known, _)| *known == shape) {
+            return Ok(None);
+        }
+        let mut certificate = link.certify(&CertifyOptions::short())?;
+        for _ in 1..ATTEMPTS {
+            if !certificate.certified {
+                certificate = link.certify(&CertifyOptions::short())?;
+            }
+        }
+        let told = summary(name, &certificate);
+        self.measured.push((shape, certificate.reasons.clone()));
+        self.write(name, LinkFound::Certificate(Box::new(certificate))).map_err(LinkError::Start)?;
+        Ok(Some(told))
+    }
+
+    /// A trial begins.
+    pub(crate) fn begin(&mut self, lab: Option<&mut Lab>) -> Result<(), LinkError> {
+        self.before = counters(lab)?;
+        Ok(())
+    }
+
+    /// A trial has ended: writes down what the links carried. Returns why the trial is void whatever it found, and why it is
+    /// where its goals were not met.
+    pub(crate) fn end(&mut self, lab: Option<&mut Lab>, trial: u64) -> Result<Doubts, LinkError> {
+        let Some(lab) = lab else { return Ok(Doubts::default()) };
+        let mut doubts = Doubts::default();
+        doubts.certain.extend(lab.crowding().map(str::to_owned));
+        for (name, link) in lab.links() {
+            let shape = shape_of(link.spec());
+            let known = self.measured.iter().find(|(known, _)| *known == shape);
+            let reasons = known.map_or(&[][..], |(_, reasons)| reasons).join("; ");
+            if !reasons.is_empty() {
+                doubts.certain.push(format!("link {name} is not certified: {reasons}"));
+            }
+        }
+        for (name, after) in counters(Some(lab))? {
+            let Some(before) = self.before.get(&name) else { continue };
+            let [a_to_b, b_to_a] = [0, 1].map(|index| Carried::between(&before[index], &after[index]));
+            for carried in [a_to_b, b_to_a] {
+                if carried.not_emulated_packets > 0 {
+                    doubts.certain.push(format!(
+                        "link {name} lost {} packets because this machine was too slow for it; ask for less, or leave it a \
+                         processor",
+                        carried.not_emulated_packets
+                    ));
+                }
+                if carried.late_packets * LATE_ONE_IN > carried.delivered_packets {
+                    doubts.perhaps.push(format!(
+                        "link {name} handed {} of {} packets over more than 1 ms late; leave it a processor",
+                        carried.late_packets, carried.delivered_packets
+                    ));
+                }
+            }
+            self.write(&name, LinkFound::Trial { trial, a_to_b, b_to_a }).map_err(LinkError::Start)?;
+        }
+        Ok(doubts)
+    }
+
+    fn write(&self, link: &str, found: LinkFound) -> io::Result<()> {
+        let record = LinkRecord { schema: SCHEMA.to_owned(), link: link.to_owned(), found };
+        self.folder.append_line(FILE, &serde_json::to_string(&record)?).map_err(io::Error::other)
+    }
+}
+
+/// Why a trial may say nothing because of its links.
+#[derive(Debug, Default)]
+pub(crate) struct Doubts {
+    /// Whatever it found.
+    pub certain: Vec<String>,
+    /// If a goal was not met.
+    pub perhaps: Vec<String>,
+}
+
+/// Makes a trial void for these reasons, if there are any.
+pub(crate) fn make_void(trial: &mut Trial, why: Vec<String>) {
+    let mut reasons = trial.validity.reasons().to_vec();
+    reasons.extend(why.into_iter().map(|evidence| VoidReason { rule: VoidRule::Link, evidence }));
+    trial.validity = Validity::from_reasons(reasons);
+}
+
+fn counters(lab: Option<&mut Lab>) -> Result<BTreeMap<String, [Counters; 2]>, LinkError> {
+    let links = lab.into_iter().flat_map(Lab::links);
+    links.map(|(name, link)| Ok((name.to_owned(), link.counters()?))).collect()
+}
+
+/// What is asked of a link, but for what is drawn.
+fn shape_of(spec: &LinkSpec) -> LinkSpec {
+    let mut shape = spec.clone();
+    (shape.a_to_b.seed, shape.b_to_a.seed) = (0, 0);
+    shape
+}
+
+fn summary(name: &str, certificate: &Certificate) -> String {
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let ways = [("a to b", &certificate.a_to_b), ("b to a", &certificate.b_to_a)].map(|(way, measured)| {
+        let rate =
+            measured.rate_bits_per_s.map_or(String::new(), |rate| format!(", {:.1} Mbit/s", rate / 1e6));
+        let (p50, asked) = (ms(measured.delay.p50_ns), ms(measured.delay.expected_p50_ns));
+        let lost = measured.loss_ratio * 100.0;
+        format!("{way} {p50:.2} ms (asked for {asked:.2}){rate}, {lost:.3} % lost")
+    });
+    let verdict = match certificate.certified {
+        true => "certified".to_owned(),
+        false => {
+            format!("NOT CERTIFIED, so trials over it are void: {}", certificate.reasons.join("; "))
+        }
+    };
+    format!("link {name}: {}; {verdict}", ways.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_schema_is_the_one_of_this_code() {
+        let schema = serde_json::to_string_pretty(&schemars::schema_for!(LinkRecord)).unwrap() + "\n";
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/link.schema.json");
+        if std::env::var_os("UPDATE_SCHEMA").is_some() {
+            std::fs::write(path, &schema).unwrap();
+        }
+        let published = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(published == schema, "run `UPDATE_SCHEMA=1 cargo test -p study` and commit docs/schema");
+    }
+
+    #[test]
+    fn the_seed_makes_no_other_shape() {
+        let spec = LinkSpec::symmetric(lab::link::Shape { seed: 7, ..lab::link::Shape::default() });
+        assert_eq!(shape_of(&spec), shape_of(&LinkSpec::default()));
+    }
+}
