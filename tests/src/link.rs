@@ -24,6 +24,10 @@ use crate::{
     temporary::TemporaryFolder,
 };
 
+mod one_way;
+
+pub use one_way::distance_from_uniform;
+
 /// Addresses of the two ends, as `proofload link` gives them unless told otherwise.
 const ADDRESSES: [&str; 2] = ["10.255.255.1", "10.255.255.2"];
 

@@ -89,6 +89,7 @@ samples! {
     sample_of_limit_generator_bound "limit-generator-bound",
     sample_of_limit_short_trials "limit-short-trials",
     sample_of_limit_away "limit-away",
+    sample_of_link_certified "link-certified",
     sample_of_link_delay "link-delay",
     sample_of_link_loss "link-loss",
     sample_of_link_rate "link-rate",

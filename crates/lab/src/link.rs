@@ -1,7 +1,7 @@
 //! Emulated links between two hosts, without kernel modules.
 //!
 //! A link runs in a child process ([`Link`]; its side is [`worker`]): one TUN interface in each host, a
-//! thread for each direction, and between them a model on virtual time ([`pipe::Pipe`]) of a bounded
+//! thread, and between them a model on virtual time ([`pipe::Pipe`]) of a bounded
 //! queue, a wire of a certain rate, faults, and a delay line. It can prove that it is what it was asked
 //! to be ([`certify`]). Where the kernel has `sch_netem` and `sch_tbf`, they can be had instead
 //! ([`netem`]).

@@ -34,6 +34,7 @@ mod limit_away;
 mod limit_capacity;
 mod limit_generator_bound;
 mod limit_short_trials;
+mod link_certified;
 mod link_delay;
 mod link_loss;
 mod link_rate;
@@ -74,6 +75,7 @@ pub const ALL: &[Bar] = &[
     link_delay::BAR,
     link_rate::BAR,
     link_loss::BAR,
+    link_certified::BAR,
     fuzz_http1::BAR,
     lab_hosts::BAR,
     lab_segment::BAR,

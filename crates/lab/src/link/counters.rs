@@ -70,7 +70,7 @@ pub struct Counters {
     pub late_packets: u64,
     /// How late segments were written, against when they were due, in nanoseconds.
     pub lateness: Lateness,
-    /// Processor time of the thread, in nanoseconds.
+    /// Processor time of the thread that moves both directions, in nanoseconds: this one's share by reads and writes.
     pub cpu_ns: u64,
 }
 

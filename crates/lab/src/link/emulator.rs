@@ -1,4 +1,4 @@
-//! A running link: an interface in each host and a thread for each direction.
+//! A running link: an interface in each host, and a thread that moves packets between them.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use super::{
 /// 800 ms.
 const MOST_BYTES: usize = 1 << 30;
 
-/// The names of the threads that move packets, by direction.
-pub(super) const MOVERS: [&str; 2] = ["link-a-to-b", "link-b-to-a"];
+/// The name of the thread that moves packets.
+pub(super) const MOVER: &str = "link-mover";
 
 /// A link that runs in this process. Dropping it removes it.
 #[derive(Debug)]
 pub struct Emulator {
     spec: LinkSpec,
     ends: [End; 2],
-    // Before the interfaces: the threads end first.
-    forwarders: [Forwarder; 2],
+    // Before the interfaces: the thread ends first.
+    forwarder: Forwarder,
     interfaces: [Interface; 2],
 }
 
@@ -37,15 +37,10 @@ impl Emulator {
         check(&spec.a_to_b)?;
         check(&spec.b_to_a)?;
         let interfaces = [Interface::create(&a)?, Interface::create(&b)?];
-        let start = |direction: Direction| {
-            let index = direction.index();
-            let shape = if index == 0 { &spec.a_to_b } else { &spec.b_to_a };
-            let pipe = Pipe::new(shape.clone(), spec.round_trip_ns());
-            let (from, to) = (&interfaces[index].tun, &interfaces[1 - index].tun);
-            Forwarder::start(MOVERS[index], Arc::clone(from), Arc::clone(to), pipe, MOST_BYTES)
-        };
-        let forwarders = [start(Direction::AToB)?, start(Direction::BToA)?];
-        Ok(Self { spec, ends: [a, b], forwarders, interfaces })
+        let pipes = [&spec.a_to_b, &spec.b_to_a].map(|shape| Pipe::new(shape.clone(), spec.round_trip_ns()));
+        let devices = interfaces.each_ref().map(|interface| Arc::clone(&interface.tun));
+        let forwarder = Forwarder::start(MOVER, devices, pipes, MOST_BYTES)?;
+        Ok(Self { spec, ends: [a, b], forwarder, interfaces })
     }
 
     /// What it is now.
@@ -70,22 +65,20 @@ impl Emulator {
             Direction::BToA => self.spec.b_to_a = shape,
         }
         // Both: a queue in multiples of the bandwidth-delay product follows the other's delay too.
-        for direction in Direction::BOTH {
-            let shape = self.shape(direction).clone();
-            self.forwarders[direction.index()].reshape(shape, self.spec.round_trip_ns());
-        }
+        let shapes = Direction::BOTH.map(|direction| self.shape(direction).clone());
+        self.forwarder.reshape(shapes, self.spec.round_trip_ns());
         Ok(())
     }
 
     /// Cuts the link in both directions; what is in it is lost. The interfaces stay up: it is a cable
     /// somewhere in between.
     pub fn down(&self) {
-        self.forwarders.iter().for_each(|forwarder| forwarder.set_up(false));
+        self.forwarder.set_up(false);
     }
 
     /// Mends it.
     pub fn up(&self) {
-        self.forwarders.iter().for_each(|forwarder| forwarder.set_up(true));
+        self.forwarder.set_up(true);
     }
 
     /// What was counted so far: from the first host to the second, and back.
@@ -93,11 +86,9 @@ impl Emulator {
     /// # Errors
     /// When a thread has ended.
     pub fn counters(&mut self) -> Result<[Counters; 2], LinkError> {
-        let mut counted = <[Counters; 2]>::default();
-        for direction in Direction::BOTH {
-            let index = direction.index();
-            let counters = self.forwarders[index].counters().ok_or(LinkError::Ended)?;
-            counted[index] = Counters { overrun_packets: self.interfaces[index].overruns(), ..counters };
+        let mut counted = self.forwarder.counters().ok_or(LinkError::Ended)?;
+        for (counters, interface) in counted.iter_mut().zip(&mut self.interfaces) {
+            counters.overrun_packets = interface.overruns();
         }
         Ok(counted)
     }

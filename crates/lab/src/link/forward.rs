@@ -1,4 +1,4 @@
-//! The thread that moves one direction's packets: from a device, through the model, to the other.
+//! The thread that moves packets: from each device, through the model, to the other.
 
 use std::{
     fs::File,
@@ -40,13 +40,13 @@ const LONGEST_SPIN_NS: u64 = 300_000;
 const SPIN_ONE_IN: u64 = 20;
 /// One that wakes up more often than this, in nanoseconds, does not poll: its processor is awake anyway.
 const AWAKE_NS: u64 = 250_000;
-/// How long a busy direction looks away, in nanoseconds: every wake-up costs as much as moving a packet, so what
+/// How long a busy link looks away, in nanoseconds: every wake-up costs as much as moving a packet, so what
 /// comes or is due within this time is moved together.
-const NAP_NS: u64 = 40_000;
+const NAP_NS: u64 = 50_000;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// One direction under way.
+/// Both directions under way.
 #[derive(Debug)]
 pub struct Forwarder {
     orders: mpsc::Sender<Order>,
@@ -55,41 +55,38 @@ pub struct Forwarder {
 }
 
 enum Order {
-    Reshape(Box<Shape>, u64),
+    Reshape([Shape; 2], u64),
     SetUp(bool),
-    Count(mpsc::Sender<Counters>),
+    Count(mpsc::Sender<[Counters; 2]>),
     Stop,
 }
 
 impl Forwarder {
-    /// Starts moving packets from `from` to `to`.
+    /// Starts moving packets from each device to the other. What the one way does to them is the pipe of the device that they
+    /// come from.
     ///
     /// # Errors
     /// When the kernel has no thread or descriptor left.
     pub fn start(
         name: &str,
-        from: Arc<File>,
-        to: Arc<File>,
-        pipe: Pipe,
+        devices: [Arc<File>; 2],
+        pipes: [Pipe; 2],
         most_bytes: usize,
     ) -> Result<Self, LinkError> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| LinkError::Start(error.into()))?;
         let bell = Arc::new(bell);
         let (orders, inbox) = mpsc::channel();
+        let [a, b] = devices;
+        let [there, back] = pipes;
         let mut mover = Mover {
-            from,
-            to,
-            pipe,
-            store: Store::new(most_bytes),
+            ways: [
+                Way::new(Arc::clone(&a), Arc::clone(&b), there, most_bytes),
+                Way::new(b, a, back, most_bytes),
+            ],
             bell: Arc::clone(&bell),
             inbox,
-            counters: Counters::default(),
             spin: SpinTail::with_share(LONGEST_SPIN_NS, SPIN_ONE_IN, monotonic_ns()),
-            // Up to a minute, three digits.
-            lateness: Histogram::new_with_max(60_000_000_000, 3).expect("bounds are sound"),
-            is_gone: false,
-            turn_reads: 0,
             slept_ns: 0,
         };
         let thread = thread::Builder::new()
@@ -99,9 +96,9 @@ impl Forwarder {
         Ok(Self { orders, bell, thread: Some(thread) })
     }
 
-    /// Changes the shape from now on.
-    pub fn reshape(&self, shape: Shape, round_trip_ns: u64) {
-        self.order(Order::Reshape(Box::new(shape), round_trip_ns));
+    /// Changes both shapes from now on.
+    pub fn reshape(&self, shapes: [Shape; 2], round_trip_ns: u64) {
+        self.order(Order::Reshape(shapes, round_trip_ns));
     }
 
     /// Cuts or mends the link.
@@ -109,8 +106,8 @@ impl Forwarder {
         self.order(Order::SetUp(is_up));
     }
 
-    /// What was counted so far, overruns excepted; none if the thread is gone.
-    pub fn counters(&self) -> Option<Counters> {
+    /// What was counted so far each way, overruns excepted; none if the thread is gone.
+    pub fn counters(&self) -> Option<[Counters; 2]> {
         let (sender, answer) = mpsc::channel();
         self.order(Order::Count(sender));
         answer.recv_timeout(PATIENCE).ok()
@@ -132,35 +129,45 @@ impl Drop for Forwarder {
     }
 }
 
+/// The thread. One for both ways: what answers a packet that it has just written, such as TCP's acknowledgement, can be
+/// read at once, and nobody is woken up for it.
 struct Mover {
+    ways: [Way; 2],
+    bell: Arc<OwnedFd>,
+    inbox: mpsc::Receiver<Order>,
+    spin: SpinTail,
+    /// When the last sleep began.
+    slept_ns: u64,
+}
+
+/// One direction.
+struct Way {
     from: Arc<File>,
     to: Arc<File>,
     pipe: Pipe,
     store: Store,
-    bell: Arc<OwnedFd>,
-    inbox: mpsc::Receiver<Order>,
     counters: Counters,
-    spin: SpinTail,
     lateness: Histogram<u64>,
     /// Nothing will ever be read again.
     is_gone: bool,
-    /// Packets read since the last sleep.
-    turn_reads: usize,
-    /// When the last sleep began.
-    slept_ns: u64,
 }
 
 impl Mover {
     fn run(&mut self) {
         go_first();
-        let (mut readable, mut called) = (true, false);
+        let mut called = false;
         loop {
             if called && !self.obey() {
                 return;
             }
-            let more = readable && self.read_some();
-            self.write_due();
-            (readable, called) = if more { (true, called_now(&self.bell)) } else { self.wait() };
+            let (mut reads, mut is_more) = (0, false);
+            for way in &mut self.ways {
+                let read = way.read_some();
+                reads += read;
+                is_more |= read == READS_A_TURN;
+            }
+            self.ways.iter_mut().for_each(Way::write_due);
+            called = if is_more { called_now(&self.bell) } else { self.wait(reads) };
         }
     }
 
@@ -169,11 +176,16 @@ impl Mover {
         let mut rings = [0; 8];
         let _ = read(&*self.bell, &mut rings);
         loop {
+            let now_ns = monotonic_ns();
             match self.inbox.try_recv() {
-                Ok(Order::Reshape(shape, round_trip_ns)) => {
-                    self.pipe.reshape(monotonic_ns(), *shape, round_trip_ns, &mut self.store);
+                Ok(Order::Reshape(shapes, round_trip_ns)) => {
+                    for (way, shape) in self.ways.iter_mut().zip(shapes) {
+                        way.pipe.reshape(now_ns, shape, round_trip_ns, &mut way.store);
+                    }
                 }
-                Ok(Order::SetUp(is_up)) => self.pipe.set_up(monotonic_ns(), is_up, &mut self.store),
+                Ok(Order::SetUp(is_up)) => {
+                    self.ways.iter_mut().for_each(|way| way.pipe.set_up(now_ns, is_up, &mut way.store));
+                }
                 // Whoever no longer waits for the answer does not need it.
                 Ok(Order::Count(answer)) => drop(answer.send(self.count())),
                 Ok(Order::Stop) | Err(mpsc::TryRecvError::Disconnected) => return false,
@@ -182,10 +194,90 @@ impl Mover {
         }
     }
 
-    /// Reads until there is nothing or it is others' turn; whether there may be more.
-    fn read_some(&mut self) -> bool {
-        for _ in 0..READS_A_TURN {
-            let mut scrap = [0; 64];
+    /// Waits until there is something to read, an order, or something is due; whether there is an order. `reads` packets
+    /// were read since the wait before.
+    fn wait(&mut self, reads: usize) -> bool {
+        let now_ns = monotonic_ns();
+        let awake_ns = now_ns - self.slept_ns;
+        self.slept_ns = now_ns;
+        if reads >= 2 || awake_ns < NAP_NS {
+            return self.poll(Some(NAP_NS), false).1;
+        }
+        loop {
+            let began_ns = monotonic_ns();
+            let next_ns = self.ways.iter().filter_map(|way| way.pipe.next_ns()).min();
+            let left_ns = next_ns.map(|next_ns| next_ns.saturating_sub(began_ns));
+            let sleep_ns = left_ns.map(|left_ns| match awake_ns < AWAKE_NS {
+                true => left_ns,
+                false => self.spin.sleep_ns(began_ns, left_ns),
+            });
+            let (readable, called) = self.poll(sleep_ns, true);
+            if readable || called {
+                return called;
+            }
+            let took_ns = monotonic_ns() - began_ns;
+            match sleep_ns {
+                Some(0) => self.spin.polled(took_ns),
+                Some(sleep_ns) => self.spin.woke_late_by(took_ns.saturating_sub(sleep_ns)),
+                None => {}
+            }
+            if left_ns.is_none_or(|left_ns| took_ns >= left_ns) {
+                return false;
+            }
+        }
+    }
+
+    /// Whether there is something to read, which is looked for if `watches`, and whether there is an order, within a time.
+    fn poll(&self, timeout_ns: Option<u64>, watches: bool) -> (bool, bool) {
+        let timeout = timeout_ns
+            .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ });
+        // A device that is gone would always be ready.
+        let files = |way: &Way| if way.is_gone || !watches { PollFlags::empty() } else { PollFlags::IN };
+        let [a, b] = &self.ways;
+        let mut polled = [
+            PollFd::new(&self.bell, PollFlags::IN),
+            PollFd::new(&a.from, files(a)),
+            PollFd::new(&b.from, files(b)),
+        ];
+        // An interrupted wait is an early look round.
+        let _ = poll(&mut polled, timeout.as_ref());
+        let is_ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
+        (polled[1..].iter().any(is_ready), is_ready(&polled[0]))
+    }
+
+    fn count(&self) -> [Counters; 2] {
+        let cpu = clock_gettime(ClockId::ThreadCPUTime);
+        let cpu_ns = cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64;
+        let calls = |way: &Way| way.pipe.counters().reads + way.counters.writes;
+        let all = self.ways.iter().map(calls).sum::<u64>().max(1);
+        self.ways.each_ref().map(|way| {
+            let share_ns = (u128::from(cpu_ns) * u128::from(calls(way)) / u128::from(all)) as u64;
+            Counters { cpu_ns: share_ns, ..way.count() }
+        })
+    }
+}
+
+impl Way {
+    fn new(from: Arc<File>, to: Arc<File>, pipe: Pipe, most_bytes: usize) -> Self {
+        Self {
+            from,
+            to,
+            pipe,
+            store: Store::new(most_bytes),
+            counters: Counters::default(),
+            // Up to a minute, three digits.
+            lateness: Histogram::new_with_max(60_000_000_000, 3).expect("bounds are sound"),
+            is_gone: false,
+        }
+    }
+
+    /// Reads until there is nothing or it is others' turn; how many packets.
+    fn read_some(&mut self) -> usize {
+        let mut scrap = [0; 64];
+        for number in 0..READS_A_TURN {
+            if self.is_gone {
+                return 0;
+            }
             let (room, is_kept) = match self.store.room() {
                 Some(room) => (room, true),
                 // Out of memory: what comes is taken and dropped, or the kernel would drop it unseen.
@@ -194,7 +286,6 @@ impl Mover {
             match read(&*self.from, &mut *room) {
                 Ok(bytes) if is_kept => match Layout::of(&room[..bytes]) {
                     Some(layout) => {
-                        self.turn_reads += 1;
                         let packet = self.store.keep(bytes, layout);
                         self.pipe.offer(monotonic_ns(), packet, &mut self.store);
                     }
@@ -202,15 +293,12 @@ impl Mover {
                 },
                 Ok(_) => self.counters.dropped_memory_packets += 1,
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return false,
+                Err(Errno::AGAIN) => return number,
                 // The host is gone, and its interface with it.
-                Err(_) => {
-                    self.is_gone = true;
-                    return false;
-                }
+                Err(_) => self.is_gone = true,
             }
         }
-        true
+        READS_A_TURN
     }
 
     fn write_due(&mut self) {
@@ -242,57 +330,9 @@ impl Mover {
         }
     }
 
-    /// Waits until there is something to read, an order, or something is due.
-    fn wait(&mut self) -> (bool, bool) {
-        let now_ns = monotonic_ns();
-        let awake_ns = now_ns - self.slept_ns;
-        let is_busy = self.turn_reads >= 2 || awake_ns < NAP_NS;
-        self.slept_ns = now_ns;
-        self.turn_reads = 0;
-        if is_busy {
-            let timeout = Timespec { tv_sec: 0, tv_nsec: NAP_NS as _ };
-            let called = poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], Some(&timeout));
-            return (!self.is_gone, called.is_ok_and(|ready| ready > 0));
-        }
-        loop {
-            let began_ns = monotonic_ns();
-            let left_ns = self.pipe.next_ns().map(|next_ns| next_ns.saturating_sub(began_ns));
-            let sleep_ns = left_ns.map(|left_ns| match awake_ns < AWAKE_NS {
-                true => left_ns,
-                false => self.spin.sleep_ns(began_ns, left_ns),
-            });
-            let ready = self.poll(sleep_ns);
-            if ready != (false, false) {
-                return ready;
-            }
-            let took_ns = monotonic_ns() - began_ns;
-            match sleep_ns {
-                Some(0) => self.spin.polled(took_ns),
-                Some(sleep_ns) => self.spin.woke_late_by(took_ns.saturating_sub(sleep_ns)),
-                None => {}
-            }
-            if left_ns.is_none_or(|left_ns| took_ns >= left_ns) {
-                return ready;
-            }
-        }
-    }
-
-    /// Whether there is something to read, and whether there is an order, within a time.
-    fn poll(&self, timeout_ns: Option<u64>) -> (bool, bool) {
-        let timeout = timeout_ns
-            .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ });
-        let mut files = [PollFd::new(&self.bell, PollFlags::IN), PollFd::new(&self.from, PollFlags::IN)];
-        // A device that is gone would always be ready.
-        let watched = if self.is_gone { 1 } else { 2 };
-        // An interrupted wait is an early look round.
-        let _ = poll(&mut files[..watched], timeout.as_ref());
-        (!files[1].revents().is_empty(), !files[0].revents().is_empty())
-    }
-
     fn count(&self) -> Counters {
         let some = |ns| (!self.lateness.is_empty()).then_some(ns);
         let at = |quantile| some(self.lateness.value_at_quantile(quantile));
-        let cpu = clock_gettime(ClockId::ThreadCPUTime);
         Counters {
             pipe: self.pipe.counters(),
             lateness: Lateness {
@@ -301,7 +341,6 @@ impl Mover {
                 p999_ns: at(0.999),
                 max_ns: some(self.lateness.max()),
             },
-            cpu_ns: cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64,
             ..self.counters.clone()
         }
     }

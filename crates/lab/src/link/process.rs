@@ -22,7 +22,7 @@ use super::{
     LinkError,
     certify::{Certificate, CertifyOptions},
     counters::Counters,
-    emulator::MOVERS,
+    emulator::MOVER,
     namespace::End,
     spec::{Direction, LinkSpec, Shape},
     worker::{Answer, Order},
@@ -109,7 +109,7 @@ impl Link {
         self.child.id()
     }
 
-    /// Keeps the threads that move packets to these processors. Those that measure the link run where they may.
+    /// Keeps the thread that moves packets to these processors. Those that measure the link run where they may.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -117,7 +117,7 @@ impl Link {
         for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
             let path = thread?.path();
             let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
-            if fs::read_to_string(path.join("comm")).is_ok_and(|name| MOVERS.contains(&name.trim())) {
+            if fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == MOVER) {
                 sched_setaffinity(number.and_then(Pid::from_raw), cpus)?;
             }
         }

@@ -1,0 +1,118 @@
+//! A study measures its idle links, and is void where this machine cannot be what was asked for.
+
+use std::{fs, time::Duration};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{Bar, Outcome, Scale, seconds};
+use crate::{
+    Proofload,
+    link::{LinkedHosts, distance_from_uniform},
+    temporary::TemporaryFolder,
+};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "link-certified",
+    what: "a study on a 50 ms link has its certificate and counters; an emulator without a processor and a link of \
+           20 Gbit/s void it; free jitter has the distribution asked for",
+    full_seconds: 75,
+    run,
+};
+
+const STUDY: &str = r#"
+title = "link"
+[hosts]
+client = { CLIENT }
+web = {}
+[[links]]
+name = "wan"
+between = ["client", "web"]
+rate = "RATE"
+delay = "50ms"
+[targets.web]
+on = "web"
+run = "serve"
+[workload.http]
+from = "client"
+target = "web"
+rate = 100
+connections = 20
+duration = "1s"
+[trial]
+void_attempts = 0
+[[goals]]
+name = "fast"
+p99 = "1s"
+"#;
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let folder = TemporaryFolder::new()?;
+    let all = format!("cpus = \"0-{}\"", std::thread::available_parallelism()?.get() - 1);
+    for (name, client, rate, reason) in [
+        ("sound", "", "100mbit", None),
+        ("first_pinned", "cpus = \"0\"", "100mbit", None),
+        ("all_pinned", &all, "100mbit", Some("no processor of its own")),
+        ("too_fast", "", "20gbit", Some("it carries")),
+    ] {
+        let (file, out) = (folder.file(&format!("{name}.toml")), folder.file(name));
+        fs::write(&file, STUDY.replace("CLIENT", client).replace("RATE", rate))?;
+        let call = Proofload::new("run")?.arg(&file).with(|launch| launch.args(["--out", &out, "-q"]));
+        let output = call.timeout(seconds(40)).run()?;
+        let lines = fs::read_to_string(format!("{out}/links.jsonl")).with_context(|| output.described())?;
+        let records: Vec<Value> = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+        let trial = fs::read_to_string(format!("{out}/trials.jsonl"))?;
+        let trial: Value = serde_json::from_str(trial.lines().next().context("a trial")?)?;
+        let validity = &trial["trial"]["validity"];
+        let void: Vec<&Value> = validity["reasons"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|why| why["rule"] == "link")
+            .collect();
+        match reason {
+            None => {
+                let is_met = output.code == Some(0) && validity["verdict"] == "valid";
+                outcome.figure(name, validity, "valid, goals met", is_met);
+                let is_certified = records[0]["kind"] == "certificate" && records[0]["certified"] == true;
+                outcome.holds(
+                    &format!("{name}_certificate"),
+                    is_certified,
+                    &records[0]["reasons"].to_string(),
+                );
+                let carried = &records[1]["a_to_b"]["delivered_packets"];
+                let is_counted = records[1]["trial"] == 1 && carried.as_u64() >= Some(100);
+                outcome.figure(&format!("{name}_carried"), carried, ">= 100 packets in trial 1", is_counted);
+            }
+            Some(reason) => {
+                let told = |why: &&Value| why["evidence"].as_str().is_some_and(|text| text.contains(reason));
+                let is_void = output.code == Some(3) && void.iter().any(told);
+                outcome.figure(name, validity, format!("void: {reason}"), is_void);
+            }
+        }
+    }
+    measure_jitter(scale, &mut outcome)?;
+    Ok(outcome)
+}
+
+/// Free jitter is the distribution asked for, whatever the rate of packets.
+fn measure_jitter(scale: Scale, outcome: &mut Outcome) -> Result<()> {
+    // Of so many drawn times the distance is beyond its bound once in 500 times, and once in 4,000.
+    let slow = scale.pick((150, 60, 0.15), (1_000, 30, 0.06));
+    for (name, (count, per_s, most)) in [("slow", slow), ("fast", (5_000, 5_000, 0.03))] {
+        let link = LinkedHosts::start("--delay 1ms --jitter uniform:0ms..20ms --jitter-order free")?;
+        let delays = link.one_way_delays(count, Duration::from_secs(1) / per_s)?;
+        link.stop()?;
+        outcome.equal(&format!("jitter_{name}_arrived"), delays.len() as u64, u64::from(count), "sent");
+        let distance = distance_from_uniform(&delays, 20e6);
+        outcome.figure(
+            &format!("jitter_{name}_distance"),
+            format!("{distance:.3}"),
+            format!("<= {most}"),
+            distance <= most,
+        );
+    }
+    Ok(())
+}
