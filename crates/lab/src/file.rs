@@ -26,7 +26,8 @@ pub fn parse(file: &str, text: &str) -> Result<Plan, Vec<Mistake>> {
     }
     let mut table = reader.root(&document);
     let title = table.take("title").and_then(|value| reader.text(value)).unwrap_or_default().to_owned();
-    let plan = read(&mut reader, &mut table, title);
+    let (plan, groups) = read_with_groups(&mut reader, &mut table, title);
+    processes::check_places(&mut reader, document.get_ref().get("processes"), &plan, &groups);
     table.finish(&mut reader);
     reader.end(plan)
 }

@@ -1,6 +1,7 @@
 //! Files that users write: TOML read value by value, so that every mistake is found in one go, each with its
 //! line and column and with what was expected.
 
+pub mod places;
 mod reader;
 
 use std::fmt;

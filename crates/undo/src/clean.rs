@@ -51,7 +51,8 @@ pub struct Cleaned {
 pub fn runs(folder: &Folder) -> Result<Vec<Run>, Error> {
     let mut runs = Vec::new();
     for path in journals(folder)? {
-        let Some(Read { header, open }) = journal::read(&path) else { continue };
+        // One that cannot be read is told by `clean`.
+        let Ok(Some(Read { header, open })) = journal::read(&path) else { continue };
         if header.boot == boot() && header.pid_namespace == pid_namespace() && header.owner.is_alive() {
             let journal::Header { kind, title, run, owner, .. } = header;
             runs.push(Run { run, kind, title, owner, changes: open });
@@ -69,26 +70,31 @@ pub fn runs(folder: &Folder) -> Result<Vec<Run>, Error> {
 pub fn clean(folder: &Folder) -> Result<Cleaned, Error> {
     let mut cleaned = Cleaned::default();
     for path in journals(folder)? {
-        clean_one(&path, &mut cleaned);
+        clean_one(&path, &mut cleaned).unwrap_or_else(|error| cleaned.failures.push(error));
     }
     remove_stillborn(folder);
     Ok(cleaned)
 }
 
-fn clean_one(path: &Path, cleaned: &mut Cleaned) {
+fn clean_one(path: &Path, cleaned: &mut Cleaned) -> Result<(), Error> {
     // Gone: its owner, or another clean, was faster.
-    let Ok(file) = File::open(path) else { return };
-    let Some(Read { header, .. }) = journal::read(path) else { return };
+    let Some(Read { header, .. }) = journal::read(path)? else { return Ok(()) };
     let same_boot = header.boot == boot();
+    // One that was just killed may take a moment to die.
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    while same_boot && header.owner.is_dying(&header.pid_namespace) && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(5));
+    }
     // The lock alone is too little, and where nobody can tell, its owner may live.
     if same_boot && !header.owner.is_gone(&header.pid_namespace) {
-        return;
+        return Ok(());
     }
+    let Ok(file) = File::open(path) else { return Ok(()) };
     if !locked(&file) {
-        return;
+        return Ok(());
     }
     // Read again under the lock: another clean may have been at it.
-    let Some(Read { header, open }) = journal::read(path) else { return };
+    let Some(Read { header, open }) = journal::read(path)? else { return Ok(()) };
     cleaned.runs += 1;
     let mut failed = false;
     for change in open.iter().rev() {
@@ -108,6 +114,7 @@ fn clean_one(path: &Path, cleaned: &mut Cleaned) {
         // Stays for the next clean otherwise, which finds nothing left to do.
         let _ = fs::remove_file(path);
     }
+    Ok(())
 }
 
 fn locked(file: &File) -> bool {
@@ -225,6 +232,48 @@ mod tests {
         let cleaned = clean(&scratch.0).unwrap();
         assert!(cleaned.runs == 1 && cleaned.failures.is_empty(), "{cleaned:?}");
         assert!(!path.exists() && !file.exists());
+    }
+
+    #[test]
+    fn an_owner_that_is_dying_is_waited_for() {
+        for _ in 0..5 {
+            let scratch = Scratch::new("dying");
+            // Takes its time to die: it has memory to give back.
+            let script = "x = bytearray(100 << 20); print(flush=True); import time; time.sleep(60)";
+            let mut owner = std::process::Command::new("python3")
+                .args(["-c", script])
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut ready = [0];
+            std::io::Read::read_exact(owner.stdout.as_mut().unwrap(), &mut ready).unwrap();
+            let id = ProcessId::of(owner.id()).unwrap();
+            let header = journal::Header {
+                kind: "test".into(),
+                title: String::new(),
+                run: "0123456789abcdef".into(),
+                owner: id,
+                boot: boot(),
+                pid_namespace: pid_namespace(),
+            };
+            let text = serde_json::to_string(&header).unwrap() + "\n";
+            fs::write(scratch.0.path().join("0123456789abcdef.journal"), text).unwrap();
+            assert_eq!(clean(&scratch.0).unwrap().runs, 0, "it lives");
+            owner.kill().unwrap();
+            assert_eq!(clean(&scratch.0).unwrap().runs, 1, "it is dying");
+            owner.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_journal_that_cannot_be_read_is_told_and_left() {
+        let scratch = Scratch::new("unreadable");
+        let path = scratch.0.path().join("0123456789abcdef.journal");
+        for text in ["", "no journal\n", "{}\n"] {
+            fs::write(&path, text).unwrap();
+            let cleaned = clean(&scratch.0).unwrap();
+            assert!(matches!(cleaned.failures[..], [Error::Read { .. }]) && path.exists(), "{cleaned:?}");
+        }
     }
 
     struct State {

@@ -197,19 +197,30 @@ pub(crate) struct Read {
     pub open: Vec<Change>,
 }
 
-/// Reads a journal; none if it is not one. A last line that is cut off was never acted on.
-pub(crate) fn read(path: &Path) -> Option<Read> {
-    let text = fs::read(path).ok()?;
-    let mut lines = text.split(|&byte| byte == b'\n');
-    let header: Header = serde_json::from_slice(lines.next()?).ok()?;
+/// Reads a journal; none if it is gone. A last line that is cut off was never acted on.
+///
+/// # Errors
+/// When it cannot be read, or is no journal: nothing is known then of what it tells.
+pub(crate) fn read(path: &Path) -> Result<Option<Read>, Error> {
+    let failed = |cause: io::Error| Error::Read { path: path.to_owned(), cause };
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    let (first, rest) = text.split_at(text.iter().position(|&byte| byte == b'\n').unwrap_or(text.len()));
+    let header: Header = serde_json::from_slice(first).map_err(|error| failed(error.into()))?;
+    let mut lines = rest.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).peekable();
     let mut open = BTreeMap::new();
-    for line in lines.filter_map(|line| serde_json::from_slice(line).ok()) {
-        match line {
-            Line::Will { entry, change } => drop(open.insert(entry, change)),
-            Line::Undone { entry } => drop(open.remove(&entry)),
+    while let Some(line) = lines.next() {
+        match serde_json::from_slice(line) {
+            Ok(Line::Will { entry, change }) => drop(open.insert(entry, change)),
+            Ok(Line::Undone { entry }) => drop(open.remove(&entry)),
+            Err(_) if lines.peek().is_none() => {}
+            Err(error) => return Err(failed(error.into())),
         }
     }
-    Some(Read { header, open: open.into_values().collect() })
+    Ok(Some(Read { header, open: open.into_values().collect() }))
 }
 
 /// This start of the machine.

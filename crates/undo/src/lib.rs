@@ -42,6 +42,17 @@ pub enum Error {
         /// The kernel's reason.
         cause: std::io::Error,
     },
+    /// A journal that is there cannot be read.
+    #[error(
+        "cannot read the journal {path}: {cause}; what it tells of is left as it is: look at the file, and remove it when \
+         nothing of it is left"
+    )]
+    Read {
+        /// The journal.
+        path: std::path::PathBuf,
+        /// The reason.
+        cause: std::io::Error,
+    },
     /// A change that could later not be proven to be ours.
     #[error("{0} does not carry the run's identity in its name: it could not be proven to be ours later")]
     Unprovable(std::path::PathBuf),

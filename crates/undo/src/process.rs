@@ -13,6 +13,9 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
+/// The flag of a process that is ending (linux/sched.h).
+const PF_EXITING: u64 = 4;
+
 /// A process, by its number and the time it started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
@@ -59,6 +62,23 @@ impl ProcessId {
     pub(crate) fn is_gone(self, pid_namespace: &str) -> bool {
         let can_tell = are_numbers_own() && (pid_namespace == self::pid_namespace() || sees_all());
         can_tell && self.known_here(pid_namespace).is_ok_and(|known| !known.is_some_and(Self::is_alive))
+    }
+
+    /// Whether it is one of ours that lives but has been killed, or is ending by itself.
+    pub(crate) fn is_dying(self, pid_namespace: &str) -> bool {
+        if pid_namespace != self::pid_namespace() || !self.is_alive() {
+            return false;
+        }
+        let read = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", self.pid)).unwrap_or_default();
+        let stat = read("stat");
+        let flags = fields(&stat).and_then(|mut fields| fields.nth(6)?.parse::<u64>().ok());
+        let status = read("status");
+        let pending = status.lines().filter_map(|line| {
+            let mask = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
+            u64::from_str_radix(mask.trim(), 16).ok()
+        });
+        flags.is_some_and(|flags| flags & PF_EXITING > 0)
+            || pending.into_iter().any(|mask| mask & (1 << (Signal::KILL.as_raw() - 1)) > 0)
     }
 
     /// The same process under its number here, where its own is that of another namespace; none if it is not seen here.

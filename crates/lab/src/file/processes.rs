@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf, time::Duration};
 
-use settings::{Reader, Table, Value, suggestion};
+use settings::{Reader, Table, Value, places, suggestion};
 use toml::de::DeValue;
 
 use super::hosts::Groups;
@@ -35,6 +35,34 @@ pub(super) fn read(
         }
     }
     processes
+}
+
+/// Names in the commands of a lab file that stand for no host. A study, in which they may stand for more, looks by itself.
+pub(super) fn check_places(
+    reader: &mut Reader<'_>,
+    processes: Option<&Value<'_>>,
+    plan: &Plan,
+    groups: &Groups,
+) {
+    let tables = processes.and_then(|value| value.get_ref().as_array()).into_iter().flatten();
+    let commands = tables.filter_map(|table| table.get_ref().as_table()?.get("command"));
+    let mut unknown = Vec::new();
+    for command in commands {
+        places::each_text(command, &mut |value, text| {
+            let has_none = |name: &&str| {
+                *name != "self" && plan.host(name).and_then(|host| plan.address_of(host)).is_none()
+            };
+            unknown.extend(places::names(text).into_iter().filter(has_none).map(|name| (value.span(), name)));
+        });
+    }
+    for (span, name) in unknown {
+        let why = match groups.named(name).as_deref() {
+            Some([_]) => format!("'{name}' has no address"),
+            Some(_) => format!("'{name}' is several hosts; name one of them, such as {{{name}1}}"),
+            None => groups.unknown(name),
+        };
+        reader.mistake(span, format!("{why} (for these characters themselves, write {{{{{name}}}}})"));
+    }
 }
 
 /// Whether both listen on one port of one host.

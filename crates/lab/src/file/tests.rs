@@ -114,6 +114,24 @@ fn a_host_that_is_unknown_is_told_once() {
 }
 
 #[test]
+fn a_place_in_a_command_must_be_a_host() {
+    let told = |word: &str| {
+        let text = format!(
+            "[hosts]\nweb = {{}}\nclient = {{ count = 2 }}\n[[links]]\nbetween = [\"web\", \"client\"]\n\
+             [[processes]]\non = \"web\"\ncommand = [\"echo\", '{word}']\n"
+        );
+        let mistakes = parse("f", &text).err().unwrap_or_default();
+        mistakes.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for sound in ["{web} {client2} {self}", "${HOME}", "{{print}}", "{ print; }", "{\"a\": 1}", "{}"] {
+        assert_eq!(told(sound), [""; 0], "{sound}");
+    }
+    let mistakes = told("http://{nohost}/");
+    assert!(mistakes[0].starts_with("f:8:20: there is no host 'nohost'"), "{mistakes:?}");
+    assert!(told("{client}")[0].contains("'client' is several hosts"));
+}
+
+#[test]
 fn networks_run_out_without_a_panic() {
     let links = |count| {
         let link = "[[links]]\nbetween = [\"a\", \"b\"]\n".repeat(count);

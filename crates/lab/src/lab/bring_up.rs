@@ -2,6 +2,7 @@
 
 use std::{ffi::OsString, fs, io, os::unix::fs::OpenOptionsExt, path::Path, sync::atomic::Ordering};
 
+use settings::places;
 use undo::Change;
 
 use super::{Error, HOST_ROLE, Lab, Measure};
@@ -163,26 +164,8 @@ fn write_plan(plan: &Plan, path: &Path) -> io::Result<()> {
 
 /// `{NAME}` becomes the address of the host NAME, `{self}` that of `own`; other braces stay.
 fn substitute(word: &str, plan: &Plan, own: usize) -> String {
-    let mut result = String::new();
-    let mut rest = word;
-    while let Some(open) = rest.find('{') {
-        let (before, after) = rest.split_at(open);
-        result += before;
-        let address = after[1..].split_once('}').and_then(|(name, _)| {
-            let host = if name == "self" { Some(own) } else { plan.host(name) };
-            Some((plan.address_of(host?)?, name.len() + 2))
-        });
-        let length = match address {
-            Some((address, length)) => {
-                result += &address.to_string();
-                length
-            }
-            None => {
-                result.push('{');
-                1
-            }
-        };
-        rest = &after[length..];
-    }
-    result + rest
+    places::finished(word, &|name| {
+        let host = if name == "self" { Some(own) } else { plan.host(name) };
+        Some(plan.address_of(host?)?.to_string())
+    })
 }

@@ -1,0 +1,148 @@
+//! Places in texts that stand for something else: `{name}`. `{{name}}` is the text `{name}` itself, and `${NAME}` is a
+//! variable of the environment, which is read where it is used.
+
+use std::borrow::Cow;
+
+use toml::{Spanned, de::DeValue};
+
+use crate::Value;
+
+/// A part of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// Stands for itself.
+    Text(&'a str),
+    /// `{{name}}`: the name.
+    Escaped(&'a str),
+    /// `{name}`: the name.
+    Name(&'a str),
+}
+
+/// The parts of a text. Braces around anything but a name, as in JSON, are text.
+pub fn pieces(text: &str) -> Vec<Piece<'_>> {
+    let mut pieces = Vec::new();
+    let (mut rest, mut looked) = (text, 0);
+    while let Some(open) = rest[looked..].find('{').map(|at| at + looked) {
+        let after = &rest[open..];
+        let found = match name_in(after, "{{", "}}") {
+            None if rest[..open].ends_with('$') => None,
+            Some(name) => Some((Piece::Escaped(name), name.len() + 4)),
+            None => name_in(after, "{", "}").map(|name| (Piece::Name(name), name.len() + 2)),
+        };
+        match found {
+            Some((piece, length)) => {
+                if open > 0 {
+                    pieces.push(Piece::Text(&rest[..open]));
+                }
+                pieces.push(piece);
+                rest = &after[length..];
+                looked = 0;
+            }
+            None => looked = open + 1,
+        }
+    }
+    if !rest.is_empty() {
+        pieces.push(Piece::Text(rest));
+    }
+    pieces
+}
+
+fn name_in<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
+    let (name, _) = text.strip_prefix(open)?.split_once(close)?;
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    (begins && name.chars().all(fits)).then_some(name)
+}
+
+/// The names in a text.
+pub fn names(text: &str) -> Vec<&str> {
+    let name = |piece| if let Piece::Name(name) = piece { Some(name) } else { None };
+    pieces(text).into_iter().filter_map(name).collect()
+}
+
+/// The text with what `stands_for` says in the places of names; escaped and unknown ones stay as they are.
+pub fn replaced<'a>(text: &'a str, stands_for: &dyn Fn(&str) -> Option<String>) -> Cow<'a, str> {
+    let mut changed = String::new();
+    let mut any = false;
+    for piece in pieces(text) {
+        match piece {
+            Piece::Text(text) => changed += text,
+            Piece::Escaped(name) => changed += &format!("{{{{{name}}}}}"),
+            Piece::Name(name) => match stands_for(name) {
+                Some(value) => {
+                    any = true;
+                    changed += &value;
+                }
+                None => changed += &format!("{{{name}}}"),
+            },
+        }
+    }
+    if any { Cow::Owned(changed) } else { Cow::Borrowed(text) }
+}
+
+/// The same as the last step: what is escaped becomes plain.
+pub fn finished(text: &str, stands_for: &dyn Fn(&str) -> Option<String>) -> String {
+    let mut changed = String::new();
+    for piece in pieces(text) {
+        match piece {
+            Piece::Text(text) => changed += text,
+            Piece::Escaped(name) => changed += &format!("{{{name}}}"),
+            Piece::Name(name) => changed += &stands_for(name).unwrap_or_else(|| format!("{{{name}}}")),
+        }
+    }
+    changed
+}
+
+/// A value with [`replaced`] done to all of its texts.
+pub fn replaced_within<'i>(value: &Value<'i>, stands_for: &dyn Fn(&str) -> Option<String>) -> Value<'i> {
+    let inner = match value.get_ref() {
+        DeValue::String(text) => DeValue::String(match replaced(text, stands_for) {
+            Cow::Owned(changed) => Cow::Owned(changed),
+            Cow::Borrowed(_) => text.clone(),
+        }),
+        DeValue::Array(values) => {
+            DeValue::Array(values.iter().map(|value| replaced_within(value, stands_for)).collect())
+        }
+        DeValue::Table(table) => DeValue::Table(
+            table.iter().map(|(key, value)| (key.clone(), replaced_within(value, stands_for))).collect(),
+        ),
+        other => other.clone(),
+    };
+    Spanned::new(value.span(), inner)
+}
+
+/// Tells every text within a value.
+pub fn each_text<'v>(value: &'v Value<'_>, told: &mut dyn FnMut(&'v Value<'_>, &'v str)) {
+    match value.get_ref() {
+        DeValue::String(text) => told(value, text),
+        DeValue::Array(values) => values.iter().for_each(|value| each_text(value, told)),
+        DeValue::Table(table) => table.iter().for_each(|(_, value)| each_text(value, told)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_in_braces_are_places() {
+        use Piece::{Escaped, Name, Text};
+        assert_eq!(
+            pieces("http://{web}/{{x}}{y}"),
+            [Text("http://"), Name("web"), Text("/"), Escaped("x"), Name("y")]
+        );
+        for text in ["${a}", "$${a}", "{\"a\":{\"b\":1}}", "{}", "{ x }", "{x", "x}", "{1}", "{{", "{{}}"] {
+            assert_eq!(pieces(text), [Text(text)], "{text}");
+        }
+        assert_eq!(pieces("{{{a}}}"), [Text("{"), Escaped("a"), Text("}")]);
+        assert_eq!(pieces(""), []);
+    }
+
+    #[test]
+    fn escapes_last_until_the_last_step() {
+        let level = |name: &str| (name == "a").then(|| "1".to_owned());
+        assert_eq!(replaced("{a}{{a}}{b}", &level), "1{{a}}{b}");
+        assert_eq!(finished("1{{a}}{b}{a}", &level), "1{a}{b}1");
+    }
+}
