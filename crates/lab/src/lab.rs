@@ -48,7 +48,7 @@ pub struct Options {
     pub folder: Folder,
     /// Whether it runs in a user namespace; see [`enter_user_namespace`](crate::enter_user_namespace).
     pub rootless: bool,
-    /// Where the logs are copied when the lab goes down.
+    /// Where the logs are copied when the lab goes down, without secrets.
     pub keep_logs: Option<PathBuf>,
     /// Processors that something beside the lab is pinned to, such as the generator of a study: emulated links stay off
     /// them.

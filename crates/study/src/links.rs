@@ -72,7 +72,7 @@ impl Links {
         }
         let mut certificate = link.certify(&CertifyOptions::short())?;
         for _ in 1..ATTEMPTS {
-            if !certificate.certified {
+            if !certificate.certified && !certificate.is_hopeless() {
                 certificate = link.certify(&CertifyOptions::short())?;
             }
         }

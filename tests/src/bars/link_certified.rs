@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{Bar, Outcome, Scale, seconds};
 use crate::{
     Proofload,
+    disturbance::Witness,
     link::{LinkedHosts, distance_from_uniform},
     temporary::TemporaryFolder,
 };
@@ -59,8 +60,10 @@ fn run(scale: Scale) -> Result<Outcome> {
     ] {
         let (file, out) = (folder.file(&format!("{name}.toml")), folder.file(name));
         fs::write(&file, STUDY.replace("CLIENT", client).replace("RATE", rate))?;
+        let witness = Witness::on(0)?;
         let call = Proofload::new("run")?.arg(&file).with(|launch| launch.args(["--out", &out, "-q"]));
         let output = call.timeout(seconds(40)).run()?;
+        let gaps = witness.end()?;
         let lines = fs::read_to_string(format!("{out}/links.jsonl")).with_context(|| output.described())?;
         let records: Vec<Value> = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
         let trial = fs::read_to_string(format!("{out}/trials.jsonl"))?;
@@ -73,6 +76,9 @@ fn run(scale: Scale) -> Result<Outcome> {
             .filter(|why| why["rule"] == "link")
             .collect();
         match reason {
+            None if !void.is_empty() && gaps.share > 0.02 => {
+                outcome.undecided(name, "valid, goals met", format!("a processor was gone for {gaps}"));
+            }
             None => {
                 let is_met = output.code == Some(0) && validity["verdict"] == "valid";
                 outcome.figure(name, validity, "valid, goals met", is_met);

@@ -186,11 +186,12 @@ impl Course<'_> {
         }
         let stored = self.evidence.stored().map_err(Cut::Failed)?;
         let (links, mut told) = (&mut self.links, Vec::new());
-        let stand =
-            Stand::up(setup.clone(), &self.options.lab, &self.options.worker, &stored, &mut |name, link| {
-                told.extend(links.measure(name, link)?);
-                Ok(())
-            });
+        let logs = self.folder.path().join("logs").join(self.next_index.to_string());
+        let lab = lab::Options { keep_logs: Some(logs), ..self.options.lab.clone() };
+        let stand = Stand::up(setup.clone(), &lab, &self.options.worker, &stored, &mut |name, link| {
+            told.extend(links.measure(name, link)?);
+            Ok(())
+        });
         told.iter().for_each(|text| (self.on_event)(Event::Warning(text)));
         self.stand = Some(stand.map_err(|error| match error {
             StandError::Lab(lab::Error::CalledOff) => Cut::Stopped,

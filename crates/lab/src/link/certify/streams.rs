@@ -18,9 +18,9 @@ const PROBE_BYTES: usize = 64;
 pub fn rest_ns(shape: &Shape) -> u64 {
     let jitter_ns = quantiles(shape)[2];
     let late_ns = shape.reorder.map_or(0, |reorder| reorder.late_ns);
-    // The rate is exceeded by a twentieth for 1.2 s, or for 600 packets.
-    let queue_ns =
-        wire_ns(shape, RATE_PAYLOAD_BYTES).map_or(0, |each_ns| (30.0 * each_ns) as u64 + 60_000_000);
+    // The rate is exceeded for 1.2 s, or for 600 packets.
+    let queue_ns = wire_ns(shape, RATE_PAYLOAD_BYTES)
+        .map_or(0, |each_ns| ((OVERLOAD - 1.0) * (600.0 * each_ns + 1.2e9)) as u64);
     shape.delay_ns + jitter_ns + late_ns + queue_ns.min(1_000_000_000) + 100_000_000
 }
 
@@ -47,6 +47,8 @@ fn probe_interval_ns(shape: &Shape) -> f64 {
 }
 
 const RATE_PAYLOAD_BYTES: usize = 1_400;
+/// How much is sent to measure the rate, of what fits: soon so much waits that a sender that was held up leaves no gap.
+const OVERLOAD: f64 = 1.15;
 
 /// More than fits, for the rate; none where there is no rate.
 pub fn rate_stream(shape: &Shape, options: &CertifyOptions) -> Option<Stream> {
@@ -54,9 +56,9 @@ pub fn rate_stream(shape: &Shape, options: &CertifyOptions) -> Option<Stream> {
     // Enough packets for the rate to be seen, and a fifth for the beginning and the end.
     let least_ns = 500.0 * each_ns;
     let phase_ns = (options.rate_ms as f64 * 1e6).max(least_ns).min(options.phase().as_nanos() as f64) * 1.2;
-    // A twentieth more than fits, half a millisecond at once.
+    // Half a millisecond at once.
     let burst = Stream::burst_of(RATE_PAYLOAD_BYTES, (500_000.0 / each_ns) as usize);
-    let interval_ns = burst as f64 * each_ns / 1.05;
+    let interval_ns = burst as f64 * each_ns / OVERLOAD;
     let packets = (phase_ns / interval_ns * burst as f64).max(20.0) as u64;
     Some(Stream { payload_bytes: RATE_PAYLOAD_BYTES, burst, interval_ns, packets, is_probe: false })
 }
@@ -155,7 +157,7 @@ mod tests {
         for rate in [64_000, 20_000_000, 1_000_000_000, 10_000_000_000] {
             let (shape, options) = (shape(rate), CertifyOptions::default());
             let rated = rate_stream(&shape, &options).unwrap();
-            assert!((asked(&shape, &rated) / rate as f64 - 1.05).abs() < 0.001, "{rate}");
+            assert!((asked(&shape, &rated) / rate as f64 - OVERLOAD).abs() < 0.001, "{rate}");
             let counted = loss_stream(&shape, &options);
             assert!(asked(&shape, &counted) <= rate as f64 * 0.501, "{rate}");
             let probes = probe_stream(&shape, &options).unwrap();

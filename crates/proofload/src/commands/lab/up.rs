@@ -10,7 +10,7 @@ use std::{
 };
 
 use clap::Args;
-use lab::{Lab, Options};
+use lab::{Lab, Options, Running};
 
 use super::{clean, detach, read, stop};
 use crate::{
@@ -51,6 +51,14 @@ pub fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
     options.keep_logs = arguments.keep_logs.clone();
     load::host::raise_descriptors();
     clean::before(&options.folder)?;
+    let running = Running::all(&options.folder).map_err(Refusal::one)?;
+    if let Some(other) = running.iter().find(|other| !plan.title.is_empty() && other.title == plan.title) {
+        return Err(Refusal::one(format_args!(
+            "a lab '{}' is up already, kept up by process {}; `proofload lab down '{}'` takes it down, or give this one \
+             another title",
+            other.title, other.owner.pid, other.title
+        )));
+    }
     let stop = stop::on_signal()?;
     options.stop = Arc::clone(&stop);
     if arguments.background {
