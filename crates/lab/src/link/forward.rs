@@ -88,6 +88,7 @@ impl Forwarder {
             inbox,
             spin: SpinTail::with_share(LONGEST_SPIN_NS, SPIN_ONE_IN, monotonic_ns()),
             slept_ns: 0,
+            has_napped: false,
         };
         let thread = thread::Builder::new()
             .name(name.to_owned())
@@ -138,6 +139,8 @@ struct Mover {
     spin: SpinTail,
     /// When the last sleep began.
     slept_ns: u64,
+    /// Whether it was without a look at the devices.
+    has_napped: bool,
 }
 
 /// One direction.
@@ -160,15 +163,22 @@ impl Mover {
             if called && !self.obey() {
                 return;
             }
-            let (mut reads, mut is_more) = (0, false);
-            for way in &mut self.ways {
-                let read = way.read_some();
-                reads += read;
-                is_more |= read == READS_A_TURN;
+            let (mut moved, mut is_more) = self.read_some();
+            let written = self.ways.iter_mut().map(Way::write_due).sum::<usize>();
+            if written > 0 {
+                // The kernel has answered within the write, if it does at all.
+                let (reads, is_still_more) = self.read_some();
+                moved += reads + written;
+                is_more |= is_still_more;
             }
-            self.ways.iter_mut().for_each(Way::write_due);
-            called = if is_more { called_now(&self.bell) } else { self.wait(reads) };
+            called = if is_more { called_now(&self.bell) } else { self.wait(moved) };
         }
+    }
+
+    /// Reads of both devices; how many packets, and whether there may be more.
+    fn read_some(&mut self) -> (usize, bool) {
+        let reads = self.ways.each_mut().map(Way::read_some);
+        (reads.iter().sum(), reads.contains(&READS_A_TURN))
     }
 
     /// Carries out what was ordered; whether to go on.
@@ -194,13 +204,15 @@ impl Mover {
         }
     }
 
-    /// Waits until there is something to read, an order, or something is due; whether there is an order. `reads` packets
-    /// were read since the wait before.
-    fn wait(&mut self, reads: usize) -> bool {
+    /// Waits until there is something to read, an order, or something is due; whether there is an order. `moved` packets
+    /// were read or written since the wait before.
+    fn wait(&mut self, moved: usize) -> bool {
         let now_ns = monotonic_ns();
         let awake_ns = now_ns - self.slept_ns;
         self.slept_ns = now_ns;
-        if reads >= 2 || awake_ns < NAP_NS {
+        let is_still_busy = self.has_napped && moved > 0;
+        self.has_napped = is_still_busy || moved >= 2 || awake_ns < NAP_NS;
+        if self.has_napped {
             return self.poll(Some(NAP_NS), false).1;
         }
         loop {
@@ -301,7 +313,9 @@ impl Way {
         READS_A_TURN
     }
 
-    fn write_due(&mut self) {
+    /// Writes what is due; how many packets.
+    fn write_due(&mut self) -> usize {
+        let mut written = 0;
         let mut now = monotonic_ns();
         while let Some(flight) = self.pipe.pop(now, &mut self.store) {
             self.write(&flight);
@@ -310,7 +324,9 @@ impl Way {
             self.lateness.saturating_record(late_ns);
             self.counters.late_packets += if late_ns > LATE_NS { u64::from(flight.count) } else { 0 };
             now = monotonic_ns();
+            written += 1;
         }
+        written
     }
 
     fn write(&mut self, flight: &Flight) {
