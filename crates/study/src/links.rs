@@ -43,9 +43,9 @@ pub enum LinkFound {
         /// The trial's number.
         trial: u64,
         /// From the first host to the second.
-        a_to_b: Carried,
+        a_to_b: Box<Carried>,
         /// From the second host to the first.
-        b_to_a: Carried,
+        b_to_a: Box<Carried>,
     },
 }
 
@@ -120,6 +120,7 @@ impl Links {
                     ));
                 }
             }
+            let (a_to_b, b_to_a) = (Box::new(a_to_b), Box::new(b_to_a));
             self.write(&name, LinkFound::Trial { trial, a_to_b, b_to_a }).map_err(LinkError::Start)?;
         }
         Ok(doubts)

@@ -55,7 +55,7 @@ pub struct Forwarder {
 }
 
 enum Order {
-    Reshape([Shape; 2], u64),
+    Reshape(Box<[Shape; 2]>, u64),
     SetUp(bool),
     Count(mpsc::Sender<[Counters; 2]>),
     Stop,
@@ -99,7 +99,7 @@ impl Forwarder {
 
     /// Changes both shapes from now on.
     pub fn reshape(&self, shapes: [Shape; 2], round_trip_ns: u64) {
-        self.order(Order::Reshape(shapes, round_trip_ns));
+        self.order(Order::Reshape(Box::new(shapes), round_trip_ns));
     }
 
     /// Cuts or mends the link.
@@ -189,7 +189,7 @@ impl Mover {
             let now_ns = monotonic_ns();
             match self.inbox.try_recv() {
                 Ok(Order::Reshape(shapes, round_trip_ns)) => {
-                    for (way, shape) in self.ways.iter_mut().zip(shapes) {
+                    for (way, shape) in self.ways.iter_mut().zip(*shapes) {
                         way.pipe.reshape(now_ns, shape, round_trip_ns, &mut way.store);
                     }
                 }
