@@ -63,6 +63,8 @@ pub struct Worker<W: Wire> {
     has_answers: bool,
     /// Which slot something was sent on since the clock was read.
     just_sent: Option<SlotId>,
+    /// Whether it is known when the last bytes arrived.
+    is_stamped: bool,
     /// How many events the last wait told.
     batch: u64,
     /// How long answers took of late: an exponentially weighted mean, in nanoseconds.
@@ -139,6 +141,7 @@ impl<W: Wire> Worker<W> {
             polled_ns: 0,
             has_answers: false,
             just_sent: None,
+            is_stamped: false,
             batch: 0,
             usual_ns: 0,
             timers: BinaryHeap::new(),

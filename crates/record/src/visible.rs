@@ -19,16 +19,25 @@ pub fn visible_json(json: &str) -> Cow<'_, str> {
     if !json.chars().any(is_hidden) {
         return Cow::Borrowed(json);
     }
-    // All of them are in the basic plane: one unit of UTF-16 each.
-    let escaped = |c| if is_hidden(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
-    Cow::Owned(json.chars().map(escaped).collect())
+    let mut shown = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_hidden(c) {
+            shown.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
 }
 
-/// Whether a character does something to what stands around it, instead of being seen.
+/// Whether a character does something to what stands around it, or is not seen at all.
 pub fn acts(c: char) -> bool {
     let reorders =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    c.is_control() || reorders || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+    let has_no_width = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2064}' | '\u{feff}');
+    let is_no_text =
+        matches!(c, '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}' | '\u{e0000}'..='\u{e007f}');
+    c.is_control() || reorders || has_no_width || is_no_text
 }
 
 #[cfg(test)]
@@ -45,7 +54,7 @@ mod tests {
         #[test]
         fn nothing_acts_afterwards_and_json_means_the_same(text in any::<String>()) {
             prop_assert!(!visible(&text).chars().any(acts));
-            let json = format!("{:#}", serde_json::json!({ "a": text, "b": ["\u{7f}\u{9b}\u{202e}"] }));
+            let json = format!("{:#}", serde_json::json!({ "a": text, "b": ["\u{7f}\u{9b}\u{202e}\u{e0041}"] }));
             let shown = visible_json(&json);
             prop_assert!(!shown.chars().any(|c| acts(c) && c != '\n'));
             let read = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap();

@@ -225,14 +225,16 @@ impl Wire for KernelWire {
     fn wait(&mut self, until_ns: Option<u64>, wake: Wake, events: &mut Vec<Event>) -> Waited {
         let began_ns = monotonic_ns();
         self.was_interrupted = false;
-        let (mut from_ns, mut overslept_ns) = (began_ns, 0);
+        let (mut from_ns, mut wait_until_ns, mut overslept_ns) = (began_ns, until_ns, 0);
         if let Wake::Gathering(ns) = wake {
             let ns = until_ns.map_or(ns, |until| ns.min(until.saturating_sub(began_ns)));
             self.was_interrupted = !matches!(nanosleep(&timespec(ns)), NanosleepRelativeResult::Ok);
             from_ns = monotonic_ns();
+            // An interrupted wait counts as an absence as a whole: it ends at once.
+            wait_until_ns = if self.was_interrupted { Some(from_ns) } else { until_ns };
             overslept_ns = from_ns.saturating_sub(began_ns + ns);
         }
-        let ended_ns = self.wait_from(from_ns, until_ns, wake == Wake::Exactly, events);
+        let ended_ns = self.wait_from(from_ns, wait_until_ns, wake == Wake::Exactly, events);
         self.waited_ns += ended_ns - began_ns;
         let asked_ns =
             until_ns.map_or(u64::MAX, |until| until.max(began_ns)).min(began_ns + LONGEST_SLEEP_NS);

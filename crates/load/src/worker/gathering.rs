@@ -19,7 +19,9 @@ impl<W: Wire> Worker<W> {
     pub(super) fn gathering_ns(&self) -> u64 {
         let goes_on_at_once = matches!(&self.source, Source::Closed(users) if !users.thinks);
         let few_of_many = self.assigned >= GATHERING_USERS && (1..=self.assigned / 8).contains(&self.batch);
-        if !goes_on_at_once || !few_of_many || !self.plan.keepalive || self.connecting > 0 {
+        // Without a stamp, the time of an answer ends when it is read.
+        let waits_for_nothing = self.plan.keepalive && self.connecting == 0 && self.is_stamped;
+        if !goes_on_at_once || !few_of_many || !waits_for_nothing {
             return 0;
         }
         Some((self.usual_ns / 32).min(GATHERING_NS)).filter(|&ns| ns >= LEAST_GATHERING_NS).unwrap_or(0)

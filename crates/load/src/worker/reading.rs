@@ -62,7 +62,9 @@ impl<W: Wire> Worker<W> {
     #[inline]
     fn arrival(&mut self, received: Option<Received>) -> Arrival {
         let read_ns = self.clock();
-        match received.and_then(|received| received.arrived_ns) {
+        let arrived_ns = received.and_then(|received| received.arrived_ns);
+        self.is_stamped = arrived_ns.is_some();
+        match arrived_ns {
             Some(ns) => {
                 let ns = ns.min(read_ns);
                 self.was_away(read_ns, read_ns - ns);

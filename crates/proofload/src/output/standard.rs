@@ -63,13 +63,19 @@ pub fn fitted(line: &str) -> String {
     columns(io::stderr()).map(|columns| wrapped(&line, columns)).unwrap_or(line)
 }
 
-/// The text with what acts on a terminal as escapes, but for line breaks.
+/// The text with what acts on a terminal as escapes, but for line breaks and tabs, which our own texts have.
 pub fn harmless(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(|c| acts(c) && c != '\n') {
+    let is_foreign = |c: char| acts(c) && !['\n', '\t'].contains(&c);
+    if !text.contains(is_foreign) {
         return Cow::Borrowed(text);
     }
-    let lines = text.split('\n').map(|line| visible(&line.replace('\t', " ")));
-    Cow::Owned(lines.collect::<Vec<_>>().join("\n"))
+    let mut shown = String::with_capacity(text.len());
+    for part in text.split_inclusive(is_foreign) {
+        let plain = part.trim_end_matches(is_foreign);
+        shown += plain;
+        shown += &visible(&part[plain.len()..]);
+    }
+    Cow::Owned(shown)
 }
 
 /// The text without lines that the log of a GitHub workflow would obey: only `--github-annotations` gives orders.
@@ -101,7 +107,7 @@ mod tests {
     #[test]
     fn foreign_text_gives_no_orders() {
         for (text, shown) in [
-            ("a\u{1b}[2Jb\rc\td\n", "a\\u{1b}[2Jb\\rc d\n"),
+            ("a\u{1b}[2Jb\rc\td\n", "a\\u{1b}[2Jb\\rc\td\n"),
             ("\u{1b}]0;title\u{7}\u{9b}2J\u{202e}", "\\u{1b}]0;title\\u{7}\\u{9b}2J\\u{202e}"),
         ] {
             assert_eq!(harmless(text), shown);
