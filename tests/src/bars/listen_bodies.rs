@@ -119,12 +119,15 @@ fn run(scale: Scale) -> Result<Outcome> {
         }
         let (answered, (with, path)) = beside(&bad, &listen, cores.other, || load("with"))?;
         let value = p99_ms(&with);
-        outcome.figure(
-            bad.name,
-            format!("{value:.2} ms"),
-            format!("<= {MOST_P99_MS} ms"),
-            value <= MOST_P99_MS,
-        );
+        let late_ms = us(with.own_lateness.quantile_ns(0.99)) / 1_000.0;
+        let bound = format!("<= {MOST_P99_MS} ms");
+        if value > MOST_P99_MS && late_ms > MOST_CALM_P99_MS {
+            // The listener has another processor: it is not what keeps the generator from its own.
+            let why = format!("{value:.2} ms, but the generator was late by {late_ms:.1} ms itself");
+            outcome.undecided(bad.name, bound, why);
+        } else {
+            outcome.figure(bad.name, format!("{value:.2} ms"), bound, value <= MOST_P99_MS);
+        }
         receipts.push(path);
         let failed = with.errors.total();
         outcome.equal(&format!("{}_failed", bad.name), failed, 0, "requests of ordinary clients");
