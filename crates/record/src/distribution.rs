@@ -103,8 +103,7 @@ impl Distribution {
     /// # Errors
     /// Names the file, and every line that is not a time.
     pub fn from_file(path: &Path) -> Result<Self, String> {
-        let text =
-            std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+        let text = crate::input::read_text(path)?;
         let mut values = Vec::new();
         let mut mistakes = Vec::new();
         for (number, line) in text.lines().enumerate() {

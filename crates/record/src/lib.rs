@@ -12,6 +12,7 @@ pub mod errors;
 pub mod folder;
 pub mod goal;
 pub mod histogram;
+pub mod input;
 pub mod plan;
 pub mod receipt;
 pub mod study;

@@ -4,9 +4,13 @@ use std::{
     fmt::Display,
     io::Read,
     net::{IpAddr, Ipv4Addr},
+    path::Path,
 };
 
-use record::units::{parse_count, parse_time};
+use record::{
+    input::{self, MOST_BODY_BYTES},
+    units::{parse_count, parse_time},
+};
 use url::Url;
 
 use super::FieldMistake;
@@ -83,12 +87,14 @@ pub(super) fn read_bytes(text: &str) -> Result<Vec<u8>, String> {
         None => Ok(text.as_bytes().to_vec()),
         Some("-") => {
             let mut body = Vec::new();
-            std::io::stdin()
-                .read_to_end(&mut body)
-                .map_err(|e| format!("cannot read standard input: {e}"))?;
-            Ok(body)
+            let read = std::io::stdin().take(MOST_BODY_BYTES + 1).read_to_end(&mut body);
+            read.map_err(|e| format!("cannot read standard input: {e}"))?;
+            match body.len() as u64 {
+                0..=MOST_BODY_BYTES => Ok(body),
+                _ => Err(format!("cannot read standard input: {}", input::too_long(MOST_BODY_BYTES))),
+            }
         }
-        Some(path) => std::fs::read(path).map_err(|e| format!("cannot read {path}: {e}")),
+        Some(path) => input::read(Path::new(path), MOST_BODY_BYTES),
     }
 }
 

@@ -212,8 +212,8 @@ fn pick<'a>(labs: &'a [Running], name: Option<&str>) -> Result<&'a Running, Refu
 
 fn read(path: &Path) -> Result<Plan, Refusal> {
     let name = path.display().to_string();
-    let text = fs::read_to_string(path)
-        .map_err(|error| Refusal::one(format_args!("cannot read the lab file {name}: {error}")))?;
+    let text = record::input::read_text(path)
+        .map_err(|error| Refusal::one(format_args!("the lab file: {error}")))?;
     let mut plan = lab::file::parse(&name, &text)
         .map_err(|mistakes| Refusal::new(mistakes.iter().map(ToString::to_string).collect()))?;
     if plan.title.is_empty() {

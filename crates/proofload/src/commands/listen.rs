@@ -12,7 +12,6 @@ mod settings;
 mod watch;
 
 use std::{
-    fs,
     path::Path,
     process,
     sync::{
@@ -157,8 +156,7 @@ fn import(path: &Path) -> Result<listen::import::Imported, Vec<String>> {
 }
 
 fn text_of(option: &str, path: &Path) -> Result<String, Vec<String>> {
-    fs::read_to_string(path)
-        .map_err(|error| vec![format!("{option}: cannot read {}: {error}", path.display())])
+    record::input::read_text(path).map_err(|error| vec![format!("{option}: {error}")])
 }
 
 fn pass_signals(sender: Sender<Event>) -> Result<(), Refusal> {

@@ -1,12 +1,10 @@
 //! `proofload run`: a study file.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use load::Host;
+use record::input;
 use study::Study;
 
 use super::study::{Order, conduct};
@@ -71,8 +69,7 @@ impl RunArgs {
     /// The study as it is to be run on this machine.
     pub fn read(&self, host: &Host) -> Result<Study, Refusal> {
         let file = self.study.display().to_string();
-        let text = fs::read_to_string(&self.study)
-            .map_err(|error| Refusal::one(format_args!("cannot read {file}: {error}")))?;
+        let text = input::read_text(&self.study).map_err(Refusal::one)?;
         let overrides = overrides(&self.set)?;
         study::file::read(&file, &text, &overrides, host)
             .map_err(|mistakes| Refusal::new(mistakes.iter().map(ToString::to_string).collect()))

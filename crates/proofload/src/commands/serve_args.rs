@@ -188,10 +188,9 @@ impl ServeArgs {
     fn body(&self, mistakes: &mut Mistakes) -> Body {
         match &self.body_file {
             None => Body::Size(mistakes.read("--body", parse_size(&self.body))),
-            Some(path) => Body::Bytes(mistakes.read(
-                "--body-file",
-                std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display())),
-            )),
+            Some(path) => Body::Bytes(
+                mistakes.read("--body-file", record::input::read(path, record::input::MOST_BODY_BYTES)),
+            ),
         }
     }
 

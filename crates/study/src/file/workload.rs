@@ -1,6 +1,6 @@
 //! The table `[workload.http]`.
 
-use std::{collections::BTreeMap, ops::Range, path::Path};
+use std::{collections::BTreeMap, fs, ops::Range, path::Path};
 
 use load::HttpWorkload;
 use settings::{Reader, Table, Value};
@@ -196,7 +196,19 @@ fn read_body(reader: &mut Reader<'_>, value: &Value<'_>, body: String, folder: &
             reader.mistake(value.span(), message);
             None
         }
-        Some(path) => Some(format!("@{}", folder.join(path).display())),
+        Some(path) => {
+            let path = folder.join(path);
+            // One that is not there is told with the others of the workload.
+            if fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file()) {
+                let message = format!(
+                    "{} is no regular file: a pipe can be read once only, and a study has many trials",
+                    path.display()
+                );
+                reader.mistake(value.span(), message);
+                return None;
+            }
+            Some(format!("@{}", path.display()))
+        }
         None => Some(body),
     }
 }
