@@ -9,7 +9,7 @@ mod written;
 use std::borrow::Cow;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
-use hdrhistogram::serialization::{Deserializer as HdrDeserializer, Serializer as _, V2DeflateSerializer};
+use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -34,14 +34,15 @@ pub struct Histogram(Form);
 
 #[derive(Debug, Clone)]
 enum Form {
-    Live(Hdr),
+    /// Behind a pointer: thousands of trials are kept packed.
+    Live(Box<Hdr>),
     Packed(Packed),
 }
 
 impl Default for Histogram {
     /// An empty one with all bins, so that recording allocates nothing.
     fn default() -> Self {
-        Self(Form::Live(empty_hdr()))
+        Self(Form::Live(Box::new(empty_hdr())))
     }
 }
 
@@ -76,12 +77,21 @@ impl Histogram {
     pub fn merge(&mut self, other: &Self) {
         match (&mut self.0, &other.0) {
             (Form::Live(own), Form::Live(other)) => {
-                own.add(other).expect("all histograms have the same bounds");
+                own.add(&**other).expect("all histograms have the same bounds");
             }
             (Form::Live(own), Form::Packed(other)) => other.add_to(own),
             (Form::Packed(own), Form::Live(other)) => own.merge(&Packed::of(other)),
             (Form::Packed(own), Form::Packed(other)) => own.merge(other),
         }
+    }
+
+    /// Without the counts of another, packed; none if it does not have them all.
+    fn without(&self, other: &Self) -> Option<Self> {
+        let packed = |histogram: &Self| match &histogram.0 {
+            Form::Live(hdr) => Packed::of(hdr),
+            Form::Packed(packed) => packed.clone(),
+        };
+        Some(Self(Form::Packed(packed(self).without(&packed(other))?)))
     }
 
     /// Forgets everything.
@@ -166,7 +176,7 @@ impl Histogram {
     /// The library's own histogram, for its log writers; made for the purpose if this one is packed.
     pub fn to_hdr(&self) -> Cow<'_, hdrhistogram::Histogram<u64>> {
         match &self.0 {
-            Form::Live(hdr) => Cow::Borrowed(hdr),
+            Form::Live(hdr) => Cow::Borrowed(&**hdr),
             Form::Packed(packed) => Cow::Owned(packed.to_hdr()),
         }
     }
@@ -208,19 +218,17 @@ impl Histogram {
     /// When it is not such a histogram, or has other bounds than ours.
     pub fn from_base64(text: &str) -> Result<Self, String> {
         let bytes = BASE64.decode(text).map_err(|e| e.to_string())?;
-        let hdr: Hdr =
-            HdrDeserializer::new().deserialize(&mut bytes.as_slice()).map_err(|e| format!("{e:?}"))?;
-        if hdr.sigfig() != DIGITS || hdr.high() > HIGHEST_NS || hdr.low() != LOWEST_NS {
-            return Err("a histogram with other bounds or another precision".to_owned());
-        }
-        Ok(Self(Form::Packed(Packed::of(&hdr))))
+        let packed = Packed::of_v2_deflate(&bytes);
+        let packed =
+            packed.ok_or("no compressed HdrHistogram V2 with the bounds and the precision of these")?;
+        Ok(Self(Form::Packed(packed)))
     }
 
     #[cold]
     fn unpack_and_record(&mut self, ns: u64, n: u64) {
         let mut hdr = self.to_hdr().into_owned();
         hdr.saturating_record_n(ns, n);
-        self.0 = Form::Live(hdr);
+        self.0 = Form::Live(Box::new(hdr));
     }
 }
 
@@ -272,6 +280,20 @@ mod tests {
         V2DeflateSerializer::new().serialize(&foreign, &mut bytes).unwrap();
         assert!(Histogram::from_base64(&BASE64.encode(bytes)).is_err());
         assert!(Histogram::from_base64("no base64!").is_err());
+    }
+
+    #[test]
+    fn what_is_cut_off_or_too_long_is_refused() {
+        let bytes = BASE64.decode(of(&[0, 1_000, 2_000_000]).to_base64().unwrap()).unwrap();
+        for length in 0..bytes.len() {
+            assert!(Histogram::from_base64(&BASE64.encode(&bytes[..length])).is_err(), "{length} bytes");
+        }
+        let mut hdr =
+            hdrhistogram::Histogram::<u64>::new_with_bounds(LOWEST_NS, u64::MAX / 2, DIGITS).unwrap();
+        hdr.record(u64::MAX / 4).unwrap();
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new().serialize(&hdr, &mut bytes).unwrap();
+        assert!(Histogram::from_base64(&BASE64.encode(bytes)).is_err());
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Foreign text for people: nothing in it is hidden, and nothing in it acts.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    io::{self, Write},
+};
 
 /// Foreign text with every control character, and every character that reorders text, written as an escape: a title
 /// cannot move a terminal's cursor, turn a sentence round or begin a line of its own.
@@ -28,6 +31,35 @@ pub fn visible_json(json: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(shown)
+}
+
+/// An output whose text is escaped on its way: as it is written, whole characters at a time.
+#[derive(Debug)]
+pub struct Escaping<W> {
+    output: W,
+    escape: fn(&str) -> Cow<'_, str>,
+}
+
+impl<W: Write> Escaping<W> {
+    /// Writes to `output` what `escape` makes of the text.
+    pub fn new(output: W, escape: fn(&str) -> Cow<'_, str>) -> Self {
+        Self { output, escape }
+    }
+}
+
+impl<W: Write> Write for Escaping<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => self.output.write_all((self.escape)(text).as_bytes())?,
+            // No text, such as a compressed file.
+            Err(_) => self.output.write_all(bytes)?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
 }
 
 /// Whether a character does something to what stands around it, or is not seen at all.

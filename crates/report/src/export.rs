@@ -1,5 +1,7 @@
 //! The formats, one in a file.
 
+use std::io::{self, Write};
+
 use crate::{Options, Results};
 
 mod github;
@@ -26,4 +28,12 @@ pub trait Export {
 
     /// The whole text.
     fn render(&self, results: &Results, options: &Options) -> String;
+
+    /// Writes the same, if it can be long without holding all of it in memory.
+    ///
+    /// # Errors
+    /// What writing it says.
+    fn write(&self, results: &Results, options: &Options, output: &mut dyn Write) -> io::Result<()> {
+        output.write_all(self.render(results, options).as_bytes())
+    }
 }

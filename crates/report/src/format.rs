@@ -1,6 +1,6 @@
 //! Which formats there are.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, io, str::FromStr};
 
 use crate::{
     Results,
@@ -10,6 +10,19 @@ use crate::{
 /// Renders a result.
 pub fn render(results: &Results, format: Format, options: &Options) -> String {
     format.export().render(results, options)
+}
+
+/// Writes a result, which may be long.
+///
+/// # Errors
+/// What writing it says.
+pub fn write(
+    results: &Results,
+    format: Format,
+    options: &Options,
+    output: &mut dyn io::Write,
+) -> io::Result<()> {
+    format.export().write(results, options, output)
 }
 
 /// What the formats may be told.

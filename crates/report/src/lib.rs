@@ -21,6 +21,6 @@ mod warnings;
 
 pub use answer::{Answer, Bounds, Status, answers};
 pub use export::Export;
-pub use format::{Format, Options, UnknownFormat, render};
+pub use format::{Format, Options, UnknownFormat, render, write};
 pub use results::Results;
 pub use trial::trial_answer;

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Write,
     path::{Path, PathBuf},
 };
 
@@ -12,7 +13,7 @@ use report::{Format, Results};
 use super::study::terminal_options;
 use crate::{
     exit::{Exit, Refusal},
-    output::standard,
+    output::{destination::Destination, standard},
 };
 
 /// What the exit status says, at the end of the help.
@@ -52,8 +53,8 @@ pub fn run(arguments: &ReportArgs) -> Result<Exit, Refusal> {
     let folder = ResultFolder::open(&arguments.result).map_err(Refusal::one)?;
     let mut results = Results::read(&folder).map_err(Refusal::one)?;
     if results.result.is_none() {
-        // A run that was killed, or still goes on. A journal of another version says nothing.
-        results.so_far = study::outcome::of(&results.plan, &results.trials).unwrap_or_default();
+        // A run that was killed, or still goes on.
+        results.so_far = study::outcome::of(&results.plan, &results.trials).map_err(Refusal::one)?;
     }
     let mut options = terminal_options();
     let page = folder.path().join("report.html");
@@ -69,14 +70,16 @@ pub fn run(arguments: &ReportArgs) -> Result<Exit, Refusal> {
     for (option, path, format) in asked {
         let Some(path) = path else { continue };
         shown = true;
-        let text = report::render(&results, format, &options);
-        if path == Path::new("-") {
-            standard::print(&text)?;
+        let fill = |output: &mut dyn Write| report::write(&results, format, &options, output);
+        // GitHub's summary may hold what earlier steps wrote; every other file is ours.
+        if format == Format::Github && path != Path::new("-") {
+            let file = fs::OpenOptions::new().append(true).create(true).open(path);
+            file.and_then(|mut file| fill(&mut file)).map_err(|error| {
+                Refusal::one(format_args!("{option}: cannot write {}: {error}", path.display()))
+            })?;
             continue;
         }
-        write(path, &text, format == Format::Github).map_err(|error| {
-            Refusal::one(format_args!("{option}: cannot write {}: {error}", path.display()))
-        })?;
+        Destination::open(option, path).map_err(Refusal::one)?.write(fill)?;
     }
     if arguments.github_annotations {
         standard::print(&report::render(&results, Format::GithubAnnotations, &options))?;
@@ -85,13 +88,4 @@ pub fn run(arguments: &ReportArgs) -> Result<Exit, Refusal> {
         standard::show_coloured(&report::render(&results, Format::Terminal, &options))?;
     }
     Ok(Exit::GoalsMet)
-}
-
-/// GitHub's summary may hold what earlier steps wrote; every other file is ours.
-fn write(path: &Path, text: &str, append: bool) -> std::io::Result<()> {
-    use std::io::Write;
-    if append {
-        return fs::OpenOptions::new().append(true).create(true).open(path)?.write_all(text.as_bytes());
-    }
-    fs::write(path, text)
 }

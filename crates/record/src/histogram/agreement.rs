@@ -1,5 +1,6 @@
 //! Tests: a packed histogram and one with all bins give the same of everything.
 
+use hdrhistogram::serialization::Deserializer;
 use proptest::prelude::*;
 
 use super::*;
@@ -39,6 +40,9 @@ fn assert_alike(live: &Histogram, packed: &Histogram, probes_ns: &[u64]) {
     assert_eq!(json, serde_json::to_string(packed).unwrap());
     let read: Histogram = serde_json::from_str(&json).unwrap();
     assert!(matches!(read.0, Form::Packed(_)));
+    let bytes = BASE64.decode(live.to_base64().unwrap()).unwrap();
+    let by_library: Hdr = Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
+    assert_eq!(read, Histogram(Form::Packed(Packed::of(&by_library))));
     assert_eq!(read.count(), live.count());
     assert_eq!(read.to_base64(), live.to_base64());
 }
@@ -114,6 +118,8 @@ proptest! {
                 prop_assert_eq!(&merged, &all);
                 prop_assert_eq!(merged.summary(), all.summary());
                 prop_assert_eq!(merged.to_base64(), all.to_base64());
+                prop_assert_eq!(merged.without(&other).unwrap().to_base64(), own.to_base64());
+                prop_assert_eq!(own.without(&merged).is_some(), other.is_empty());
             }
         }
     }

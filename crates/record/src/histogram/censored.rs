@@ -158,11 +158,10 @@ impl Censored {
         if self.lengthened.is_empty() {
             return None;
         }
-        let mut all = self.lower_bound().to_hdr().into_owned();
         // Every lengthened time is among all times, so that nothing is left over.
-        all.subtract(&*self.lengthened.to_hdr()).ok()?;
-        all.add(&*self.lengthened_less_own.to_hdr()).ok()?;
-        Some(all.value_at_quantile(quantile))
+        let mut all = self.lower_bound().without(&self.lengthened)?;
+        all.merge(&self.lengthened_less_own);
+        Some(all.quantile_ns(quantile))
     }
 }
 

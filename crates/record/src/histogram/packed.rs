@@ -1,19 +1,29 @@
 //! A histogram that is read, not recorded into: its non-empty bins only.
 
-use super::{DIGITS, Hdr, LOWEST_NS, empty_hdr};
+use std::{collections::BTreeMap, io::Read};
+
+use flate2::read::ZlibDecoder;
+
+use super::{DIGITS, HIGHEST_NS, Hdr, LOWEST_NS, empty_hdr};
+
+/// What begins the V2 form of the HdrHistogram libraries, plain and compressed.
+const V2_COOKIE: u32 = 0x1c84_9313;
+const V2_COMPRESSED_COOKIE: u32 = 0x1c84_9314;
+/// Bytes between that and the counts: length, normalizing offset, digits, least and largest value, conversion ratio.
+const V2_HEAD_BYTES: usize = 36;
 
 /// Bits of a time that the lowest bins do not tell apart.
 const UNIT_BITS: u32 = LOWEST_NS.ilog2();
 /// The library halves a power of two of bins, large enough for the digits, each time the bins get twice as wide.
 const HALF_BITS: u32 = (2 * 10_u64.pow(DIGITS as u32)).next_power_of_two().ilog2() - 1;
 
-/// The non-empty bins: ten bytes each, where the library's array of all bins takes 0.2 MB. All figures are the
-/// library's own, to the last bit.
+/// The non-empty bins: mostly one or two bytes each, where the library's array of all bins takes 0.2 MB. All figures are
+/// the library's own, to the last bit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Packed {
-    /// Ascending. Apart from the counts, to lose nothing to alignment.
-    bins: Box<[Bin]>,
-    counts: Box<[u64]>,
+    /// Of each bin, ascending, in numbers of as many bytes as they need: twice its distance from the bin before, and one
+    /// more if a count other than 1 follows.
+    bins: Box<[u8]>,
     total: u64,
     /// Not always the top of the last bin: the library takes the largest of nothing but zeros as 0.
     max_ns: u64,
@@ -27,6 +37,39 @@ impl Packed {
         }
         let recorded = hdr.iter_recorded().map(|v| (Bin::of(v.value_iterated_to()), v.count_at_value()));
         Self::from_bins(recorded, hdr.len(), hdr.max())
+    }
+
+    /// Reads the compressed V2 form without the array of all bins, which would have to be made and looked through for each
+    /// histogram of thousands.
+    pub fn of_v2_deflate(bytes: &[u8]) -> Option<Self> {
+        let compressed = bytes.strip_prefix(&V2_COMPRESSED_COOKIE.to_be_bytes())?.get(4..)?;
+        let mut plain = Vec::new();
+        // All bins, each with the largest count, are less.
+        ZlibDecoder::new(compressed).take(1 << 20).read_to_end(&mut plain).ok()?;
+        let rest = plain.strip_prefix(&V2_COOKIE.to_be_bytes())?;
+        let (head, mut numbers) = rest.split_at_checked(V2_HEAD_BYTES)?;
+        let (length, head) = head.split_at(4);
+        let (normalizing_offset, bounds) = ([0; 4], [LOWEST_NS, HIGHEST_NS, 1.0_f64.to_bits()]);
+        let digits = u32::from(DIGITS).to_be_bytes();
+        let expected = [&normalizing_offset[..], &digits].concat().into_iter();
+        let expected = expected.chain(bounds.into_iter().flat_map(u64::to_be_bytes));
+        let is_ours = head.iter().copied().eq(expected) && length == (numbers.len() as u32).to_be_bytes();
+        if !is_ours {
+            return None;
+        }
+        let (mut bins, mut next, mut total) = (Vec::new(), 0_u64, 0_u64);
+        while !numbers.is_empty() {
+            let number = take_number(&mut numbers)?;
+            // Odd ones stand for so many empty bins.
+            let (step, count) = if number % 2 == 1 { (number / 2 + 1, 0) } else { (1, number / 2) };
+            if count > 0 {
+                bins.push((Bin(u16::try_from(next).ok()?), count));
+                total = total.saturating_add(count);
+            }
+            next = next.checked_add(step).filter(|next| *next <= 1 << u16::BITS)?;
+        }
+        let max_ns = bins.last().map_or(0, |(bin, _)| bin.high_ns());
+        Some(Self::from_bins(bins.into_iter(), total, max_ns))
     }
 
     /// The library's form of it, with all bins.
@@ -59,6 +102,18 @@ impl Packed {
         *self = Self::from_bins(both.into_iter(), total, self.max_ns.max(other.max_ns));
     }
 
+    /// Without the counts of another; none if it does not have them all.
+    pub fn without(&self, other: &Self) -> Option<Self> {
+        let mut left: BTreeMap<Bin, u64> = self.iter().collect();
+        for (bin, count) in other.iter() {
+            let own = left.get_mut(&bin)?;
+            *own = own.checked_sub(count)?;
+        }
+        left.retain(|_, count| *count > 0);
+        let max_ns = left.keys().next_back().map_or(0, |bin| bin.high_ns());
+        Some(Self::from_bins(left.into_iter(), self.total.checked_sub(other.total)?, max_ns))
+    }
+
     /// How many times were counted.
     pub fn count(&self) -> u64 {
         self.total
@@ -66,7 +121,7 @@ impl Packed {
 
     /// Least time counted; 0 if empty.
     pub fn min_ns(&self) -> u64 {
-        self.bins.first().map_or(0, |bin| bin.low_ns())
+        self.iter().next().map_or(0, |(bin, _)| bin.low_ns())
     }
 
     /// Largest time counted; 0 if empty.
@@ -117,13 +172,56 @@ impl Packed {
     }
 
     fn iter(&self) -> impl Iterator<Item = (Bin, u64)> {
-        self.bins.iter().copied().zip(self.counts.iter().copied())
+        let (mut rest, mut bin) = (&*self.bins, 0);
+        std::iter::from_fn(move || {
+            let number = take_number(&mut rest)?;
+            bin += number / 2;
+            let count = if number % 2 == 0 { 1 } else { take_number(&mut rest)? };
+            Some((Bin(bin as u16), count))
+        })
     }
 
     fn from_bins(recorded: impl Iterator<Item = (Bin, u64)>, total: u64, max_ns: u64) -> Self {
-        let (bins, counts): (Vec<Bin>, Vec<u64>) = recorded.unzip();
-        Self { bins: bins.into(), counts: counts.into(), total, max_ns }
+        let (mut bins, mut before) = (Vec::new(), 0);
+        for (Bin(bin), count) in recorded {
+            put_number(&mut bins, u64::from(bin - before) * 2 + u64::from(count != 1));
+            if count != 1 {
+                put_number(&mut bins, count);
+            }
+            before = bin;
+        }
+        Self { bins: bins.into(), total, max_ns }
     }
+}
+
+/// Seven bits a byte, the lowest first; the highest bit of a byte says that more follow. A ninth byte is taken whole, as the
+/// HdrHistogram's form has it.
+fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
+    for _ in 0..8 {
+        if number <= 0x7f {
+            break;
+        }
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn take_number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut take = || {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        Some(u64::from(byte))
+    };
+    let mut number = 0;
+    for shift in (0..56).step_by(7) {
+        let byte = take()?;
+        number |= (byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    Some(number | take()? << 56)
 }
 
 /// A bin's number in the HdrHistogram's array of counts. The first 2,048 are 64 ns wide; each further 1,024 are twice
@@ -186,11 +284,11 @@ mod tests {
     }
 
     #[test]
-    fn a_packed_histogram_takes_a_tenth_of_the_memory_or_less() {
+    fn a_packed_histogram_takes_a_fortieth_of_the_memory_or_less() {
         let mut hdr = empty_hdr();
         (0..2_000).for_each(|i| hdr.saturating_record(1_000_000 + i * 2_000));
         let packed = Packed::of(&hdr);
-        let bytes = size_of_val(&*packed.bins) + size_of_val(&*packed.counts);
-        assert!(bytes * 10 <= hdr.distinct_values() * size_of::<u64>(), "{bytes} bytes");
+        let bytes = packed.bins.len();
+        assert!(bytes * 40 <= hdr.distinct_values() * size_of::<u64>(), "{bytes} bytes");
     }
 }

@@ -1,7 +1,12 @@
 //! One document for other tools.
 
-use record::visible::visible_json;
-use serde::Serialize;
+use std::io::{self, Write};
+
+use record::{
+    Environment, StudyPlan, StudyResult, TrialEntry,
+    visible::{Escaping, visible_json},
+};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::{Options, Results, answer, export::Export};
@@ -21,9 +26,13 @@ impl Export for Json {
         Some("report.json")
     }
 
-    fn render(&self, results: &Results, _: &Options) -> String {
-        let mut trials = value(&results.trials);
-        drop_whole_histograms(&mut trials);
+    fn render(&self, results: &Results, options: &Options) -> String {
+        let mut text = Vec::new();
+        self.write(results, options, &mut text).expect("memory takes it");
+        String::from_utf8(text).expect("JSON is text")
+    }
+
+    fn write(&self, results: &Results, _: &Options, output: &mut dyn Write) -> io::Result<()> {
         let answers = answer::answers(results).into_iter().map(|answer| {
             json!({
                 "setting": answer.setting,
@@ -33,15 +42,39 @@ impl Export for Json {
                 "sentence": answer.sentence,
             })
         });
-        let document = json!({
-            "schema": SCHEMA,
-            "answers": answers.collect::<Vec<_>>(),
-            "plan": value(&results.plan),
-            "environment": value(&results.environment),
-            "result": value(&results.result),
-            "trials": trials,
-        });
-        visible_json(&format!("{document:#}\n")).into_owned()
+        let document = Document {
+            schema: SCHEMA,
+            answers: answers.collect(),
+            plan: &results.plan,
+            environment: &results.environment,
+            result: &results.result,
+            trials: Trials(&results.trials),
+        };
+        serde_json::to_writer_pretty(Escaping::new(&mut *output, visible_json), &document)?;
+        output.write_all(b"\n")
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'a str,
+    answers: Vec<Value>,
+    plan: &'a StudyPlan,
+    environment: &'a Option<Environment>,
+    result: &'a Option<StudyResult>,
+    trials: Trials<'a>,
+}
+
+/// One is put together at a time.
+struct Trials<'a>(&'a [TrialEntry]);
+
+impl Serialize for Trials<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|entry| {
+            let mut trial = value(entry);
+            drop_whole_histograms(&mut trial);
+            trial
+        }))
     }
 }
 
