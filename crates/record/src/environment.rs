@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The form of environments written by this version.
-pub const SCHEMA: &str = "proofload/environment/1";
+pub const SCHEMA: &str = "proofload/environment/2";
 
 /// The machine, its kernel and the settings that decide what a load may reach. No names or addresses: a result
 /// can be handed on.

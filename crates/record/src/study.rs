@@ -11,6 +11,9 @@
 //! | `stored/PROCESS/` | what a target's process stored, while it runs; kept where the audit found something |
 //! | `result.json` | [`StudyResult`]: what it means; written at the end, also after an interrupt |
 //! | `report.html`, `junit.xml`, `metrics.txt` | written from the others |
+//!
+//! The records in `plan.json`, `environment.json`, `trials.jsonl` and `result.json` begin with the checksum of what follows
+//! (`crc32c`). Trials and result name the checksum of their `plan`, the result that of its trials' lines (`trials_crc32c`).
 
 mod outcome;
 
@@ -31,11 +34,11 @@ use crate::{
 };
 
 /// The form of plans written by this version.
-pub const PLAN_SCHEMA: &str = "proofload/plan/1";
+pub const PLAN_SCHEMA: &str = "proofload/plan/2";
 /// The form of trial entries written by this version.
-pub const ENTRY_SCHEMA: &str = "proofload/trial-entry/1";
+pub const ENTRY_SCHEMA: &str = "proofload/trial-entry/2";
 /// The form of results written by this version.
-pub const RESULT_SCHEMA: &str = "proofload/result/1";
+pub const RESULT_SCHEMA: &str = "proofload/result/2";
 
 /// Everything that decides what a study runs. The same plan and the same outcomes of its trials give the same
 /// next trial: that is how a killed study goes on.
@@ -69,11 +72,10 @@ pub struct StudyPlan {
     /// How what the target stored is compared with what it acknowledged, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditPlan>,
-    /// Wall-clock time after which no further trial begins, in seconds; none for no limit.
-    pub budget_s: Option<f64>,
     /// The workload in words, for people: `GET http://127.0.0.1:8080/, keep-alive, constant arrivals`.
     pub workload: String,
-    /// A digest of everything else that was given: a study is taken up again only if it is the same.
+    /// A digest of everything else that was given and decides about a trial: a study is taken up again only if it is the
+    /// same.
     #[serde(default)]
     pub inputs: String,
     /// What the secrets of its requests are known again by; none if it has none.
@@ -218,6 +220,24 @@ impl LoadUnit {
             Self::Rate => show_rate(load),
             Self::Connections => format!("{} connections", show_count(load.round() as u64)),
             Self::Factor(name) => format!("{name} {}", crate::units::plain(load)),
+        }
+    }
+
+    /// The key of a workload that it is; none of a factor.
+    pub fn key(&self) -> Option<&'static str> {
+        match self {
+            Self::Users => Some("users"),
+            Self::Rate => Some("rate"),
+            Self::Connections => Some("connections"),
+            Self::Factor(_) => None,
+        }
+    }
+
+    /// What is varied: the key, or the factor.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Factor(name) => name,
+            own => own.key().unwrap_or_default(),
         }
     }
 

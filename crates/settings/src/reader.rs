@@ -13,6 +13,9 @@ use crate::Mistake;
 /// What the parser says of a key that is in its table already.
 const TWICE: &str = "duplicate key";
 
+/// The most mistakes that are told: who has more of them has another file in mind.
+const MOST_TOLD: usize = 1_000;
+
 /// A value, and where it stands in the file.
 pub type Value<'i> = Spanned<DeValue<'i>>;
 
@@ -25,7 +28,7 @@ pub struct Reader<'t> {
 }
 
 /// A text that places lie in.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Source<'t> {
     start: usize,
     file: &'t str,
@@ -97,14 +100,21 @@ impl<'t> Reader<'t> {
     /// What was read, if there were no mistakes.
     ///
     /// # Errors
-    /// Every mistake, in the order of the file.
+    /// Every mistake, in the order of the file; of thousands, the first.
     pub fn end<T>(mut self, plan: T) -> Result<T, Vec<Mistake>> {
         if self.mistakes.is_empty() {
             return Ok(plan);
         }
         self.mistakes.sort();
         self.mistakes.dedup();
-        Err(self.mistakes.iter().map(|(at, message)| self.placed(*at, message)).collect())
+        let untold = self.mistakes.len().saturating_sub(MOST_TOLD);
+        if untold > 1 {
+            self.mistakes.truncate(MOST_TOLD + 1);
+            self.mistakes[MOST_TOLD].1 =
+                format!("this and {} more mistakes behind it are not told", untold - 1);
+        }
+        let mut places = Places { sources: &self.sources, source: 0, counted: 0, line: 1, column: 1 };
+        Err(self.mistakes.iter().map(|(at, message)| places.told(*at, message)).collect())
     }
 
     /// A value that must be a table; `what` says so to the user.
@@ -226,18 +236,35 @@ impl<'t> Reader<'t> {
     pub fn expected(&mut self, span: Range<usize>, what: &str, found: &DeValue<'_>) {
         self.mistake(span, format!("expected {what}, found {}", kind(found)));
     }
+}
 
-    fn placed(&self, at: usize, message: &str) -> Mistake {
-        let source = self.sources.iter().rev().find(|source| source.start <= at);
-        let source = source.unwrap_or(&self.sources[0]);
-        let before = source.text.get(..at - source.start).unwrap_or(source.text);
-        let line = before.rsplit('\n').next().unwrap_or_default();
-        Mistake {
-            file: source.file.to_owned(),
-            line: before.matches('\n').count() + 1,
-            column: line.chars().count() + 1,
-            message: message.to_owned(),
+/// Lines and columns of places that come in their order, so that each character is counted once, however many there are.
+struct Places<'r, 't> {
+    sources: &'r [Source<'t>],
+    /// The source that `counted` lies in.
+    source: usize,
+    /// Its text is counted up to here.
+    counted: usize,
+    line: usize,
+    column: usize,
+}
+
+impl Places<'_, '_> {
+    fn told(&mut self, at: usize, message: &str) -> Mistake {
+        while self.sources.get(self.source + 1).is_some_and(|next| next.start <= at) {
+            *self = Self { source: self.source + 1, counted: 0, line: 1, column: 1, ..*self };
         }
+        let Source { start, file, text } = self.sources[self.source];
+        let mut end = text.len().min(at - start);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        for c in text[self.counted..end].chars() {
+            (self.line, self.column) =
+                if c == '\n' { (self.line + 1, 1) } else { (self.line, self.column + 1) };
+        }
+        self.counted = end;
+        Mistake { file: file.to_owned(), line: self.line, column: self.column, message: message.to_owned() }
     }
 }
 
@@ -278,7 +305,11 @@ impl<'t, 'i> Table<'t, 'i> {
     pub fn finish(self, reader: &mut Reader<'_>) {
         for (span, key, _) in self.all() {
             if !self.known.contains(&key) {
-                let hint = suggestion(key, self.known.iter().copied());
+                // Hints take time, and nobody reads so many.
+                let hint = match reader.mistakes() {
+                    0..MOST_TOLD => suggestion(key, self.known.iter().copied()),
+                    _ => String::new(),
+                };
                 let known = self.known.join(", ");
                 reader.mistake(span, format!("unknown key '{key}'{hint} (known here: {known})"));
             }
@@ -288,10 +319,13 @@ impl<'t, 'i> Table<'t, 'i> {
 
 /// `; did you mean 'x'?` if one of those known is near.
 pub fn suggestion<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    // Words of other lengths are no neighbours; to compare long ones takes long.
+    let most = |name: &str| 1 + name.len() / 4;
     let near = known
         .into_iter()
+        .filter(|name| name.len().abs_diff(given.len()) <= 4 * most(name))
         .map(|name| (strsim::damerau_levenshtein(given, name), name))
-        .filter(|(distance, name)| *distance <= 1 + name.len() / 4)
+        .filter(|(distance, name)| *distance <= most(name))
         .min();
     near.map_or_else(String::new, |(_, name)| format!("; did you mean '{name}'?"))
 }
@@ -345,5 +379,34 @@ mod tests {
         assert_eq!(told("a = 1\nb = 2\na = 3\n"), ["f:3:1: duplicate key 'a'"]);
         assert_eq!(told("[t]\nx = 1\n\"x\" = 2\n"), ["f:3:1: duplicate key 'x'"]);
         assert_eq!(told("[t.web]\n[t.web]\n"), ["f:2:4: duplicate key 'web'"]);
+    }
+
+    #[test]
+    fn thousands_of_mistakes_are_placed_in_no_time_and_the_first_of_them_told() {
+        let lines: String = (0..200_000).map(|number| format!("key{number:06} = 1\n")).collect();
+        let begun = std::time::Instant::now();
+        let mut reader = Reader::new("f", &lines);
+        let document = reader.document(&lines);
+        let mut table = reader.root(&document);
+        table.take("key");
+        table.finish(&mut reader);
+        let told = reader.end(()).unwrap_err();
+        // It was more than 15 s, of an optimised program.
+        assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+        assert_eq!(told.len(), 1_001);
+        assert_eq!((told[999].line, told[999].column), (1_000, 1));
+        assert_eq!(told[1_000].to_string(), "f:1001:1: this and 198999 more mistakes behind it are not told");
+    }
+
+    #[test]
+    fn places_are_counted_in_characters_and_in_the_text_they_stand_in() {
+        let mut reader = Reader::new("f", "ä = 1\nbö = 2\n");
+        reader.add_source("--set", 20, "x=1");
+        for at in [22, 12, 3, 7, 5, 0, 40] {
+            reader.mistake(at..at, "m");
+        }
+        let told: Vec<String> = reader.end(()).unwrap_err().iter().map(ToString::to_string).collect();
+        let places = ["f:1:1", "f:1:3", "f:1:5", "f:2:1", "f:2:5", "--set:1:3", "--set:1:4"];
+        assert_eq!(told, places.map(|place| format!("{place}: m")));
     }
 }

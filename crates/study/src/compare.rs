@@ -270,9 +270,9 @@ fn differences(a: &StudyPlan, b: &StudyPlan) -> Vec<String> {
     let search = |plan: &StudyPlan| {
         plan.search.as_ref().map_or("none".to_owned(), |search| {
             format!(
-                "{} of {:?} from {} to {}, width {}, {} trials of {} s at a load",
+                "{} of {} from {} to {}, width {}, {} trials of {} s at a load",
                 search.method,
-                search.unit,
+                search.unit.name(),
                 search.min,
                 search.max,
                 search.width,
@@ -324,11 +324,15 @@ fn only_in(side: &str, setting: &str) -> Warning {
 
 fn unfinished(side: Side) -> Option<Warning> {
     (side.result.ending != record::Ending::Finished).then(|| {
-        let ending = format!("{:?}", side.result.ending);
+        let why = match side.result.ending {
+            record::Ending::Interrupted => "it was interrupted",
+            record::Ending::OutOfBudget => "its budget was used up",
+            record::Ending::Finished | record::Ending::Failed => "it failed",
+        };
         Warning::new(
             "unfinished",
             format!(
-                "{} did not come to its end ({ending}): what it had measured is compared; --resume finishes it",
+                "{} did not come to its end ({why}): what it had measured is compared; --resume finishes it",
                 side.name
             ),
         )

@@ -88,8 +88,38 @@ impl Document {
             let levels = Levels::of(&outline.factors, &setting.levels, &self.folder());
             let ground = Ground::new(reader, self, tree, &outline);
             let setup = ground.setup(reader, &levels, load.filter(|_| setting.searched))?;
-            Some(Setup { lab: setup.lab.map(|lab| lab::Plan { title: study.title.clone(), ..lab }), ..setup })
+            Some(titled(setup, study))
         })
+    }
+
+    /// The same for several settings, one after the other, as long as `take` returns true: the file is read once.
+    pub fn each_setup(
+        &self,
+        study: &Study,
+        wanted: impl Iterator<Item = (usize, Option<f64>)>,
+        take: &mut dyn FnMut(usize, Result<Setup, Vec<Mistake>>) -> bool,
+    ) {
+        let _: Result<(), _> = self.parsed(|reader, tree| {
+            let outline = Outline::read(reader, tree);
+            let ground = Ground::new(reader, self, tree, &outline);
+            let folder = self.folder();
+            for (number, load) in wanted {
+                let setting = &study.settings[number];
+                let levels = Levels::of(&outline.factors, &setting.levels, &folder);
+                let before = reader.mistakes();
+                let setup = ground.setup(reader, &levels, load.filter(|_| setting.searched));
+                let setup = setup.filter(|_| reader.mistakes() == before);
+                let setup = match setup {
+                    Some(setup) => Ok(titled(setup, study)),
+                    // By itself, its mistakes are told without those of the others.
+                    None => self.setup(study, setting, load),
+                };
+                if !take(number, setup) {
+                    break;
+                }
+            }
+            Some(())
+        });
     }
 
     /// The file's text as it may be written: every secret in it is masked.
@@ -154,6 +184,11 @@ fn read_tree<'d, T>(
         reader.mistake(0..0, "this study cannot be read");
     }
     reader.end(read).map(|read| read.expect("without it there is a mistake"))
+}
+
+/// The title that was masked or given otherwise since.
+fn titled(setup: Setup, study: &Study) -> Setup {
+    Setup { lab: setup.lab.map(|lab| lab::Plan { title: study.title.clone(), ..lab }), ..setup }
 }
 
 impl fmt::Debug for Document {

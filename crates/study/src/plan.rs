@@ -45,7 +45,6 @@ pub fn plan(study: &Study, command: Vec<String>, proofload_version: &str) -> Res
             .audit
             .as_ref()
             .map(|audit| AuditPlan { files: audit.files.clone(), flush_s: audit.flush.as_secs_f64() }),
-        budget_s: study.budget.map(|budget| budget.as_secs_f64()),
         workload: in_words(&first, study.search.as_ref().map(|search| &search.unit)),
         inputs: digest(study),
         secrets: None,
@@ -59,12 +58,17 @@ pub fn plan(study: &Study, command: Vec<String>, proofload_version: &str) -> Res
 pub(crate) fn secret_prints(study: &Study, salt: Option<&str>) -> Result<Option<SecretPrints>, String> {
     let least = study.search.as_ref().map(|search| search.min);
     let mut secrets = BTreeSet::new();
-    for setting in 0..study.settings.len() {
-        let setup = study.setup(setting, least);
-        let setup =
-            setup.map_err(|wrong| wrong.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
-        secrets.extend(setup.workload.secrets());
-    }
+    let mut wrong = Ok(());
+    study.each_setup((0..study.settings.len()).map(|setting| (setting, least)), &mut |_, setup| {
+        match setup {
+            Ok(setup) => secrets.extend(setup.workload.secrets()),
+            Err(mistakes) => {
+                wrong = Err(mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+            }
+        }
+        wrong.is_ok()
+    });
+    wrong?;
     if secrets.is_empty() {
         return Ok(None);
     }
@@ -76,13 +80,20 @@ pub(crate) fn secret_prints(study: &Study, salt: Option<&str>) -> Result<Option<
     Ok(Some(SecretPrints { prints: secrets.into_iter().map(print).collect(), salt }))
 }
 
-/// Of what decides about trials and is not in the plan itself: FNV-1a, 64 bits, of all of it but the secrets.
+/// The key of a study file that says how long to go on, and decides nothing about a trial.
+const BUDGET: &str = "budget";
+
+/// Of what decides about trials and is not in the plan itself: FNV-1a, 64 bits, of all of it but the secrets. Comments, the
+/// layout of the file and the budget may change.
 fn digest(study: &Study) -> String {
     let given = match &study.source {
         Source::File(document) => {
-            let overrides: Vec<_> =
-                document.overrides().iter().map(|(key, value)| (key, secrets::mask(value))).collect();
-            format!("{overrides:?}\n{}", document.masked_text())
+            let decides = |(key, _): &&(String, String)| key != BUDGET;
+            let overrides = document.overrides().iter().filter(decides);
+            let overrides: Vec<_> = overrides.map(|(key, value)| (key, secrets::mask(value))).collect();
+            let mut tables: toml::Table = toml::from_str(&document.masked_text()).unwrap_or_default();
+            tables.remove(BUDGET);
+            format!("{overrides:?}\n{tables:?}")
         }
         Source::Fixed(setup) => format!("{:?}", setup.workload.masked()),
     };

@@ -182,6 +182,24 @@ impl Study {
     }
 }
 
+impl Study {
+    /// The same for several settings and their loads, one after the other, as long as `take` returns true: much faster than
+    /// one by one.
+    pub fn each_setup(
+        &self,
+        wanted: impl Iterator<Item = (usize, Option<f64>)>,
+        take: &mut dyn FnMut(usize, Result<Setup, Vec<Mistake>>) -> bool,
+    ) {
+        match &self.source {
+            Source::File(document) => document.each_setup(self, wanted, take),
+            Source::Fixed(_) => {
+                let mut wanted = wanted;
+                let _ = wanted.all(|(setting, load)| take(setting, self.setup(setting, load)));
+            }
+        }
+    }
+}
+
 /// Puts a search's load into the workload. A factor's place is in the file, not here.
 pub fn set_load(workload: &mut HttpWorkload, unit: &LoadUnit, load: f64) {
     match unit {

@@ -34,7 +34,6 @@ fn plan(levels: &[&str]) -> StudyPlan {
         search: None,
         other_searches: Vec::new(),
         audit: None,
-        budget_s: None,
         workload: "GET http://127.0.0.1/".to_owned(),
         inputs: String::new(),
         secrets: None,

@@ -20,14 +20,19 @@ use crate::{
 /// # Errors
 /// Why a target does not answer as expected.
 pub(crate) fn refuse_silent(study: &Study, options: &Options) -> Result<(), String> {
-    let mut asked: Vec<Setup> = Vec::new();
-    for (number, setting) in study.settings.iter().enumerate() {
-        let Some(search) = study.search_of(setting) else { continue };
+    let searched = study.settings.iter().enumerate();
+    let searched =
+        searched.filter_map(|(number, setting)| Some((number, Some(study.search_of(setting)?.min))));
+    let mut running: Vec<(usize, Setup)> = Vec::new();
+    study.each_setup(searched, &mut |number, setup| {
         // A mistake in it is told where the plan is made.
-        let Ok(setup) = study.setup(number, Some(search.min)) else { continue };
-        if setup.lab.is_some() || asked.contains(&setup) {
-            continue;
-        }
+        running.extend(setup.ok().filter(|setup| setup.lab.is_none()).map(|setup| (number, setup)));
+        true
+    });
+    let mut asked: Vec<Setup> = Vec::new();
+    for (number, setup) in running {
+        let setting = &study.settings[number];
+        let Some(search) = study.search_of(setting).filter(|_| !asked.contains(&setup)) else { continue };
         let stand =
             Stand::up(setup.clone(), &options.lab, &options.worker, Path::new(""), &mut |_, _| Ok(()));
         let trial_s = searching::plan(study, search).map(|plan| plan.trial_duration_s);

@@ -115,6 +115,36 @@ pub(super) fn factors(
     }
 }
 
+/// Values given beside the file for keys whose values every setting has from a factor or from the search: they would
+/// change nothing.
+pub(super) fn overridden(
+    reader: &mut Reader<'_>,
+    tree: &DeTable<'_>,
+    outline: &Outline<'_>,
+    ground: &Ground<'_>,
+) {
+    let workload = tree.get("workload").and_then(|workload| workload.get_ref().as_table());
+    let http = workload.and_then(|workload| workload.get("http")?.get_ref().as_table());
+    for (key, value) in http.into_iter().flatten() {
+        let key = key.get_ref().as_ref();
+        let factor = outline.factors.get(key).filter(|factor| factor.when.is_empty());
+        let search = outline.search.as_ref().filter(|search| search.when.is_empty());
+        let message = match (factor, search) {
+            _ if reader.is_in_file(&value.span()) => continue,
+            (Some(factor), _) if ground.sets_a_key(factor.name) => {
+                format!(
+                    "the factor '{key}' has this value in every setting: give its levels with --set {key}=…"
+                )
+            }
+            (_, Some(search)) if search.search.unit.key() == Some(key) => format!(
+                "the search varies '{key}' in every setting: give its ends with --set search.min=… and --set search.max=…"
+            ),
+            _ => continue,
+        };
+        reader.mistake(value.span(), message);
+    }
+}
+
 /// A search that none of the settings has.
 pub(super) fn searched(reader: &mut Reader<'_>, outline: &Outline<'_>, settings: &[Setting]) {
     if let Some(search) = &outline.search

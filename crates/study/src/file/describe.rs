@@ -77,13 +77,14 @@ impl Study {
 
     /// The first settings, put together; the search's largest load in theirs.
     fn some_setups(&self) -> Vec<(bool, Setup)> {
-        let settings = self.settings.iter().enumerate().take(LOOKED_AT);
         let load = self.search.as_ref().map(|search| search.max);
-        let setups = settings.filter_map(|(number, setting)| {
-            let setup = self.setup(number, load.filter(|_| setting.searched)).ok()?;
-            Some((setting.searched, setup))
+        let mut setups = Vec::new();
+        let wanted = (0..self.settings.len().min(LOOKED_AT)).map(|number| (number, load));
+        self.each_setup(wanted, &mut |number, setup| {
+            setups.extend(setup.ok().map(|setup| (self.settings[number].searched, setup)));
+            true
         });
-        setups.collect()
+        setups
     }
 
     fn factors_in_words(&self) -> String {
@@ -280,12 +281,7 @@ fn search_in_words(search: &Search) -> String {
     format!(
         "{} from {} to {}, bounds {} % apart, by {}\ntrials of {} s, of which {trials} decide about a load; at the \
          most {loads} loads, {} of trials a search{confirm}",
-        match &search.unit {
-            LoadUnit::Users => "users",
-            LoadUnit::Rate => "rate",
-            LoadUnit::Connections => "connections",
-            LoadUnit::Factor(name) => name,
-        },
+        search.unit.name(),
         search.unit.show(search.min),
         search.unit.show(search.max),
         (search.width * 1e6).round() / 1e4,

@@ -1,6 +1,9 @@
 //! The table `[factors]`: what varies, and all combinations of it that are run.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use record::{Factor, Level, Setting, visible};
 use settings::{Reader, Table, Value, suggestion};
@@ -22,6 +25,8 @@ pub(super) struct FactorRead<'d> {
     pub(super) name: &'d str,
     pub(super) span: Range<usize>,
     pub(super) levels: Vec<(Level, &'d Value<'d>)>,
+    /// Their places in `levels`.
+    known: BTreeMap<String, usize>,
     pub(super) when: Vec<Condition>,
     /// Whether a search finds its levels.
     pub(super) searched: bool,
@@ -147,9 +152,9 @@ impl<'d> Factors<'d> {
     /// What is kept of them: the levels that any setting has.
     pub(super) fn record(&self, settings: &[Setting]) -> Vec<Factor> {
         let factor = |factor: &FactorRead<'_>| {
-            let occurs = |level: &&Level| {
-                settings.iter().any(|setting| setting.levels.get(factor.name) == Some(level))
-            };
+            let of_settings = settings.iter().filter_map(|setting| setting.levels.get(factor.name));
+            let occurring: BTreeSet<String> = of_settings.map(key).collect();
+            let occurs = |level: &&Level| occurring.contains(&key(level));
             let levels = factor.levels.iter().map(|(level, _)| level).filter(occurs).cloned().collect();
             Factor { name: factor.name.to_owned(), levels }
         };
@@ -173,7 +178,42 @@ impl<'d> Factors<'d> {
 impl<'d> FactorRead<'d> {
     /// The value that a level was read of.
     pub(super) fn value_of(&self, level: &Level) -> Option<&'d Value<'d>> {
-        self.levels.iter().find(|(known, _)| known == level).map(|(_, value)| *value)
+        self.known.get(&key(level)).map(|place| self.levels[*place].1)
+    }
+
+    fn read_levels(&mut self, reader: &mut Reader<'_>, value: &'d Value<'d>) {
+        let values = reader.array(value, "a list of levels such as [50, 100]");
+        if values.is_empty() && value.get_ref().is_array() {
+            reader.mistake(value.span(), "a factor needs at least one level");
+        }
+        for value in values {
+            match level(value) {
+                Some(level) if self.known.contains_key(&key(&level)) => {
+                    reader.mistake(value.span(), format!("the level '{level}' is given twice"));
+                }
+                Some(level) => {
+                    self.known.insert(key(&level), self.levels.len());
+                    self.levels.push((level, value));
+                }
+                None if value.get_ref().is_integer() || value.get_ref().is_float() => {
+                    reader.mistake(value.span(), "a level is a number up to 9_007_199_254_740_992");
+                }
+                None => reader.expected(
+                    value.span(),
+                    "a level: a number, text, or true or false",
+                    value.get_ref(),
+                ),
+            }
+        }
+    }
+}
+
+/// What levels are told apart by: there may be thousands, of which each is looked for.
+fn key(level: &Level) -> String {
+    match level {
+        // -0 is 0.
+        Level::Number(number) => format!("{}", number + 0.0),
+        other => format!("{other:?}"),
     }
 }
 
@@ -228,6 +268,7 @@ fn read_one<'d>(
         name,
         span,
         levels: Vec::new(),
+        known: BTreeMap::new(),
         when: Vec::new(),
         searched: false,
         is_overridden: false,
@@ -247,7 +288,7 @@ fn read_one<'d>(
         factor.has_sound_name = true;
     }
     match value.get_ref() {
-        DeValue::Array(_) => factor.levels = read_levels(reader, value),
+        DeValue::Array(_) => factor.read_levels(reader, value),
         DeValue::Table(_) => {
             let mut table = reader.table(value, FACTOR);
             let values = table.take("values");
@@ -257,7 +298,7 @@ fn read_one<'d>(
             }
             factor.searched = search.and_then(|value| reader.flag(value)).unwrap_or(false);
             match (values, factor.searched) {
-                (Some(values), false) => factor.levels = read_levels(reader, values),
+                (Some(values), false) => factor.read_levels(reader, values),
                 (Some(values), true) => {
                     reader.mistake(
                         values.span(),
@@ -275,27 +316,4 @@ fn read_one<'d>(
     }
     factor.is_overridden = factor.levels.iter().any(|(_, level)| !reader.is_in_file(&level.span()));
     factor
-}
-
-fn read_levels<'d>(reader: &mut Reader<'_>, value: &'d Value<'d>) -> Vec<(Level, &'d Value<'d>)> {
-    let mut levels: Vec<(Level, &Value<'_>)> = Vec::new();
-    let values = reader.array(value, "a list of levels such as [50, 100]");
-    if values.is_empty() && value.get_ref().is_array() {
-        reader.mistake(value.span(), "a factor needs at least one level");
-    }
-    for value in values {
-        match level(value) {
-            Some(level) if levels.iter().any(|(other, _)| *other == level) => {
-                reader.mistake(value.span(), format!("the level '{level}' is given twice"));
-            }
-            Some(level) => levels.push((level, value)),
-            None if value.get_ref().is_integer() || value.get_ref().is_float() => {
-                reader.mistake(value.span(), "a level is a number up to 9_007_199_254_740_992");
-            }
-            None => {
-                reader.expected(value.span(), "a level: a number, text, or true or false", value.get_ref())
-            }
-        }
-    }
-    levels
 }

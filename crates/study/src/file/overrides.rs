@@ -44,11 +44,12 @@ struct Override {
     whole: Written,
 }
 
-/// A value as TOML `x=VALUE`, with so much space before that it stands at its place; or as plain text.
+/// A value as TOML `x=VALUE`; or as plain text.
 struct Written {
     start: usize,
     plain: String,
-    padded: String,
+    /// With so much space before that it stands at its place, where values stand within: one alone is put there.
+    toml: String,
 }
 
 impl Overrides {
@@ -92,22 +93,19 @@ impl Overrides {
 impl Written {
     fn new(start: usize, plain: &str) -> Self {
         // A value stands behind a key, so that it has room for `x=` before it.
-        let padded = format!("{}x={plain}", " ".repeat(start - 2));
-        Self { start, plain: plain.to_owned(), padded }
+        let space = if plain.starts_with(['[', '{']) { start - 2 } else { 0 };
+        Self { start, plain: plain.to_owned(), toml: format!("{}x={plain}", " ".repeat(space)) }
     }
 
     /// The value: what TOML reads of it, or else plain text, so that quotes are not needed.
     fn read(&self) -> Value<'_> {
-        let text = || {
-            let span = self.start..self.start + self.plain.len();
-            Spanned::new(span, DeValue::String(Cow::Borrowed(self.plain.as_str())))
-        };
-        match DeTable::parse(&self.padded) {
-            Ok(table) if table.get_ref().len() == 1 => match table.get_ref().get("x") {
-                Some(value) if !value.get_ref().is_datetime() => value.clone(),
-                _ => text(),
-            },
-            _ => text(),
+        let span = self.start..self.start + self.plain.len();
+        let text = DeValue::String(Cow::Borrowed(self.plain.as_str()));
+        let table = DeTable::parse(&self.toml).ok().filter(|table| table.get_ref().len() == 1);
+        match table.as_ref().and_then(|table| table.get_ref().get("x")) {
+            Some(value) if value.get_ref().is_array() || value.get_ref().is_table() => value.clone(),
+            Some(value) if !value.get_ref().is_datetime() => Spanned::new(span, value.get_ref().clone()),
+            _ => Spanned::new(span, text),
         }
     }
 }

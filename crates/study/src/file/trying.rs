@@ -34,6 +34,7 @@ pub(super) fn study<'d>(
     let ground = Ground::new(reader, document, tree, outline);
     checks::places(reader, tree, outline, &ground);
     checks::factors(reader, tree, outline, &ground);
+    checks::overridden(reader, tree, outline, &ground);
     let settings: Vec<Setting> = outline
         .factors
         .combinations(reader)
@@ -139,12 +140,7 @@ impl<'d> Tries<'_, 'd> {
 
     fn plan(&self, reader: &mut Reader<'_>, assembled: &Assembled, searched: Option<(&SearchRead<'_>, f64)>) {
         let Assembled { setup, spans, workload, .. } = assembled;
-        let load_key = searched.map(|(search, _)| match search.search.unit {
-            LoadUnit::Users => "users",
-            LoadUnit::Rate => "rate",
-            LoadUnit::Connections => "connections",
-            LoadUnit::Factor(_) => "",
-        });
+        let load_key = searched.and_then(|(search, _)| search.search.unit.key());
         let load_span =
             searched.map(
                 |(search, load)| {
@@ -213,12 +209,7 @@ impl<'d> Tries<'_, 'd> {
 /// Whether a workload is of the kind whose load the search varies.
 fn suits(reader: &mut Reader<'_>, search: &SearchRead<'_>, setting: &Setting, assembled: &Assembled) -> bool {
     let Assembled { setup, spans, .. } = assembled;
-    let unit = match search.search.unit {
-        LoadUnit::Users => "users",
-        LoadUnit::Rate => "rate",
-        LoadUnit::Connections => "connections",
-        LoadUnit::Factor(_) => return true,
-    };
+    let Some(unit) = search.search.unit.key() else { return true };
     let mistakes = reader.mistakes();
     if setting.levels.contains_key(unit)
         && let Some(span) = spans.get(unit)

@@ -99,16 +99,18 @@ struct Length {
 
 impl Length {
     fn of(study: &Study, asked: &Search) -> Self {
-        let own =
-            study.settings.iter().enumerate().filter(|(_, setting)| study.search_of(setting) == Some(asked));
-        let setups = own.filter_map(|(number, _)| study.setup(number, Some(asked.min)).ok());
+        let settings = study.settings.iter().enumerate();
+        let own = settings.filter(|(_, setting)| study.search_of(setting) == Some(asked));
         let mut length = Self { ends_itself: false, ramp_up_s: 0.0 };
-        for (number, setup) in setups.enumerate() {
-            length.ends_itself |= number == 0 && setup.ends_itself();
+        let mut is_first = true;
+        study.each_setup(own.map(|(number, _)| (number, Some(asked.min))), &mut |_, setup| {
+            let Ok(setup) = setup else { return true };
+            length.ends_itself |= std::mem::take(&mut is_first) && setup.ends_itself();
             let ramp_up = setup.workload.ramp_up.as_deref().filter(|_| !setup.ends_itself());
             let ramp_up = ramp_up.and_then(|text| parse_time(text).ok()).unwrap_or_default();
             length.ramp_up_s = length.ramp_up_s.max(ramp_up.as_secs_f64());
-        }
+            true
+        });
         length
     }
 

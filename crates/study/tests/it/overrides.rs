@@ -57,6 +57,7 @@ fn mistakes_in_them_are_told_as_such() {
         (&[("trail.repeats", "3")], "--set:1:1: a study has no table 'trail'; did you mean 'trial'?"),
         (&[("targets.web.run.x", "3")], "--set:1:1: 'run' is no table"),
         (&[("", "1")], "--set:1:1: expected a factor or a key"),
+        (&[("workload.http.users", "3")], "--set:1:21: the factor 'users' has this value in every setting"),
         (&[("seed", "1"), ("seed", "-1")], "--set:1:6: -1 is not a whole number"),
     ] {
         let told = told(TEXT, overrides);
@@ -67,4 +68,49 @@ fn mistakes_in_them_are_told_as_such() {
         told("[workload.http]\nurl = \"http://127.0.0.1/\"\n", &[("users", "1")])[0]
             .contains("has no factors")
     );
+}
+
+#[test]
+fn what_a_factor_or_a_search_varies_everywhere_is_not_set_beside_it() {
+    let refused = |text: &str, key: &str, value: &str| {
+        told(text, &[(&format!("workload.http.{key}"), value)]).pop().unwrap_or_default()
+    };
+    assert!(refused(TEXT, "users", "3").contains("--set users="));
+    // The settings without that factor have it from there.
+    assert_eq!(refused(TEXT, "threads", "2"), "");
+    // The factor is named elsewhere, so that the key is its own.
+    let named = TEXT.replace("[workload.http]", "[workload.http]\npath = \"/{users}\"");
+    assert_eq!(refused(&named, "users", "3"), "");
+    let search = "[targets.web]\nrun = \"serve\"\n[workload.http]\n[search]\nvary = \"rate\"\nmin = 1\nmax = 9\nWHEN\n\
+                  [[goals]]\nerrors = 0.1\n[factors]\nmode = [1, 2]\nsize = [\"{mode}\"]\n";
+    let everywhere = search.replace("WHEN", "").replace("mode = [1, 2]\nsize = [\"{mode}\"]\n", "");
+    assert!(refused(&everywhere, "rate", "5").contains("--set search.min="));
+    assert_eq!(refused(&everywhere, "connections", "5"), "");
+    let partly = search.replace("WHEN", "when = { mode = 1 }").replace("size = [\"{mode}\"]\n", "");
+    assert_eq!(refused(&partly, "rate", "5"), "");
+}
+
+#[test]
+fn thousands_of_levels_are_planned_in_no_time() {
+    let begun = std::time::Instant::now();
+    let levels: Vec<String> = (1..=10_000).map(|level| level.to_string()).collect();
+    let levels = levels.join(",");
+    let text = |levels: &str| {
+        format!(
+            "[targets.web]\nrun = \"serve\"\nargs = [\"--delay\", \"{{d}}us\"]\n[workload.http]\n[factors]\nd = [{levels}]\n"
+        )
+    };
+    for (text, set) in [(text(&levels), vec![]), (text("0"), vec![("d".to_owned(), levels.clone())])] {
+        let study = study::file::read("f", &text, &set, &HOST).unwrap();
+        assert!(study.describe().contains("10,000"));
+        let mut setups = 0;
+        study.each_setup((0..10_000).map(|setting| (setting, None)), &mut |setting, setup| {
+            setups += 1;
+            let setup = setup.unwrap();
+            setting % 1_000 > 0 || setup == study.setup(setting, None).unwrap()
+        });
+        assert_eq!(setups, 10_000);
+    }
+    // The first of both took 24 s of an optimised program.
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
 }
