@@ -1,15 +1,21 @@
-//! The folder that a study leaves.
+//! The folder that a study leaves. Every record in it is [sealed](seal), and trials and result say which plan they
+//! belong to: what is damaged, mixed or of another version is refused, never read as far as it goes.
+
+mod seal;
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{Environment, StudyPlan, StudyResult, TrialEntry};
+use crate::{
+    Ending, Environment, StudyPlan, StudyResult, TrialEntry, environment,
+    study::{ENTRY_SCHEMA, PLAN_SCHEMA, RESULT_SCHEMA},
+};
 
 const PLAN: &str = "plan.json";
 const STUDY: &str = "study.toml";
@@ -54,16 +60,42 @@ pub enum FolderError {
         /// The folder.
         path: PathBuf,
     },
-    /// A file does not hold what it should.
-    #[error("{path}, line {line}: {cause}; it was written by another version, or changed by hand")]
-    Content {
+    /// A file does not hold what it should, or not what belongs to the others.
+    #[error(
+        "{path}{}: {why}; take the folder from a copy, or run the study anew in another folder (--out)",
+        line.map_or(String::new(), |line| format!(", line {line}"))
+    )]
+    Unsound {
         /// The file.
         path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What the reader says.
-        cause: serde_json::Error,
+        /// The line, from 1, in a file of several records.
+        line: Option<usize>,
+        /// What is wrong with it.
+        why: String,
     },
+}
+
+/// All records of a result folder, which belong together.
+#[derive(Debug)]
+pub struct Contents {
+    /// What was to be run.
+    pub plan: StudyPlan,
+    /// What it was measured on; none if the run was ended before that was written.
+    pub environment: Option<Environment>,
+    /// The trials, in the order they ran.
+    pub trials: Vec<TrialEntry>,
+    /// What they mean; none before the first end of the study. One that has not finished may be of fewer trials.
+    pub result: Option<StudyResult>,
+}
+
+/// What a sealed record says of itself and of those that it belongs to.
+#[derive(Deserialize)]
+struct Belonging {
+    schema: Option<String>,
+    /// The checksum of the plan.
+    plan: Option<String>,
+    /// The checksum of the lines of the trials that a result is of.
+    trials_crc32c: Option<String>,
 }
 
 impl ResultFolder {
@@ -107,7 +139,7 @@ impl ResultFolder {
     /// # Errors
     /// When it cannot be read.
     pub fn plan(&self) -> Result<StudyPlan, FolderError> {
-        self.read(PLAN)
+        Ok(self.record(PLAN, PLAN_SCHEMA)?.0)
     }
 
     /// Writes the plan, whole or not at all.
@@ -115,19 +147,7 @@ impl ResultFolder {
     /// # Errors
     /// When it cannot be written.
     pub fn write_plan(&self, plan: &StudyPlan) -> Result<(), FolderError> {
-        self.write(PLAN, &to_json(plan))
-    }
-
-    /// The study file as run, if there was one.
-    ///
-    /// # Errors
-    /// When there is one that cannot be read.
-    pub fn study_file(&self) -> Result<Option<String>, FolderError> {
-        match fs::read_to_string(self.file(STUDY)) {
-            Ok(text) => Ok(Some(text)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(cause) => Err(FolderError::File { what: "read", path: self.file(STUDY), cause }),
-        }
+        self.write(PLAN, &seal::seal(&to_json(plan), &[]))
     }
 
     /// Writes the study file as run.
@@ -143,7 +163,7 @@ impl ResultFolder {
     /// # Errors
     /// When it cannot be read.
     pub fn environment(&self) -> Result<Environment, FolderError> {
-        self.read(ENVIRONMENT)
+        Ok(self.record(ENVIRONMENT, environment::SCHEMA)?.0)
     }
 
     /// Writes what it is measured on.
@@ -151,23 +171,76 @@ impl ResultFolder {
     /// # Errors
     /// When it cannot be written.
     pub fn write_environment(&self, environment: &Environment) -> Result<(), FolderError> {
-        self.write(ENVIRONMENT, &to_json(environment))
+        self.write(ENVIRONMENT, &seal::seal(&to_json(environment), &[]))
+    }
+
+    /// All records, held against each other.
+    ///
+    /// # Errors
+    /// When one that is there cannot be read, is not as it was written, or does not belong to the others; when there is
+    /// no plan.
+    pub fn read(&self) -> Result<Contents, FolderError> {
+        let environment = match self.environment() {
+            Ok(environment) => Some(environment),
+            Err(FolderError::NoResult { .. }) => None,
+            Err(other) => return Err(other),
+        };
+        let plan = self.plan()?;
+        let mut trials = Vec::new();
+        // Of no line, of the first line, of the first two, …
+        let mut checksums = vec![0];
+        self.each_trial(|entry, line| {
+            checksums.push(crc32c::crc32c_append(checksums[trials.len()], line));
+            trials.push(entry);
+            Ok(())
+        })?;
+        let Some((result, belonging)) = self.optional_result()? else {
+            return Ok(Contents { plan, environment, trials, result: None });
+        };
+        let unsound = |why: String| Err(FolderError::Unsound { path: self.file(RESULT), line: None, why });
+        let told = result.trials as usize;
+        match checksums.get(told) {
+            None => unsound(format!("it is of {told} trials, and {TRIALS} holds {}", trials.len())),
+            Some(_) if told < trials.len() && result.ending == Ending::Finished => {
+                unsound(format!("the study finished with {told} trials, and {TRIALS} holds {}", trials.len()))
+            }
+            Some(&own) if belonging.trials_crc32c != Some(seal::shown(own)) => {
+                unsound(format!("it is of other trials than those of {TRIALS}"))
+            }
+            Some(_) => Ok(Contents { plan, environment, trials, result: Some(result) }),
+        }
     }
 
     /// What the trials mean; none before the first end of the study.
     ///
     /// # Errors
-    /// When it is there and cannot be read.
+    /// When it is there and cannot be read, or belongs to another plan.
     pub fn result(&self) -> Result<Option<StudyResult>, FolderError> {
-        if self.file(RESULT).exists() { self.read(RESULT).map(Some) } else { Ok(None) }
+        Ok(self.optional_result()?.map(|(result, _)| result))
+    }
+
+    fn optional_result(&self) -> Result<Option<(StudyResult, Belonging)>, FolderError> {
+        if !self.file(RESULT).exists() {
+            return Ok(None);
+        }
+        let (result, belonging, _) = self.record(RESULT, RESULT_SCHEMA)?;
+        self.belongs(RESULT, None, &belonging, &self.plan_checksum()?)?;
+        Ok(Some((result, belonging)))
     }
 
     /// Writes what the trials mean, whole or not at all.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When it cannot be written, or the trials cannot be read.
     pub fn write_result(&self, result: &StudyResult) -> Result<(), FolderError> {
-        self.write(RESULT, &to_json(result))
+        let mut trials = 0;
+        self.each_line(|_, line| {
+            trials = crc32c::crc32c_append(trials, line);
+            Ok(())
+        })?;
+        let (plan, trials) = (self.plan_checksum()?, seal::shown(trials));
+        let belonging = [("plan", plan.as_str()), ("trials_crc32c", trials.as_str())];
+        self.write(RESULT, &seal::seal(&to_json(result), &belonging))
     }
 
     /// Writes another file of the result, such as `report.html`, whole or not at all.
@@ -203,32 +276,65 @@ impl ResultFolder {
     /// All trials. A last line without an end is what a killed run was writing: it is left out.
     ///
     /// # Errors
-    /// When the file cannot be read, or a whole line is no trial.
+    /// When the file cannot be read, or a whole line is not the next trial of this plan as it was written.
     pub fn trials(&self) -> Result<Vec<TrialEntry>, FolderError> {
-        let path = self.file(TRIALS);
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(cause) => return Err(FolderError::File { what: "read", path, cause }),
-        };
-        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-        let lines = text[..whole].split(|&byte| byte == b'\n').enumerate();
-        lines
-            .filter(|(_, line)| !line.is_empty())
-            .map(|(index, line)| {
-                serde_json::from_slice(line).map_err(|cause| FolderError::Content {
-                    path: path.clone(),
-                    line: index + 1,
-                    cause,
-                })
-            })
-            .collect()
+        let mut trials = Vec::new();
+        self.each_trial(|entry, _| {
+            trials.push(entry);
+            Ok(())
+        })?;
+        Ok(trials)
     }
 
-    /// The journal that trials are appended to. A torn last line is cut off first.
+    /// Each trial with its line.
+    fn each_trial(
+        &self,
+        mut take: impl FnMut(TrialEntry, &[u8]) -> Result<(), FolderError>,
+    ) -> Result<(), FolderError> {
+        let plan = self.plan_checksum()?;
+        self.each_line(|number, line| {
+            let text = line.strip_suffix(b"\n").unwrap_or(line);
+            let (entry, belonging, _): (TrialEntry, _, _) =
+                self.opened(TRIALS, Some(number), text, ENTRY_SCHEMA)?;
+            self.belongs(TRIALS, Some(number), &belonging, &plan)?;
+            if entry.index != number as u64 {
+                let why = format!(
+                    "it is trial {}, and trial {number} belongs there: a line is missing, or there twice",
+                    entry.index
+                );
+                return Err(FolderError::Unsound { path: self.file(TRIALS), line: Some(number), why });
+            }
+            take(entry, line)
+        })
+    }
+
+    /// Each whole line of the journal, with its number from 1 and its end. One at a time is held in memory.
+    fn each_line(
+        &self,
+        mut take: impl FnMut(usize, &[u8]) -> Result<(), FolderError>,
+    ) -> Result<(), FolderError> {
+        let mut lines = match self.open_file(TRIALS) {
+            Ok(file) => BufReader::new(file),
+            Err(FolderError::File { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(other) => return Err(other),
+        };
+        let mut line = Vec::new();
+        for number in 1.. {
+            line.clear();
+            let read = lines.read_until(b'\n', &mut line);
+            read.map_err(|cause| FolderError::File { what: "read", path: self.file(TRIALS), cause })?;
+            if !line.ends_with(b"\n") {
+                break;
+            }
+            take(number, &line)?;
+        }
+        Ok(())
+    }
+
+    /// The journal that trials are appended to, for this process alone.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When it cannot be opened, or another process has it.
     pub fn journal(&self) -> Result<TrialJournal, FolderError> {
         let path = self.file(TRIALS);
         let failed = |cause| FolderError::File { what: "write", path: path.clone(), cause };
@@ -237,44 +343,131 @@ impl ResultFolder {
             fs::TryLockError::WouldBlock => failed(io::Error::other("another run is writing to it")),
             fs::TryLockError::Error(cause) => failed(cause),
         })?;
-        let text = fs::read(&path).map_err(failed)?;
-        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-        file.set_len(whole as u64).map_err(failed)?;
-        Ok(TrialJournal { file, path })
+        Ok(TrialJournal { folder: self.clone(), file, path, plan: None })
     }
 
     fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    fn read<T: DeserializeOwned>(&self, name: &'static str) -> Result<T, FolderError> {
-        let path = self.file(name);
-        let text = fs::read_to_string(&path).map_err(|cause| match cause.kind() {
-            io::ErrorKind::NotFound => FolderError::NoResult { path: self.path.clone(), missing: name },
-            _ => FolderError::File { what: "read", path: path.clone(), cause },
+    /// A sealed record that is a file of its own.
+    fn record<T: DeserializeOwned>(
+        &self,
+        name: &'static str,
+        schema: &str,
+    ) -> Result<(T, Belonging, String), FolderError> {
+        let mut text = Vec::new();
+        let read = self.open_file(name).and_then(|mut file| {
+            let failed = |cause| FolderError::File { what: "read", path: self.file(name), cause };
+            file.read_to_end(&mut text).map_err(failed)
+        });
+        read.map_err(|error| match error {
+            FolderError::File { cause, .. } if cause.kind() == io::ErrorKind::NotFound => {
+                FolderError::NoResult { path: self.path.clone(), missing: name }
+            }
+            other => other,
         })?;
-        serde_json::from_str(&text).map_err(|cause| FolderError::Content { path, line: cause.line(), cause })
+        self.opened(name, None, &text, schema)
+    }
+
+    /// A sealed record of this version, with what it belongs to and its checksum.
+    fn opened<T: DeserializeOwned>(
+        &self,
+        name: &str,
+        line: Option<usize>,
+        text: &[u8],
+        schema: &str,
+    ) -> Result<(T, Belonging, String), FolderError> {
+        let unsound = |why: String| FolderError::Unsound { path: self.file(name), line, why };
+        let belonging: Option<Belonging> = serde_json::from_slice(text).ok();
+        // Those of earlier versions have no seal.
+        let form = belonging.as_ref().and_then(|belonging| belonging.schema.as_deref());
+        if let Some(other) = form.filter(|form| *form != schema) {
+            let why = format!(
+                "it is of the form {other}, and this version of proofload reads and writes {schema} only"
+            );
+            return Err(unsound(why));
+        }
+        let checksum = seal::checksum(text);
+        let checksum = checksum.ok_or_else(|| {
+            unsound(
+                "it is not as it was written (its checksum does not fit): damaged, or changed by hand"
+                    .to_owned(),
+            )
+        })?;
+        let belonging = belonging.ok_or_else(|| unsound(format!("it is no {schema}")))?;
+        let value = serde_json::from_slice(text).map_err(|cause| unsound(cause.to_string()))?;
+        Ok((value, belonging, checksum))
+    }
+
+    fn belongs(
+        &self,
+        name: &str,
+        line: Option<usize>,
+        belonging: &Belonging,
+        plan: &str,
+    ) -> Result<(), FolderError> {
+        if belonging.plan.as_deref() == Some(plan) {
+            return Ok(());
+        }
+        let why = format!("it belongs to another study than the {PLAN} beside it");
+        Err(FolderError::Unsound { path: self.file(name), line, why })
+    }
+
+    fn plan_checksum(&self) -> Result<String, FolderError> {
+        Ok(self.record::<StudyPlan>(PLAN, PLAN_SCHEMA)?.2)
+    }
+
+    /// A file of the folder. A pipe or device in its place would keep a reader waiting.
+    fn open_file(&self, name: &str) -> Result<File, FolderError> {
+        let path = self.file(name);
+        let is_file = fs::metadata(&path).map(|metadata| metadata.is_file());
+        let file = is_file.and_then(|is_file| match is_file {
+            true => File::open(&path),
+            false => Err(io::Error::other("it is no regular file")),
+        });
+        file.map_err(|cause| FolderError::File { what: "read", path, cause })
     }
 }
 
 /// `trials.jsonl`, open for appending.
 #[derive(Debug)]
 pub struct TrialJournal {
+    folder: ResultFolder,
     file: File,
     path: PathBuf,
+    /// The checksum of the plan that the trials are of, once the first is written.
+    plan: Option<String>,
 }
 
 impl TrialJournal {
-    /// Appends a trial; it is on disk when this returns.
+    /// Appends a trial; it is on disk when this returns. What a killed run had begun to write is cut off first.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn append(&mut self, entry: &TrialEntry) -> Result<(), FolderError> {
-        let mut line = serde_json::to_string(entry).expect("a trial has no maps with keys that are no text");
-        line.push('\n');
+        if self.plan.is_none() {
+            let mut whole = 0;
+            self.folder.each_line(|_, line| {
+                whole += line.len() as u64;
+                Ok(())
+            })?;
+            self.file.set_len(whole).map_err(|cause| self.failed(cause))?;
+        }
+        let plan = match self.plan.take() {
+            Some(plan) => plan,
+            None => self.folder.plan_checksum()?,
+        };
+        let entry = serde_json::to_string(entry).expect("a trial has no maps with keys that are no text");
+        let line = seal::seal(&entry, &[("plan", &plan)]) + "\n";
+        self.plan = Some(plan);
         // One write: a killed run leaves at most one torn line, the last.
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
-        written.map_err(|cause| FolderError::File { what: "write", path: self.path.clone(), cause })
+        written.map_err(|cause| self.failed(cause))
+    }
+
+    fn failed(&self, cause: io::Error) -> FolderError {
+        FolderError::File { what: "write", path: self.path.clone(), cause }
     }
 }
 

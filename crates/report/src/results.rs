@@ -2,7 +2,7 @@
 
 use record::{
     Environment, ResultFolder, Setting, SettingOutcome, StudyPlan, StudyResult, TrialEntry,
-    folder::FolderError,
+    folder::{Contents, FolderError},
 };
 
 /// All that a study left behind.
@@ -24,16 +24,11 @@ impl Results {
     /// Reads a folder. What a killed run could not write any more may be missing; the plan may not.
     ///
     /// # Errors
-    /// When a file that is there cannot be read, or there is no plan.
+    /// When a file that is there cannot be read or does not belong to the others, or there is no plan.
     pub fn read(folder: &ResultFolder) -> Result<Self, FolderError> {
-        let environment = match folder.environment() {
-            Ok(environment) => Some(environment),
-            Err(FolderError::NoResult { .. }) => None,
-            Err(other) => return Err(other),
-        };
-        let (plan, trials) = (folder.plan()?, folder.trials()?);
+        let Contents { plan, environment, trials, result } = folder.read()?;
         // A run that was taken up again has more trials than the result that the one before left.
-        let result = folder.result()?.filter(|result| result.trials == trials.len() as u64);
+        let result = result.filter(|result| result.trials == trials.len() as u64);
         Ok(Self { plan, environment, trials, result, so_far: Vec::new() })
     }
 

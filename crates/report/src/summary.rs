@@ -32,7 +32,8 @@ pub fn banner(results: &Results) -> Option<String> {
         Some(Ending::Finished) => None,
         Some(Ending::Interrupted) => Some(format!("INTERRUPTED: {so_far}.")),
         Some(Ending::OutOfBudget) => Some(format!(
-            "OUT OF TIME: the budget was used up before the plan was; \
+            "OUT OF TIME: the budget was used up before the plan was; --resume with a larger one goes on (run: \
+         --set budget=2h, limit: --budget 2h); \
          {so_far}."
         )),
         Some(Ending::Failed) => {

@@ -27,6 +27,8 @@ pub(crate) enum Cut {
     Stopped,
     OutOfBudget,
     Failed(String),
+    /// The journal of an earlier run is not one of this plan: nothing is written to it.
+    OtherJournal(String),
 }
 
 /// Where a study leaves what it measures.
@@ -86,6 +88,27 @@ struct Place {
     purpose: Purpose,
     load: Option<f64>,
     attempt: u32,
+}
+
+impl Place {
+    fn in_words(self, plan: &StudyPlan) -> String {
+        let purpose = match self.purpose {
+            Purpose::WarmUp => "a warm-up",
+            Purpose::Search => "a step of a search",
+            Purpose::Repeat => "a repeat",
+            Purpose::Confirm => "a further trial",
+        };
+        let unit = plan.search_of(self.setting).map(|search| &search.unit);
+        let load = self.load.zip(unit).map(|(load, unit)| format!(" at {}", unit.show(load)));
+        let name = plan.settings.get(self.setting).map(|setting| setting.name.as_str()).unwrap_or_default();
+        let name = if name.is_empty() { "the only setting" } else { name };
+        format!(
+            "{purpose} of {name}{} in block {}, attempt {}",
+            load.unwrap_or_default(),
+            self.block + 1,
+            self.attempt + 1
+        )
+    }
 }
 
 impl<'a> Course<'a> {
@@ -160,7 +183,7 @@ impl<'a> Course<'a> {
             let place = Place { block, setting, purpose, load: Some(next.load), attempt: next.attempt };
             let entry = self.at(place, Some(Duration::from_secs_f64(next.duration_s)))?;
             let is_refused = asking::is_refused(&entry.trial);
-            searching.tell(entry).map_err(Cut::Failed)?;
+            searching.tell(entry).map_err(Cut::OtherJournal)?;
             if is_refused && self.used >= self.replayed {
                 self.still_there(setting, next.load)?;
             }
@@ -231,10 +254,12 @@ impl<'a> Course<'a> {
             attempt: entry.attempt,
         };
         if written != place {
-            return Err(Cut::Failed(format!(
-                "trial {} of the journal is not the one that the plan asks for there ({written:?}, not {place:?}); run the \
-                 study anew in another folder",
-                entry.index
+            return Err(Cut::OtherJournal(format!(
+                "trial {} of trials.jsonl is {}, where the plan asks for {}: it was not run by this plan and version; run the \
+                 study anew in another folder (--out)",
+                entry.index,
+                written.in_words(self.plan),
+                place.in_words(self.plan)
             )));
         }
         Ok(entry)

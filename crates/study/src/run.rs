@@ -9,7 +9,8 @@ use std::{
 use load::{Host, Tick};
 use record::{
     Ending, HttpPlan, Purpose, ResultFolder, SecretPrint, StudyPlan, StudyResult, TrialEntry, Warning,
-    folder::FolderError, study::RESULT_SCHEMA,
+    folder::{Contents, FolderError},
+    study::RESULT_SCHEMA,
 };
 
 use crate::{
@@ -21,7 +22,7 @@ use crate::{
 };
 
 /// The code of the warning that says why a study failed.
-const FAILED: &str = "study_failed";
+pub const FAILED: &str = "study_failed";
 
 /// How a study is run.
 #[derive(Debug)]
@@ -133,6 +134,16 @@ pub fn run(
     // First of all: nobody else may be writing to this folder.
     let journal = folder.journal()?;
     let (plan, done, earlier) = begin(study, made, folder, options)?;
+    let earlier = match earlier {
+        // What is finished is not touched again.
+        Some(finished) if finished.ending == Ending::Finished => {
+            on_event(Event::Warning(
+                "this study is finished: there is nothing to go on with, and nothing was run",
+            ));
+            return Ok(finished);
+        }
+        earlier => earlier,
+    };
     let again = done.iter().filter(|entry| entry.is_tried_again(study.trial.void_attempts)).count();
     on_event(Event::Planned { plan: &plan, done: done.len(), again });
     let started_unix_s = match &earlier {
@@ -166,6 +177,7 @@ pub fn run(
         Err(Cut::Stopped) => (Ending::Interrupted, None),
         Err(Cut::OutOfBudget) => (Ending::OutOfBudget, None),
         Err(Cut::Failed(why)) => (Ending::Failed, Some(why)),
+        Err(Cut::OtherJournal(why)) => return Err(RunError::OtherPlan(why)),
     };
     // It may repeat what a target wrote.
     warnings.extend(failure.map(|why| Warning::new(FAILED, secrets::mask(&why))));
@@ -203,7 +215,7 @@ fn begin(
         folder.write_plan(&made)?;
         return Ok((made, Vec::new(), None));
     }
-    let written = folder.plan()?;
+    let Contents { plan: written, trials, result, .. } = folder.read()?;
     let salt = written.secrets.as_ref().map(|secrets| secrets.salt.as_str());
     made.secrets = crate::plan::secret_prints(study, salt).map_err(RunError::OtherPlan)?;
     if let Some(other) = other_secrets(&written, &made) {
@@ -213,7 +225,7 @@ fn begin(
             folder.path().display()
         )));
     }
-    // The command line says --resume now; everything else must be as it was.
+    // The command line says --resume now, and perhaps another --set budget; everything else must be as it was.
     let same = StudyPlan { command: made.command.clone(), ..written.clone() } == made;
     if !same {
         return Err(RunError::OtherPlan(format!(
@@ -222,7 +234,7 @@ fn begin(
             folder.path().display()
         )));
     }
-    Ok((written, folder.trials()?, folder.result()?))
+    Ok((written, trials, result))
 }
 
 /// Which secrets are not those that a study was begun with, in words.

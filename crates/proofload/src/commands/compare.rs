@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use record::{Environment, Level, ResultFolder, StudyPlan, StudyResult, units::parse_ratio};
+use report::Results;
 use study::compare::{CompareOptions, Comparison, Gate, Overall, Side, compare, compare_levels};
 
 use crate::{
@@ -111,14 +112,14 @@ impl CompareArgs {
 
 fn read(path: &Path) -> Result<(StudyPlan, StudyResult, Option<Environment>), Refusal> {
     let folder = ResultFolder::open(path).map_err(Refusal::one)?;
-    let plan = folder.plan().map_err(Refusal::one)?;
-    let result = folder.result().map_err(Refusal::one)?.ok_or_else(|| {
+    let Results { plan, result, environment, .. } = Results::read(&folder).map_err(Refusal::one)?;
+    let result = result.ok_or_else(|| {
         Refusal::one(format_args!(
-            "{}: the run was killed before it had a result; finish it with --resume",
+            "{}: the run still goes on, or was killed before it had a result; finish it with --resume",
             path.display()
         ))
     })?;
-    Ok((plan, result, folder.environment().ok()))
+    Ok((plan, result, environment))
 }
 
 /// The factor, and its two levels as the plan has them.

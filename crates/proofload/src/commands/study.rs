@@ -46,8 +46,13 @@ const KEPT: [Format; 3] = [Format::Html, Format::Junit, Format::OpenMetrics];
 pub fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
     let mut lab = lab::Options::new().map_err(Refusal::one)?;
     let least = order.study.search.as_ref().map(|search| search.min);
-    let mut settings = 0..order.study.settings.len();
-    if settings.any(|setting| order.study.setup(setting, least).is_ok_and(|setup| setup.lab.is_some())) {
+    let mut has_lab = false;
+    let settings = (0..order.study.settings.len()).map(|setting| (setting, least));
+    order.study.each_setup(settings, &mut |_, setup| {
+        has_lab = setup.is_ok_and(|setup| setup.lab.is_some());
+        !has_lab
+    });
+    if has_lab {
         lab::see_own_numbers().map_err(Refusal::one)?;
         // Before any thread is started, and after the folder is known: users have other numbers inside.
         lab.rootless = lab::enter_user_namespace().map_err(Refusal::one)?;
@@ -65,17 +70,24 @@ pub fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
         resume: order.resume,
     };
     let path = order.out.unwrap_or_else(|| default_folder(order.name));
-    if order.resume {
-        result_folder(&path, true)?;
-    }
+    // What is finished stays as it is.
+    let keeps = match order.resume {
+        true => result_folder(&path, true)?.read().map_err(Refusal::one)?.result,
+        false => None,
+    };
+    let keeps = keeps.is_none_or(|result| result.ending != Ending::Finished);
     study::refuse_silent(&order.study, &options).map_err(Refusal::one)?;
     let folder = result_folder(&path, order.resume)?;
     let mut progress = StudyProgress::new(&order.study, order.quiet);
     let outcome = study::run(&order.study, &folder, &options, &mut |event| progress.show(&event));
     progress.end();
     let result = outcome.map_err(Refusal::one)?;
+    // Also with --quiet, and where standard output is JSON.
+    for why in result.warnings.iter().filter(|warning| warning.code == study::FAILED) {
+        standard::tell(format_args!("proofload: the study failed: {}", why.message));
+    }
     let results = Results::read(&folder).map_err(Refusal::one)?;
-    show(&results, &folder, json)?;
+    show(&results, &folder, keeps, json)?;
     Ok(judge(&result))
 }
 
@@ -93,18 +105,21 @@ fn result_folder(path: &Path, resume: bool) -> Result<ResultFolder, Refusal> {
     })
 }
 
-fn show(results: &Results, folder: &ResultFolder, json: Option<Destination>) -> Result<(), Refusal> {
+fn show(
+    results: &Results,
+    folder: &ResultFolder,
+    keeps: bool,
+    json: Option<Destination>,
+) -> Result<(), Refusal> {
     let mut options = terminal_options();
-    let kept = KEPT.into_iter().try_for_each(|format| {
+    let kept = KEPT.into_iter().filter(|_| keeps).try_for_each(|format| {
         let name = format.file_name().expect("these formats have files");
         folder.write(name, &report::render(results, format, &options)).map_err(Refusal::one)
     });
     options.page = kept.is_ok().then(|| folder.path().join("report.html").display().to_string());
     let on_stdout = json.as_ref().is_some_and(Destination::is_stdout);
-    let written = json.map_or(Ok(()), |json| {
-        let text = report::render(results, Format::Json, &options);
-        json.write(|output| output.write_all(text.as_bytes()))
-    });
+    let written = json
+        .map_or(Ok(()), |json| json.write(|output| report::write(results, Format::Json, &options, output)));
     // What was measured is told, whatever became of the files.
     let shown = match on_stdout {
         true => Ok(()),
