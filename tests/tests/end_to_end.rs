@@ -108,6 +108,8 @@ samples! {
     sample_of_readme "readme",
     sample_of_report_browser "report-browser",
     sample_of_study_files "study-files",
+    sample_of_study_folders "study-folders",
+    sample_of_study_fresh "study-fresh",
     sample_of_study_resume "study-resume",
     sample_of_vm_netem "vm-netem",
     sample_of_void_rules "void-rules",

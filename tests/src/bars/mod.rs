@@ -53,6 +53,8 @@ mod pacing;
 mod readme;
 mod report_browser;
 mod study_files;
+mod study_folders;
+mod study_fresh;
 mod study_resume;
 mod unanswered_connects;
 mod vm_netem;
@@ -89,6 +91,8 @@ pub const ALL: &[Bar] = &[
     limit_away::BAR,
     study_resume::BAR,
     study_files::BAR,
+    study_folders::BAR,
+    study_fresh::BAR,
     report_browser::BAR,
     readme::BAR,
     no_secrets::BAR,

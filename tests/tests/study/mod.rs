@@ -99,35 +99,6 @@ fn a_study_on_hosts_is_run_reported_and_compared_with_itself() -> Result<()> {
 }
 
 #[test]
-fn targets_are_new_when_the_setting_changes_or_for_every_trial() -> Result<()> {
-    let _shared = beside_others();
-    let starts = TemporaryFolder::new()?;
-    let counted = |fresh: &str| -> Result<(usize, usize, usize)> {
-        let log = starts.file(fresh);
-        let proofload = binary()?.display().to_string();
-        // The target counts its starts itself.
-        let start = format!("echo started >> {log}; exec {proofload} serve --listen 0.0.0.0:80");
-        let text = SWEEP
-            .replace(
-                "run = \"nginx\"\nfile = { path = \"/file\", size = \"5KiB\" }",
-                "command = [\"sh\", \"-c\", \"START\"]\nport = 80",
-            )
-            .replace("START", &start)
-            .replace("repeats = 2", &format!("repeats = 2\nfresh = \"{fresh}\""));
-        let (folder, output) = run_study(&text, "")?;
-        let trials = ResultFolder::open(&folder.path().join("result"))?.trials()?;
-        let changes = trials.windows(2).filter(|pair| pair[0].setting != pair[1].setting).count();
-        let started = fs::read_to_string(&log).with_context(|| output.described())?.lines().count();
-        Ok((started, changes + 1, trials.len()))
-    };
-    let (started, settings, _) = counted("setting")?;
-    ensure!(started == settings && settings > 1, "{started} starts for {settings} settings in turn");
-    let (started, _, trials) = counted("trial")?;
-    ensure!(started == trials && trials >= 4, "{started} starts for {trials} trials");
-    Ok(())
-}
-
-#[test]
 fn a_dry_run_shows_the_plan_and_starts_nothing() -> Result<()> {
     let _shared = beside_others();
     let (folder, output) = run_study(SWEEP, "--dry-run --set users=1,2,3 --set trial.repeats=6")?;
@@ -136,6 +107,67 @@ fn a_dry_run_shows_the_plan_and_starts_nothing() -> Result<()> {
     let (_folder, wrong) = run_study(SWEEP, "--dry-run --set user=1")?;
     ensure!(wrong.code == Some(2) && wrong.stderr.contains("--set"), "{}", wrong.described());
     Ok(())
+}
+
+#[test]
+fn a_study_out_of_budget_goes_on_with_a_larger_one() -> Result<()> {
+    let _shared = beside_others();
+    let (folder, cut) = run_study(SWEEP, "--set budget=600ms")?;
+    ensure!(result(&folder)?.ending == Ending::OutOfBudget, "{}", cut.described());
+    ensure!(cut.stdout.contains("--set budget="), "the way on is not told: {}", cut.described());
+    let before = ResultFolder::open(&folder.path().join("result"))?.trials()?;
+    // Neither a comment nor the layout of the file makes it another study.
+    let file = folder.file("study.toml");
+    fs::write(&file, format!("# more time\nbudget = \"90s\"\n{}", SWEEP.replace(" = ", "  =  ")))?;
+    let words = format!("run {file} --out {} -q --resume", folder.file("result"));
+    let resumed = Proofload::new(&words)?.run()?;
+    ensure!(result(&folder)?.ending == Ending::Finished, "{}", resumed.described());
+    let trials = ResultFolder::open(&folder.path().join("result"))?.trials()?;
+    ensure!(trials.len() >= 4 && trials[..before.len()] == before[..], "{} trials", trials.len());
+    // What decides about trials does.
+    fs::write(&file, SWEEP.replace("think_time = \"5ms\"", "think_time = \"6ms\""))?;
+    let other = Proofload::new(&words)?.run()?;
+    ensure!(other.code == Some(2) && other.stderr.contains("another plan"), "{}", other.described());
+    Ok(())
+}
+
+#[test]
+fn a_terminal_that_goes_away_ends_a_study_as_ctrl_c_does() -> Result<()> {
+    let _shared = beside_others();
+    let folder = TemporaryFolder::new()?;
+    let (file, log) = (folder.file("study.toml"), folder.file("targets"));
+    let target = format!("echo $$ >> {log}; exec {} serve --listen 0.0.0.0:80", binary()?.display());
+    let own = format!("command = [\"sh\", \"-c\", \"{target}\"]\nport = 80");
+    let text = SWEEP.replace("run = \"nginx\"\nfile = { path = \"/file\", size = \"5KiB\" }", &own);
+    fs::write(&file, text.replace("500ms", "20s"))?;
+    let mut running = Proofload::new(&format!("run {file} --out {} -q", folder.file("result")))?.start()?;
+    let is_up = || fs::read_to_string(&log).is_ok_and(|text| text.ends_with('\n'));
+    for _ in (0..400).take_while(|_| !is_up()) {
+        thread::sleep(Duration::from_millis(25));
+    }
+    let hosts = children(running.process.pid())?;
+    ensure!(!hosts.is_empty(), "no host is up");
+    running.process.signal(Signal::HUP);
+    let output = running.finish()?;
+    ensure!(output.code == Some(130), "{}", output.described());
+    ensure!(result(&folder)?.ending == Ending::Interrupted, "{}", output.described());
+    let left: Vec<u32> =
+        hosts.into_iter().filter(|pid| Path::new(&format!("/proc/{pid}")).exists()).collect();
+    ensure!(left.is_empty(), "left behind: {left:?}");
+    Ok(())
+}
+
+/// The processes below one, its children's children included.
+fn children(of: u32) -> Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for task in fs::read_dir(format!("/proc/{of}/task"))? {
+        let own = fs::read_to_string(task?.path().join("children")).unwrap_or_default();
+        for child in own.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+            found.push(child);
+            found.extend(children(child).unwrap_or_default());
+        }
+    }
+    Ok(found)
 }
 
 #[test]

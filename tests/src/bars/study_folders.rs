@@ -1,0 +1,288 @@
+//! Result folders that are damaged, foreign, mixed, half-finished, or large.
+
+mod cases;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{Read, Seek, SeekFrom, Write},
+    path::Path,
+    time::Instant,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use record::{Ending, ResultFolder};
+
+use super::{Bar, Outcome, Scale, seconds};
+use crate::{Output, Proofload, process::Launch, proofload::binary, temporary::TemporaryFolder};
+use cases::{CASES, Case, Expected, sealed};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "study-folders",
+    what: "60 damaged, foreign, mixed or half-finished result folders: refused with the reason, or read rightly; none changed; \
+           every byte flipped; a report of 10,000 trials in 200 MB",
+    full_seconds: 240,
+    run,
+};
+
+/// Two settings, two blocks. SEED tells two such studies apart.
+const STUDY: &str = r#"
+title = "folders SEED"
+seed = SEED
+[targets.serve]
+run = "serve"
+[workload.http]
+path = "/"
+requests = 20
+[factors]
+users = [1, 2]
+[trial]
+repeats = 2
+[[goals]]
+p99 = "10s"
+"#;
+
+/// One trial of as many times as there are bins of use.
+const LARGE: &str = r#"
+title = "large"
+[targets.serve]
+run = "serve"
+args = ["--delay", "lognormal:2ms,0.5"]
+[workload.http]
+path = "/"
+rate = 2000
+duration = "1s"
+"#;
+
+/// Files that a finished study never touches again.
+const KEPT: [&str; 5] = ["plan.json", "environment.json", "trials.jsonl", "result.json", "report.html"];
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let folder = TemporaryFolder::new()?;
+    let at = |name: &str| folder.path().join(name);
+    // The same study once more: plans and places are the same, and the figures are not.
+    for (name, seed) in [("again", "1"), ("own", "1"), ("other", "2")] {
+        study(folder.path(), name, &STUDY.replace("SEED", seed))?;
+    }
+
+    let begun = Instant::now();
+    let mut failures = Vec::new();
+    for case in CASES {
+        let copy = at("copy");
+        fresh_copy(&at("own"), &copy)?;
+        (case.make)(&copy, folder.path()).with_context(|| case.name.to_owned())?;
+        for command in ["report", "compare", "resume"] {
+            if let Err(error) = check(case, command, folder.path()) {
+                failures.push(format!("{} × {command}: {error:#}", case.name));
+            }
+        }
+    }
+    outcome.figure("folders", CASES.len(), ">= 60", CASES.len() >= 60);
+    outcome.equal("wrong", failures.len() as u64, 0, "each × report, compare, --resume");
+    failures.into_iter().for_each(|failure| outcome.note(failure));
+    outcome.note(format!("folders: {:.1} s", begun.elapsed().as_secs_f64()));
+
+    let tiny = at("tiny");
+    study(
+        folder.path(),
+        "tiny",
+        &STUDY.replace("SEED", "3").replace("users = [1, 2]", "users = [1]").replace("= 20", "= 1"),
+    )?;
+    for (name, finished) in [("finished", true), ("killed", false)] {
+        if !finished {
+            fs::remove_file(tiny.join("result.json"))?;
+        }
+        let (flips, passed) = flip(&tiny, scale.pick(5, 1), scale.pick(&[0x01], &[0x01, 0x20, 0x80, 0xff]))?;
+        outcome.equal(&format!("wrong_after_flips_{name}"), passed, 0, "read otherwise than written");
+        outcome
+            .note(format!("{name}: {flips} flips, {:.1} s since the start", begun.elapsed().as_secs_f64()));
+    }
+
+    let trials = scale.pick(2_000, 10_000);
+    large(folder.path(), trials)?;
+    // A fifth of the trials may take a fifth of what is left beside the program itself.
+    let most_kb = scale.pick(60_000, 200_000);
+    for words in ["", " --html page", " --json all", " --openmetrics metrics", " --junit cases"] {
+        let line = format!(
+            "cd {} && ulimit -v {most_kb} && exec {} report large{words} >/dev/null",
+            folder.path().display(),
+            binary()?.display()
+        );
+        let begun = Instant::now();
+        let output = Launch::new("sh").args(["-c", &line]).run(seconds(120))?;
+        outcome.figure(
+            &format!("report{}", words.split(' ').nth(1).unwrap_or_default().replace("--", "_")),
+            if output.code == Some(0) { "written".to_owned() } else { output.stderr },
+            format!("{trials} trials within {} MB of address space", most_kb / 1_000),
+            output.code == Some(0),
+        );
+        outcome.note(format!("report{words}: {:.1} s", begun.elapsed().as_secs_f64()));
+    }
+    Ok(outcome)
+}
+
+/// Runs a study into a folder of this name. All are run by the same command line, which is a part of the plan.
+fn study(folder: &Path, name: &str, text: &str) -> Result<()> {
+    fs::write(folder.join(format!("{name}.toml")), text)?;
+    fs::write(folder.join("study.toml"), text)?;
+    let output = call("run FOLDER/study.toml --out FOLDER/run -q", folder)?;
+    // A crowded machine makes trials void: the folder is as good for that.
+    ensure!(ResultFolder::open(&folder.join("run"))?.result()?.is_some(), "{}", output.described());
+    Ok(fs::rename(folder.join("run"), folder.join(name))?)
+}
+
+fn call(words: &str, folder: &Path) -> Result<Output> {
+    let words = words.replace("FOLDER", &folder.display().to_string());
+    Proofload::new(&words)?.timeout(seconds(20)).run()
+}
+
+fn fresh_copy(from: &Path, to: &Path) -> Result<()> {
+    if to.is_dir() {
+        fs::remove_dir_all(to)?;
+    } else if to.exists() {
+        fs::remove_file(to)?;
+    }
+    fs::create_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        fs::copy(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
+}
+
+/// What the files of a result are; of pipes and folders only that they are there.
+fn inventory(folder: &Path) -> BTreeMap<&'static str, Vec<u8>> {
+    let read = |name| {
+        let path: std::path::PathBuf = folder.join(name);
+        let is_file = fs::metadata(&path).ok()?.is_file();
+        Some((name, if is_file { fs::read(&path).ok()? } else { Vec::new() }))
+    };
+    KEPT.into_iter().filter_map(read).collect()
+}
+
+fn check(case: &Case, command: &str, folder: &Path) -> Result<()> {
+    let copy = folder.join("copy");
+    let before = inventory(&copy);
+    let output = match command {
+        "report" => call("report FOLDER/copy --json -", folder)?,
+        "compare" => call("compare FOLDER/own FOLDER/copy --json -", folder)?,
+        _ => call("run FOLDER/own.toml --out FOLDER/copy --resume -q --json -", folder)?,
+    };
+    for leak in ["Place {", "Some(", "Unsound", "None"] {
+        ensure!(!output.stderr.contains(leak), "{leak} in {}", output.stderr);
+    }
+    let refused = || -> Result<()> {
+        ensure!(output.code == Some(2), "exit status {:?}\n{}", output.code, output.described());
+        let says = case.says.iter().all(|part| output.stderr.contains(part));
+        ensure!(says, "the reason is not told ({:?}): {}", case.says, output.stderr);
+        ensure!(output.stdout.is_empty(), "figures all the same");
+        Ok(())
+    };
+    match (case.expected, command) {
+        (Expected::Refused, _) => refused()?,
+        (Expected::Sound, "compare") => {
+            ensure!(
+                output.stderr.is_empty() && output.stdout.contains("\"a_median\""),
+                "{}",
+                output.described()
+            );
+        }
+        (Expected::Sound, _) => {
+            ensure!(output.code != Some(2), "{}", output.described());
+            let own = call("report FOLDER/own --json -", folder)?;
+            ensure!(output.stdout == own.stdout, "other figures than the folder's");
+        }
+        // Without a result there is nothing to compare; what an interrupted study left is compared.
+        (Expected::Half { .. }, "compare") => {
+            ensure!(matches!(output.code, Some(0 | 2 | 3)), "{}", output.described());
+            let why = ["killed before it had a result", "nothing to compare"];
+            ensure!(
+                output.code != Some(2) || why.iter().any(|why| output.stderr.contains(why)),
+                "{}",
+                output.described()
+            );
+        }
+        (Expected::Half { trials }, "report") => {
+            let told: serde_json::Value = serde_json::from_str(&output.stdout)?;
+            let told = told["trials"].as_array().map(Vec::len);
+            ensure!(told == Some(trials), "{told:?} of {trials} trials: {}", output.described());
+        }
+        (Expected::Half { trials }, _) => {
+            let contents = ResultFolder::open(&copy)?.read().with_context(|| output.described())?;
+            let ending = contents.result.map(|result| result.ending);
+            ensure!(ending == Some(Ending::Finished), "{ending:?}: {}", output.described());
+            let own = ResultFolder::open(&folder.join("own"))?.read()?;
+            ensure!(contents.trials[..trials] == own.trials[..trials], "a trial of before has changed");
+            return Ok(());
+        }
+    }
+    let after = inventory(&copy);
+    let changed: Vec<&str> = KEPT.into_iter().filter(|name| before.get(name) != after.get(name)).collect();
+    ensure!(changed.is_empty(), "changed: {}", changed.join(", "));
+    Ok(())
+}
+
+/// Flips bits of every byte of the trials in turn, or of one in so many and of the last. How many flips there were, and after how many of them something else was
+/// read than what was written.
+fn flip(folder: &Path, one_in: usize, bits: &[u8]) -> Result<(u64, u64)> {
+    let result = ResultFolder::open(folder)?;
+    let written = result.read()?;
+    let mut file = fs::File::options().read(true).write(true).open(folder.join("trials.jsonl"))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let mut put = |place: usize, byte: u8| -> Result<()> {
+        file.seek(SeekFrom::Start(place as u64))?;
+        Ok(file.write_all(&[byte])?)
+    };
+    let (mut flips, mut passed) = (0, 0);
+    let is_next = |place: &usize| place.is_multiple_of(one_in) || place + 1 == bytes.len();
+    for place in (0..bytes.len()).filter(is_next) {
+        let byte = bytes[place];
+        for bits in bits {
+            put(place, byte ^ bits)?;
+            flips += 1;
+            // Without its end, the last line is one that a killed run had begun to write.
+            let is_torn = place + 1 == bytes.len() && written.result.is_none();
+            passed += u64::from(match result.read() {
+                Err(_) => false,
+                Ok(read) => !is_torn || read.trials[..] != written.trials[..written.trials.len() - 1],
+            });
+        }
+        put(place, byte)?;
+    }
+    ensure!(result.read()?.trials == written.trials, "the folder was not put back");
+    Ok((flips, passed))
+}
+
+/// A folder of so many trials, made of one that was run.
+fn large(folder: &Path, trials: usize) -> Result<()> {
+    study(folder, "large", LARGE)?;
+    let folder = folder.join("large");
+    let result = ResultFolder::open(&folder)?;
+    let mut contents = result.read()?;
+    let Some(mut found) = contents.result.take() else { bail!("it has a result") };
+    contents.plan.blocks = vec![vec![0]; trials];
+    result.write_plan(&contents.plan)?;
+    let plan = fs::read_to_string(folder.join("plan.json"))?;
+    let plan = plan.get(11..19).context("it is sealed")?;
+    let journal = fs::read_to_string(folder.join("trials.jsonl"))?;
+    let line = journal.lines().next().context("it has a trial")?;
+    let (_, entry) = line.split_once("\"schema\":").context("it is one")?;
+    let (head, tail) = entry.split_once("\"index\":1,\"block\":0,").context("it is the first")?;
+    let mut file = std::io::BufWriter::new(fs::File::create(folder.join("trials.jsonl"))?);
+    for number in 0..trials {
+        let entry = format!(
+            "\"plan\":\"{plan}\",\"schema\":{head}\"index\":{},\"block\":{number},{tail}",
+            number + 1
+        );
+        writeln!(file, "{}", sealed(&entry))?;
+    }
+    file.flush()?;
+    found.trials = trials as u64;
+    for summary in found.outcomes.iter_mut().flat_map(|outcome| &mut outcome.summaries) {
+        summary.values = vec![summary.median; trials];
+    }
+    Ok(result.write_result(&found)?)
+}

@@ -1,0 +1,511 @@
+//! What is done to a copy of a finished folder, and what becomes of it.
+
+use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
+
+use anyhow::{Context, Result, ensure};
+use record::{Ending, ResultFolder};
+
+/// A folder.
+pub struct Case {
+    /// What was done.
+    pub name: &'static str,
+    /// Does it to a copy of `own`, which lies beside `other` (another study) and `again` (the same one, run once more).
+    pub make: fn(&Path, &Path) -> Result<()>,
+    /// What becomes of it.
+    pub expected: Expected,
+    /// Parts of the reason, if it is refused.
+    pub says: &'static [&'static str],
+}
+
+/// What is done with a folder.
+#[derive(Clone, Copy)]
+pub enum Expected {
+    /// It is refused, and stays as it is.
+    Refused,
+    /// It is read as what it is, and stays as it is.
+    Sound,
+    /// It holds so many trials; the study is gone on with.
+    Half { trials: usize },
+}
+
+use Expected::{Half, Refused, Sound};
+
+const fn refused(
+    name: &'static str,
+    make: fn(&Path, &Path) -> Result<()>,
+    says: &'static [&'static str],
+) -> Case {
+    Case { name, make, expected: Refused, says }
+}
+
+const fn read(name: &'static str, make: fn(&Path, &Path) -> Result<()>, expected: Expected) -> Case {
+    Case { name, make, expected, says: &[] }
+}
+
+const WRITTEN: &str = "not as it was written";
+const MISSING: &str = "a line is missing, or there twice";
+const OTHER: &str = "belongs to another study";
+
+/// All of them.
+pub const CASES: &[Case] = &[
+    // Trials.
+    refused(
+        "a digit of a figure changed",
+        |copy, _| edit(copy, TRIALS, |text| digit(text, "elapsed_s\":")),
+        &["line 1", WRITTEN],
+    ),
+    refused(
+        "a digit of the last trial changed",
+        |copy, _| lines(copy, |lines| lines[3] = digit(&lines[3], "throughput_per_s\":")),
+        &["line 4", WRITTEN],
+    ),
+    refused(
+        "the last trial torn",
+        |copy, _| edit(copy, TRIALS, |text| cut(text, 40)),
+        &["of 4 trials", "holds 3"],
+    ),
+    refused(
+        "the last line's end missing",
+        |copy, _| edit(copy, TRIALS, |text| cut(text, 1)),
+        &["of 4 trials", "holds 3"],
+    ),
+    refused(
+        "a trial torn in the middle",
+        |copy, _| lines(copy, |lines| lines[1].truncate(500)),
+        &["line 2", WRITTEN],
+    ),
+    refused(
+        "the first line missing",
+        |copy, _| lines(copy, |lines| drop(lines.remove(0))),
+        &["line 1", MISSING],
+    ),
+    refused("a line missing", |copy, _| lines(copy, |lines| drop(lines.remove(2))), &["line 3", MISSING]),
+    refused(
+        "the last line missing",
+        |copy, _| lines(copy, |lines| drop(lines.pop())),
+        &["of 4 trials", "holds 3"],
+    ),
+    refused(
+        "a line twice",
+        |copy, _| lines(copy, |lines| lines.insert(1, lines[1].clone())),
+        &["line 3", MISSING],
+    ),
+    refused(
+        "the last line twice",
+        |copy, _| lines(copy, |lines| lines.push(lines[3].clone())),
+        &["line 5", MISSING],
+    ),
+    refused(
+        "all lines twice",
+        |copy, _| lines(copy, |lines| lines.extend(lines.clone())),
+        &["line 5", MISSING],
+    ),
+    refused(
+        "two lines in each other's place",
+        |copy, _| lines(copy, |lines| lines.swap(0, 2)),
+        &["line 1", MISSING],
+    ),
+    refused(
+        "an empty line",
+        |copy, _| lines(copy, |lines| lines.insert(2, String::new())),
+        &["line 3", WRITTEN],
+    ),
+    refused(
+        "an empty line at the end",
+        |copy, _| lines(copy, |lines| lines.push(String::new())),
+        &["line 5", WRITTEN],
+    ),
+    refused("no trials any more", |copy, _| put(copy, TRIALS, ""), &["of 4 trials", "holds 0"]),
+    refused("the file of trials missing", |copy, _| take(copy, TRIALS), &["of 4 trials", "holds 0"]),
+    refused(
+        "something else behind the trials",
+        |copy, _| edit(copy, TRIALS, |text| text.to_owned() + "killed\n"),
+        &["line 5", WRITTEN],
+    ),
+    refused(
+        "zeros in the place of a trial",
+        |copy, _| lines(copy, |lines| lines[1] = "\0".repeat(4096)),
+        &["line 2", WRITTEN],
+    ),
+    refused(
+        "line ends of another system",
+        |copy, _| edit(copy, TRIALS, |text| text.replace('\n', "\r\n")),
+        &["line 1", WRITTEN],
+    ),
+    refused(
+        "trials laid out by another program",
+        |copy, _| edit(copy, TRIALS, |text| text.replace("\":", "\": ")),
+        &["line 1", WRITTEN],
+    ),
+    refused(
+        "a mark of byte order first",
+        |copy, _| edit(copy, TRIALS, |text| format!("\u{feff}{text}")),
+        &["line 1", WRITTEN],
+    ),
+    refused(
+        "the form of trials changed by hand",
+        |copy, _| edit(copy, TRIALS, |text| text.replace("trial-entry/2", "trial-entry/9")),
+        &["trial-entry/9"],
+    ),
+    refused(
+        "trials of a later version",
+        |copy, _| lines(copy, |lines| lines[2] = resealed(&lines[2], "trial-entry/2", "trial-entry/9")),
+        &["line 3", "trial-entry/9", "trial-entry/2"],
+    ),
+    refused(
+        "trials of an earlier version",
+        |copy, _| {
+            lines(copy, |lines| lines[0] = unsealed(&lines[0]).replace("trial-entry/2", "trial-entry/1"))
+        },
+        &["line 1", "trial-entry/1"],
+    ),
+    refused(
+        "trials without checksums",
+        |copy, _| lines(copy, |lines| lines.iter_mut().for_each(|line| *line = unsealed(line))),
+        &["line 1", WRITTEN],
+    ),
+    refused(
+        "a folder in the place of the trials",
+        |copy, _| {
+            take(copy, TRIALS)?;
+            Ok(fs::create_dir(copy.join(TRIALS))?)
+        },
+        &[TRIALS, "no regular file"],
+    ),
+    refused("a pipe in the place of the trials", |copy, _| pipe(copy, TRIALS), &[TRIALS, "no regular file"]),
+    refused(
+        "a device in the place of the trials",
+        |copy, _| device(copy, TRIALS),
+        &[TRIALS, "no regular file"],
+    ),
+    // The result.
+    refused(
+        "a figure of the result changed",
+        |copy, _| edit(copy, RESULT, |text| digit(text, "\"median\": ")),
+        &[RESULT, WRITTEN],
+    ),
+    refused("the result torn", |copy, _| edit(copy, RESULT, |text| cut(text, 700)), &[RESULT, WRITTEN]),
+    refused("the result empty", |copy, _| put(copy, RESULT, ""), &[RESULT, WRITTEN]),
+    refused("the result null", |copy, _| put(copy, RESULT, "null\n"), &[RESULT, WRITTEN]),
+    refused(
+        "the result a list",
+        |copy, _| edit(copy, RESULT, |text| format!("[{text}]")),
+        &[RESULT, WRITTEN],
+    ),
+    refused("the result twice", |copy, _| edit(copy, RESULT, |text| text.repeat(2)), &[RESULT, WRITTEN]),
+    refused(
+        "the form of the result changed by hand",
+        |copy, _| edit(copy, RESULT, |text| text.replace("result/2", "result/9")),
+        &["result/9"],
+    ),
+    refused(
+        "a result of a later version",
+        |copy, _| edit(copy, RESULT, |text| resealed(text, "result/2", "result/9")),
+        &["result/9", "result/2"],
+    ),
+    refused(
+        "a result of an earlier version",
+        |copy, _| edit(copy, RESULT, |text| unsealed(text).replace("result/2", "result/1")),
+        &["result/1"],
+    ),
+    refused(
+        "a result called finished by hand",
+        |copy, _| {
+            half(copy, Ending::Interrupted, 3)?;
+            edit(copy, RESULT, |text| text.replace("interrupted", "finished"))
+        },
+        &[RESULT, WRITTEN],
+    ),
+    refused("a pipe in the place of the result", |copy, _| pipe(copy, RESULT), &[RESULT, "no regular file"]),
+    refused(
+        "a folder in the place of the result",
+        |copy, _| {
+            take(copy, RESULT)?;
+            Ok(fs::create_dir(copy.join(RESULT))?)
+        },
+        &[RESULT, "no regular file"],
+    ),
+    // The plan.
+    refused("no plan", |copy, _| take(copy, PLAN), &["there is no plan.json"]),
+    refused(
+        "a bound of the plan changed",
+        |copy, _| edit(copy, PLAN, |text| text.replace("10000000000", "20000000000")),
+        &[PLAN, WRITTEN],
+    ),
+    refused(
+        "a bound of the plan changed, and its checksum",
+        |copy, _| edit(copy, PLAN, |text| resealed(text, "10000000000", "20000000000")),
+        &[OTHER],
+    ),
+    refused("the plan torn", |copy, _| edit(copy, PLAN, |text| cut(text, 100)), &[PLAN, WRITTEN]),
+    refused("the plan empty", |copy, _| put(copy, PLAN, ""), &[PLAN, WRITTEN]),
+    refused(
+        "the plan laid out by another program",
+        |copy, _| edit(copy, PLAN, |text| text.replace("\n", "")),
+        &[PLAN, WRITTEN],
+    ),
+    refused(
+        "a plan of a later version",
+        |copy, _| edit(copy, PLAN, |text| resealed(text, "plan/2", "plan/9")),
+        &["plan/9", "plan/2"],
+    ),
+    refused(
+        "a plan of an earlier version",
+        |copy, _| edit(copy, PLAN, |text| unsealed(text).replace("plan/2", "plan/1")),
+        &["plan/1"],
+    ),
+    refused("a pipe in the place of the plan", |copy, _| pipe(copy, PLAN), &["plan.json"]),
+    // The environment.
+    refused(
+        "the environment changed",
+        |copy, _| edit(copy, ENVIRONMENT, |text| digit(text, "\"cpus\": ")),
+        &[ENVIRONMENT, WRITTEN],
+    ),
+    refused(
+        "an environment of a later version",
+        |copy, _| edit(copy, ENVIRONMENT, |text| resealed(text, "environment/2", "environment/9")),
+        &["environment/9"],
+    ),
+    // Foreign and mixed.
+    refused(
+        "another study's result",
+        |copy, beside| foreign(copy, beside, "other", RESULT),
+        &[RESULT, OTHER],
+    ),
+    refused(
+        "another study's trials",
+        |copy, beside| foreign(copy, beside, "other", TRIALS),
+        &["line 1", OTHER],
+    ),
+    refused("another study's plan", |copy, beside| foreign(copy, beside, "other", PLAN), &[OTHER]),
+    refused(
+        "another study's trials and result",
+        |copy, beside| {
+            foreign(copy, beside, "other", TRIALS)?;
+            foreign(copy, beside, "other", RESULT)
+        },
+        &[OTHER],
+    ),
+    refused(
+        "another study's trials behind the own",
+        |copy, beside| {
+            let other = file_lines(&beside.join("other"))?;
+            lines(copy, |lines| lines[2..].clone_from_slice(&other[2..]))
+        },
+        &["line 3", OTHER],
+    ),
+    refused(
+        "one trial of another study",
+        |copy, beside| {
+            let other = file_lines(&beside.join("other"))?;
+            lines(copy, |lines| lines[1].clone_from(&other[1]))
+        },
+        &["line 2", OTHER],
+    ),
+    refused(
+        "the result of another run of the study",
+        |copy, beside| foreign(copy, beside, "again", RESULT),
+        &[RESULT, "of other trials"],
+    ),
+    refused(
+        "the trials of another run of the study",
+        |copy, beside| foreign(copy, beside, "again", TRIALS),
+        &[RESULT, "of other trials"],
+    ),
+    refused(
+        "one trial of another run of the study",
+        |copy, beside| {
+            let again = file_lines(&beside.join("again"))?;
+            lines(copy, |lines| lines[1].clone_from(&again[1]))
+        },
+        &[RESULT, "of other trials"],
+    ),
+    refused(
+        "a finished result, and trials behind it",
+        |copy, _| half_finished(copy),
+        &[RESULT, "finished with 3 trials", "holds 4"],
+    ),
+    refused(
+        "an interrupted result of more trials",
+        |copy, _| {
+            half(copy, Ending::Interrupted, 3)?;
+            lines(copy, |lines| lines.truncate(2))
+        },
+        &["of 3 trials", "holds 2"],
+    ),
+    refused(
+        "nothing at all",
+        |copy, _| {
+            fs::remove_dir_all(copy)?;
+            Ok(fs::create_dir(copy)?)
+        },
+        &["there is no plan.json"],
+    ),
+    refused(
+        "a file in the place of the folder",
+        |copy, _| {
+            fs::remove_dir_all(copy)?;
+            Ok(fs::write(copy, "{}")?)
+        },
+        &["there is no plan.json"],
+    ),
+    // Half-finished: what a kill, a signal or a budget leaves.
+    read("killed behind its last trial", |copy, _| take(copy, RESULT), Half { trials: 4 }),
+    read(
+        "killed behind a trial",
+        |copy, _| {
+            take(copy, RESULT)?;
+            lines(copy, |lines| lines.truncate(3))
+        },
+        Half { trials: 3 },
+    ),
+    read(
+        "killed while it wrote a trial",
+        |copy, _| {
+            take(copy, RESULT)?;
+            edit(copy, TRIALS, |text| cut(text, 900))
+        },
+        Half { trials: 3 },
+    ),
+    read(
+        "killed before its first trial",
+        |copy, _| {
+            take(copy, RESULT)?;
+            put(copy, TRIALS, "")
+        },
+        Half { trials: 0 },
+    ),
+    read("interrupted", |copy, _| half(copy, Ending::Interrupted, 3), Half { trials: 3 }),
+    read("out of its budget", |copy, _| half(copy, Ending::OutOfBudget, 2), Half { trials: 2 }),
+    read("failed", |copy, _| half(copy, Ending::Failed, 1), Half { trials: 1 }),
+    read(
+        "interrupted, gone on with, and killed",
+        |copy, _| {
+            let all = file_lines(copy)?;
+            half(copy, Ending::Interrupted, 2)?;
+            lines(copy, |lines| lines.push(all[2].clone()))
+        },
+        Half { trials: 3 },
+    ),
+    // Sound.
+    read("as it is", |_, _| Ok(()), Sound),
+    read(
+        "with files of others",
+        |copy, _| {
+            put(copy, "notes.txt", "rack 3")?;
+            put(copy, "result.json.partial", "{")
+        },
+        Sound,
+    ),
+    read(
+        "without what is written from the others",
+        |copy, _| {
+            take(copy, "junit.xml")?;
+            take(copy, "metrics.txt")?;
+            take(copy, "study.toml")
+        },
+        Sound,
+    ),
+    read(
+        "through a link",
+        |copy, beside| {
+            fs::remove_dir_all(copy)?;
+            Ok(symlink(beside.join("own"), copy)?)
+        },
+        Sound,
+    ),
+];
+
+const PLAN: &str = "plan.json";
+const ENVIRONMENT: &str = "environment.json";
+const TRIALS: &str = "trials.jsonl";
+const RESULT: &str = "result.json";
+
+fn put(copy: &Path, name: &str, text: &str) -> Result<()> {
+    Ok(fs::write(copy.join(name), text)?)
+}
+
+fn take(copy: &Path, name: &str) -> Result<()> {
+    Ok(fs::remove_file(copy.join(name))?)
+}
+
+fn foreign(copy: &Path, beside: &Path, from: &str, name: &str) -> Result<()> {
+    fs::copy(beside.join(from).join(name), copy.join(name))?;
+    Ok(())
+}
+
+fn pipe(copy: &Path, name: &str) -> Result<()> {
+    take(copy, name)?;
+    ensure!(Command::new("mkfifo").arg(copy.join(name)).status()?.success(), "no pipe could be made");
+    Ok(())
+}
+
+fn device(copy: &Path, name: &str) -> Result<()> {
+    take(copy, name)?;
+    Ok(symlink("/dev/zero", copy.join(name))?)
+}
+
+fn edit(copy: &Path, name: &str, change: impl FnOnce(&str) -> String) -> Result<()> {
+    let text = fs::read_to_string(copy.join(name))?;
+    let changed = change(&text);
+    ensure!(changed != text, "nothing was changed");
+    put(copy, name, &changed)
+}
+
+fn file_lines(folder: &Path) -> Result<Vec<String>> {
+    Ok(fs::read_to_string(folder.join(TRIALS))?.lines().map(str::to_owned).collect())
+}
+
+fn lines(copy: &Path, change: impl FnOnce(&mut Vec<String>)) -> Result<()> {
+    let mut lines = file_lines(copy)?;
+    change(&mut lines);
+    edit(copy, TRIALS, |_| lines.iter().map(|line| format!("{line}\n")).collect())
+}
+
+fn cut(text: &str, bytes: usize) -> String {
+    text[..text.len() - bytes].to_owned()
+}
+
+/// The text with another digit first in the value behind `key`.
+fn digit(text: &str, key: &str) -> String {
+    let at = text.find(key).map_or(0, |at| at + key.len());
+    let other = if text[at..].starts_with('7') { "8" } else { "7" };
+    format!("{}{other}{}", &text[..at], &text[at + 1..])
+}
+
+/// What `ending` after so many trials would have left.
+fn half(copy: &Path, ending: Ending, trials: u64) -> Result<()> {
+    let folder = ResultFolder::open(copy)?;
+    let mut result = folder.read()?.result.context("it is finished")?;
+    lines(copy, |lines| lines.truncate(trials as usize))?;
+    (result.ending, result.trials) = (ending, trials);
+    Ok(folder.write_result(&result)?)
+}
+
+fn half_finished(copy: &Path) -> Result<()> {
+    let all = file_lines(copy)?;
+    half(copy, Ending::Finished, 3)?;
+    lines(copy, |lines| lines.push(all[3].clone()))
+}
+
+/// A record without its checksum.
+fn unsealed(text: &str) -> String {
+    format!("{{{}", &text[SEAL..])
+}
+
+/// A record changed, with a checksum that fits, as another version would have written it.
+fn resealed(text: &str, from: &str, to: &str) -> String {
+    sealed(&text[SEAL..].replace(from, to))
+}
+
+/// Bytes before those that the checksum is of.
+const SEAL: usize = "{\"crc32c\":\"00000000\",".len();
+
+/// A record, of all but its first brace: CRC-32C as RFC 3720 has it, worked out bit by bit.
+pub fn sealed(rest: &str) -> String {
+    let table: [u32; 256] = std::array::from_fn(|byte| {
+        (0..8).fold(byte as u32, |sum, _| (sum >> 1) ^ if sum & 1 == 1 { 0x82F6_3B78 } else { 0 })
+    });
+    let sum = rest.bytes().fold(u32::MAX, |sum, byte| (sum >> 8) ^ table[usize::from(sum as u8 ^ byte)]);
+    format!("{{\"crc32c\":\"{:08x}\",{rest}", !sum)
+}
