@@ -213,6 +213,25 @@ mod tests {
 
     proptest! {
         #[test]
+        fn less_the_generators_share_is_as_the_library_works_it_out(
+            ended in prop::collection::vec((0_u64..1 << 40, 0_u64..1 << 41), 1..100),
+            left in prop::collection::vec((0_u64..1 << 40, 0_u64..1 << 41), 0..20),
+            quantile in 0.0..=1.0_f64,
+        ) {
+            let mut times = Censored::default();
+            ended.iter().for_each(|(ns, own_ns)| times.record_ns(*ns, *own_ns));
+            left.iter().for_each(|(ns, own_ns)| times.record_censored_ns(*ns, *own_ns));
+            let mut all = times.lower_bound().to_hdr().into_owned();
+            all.subtract(&*times.lengthened.to_hdr()).unwrap();
+            all.add(&*times.lengthened_less_own.to_hdr()).unwrap();
+            let by_library = all.value_at_quantile(quantile);
+            for _ in 0..2 {
+                prop_assert_eq!(times.percentile(quantile).less_own_ns, by_library);
+                times.pack();
+            }
+        }
+
+        #[test]
         fn censored_times_agree_in_both_forms(observed in times(), censored in times(), quantile in 0.0..=1.0) {
             let live = Censored { observed: of(&observed), censored: of(&censored), ..Censored::default() };
             let mut packed = live.clone();
