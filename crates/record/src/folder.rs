@@ -1,6 +1,7 @@
 //! The folder that a study leaves. Every record in it is [sealed](seal), and trials and result say which plan they
 //! belong to: what is damaged, mixed or of another version is refused, never read as far as it goes.
 
+mod journal;
 mod seal;
 
 use std::{
@@ -11,6 +12,8 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+pub use journal::TrialJournal;
 
 use crate::{
     Ending, Environment, StudyPlan, StudyResult, TrialEntry, environment,
@@ -343,7 +346,7 @@ impl ResultFolder {
             fs::TryLockError::WouldBlock => failed(io::Error::other("another run is writing to it")),
             fs::TryLockError::Error(cause) => failed(cause),
         })?;
-        Ok(TrialJournal { folder: self.clone(), file, path, plan: None })
+        Ok(TrialJournal::new(self.clone(), file, path))
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -427,47 +430,6 @@ impl ResultFolder {
             false => Err(io::Error::other("it is no regular file")),
         });
         file.map_err(|cause| FolderError::File { what: "read", path, cause })
-    }
-}
-
-/// `trials.jsonl`, open for appending.
-#[derive(Debug)]
-pub struct TrialJournal {
-    folder: ResultFolder,
-    file: File,
-    path: PathBuf,
-    /// The checksum of the plan that the trials are of, once the first is written.
-    plan: Option<String>,
-}
-
-impl TrialJournal {
-    /// Appends a trial; it is on disk when this returns. What a killed run had begun to write is cut off first.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn append(&mut self, entry: &TrialEntry) -> Result<(), FolderError> {
-        if self.plan.is_none() {
-            let mut whole = 0;
-            self.folder.each_line(|_, line| {
-                whole += line.len() as u64;
-                Ok(())
-            })?;
-            self.file.set_len(whole).map_err(|cause| self.failed(cause))?;
-        }
-        let plan = match self.plan.take() {
-            Some(plan) => plan,
-            None => self.folder.plan_checksum()?,
-        };
-        let entry = serde_json::to_string(entry).expect("a trial has no maps with keys that are no text");
-        let line = seal::seal(&entry, &[("plan", &plan)]) + "\n";
-        self.plan = Some(plan);
-        // One write: a killed run leaves at most one torn line, the last.
-        let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
-        written.map_err(|cause| self.failed(cause))
-    }
-
-    fn failed(&self, cause: io::Error) -> FolderError {
-        FolderError::File { what: "write", path: self.path.clone(), cause }
     }
 }
 

@@ -22,7 +22,7 @@ pub const BAR: Bar = Bar {
     name: "study-folders",
     what: "60 damaged, foreign, mixed or half-finished result folders: refused with the reason, or read rightly; none changed; \
            every byte flipped; a report of 10,000 trials in 200 MB",
-    full_seconds: 240,
+    full_seconds: 70,
     run,
 };
 
