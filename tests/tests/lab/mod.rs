@@ -299,6 +299,77 @@ fn a_lab_whose_link_dies_says_so_and_goes_down() -> Result<()> {
     is_left(&labs, &before)
 }
 
+/// The processors that the threads of the links run on, and those of all other processes of a lab, as `taskset` names them.
+fn mover_processors(lab: u32) -> Result<Vec<String>> {
+    let read = |path: String| fs::read_to_string(path).unwrap_or_default();
+    let mut movers = Vec::new();
+    for thread in fs::read_dir(format!("/proc/{lab}/task"))? {
+        let children = read(format!("{}/children", thread?.path().display()));
+        for child in children.split_whitespace() {
+            for thread in fs::read_dir(format!("/proc/{child}/task")).into_iter().flatten().flatten() {
+                let status = read(format!("{}/status", thread.path().display()));
+                let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+                if status.starts_with("Name:\tlink-mover") {
+                    movers.extend(allowed.map(|list| list.trim().to_owned()));
+                }
+            }
+        }
+    }
+    Ok(movers)
+}
+
+#[test]
+fn a_link_stays_off_the_processors_of_hosts_and_says_where_it_cannot() -> Result<()> {
+    let _shared = super::beside_others();
+    for (a, command, movers, crowded) in [
+        ("", "", "0-1", false),
+        ("cpus = 1", "", "0", false),
+        ("", "\"taskset\", \"-c\", \"0\", ", "1", false),
+        ("cpus = \"0-1\"", "", "0-1", true),
+    ] {
+        let labs = Labs::new()?;
+        let text = format!(
+            "[hosts]\na = {{ {a} }}\nb = {{}}\n[[links]]\nbetween = [\"a\", \"b\"]\ndelay = \"1ms\"\n\
+             [[processes]]\non = \"b\"\nready = \"log:up\"\ncommand = [{command}\"sh\", \"-c\", \"echo up; sleep 60\"]\n"
+        );
+        let file = labs.file("pinned.toml", &text)?;
+        let mut lab = labs.command(&format!("lab up {file}"))?.under(["taskset", "-c", "0,1"]).start()?;
+        await_stdout(&mut lab, "\nready in ")?;
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while crowded && !lab.stderr().contains("no processor of its own") && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let found = mover_processors(lab.pid())?;
+        ensure!(found == [movers], "{a} {command}: {found:?}");
+        ensure!(crowded == lab.stderr().contains("no processor of its own"), "{}", lab.stderr());
+        labs.down(lab)?;
+    }
+    Ok(())
+}
+
+fn await_stdout(process: &mut proofload_tests::process::Process, text: &str) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !process.stdout().contains(text) {
+        ensure!(process.is_running() && Instant::now() < deadline, "{}", process.stderr());
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_second_lab_of_one_title_is_refused() -> Result<()> {
+    let _shared = super::beside_others();
+    let labs = Labs::new()?;
+    let file = labs.file("one.toml", "title = \"one\"\n[hosts]\na = {}\n")?;
+    let (lab, _) = labs.up(&file)?;
+    let refused = labs.run(&format!("lab up {file}"))?;
+    ensure!(refused.code == Some(2) && refused.stderr.contains("a lab 'one' is up already"), "{refused:?}");
+    labs.down(lab)?;
+    let (lab, _) = labs.up(&file)?;
+    labs.down(lab)?;
+    Ok(())
+}
+
 #[test]
 fn what_outlives_its_parent_may_go_on_writing() -> Result<()> {
     let _shared = super::beside_others();

@@ -57,6 +57,22 @@ fn report(folder: &TemporaryFolder, words: &str) -> Result<String> {
 }
 
 #[test]
+fn what_processes_wrote_is_kept_without_secrets() -> Result<()> {
+    let _shared = beside_others();
+    let process = "[[processes]]\non = \"web\"\nname = \"talks\"\nready = \"log:told\"\n\
+                   command = [\"sh\", \"-c\", \"echo GET /?api_key=sesame-4711; echo told; sleep 600\"]\n";
+    let text = SWEEP.replace("[targets.nginx]", &format!("{process}[targets.nginx]"));
+    let (folder, output) = run_study(&text, "--set trial.repeats=1")?;
+    ensure!(output.code == Some(0), "{}", output.described());
+    // Two settings, each with hosts of its own, from trials 1 and 2 or later on.
+    let logs: Vec<_> = fs::read_dir(folder.file("result/logs"))?.collect::<Result<_, _>>()?;
+    ensure!(logs.len() == 2, "{logs:?}");
+    let kept = fs::read_to_string(folder.file("result/logs/1/web-talks.log"))?;
+    ensure!(kept.contains("told") && kept.contains("api_key=") && !kept.contains("sesame"), "{kept}");
+    Ok(())
+}
+
+#[test]
 fn a_study_on_hosts_is_run_reported_and_compared_with_itself() -> Result<()> {
     let _shared = beside_others();
     let (folder, output) = run_study(SWEEP, "")?;
