@@ -99,7 +99,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     drop(nginx);
     if wanted(arguments, &[link::CPU]) {
-        all_used &= link::measure_cpu(rounds.min(3))?;
+        all_used &= link::measure_cpu(rounds.min(5))?;
     }
     if wanted(arguments, &[link::FAST]) {
         all_used &= link::measure_fast(rounds.min(3))?;

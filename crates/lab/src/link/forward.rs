@@ -42,7 +42,7 @@ const SPIN_ONE_IN: u64 = 20;
 const AWAKE_NS: u64 = 250_000;
 /// How long a busy link looks away, in nanoseconds: every wake-up costs as much as moving a packet, so what
 /// comes or is due within this time is moved together.
-const NAP_NS: u64 = 40_000;
+const NAP_NS: u64 = 45_000;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
