@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use record::visible::visible_json;
+use record::visible::{Escaping, visible_json};
 use serde::Serialize;
 
 use crate::{exit::Refusal, output::standard};
@@ -47,9 +47,8 @@ impl Destination {
     pub fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Refusal> {
         match self {
             Self::Stdout => {
-                let mut json = Vec::new();
-                write(&mut json).map_err(|error| standard::failed(&error))?;
-                standard::print(&visible_json(&String::from_utf8_lossy(&json)))
+                let output = Escaping::new(BufWriter::new(io::stdout().lock()), standard::harmless);
+                flushed(output, write).map_err(|error| standard::failed(&error))
             }
             Self::File(path, file) => {
                 // A pipe or a device has no length.
@@ -71,7 +70,7 @@ impl Destination {
     /// As for [`Destination::write`].
     pub fn write_json(self, value: &impl Serialize) -> Result<(), Refusal> {
         self.write(|output| {
-            serde_json::to_writer_pretty(&mut *output, value)?;
+            serde_json::to_writer_pretty(Escaping::new(&mut *output, visible_json), value)?;
             output.write_all(b"\n")
         })
     }
