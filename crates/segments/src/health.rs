@@ -44,7 +44,7 @@ impl Health {
             Some(number) => match Failure::of(Errno::from_raw_os_error(number)) {
                 Failure::Full => StorageState::Full,
                 Failure::ReadOnly => StorageState::ReadOnly,
-                Failure::Io(number) => StorageState::Failing(number),
+                Failure::Io(number) | Failure::Left(number) => StorageState::Failing(number),
                 Failure::Closed => StorageState::Ok,
             },
         }

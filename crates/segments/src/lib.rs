@@ -48,6 +48,7 @@ pub use health::StorageState;
 pub use key::{Key, KeyError};
 pub use port::{Batch, Done, Failure, Level, Part, Port, Receipt};
 pub use recovery::{Cut, Recovery};
+pub use segment::WRITE_MOST_BYTES;
 pub use statistics::{Quantiles, Statistics};
 pub use store::Store;
 pub use template::{Template, TemplateError};

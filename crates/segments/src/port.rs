@@ -4,7 +4,7 @@ use std::{
     fmt,
     ops::Range,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use rustix::{
@@ -77,6 +77,8 @@ pub enum Failure {
     ReadOnly,
     /// Another error number of the kernel's.
     Io(i32),
+    /// That error number, and some of its lines may be in the file all the same: the file could not be cut.
+    Left(i32),
     /// The store was closed before.
     Closed,
 }
@@ -89,14 +91,25 @@ impl Failure {
             other => Self::Io(other.raw_os_error()),
         }
     }
+
+    /// The same without what is left of the part.
+    #[must_use]
+    pub fn cause(self) -> Self {
+        match self {
+            Self::Left(number) => Self::of(Errno::from_raw_os_error(number)),
+            other => other,
+        }
+    }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
+        match self.cause() {
             Self::Full => f.write_str("the disk or the quota is full"),
             Self::ReadOnly => f.write_str("the filesystem is read-only"),
-            Self::Io(number) => write!(f, "{}", std::io::Error::from_raw_os_error(*number)),
+            Self::Io(number) | Self::Left(number) => {
+                write!(f, "{}", std::io::Error::from_raw_os_error(number))
+            }
             Self::Closed => f.write_str("the store is closed"),
         }
     }
@@ -116,6 +129,8 @@ pub struct Port {
 pub(crate) struct Submitted {
     pub port: usize,
     pub batch: Batch,
+    /// It was submitted in bulk.
+    pub bulk: bool,
 }
 
 /// The way back of one port.
@@ -129,6 +144,8 @@ pub(crate) struct Back {
 struct Inner {
     done: Vec<Done>,
     spare: Vec<Vec<u8>>,
+    /// Bytes submitted in bulk that are on their way.
+    bulk_bytes: usize,
 }
 
 const SPARES_MOST: usize = 8;
@@ -145,14 +162,28 @@ impl Back {
         if done.is_empty() {
             return;
         }
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.lock();
         let asleep = inner.done.is_empty();
         inner.done.append(done);
         drop(inner);
         if asleep {
-            // It cannot fail: the counter would have to be written 2^64 times unread.
-            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+            self.wake();
         }
+    }
+
+    /// So much that was submitted in bulk is written, or never will be.
+    pub fn relieve(&self, bytes: usize) {
+        self.lock().bulk_bytes -= bytes;
+        self.wake();
+    }
+
+    fn wake(&self) {
+        // It cannot fail: the counter would have to be written 2^64 times unread.
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives a buffer back for reuse.
@@ -161,7 +192,7 @@ impl Back {
             return;
         }
         buffer.clear();
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.lock();
         if inner.spare.len() < SPARES_MOST {
             inner.spare.push(buffer);
         }
@@ -182,19 +213,41 @@ impl Port {
     /// [`Store::queued_bytes`](crate::Store::queued_bytes). Every part gets exactly one [`Done`]. Parts of one
     /// key keep their order, within a batch and across batches.
     pub fn submit(&mut self, batch: Batch) {
+        self.send(batch, false);
+    }
+
+    /// The same, and counts in [`bulk_bytes`](Self::bulk_bytes) until the writer has done with it: for a caller with so many
+    /// lines that others should get their turn in between.
+    pub fn submit_in_bulk(&mut self, batch: Batch) {
+        self.send(batch, true);
+    }
+
+    /// Bytes submitted in bulk that are neither written nor failed yet. [`fd`](Self::fd) is readable when they become fewer.
+    pub fn bulk_bytes(&self) -> usize {
+        self.back.lock().bulk_bytes
+    }
+
+    fn send(&mut self, batch: Batch, bulk: bool) {
         if batch.parts.is_empty() {
             self.back.give_back(batch.data);
             return;
         }
-        self.queued.add(batch.data.len());
-        if let Err(refused) = self.queue.put(Submitted { port: self.number, batch }) {
-            self.queued.remove(refused.batch.data.len());
+        let bytes = batch.data.len();
+        self.queued.add(bytes);
+        if bulk {
+            self.back.lock().bulk_bytes += bytes;
+        }
+        if let Err(refused) = self.queue.put(Submitted { port: self.number, batch, bulk }) {
+            self.queued.remove(bytes);
+            if bulk {
+                self.back.relieve(bytes);
+            }
             let closed = |part: &Part| Done { token: part.token, result: Err(Failure::Closed) };
             self.back.post(&mut refused.batch.parts.iter().map(closed).collect());
         }
     }
 
-    /// Readable while there is something to [`drain`](Self::drain).
+    /// Readable while there is something to [`drain`](Self::drain), and once for each batch in bulk.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.back.event.as_fd()
     }
@@ -203,11 +256,11 @@ impl Port {
     pub fn drain(&mut self, done: &mut Vec<Done>) {
         // Before the list is taken: what is posted in between makes it readable anew.
         let _ = rustix::io::read(&self.back.event, &mut [0; 8]);
-        done.append(&mut self.back.inner.lock().unwrap_or_else(PoisonError::into_inner).done);
+        done.append(&mut self.back.lock().done);
     }
 
     /// An empty buffer for the next batch's data, one used before if there is any.
     pub fn spare(&mut self) -> Vec<u8> {
-        self.back.inner.lock().unwrap_or_else(PoisonError::into_inner).spare.pop().unwrap_or_default()
+        self.back.lock().spare.pop().unwrap_or_default()
     }
 }

@@ -52,7 +52,7 @@ impl Round {
 
     /// A part and its port.
     pub fn part(&self, (batch, part): Piece) -> (usize, &Part) {
-        let Submitted { port, batch } = &self.batches[batch];
+        let Submitted { port, batch, .. } = &self.batches[batch];
         (*port, &batch.parts[part])
     }
 
@@ -79,9 +79,9 @@ impl Round {
 
     /// Gives the buffers back.
     pub fn finish(&mut self) {
-        for Submitted { port, batch } in self.batches.drain(..) {
-            self.shared.queued.remove(batch.data.len());
-            self.shared.backs[port].give_back(batch.data);
+        for submitted in self.batches.drain(..) {
+            self.shared.is_over(&submitted);
+            self.shared.backs[submitted.port].give_back(submitted.batch.data);
         }
     }
 }
@@ -92,7 +92,8 @@ impl Drop for Round {
             let begin = self.begins.get(batch);
             begin.and_then(|begin| self.answered.get(begin + part)).is_some_and(Cell::get)
         };
-        for (number, Submitted { port, batch }) in self.batches.iter().enumerate() {
+        for (number, submitted) in self.batches.iter().enumerate() {
+            let Submitted { port, batch, .. } = submitted;
             let left = (0..batch.parts.len()).filter(|&part| !answered((number, part)));
             let failed = |part: usize| Done {
                 token: batch.parts[part].token,
@@ -100,7 +101,7 @@ impl Drop for Round {
             };
             let mut done: Vec<_> = left.map(failed).collect();
             self.shared.counters.failed_parts.add(done.len() as u64);
-            self.shared.queued.remove(batch.data.len());
+            self.shared.is_over(submitted);
             if let Some(back) = self.shared.backs.get(*port) {
                 back.post(&mut done);
             }

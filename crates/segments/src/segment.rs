@@ -21,8 +21,9 @@ use crate::{
     place::{Found, Index},
 };
 
-/// A write takes no more than this, so that answers do not wait for everything that has come.
-pub(crate) const WRITE_MOST_BYTES: usize = 1 << 20;
+/// A write takes no more than this, so that answers do not wait for everything that has come. Parts that are no longer are
+/// written at once: what others do to the file meanwhile comes before or behind them.
+pub const WRITE_MOST_BYTES: usize = 1 << 20;
 /// A segment's name is looked at so often, while lines come for it.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// And whether its file still has any name.
@@ -69,6 +70,8 @@ pub(crate) struct Appended {
     pub writes: u64,
     /// Why not all is there.
     pub failure: Option<Errno>,
+    /// Something of what failed is in the file, and may stay there.
+    pub left: bool,
 }
 
 impl Segment {
@@ -124,14 +127,14 @@ impl Segment {
         between: &mut dyn FnMut(),
     ) -> Appended {
         if let Err(failure) = self.cut_remainder() {
-            return Appended { writes: 0, failure: Some(failure) };
+            return Appended { writes: 0, failure: Some(failure), left: false };
         }
         let lead: &[u8] = if self.torn { b"\n" } else { b"" };
         let mut slices = Vec::new();
         slices.extend((!lead.is_empty()).then(|| IoSlice::new(lead)));
         slices.extend(runs(pieces));
         let written = self.write(&mut slices, between);
-        let mut kept = 0;
+        let (mut kept, mut left) = (0, written.broken);
         let mut at = lead.len() as u64;
         for piece in pieces {
             let end = at + piece.range.len() as u64;
@@ -148,9 +151,9 @@ impl Segment {
         if written.bytes > kept {
             self.remainder = Some((self.tail, written.begin + written.bytes));
             // Tried again before the next write, and now and then, if the disk does not even let itself be cut.
-            let _ = self.cut_remainder();
+            left |= self.cut_remainder() != Ok(true);
         }
-        Appended { writes: written.calls, failure: written.failure }
+        Appended { writes: written.calls, failure: written.failure, left }
     }
 
     /// Whether the file was renamed or removed. Looked at now and then: it takes system calls.
@@ -212,12 +215,12 @@ impl Segment {
         written
     }
 
-    /// Takes back what a failed write has left, unless somebody else has written behind it.
+    /// Takes back what a failed write has left, unless somebody else has written behind it. Says whether nothing is left of it.
     ///
     /// # Errors
     /// When the disk does not let itself be cut: to be tried again.
-    pub fn cut_remainder(&mut self) -> Result<(), Errno> {
-        let Some((from, to)) = self.remainder else { return Ok(()) };
+    pub fn cut_remainder(&mut self) -> Result<bool, Errno> {
+        let Some((from, to)) = self.remainder else { return Ok(true) };
         let length = self.shared.file.metadata().map_err(|cause| errno(&cause))?.len();
         if length == to {
             ftruncate(&self.shared.file, from)?;
@@ -227,13 +230,14 @@ impl Segment {
             self.torn = true;
         }
         self.remainder = None;
-        Ok(())
+        Ok(length == to)
     }
 }
 
 /// As much of the buffers as one write takes, so that others can be served between two.
 fn some<'s>(slices: &'s [IoSlice<'_>]) -> Vec<IoSlice<'s>> {
-    let mut left = WRITE_MOST_BYTES;
+    // One for the newline behind a stranger's torn line.
+    let mut left = WRITE_MOST_BYTES + 1;
     let mut some = Vec::with_capacity(slices.len());
     for slice in slices {
         if left == 0 {
@@ -359,5 +363,26 @@ mod tests {
         assert_eq!(append(&mut segment, &["one\n", "two\n"]), (vec![5, 9], None));
         assert_eq!(append(&mut segment, &["three\n"]), (vec![13], None));
         assert_eq!(fs::read_to_string(&path).unwrap(), "torn\none\ntwo\nthree\n");
+    }
+
+    #[test]
+    fn a_failed_part_that_cannot_be_cut_is_said_to_be_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.log");
+        let lines = "line\n".repeat(2 * WRITE_MOST_BYTES / 5);
+        let stranger =
+            || fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"stranger\n").unwrap();
+        let mut segment = segment(folder.path());
+        let mut append = |bytes: usize| {
+            let (lines, mut writes) = ([Lines { data: lines.as_bytes(), range: 0..bytes }], 0);
+            let appended = segment.append(&lines, &mut Vec::new(), &mut || {
+                writes += 1;
+                stranger();
+            });
+            (appended.failure, appended.left, writes)
+        };
+        assert_eq!(append(2 * WRITE_MOST_BYTES / 5 * 5), (Some(Errno::IO), true, 1));
+        // A part that is no longer is written at once, also behind the newline that ends a torn line.
+        assert_eq!(append(WRITE_MOST_BYTES), (None, false, 0));
     }
 }

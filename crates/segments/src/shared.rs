@@ -64,6 +64,15 @@ impl Shared {
         }
     }
 
+    /// A batch is written, or never will be.
+    pub fn is_over(&self, submitted: &Submitted) {
+        let bytes = submitted.batch.data.len();
+        self.queued.remove(bytes);
+        if let Some(back) = self.backs.get(submitted.port).filter(|_| submitted.bulk) {
+            back.relieve(bytes);
+        }
+    }
+
     pub fn retire(&self, path: &Path) {
         self.retired().insert(path.to_owned());
     }

@@ -243,8 +243,9 @@ impl Drop for Fallback<'_> {
         let mut left: Vec<Submitted> = Vec::new();
         self.shared.queue.take(&mut left, Duration::ZERO);
         let mut answers = Answers::new(self.shared);
-        for Submitted { port, batch } in left {
-            self.shared.queued.remove(batch.data.len());
+        for submitted in left {
+            self.shared.is_over(&submitted);
+            let Submitted { port, batch, .. } = submitted;
             self.shared.counters.failed_parts.add(batch.parts.len() as u64);
             for part in batch.parts {
                 answers.push(port, Done { token: part.token, result: Err(Failure::Closed) });

@@ -189,7 +189,7 @@ impl Table {
     fn cut_closed(&mut self) {
         for mut uncut in std::mem::take(&mut self.uncut) {
             match uncut.segment.cut_remainder() {
-                Ok(()) => self.closed(&uncut.segment, uncut.ended),
+                Ok(_) => self.closed(&uncut.segment, uncut.ended),
                 Err(_) => self.uncut.push_back(uncut),
             }
         }

@@ -90,11 +90,18 @@ impl Writer {
             self.write_all(round, round.pieces());
             round.finish();
         } else {
-            let (deferred, pieces) = self.hold_back(round);
-            self.write_all(round, pieces.into_iter());
-            self.defer(std::mem::replace(round, Round::new(self.shared.clone())), deferred);
+            self.write_rest(std::mem::replace(round, Round::new(self.shared.clone())));
         }
         more || !self.deferred.is_empty()
+    }
+
+    /// Writes the parts of a round that need not wait.
+    fn write_rest(&mut self, round: Round) {
+        let (deferred, pieces) = self.hold_back(&round);
+        let place = self.deferred.len();
+        self.write_all(&round, pieces.into_iter());
+        // Before what has come meanwhile, for parts of one segment keep their order.
+        self.defer(round, deferred, place);
     }
 
     /// While something takes long: writes what has come for other segments, and does not take long itself.
@@ -108,7 +115,7 @@ impl Writer {
         for number in slow {
             deferred.append(&mut self.table.slots.slot(number).pieces);
         }
-        self.defer(round, deferred);
+        self.defer(round, deferred, self.deferred.len());
     }
 
     /// The parts of a round that must wait, since others for their segments do; and the rest.
@@ -119,13 +126,13 @@ impl Writer {
         })
     }
 
-    /// Leaves parts for the next turn.
-    fn defer(&mut self, mut round: Round, pieces: Vec<Piece>) {
+    /// Leaves parts for the next turn, at that place among those that are left.
+    fn defer(&mut self, mut round: Round, pieces: Vec<Piece>, place: usize) {
         if pieces.is_empty() {
             return round.finish();
         }
         self.held.extend(pieces.iter().map(|&piece| self.table.slots.number(&round.part(piece).1.key)));
-        self.deferred.push((round, pieces));
+        self.deferred.insert(place, (round, pieces));
     }
 
     /// Writes parts: what takes long comes last, and what comes meanwhile for others goes in between.
@@ -236,9 +243,10 @@ impl Writer {
                 self.table.close(number, Why::Full);
                 continue;
             }
-            let (stored, failure) = self.append(number, round, some);
+            let (stored, appended) = self.append(number, round, some);
+            let failed = some.len() - stored;
             left = &left[stored..];
-            match failure {
+            match appended.failure {
                 None => {}
                 // The file has reached what the filesystem or the process may have.
                 Some(Errno::FBIG) if self.table.slots.segment(number).is_some_and(|open| open.tail > 0) => {
@@ -246,7 +254,9 @@ impl Writer {
                     self.table.close(number, Why::Full);
                 }
                 Some(cause) => {
-                    self.fail(round, left, cause);
+                    let (tried, rest) = left.split_at(if appended.left { failed } else { 0 });
+                    self.fail_with(round, tried, cause, Failure::Left(cause.raw_os_error()));
+                    self.fail(round, rest, cause);
                     break;
                 }
             }
@@ -286,7 +296,7 @@ impl Writer {
     }
 
     /// Writes parts to the open segment, answers those that are stored, and says how many that are.
-    fn append(&mut self, number: usize, round: &Round, pieces: &[Piece]) -> (usize, Option<Errno>) {
+    fn append(&mut self, number: usize, round: &Round, pieces: &[Piece]) -> (usize, Appended) {
         let lines: Vec<_> = pieces.iter().map(|&piece| round.lines(piece)).collect();
         let segment = self.table.slots.segment(number).expect("opened a moment ago");
         if !segment.binary && lines.iter().any(|lines| memchr(0, &lines.data[lines.range.clone()]).is_some())
@@ -294,7 +304,7 @@ impl Writer {
             // Recovery takes NUL bytes for the work of a power cut, unless it is told in time.
             let entry = Entry::Binary { id: segment.shared.id };
             if let Err(cause) = self.shared.journal.append(&[entry], true) {
-                return (0, Some(errno(&cause)));
+                return (0, Appended { writes: 0, failure: Some(errno(&cause)), left: false });
             }
             segment.binary = true;
         }
@@ -344,7 +354,7 @@ impl Writer {
             // The syncer outlives the writer, unless it has panicked: then those who wait are told.
             let _ = self.shared.syncs.put(request);
         }
-        (self.offsets.len(), appended.failure)
+        (self.offsets.len(), appended)
     }
 
     /// Writes one long part, and what comes meanwhile for other segments.
@@ -358,13 +368,17 @@ impl Writer {
     }
 
     fn fail(&mut self, round: &Round, pieces: &[Piece], cause: Errno) {
+        self.fail_with(round, pieces, cause, Failure::of(cause));
+    }
+
+    fn fail_with(&mut self, round: &Round, pieces: &[Piece], cause: Errno, failure: Failure) {
         if pieces.is_empty() {
             return;
         }
         self.shared.health.write_fails(cause);
         self.shared.counters.failed_parts.add(pieces.len() as u64);
         for &piece in pieces {
-            round.answer(piece, Err(Failure::of(cause)), &mut self.answers);
+            round.answer(piece, Err(failure), &mut self.answers);
         }
     }
 

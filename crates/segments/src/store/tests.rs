@@ -83,7 +83,7 @@ fn a_writer_that_panics_leaves_nobody_waiting() {
     };
     // There is no such port.
     store.shared.queued.add(5);
-    store.shared.queue.put(Submitted { port: 7, batch: batch(Level::Written) }).unwrap();
+    store.shared.queue.put(Submitted { port: 7, batch: batch(Level::Written), bulk: false }).unwrap();
     ports[0].submit(batch(Level::Synced));
     let mut done = Vec::new();
     let begin = std::time::Instant::now();

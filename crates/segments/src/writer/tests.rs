@@ -172,7 +172,7 @@ fn what_a_writer_that_panics_has_in_hand_fails() {
     let shared = writer.shared.clone();
     // There is no such port: it panics between two answers.
     for (port, lines) in [(0, &["one\n", "two\n"][..]), (7, &["three\n"]), (0, &["four\n"])] {
-        shared.queue.put(Submitted { port, batch: batch("x", lines) }).unwrap();
+        shared.queue.put(Submitted { port, batch: batch("x", lines), bulk: false }).unwrap();
     }
     shared.queue.close();
     std::thread::spawn(move || writer.run()).join().unwrap_err();
@@ -215,6 +215,47 @@ fn a_long_part_holds_up_only_its_own_segment() {
     let stored = |done: &Done| (done.token, done.result.as_ref().map(|receipt| receipt.offset).unwrap());
     assert_eq!(done.iter().map(stored).collect::<Vec<_>>(), [(1, 0), (0, 0), (2, LONG_BYTES as u64)]);
     assert_eq!(fs::metadata(folder.path().join("x.log")).unwrap().len(), LONG_BYTES as u64 + 7);
+}
+
+#[test]
+fn what_comes_while_others_are_held_back_stays_behind_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bench = Bench::new(folder.path());
+    assert_eq!(bench.put(), ("x.log".into(), 0));
+    let files = (0..=OPENED_AT_ONCE).map(|number| batch(&format!("y{number}"), &["y\n"]));
+    files.chain([batch("x", &["second\n"])]).for_each(|batch| bench.port.submit(batch));
+    bench.round.take(Duration::ZERO);
+    // Something for x waits already. Between two groups of files that are opened more comes.
+    bench.writer.held.insert(bench.writer.table.slots.number(&Arc::new(Key::of_the_past("x", None))));
+    bench.port.submit(batch("x", &["third\n"]));
+    let round = std::mem::replace(&mut bench.round, Round::new(bench.writer.shared.clone()));
+    bench.writer.write_rest(round);
+    assert_eq!(bench.writer.deferred.len(), 2);
+    bench.writer.turn(&mut bench.round, Duration::ZERO);
+    assert_eq!(fs::read_to_string(folder.path().join("x.log")).unwrap(), "line\nsecond\nthird\n");
+}
+
+#[test]
+fn what_is_submitted_in_bulk_is_counted_until_it_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bench = Bench::new(folder.path());
+    let mut synced = batch("x", &["line\n"]);
+    synced.parts[0].level = Level::Synced;
+    bench.port.submit_in_bulk(synced);
+    bench.port.submit(batch("x", &["another line\n"]));
+    assert_eq!(bench.port.bulk_bytes(), 5);
+    bench.port.drain(&mut Vec::new());
+    bench.writer.turn(&mut bench.round, Duration::ZERO);
+    let is_readable = || {
+        let mut events =
+            [rustix::event::PollFd::from_borrowed_fd(bench.port.fd(), rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut events, Some(&rustix::event::Timespec::default())).unwrap() == 1
+    };
+    // Nobody syncs here.
+    assert_eq!((bench.port.bulk_bytes(), is_readable()), (0, true));
+    bench.writer.shared.queue.close();
+    bench.port.submit_in_bulk(batch("x", &["late\n"]));
+    assert_eq!(bench.port.bulk_bytes(), 0);
 }
 
 #[test]
