@@ -1,7 +1,7 @@
 //! How a body is written, by its content type.
 
 /// How a body is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// One object, an array of objects, or several objects line by line.
     Json,
@@ -39,7 +39,7 @@ impl Mode {
 }
 
 /// The boundary of a multipart body: 1 to 70 bytes (RFC 2046, 5.1.1).
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Boundary {
     bytes: [u8; Boundary::MOST_BYTES],
     len: u8,

@@ -149,6 +149,18 @@ impl<'a> Flight<'a> {
         Ok(())
     }
 
+    /// What the events are read from, and how.
+    pub fn text(&self) -> (Kind, &[u8]) {
+        match self.kind {
+            // Fluentd takes records from the query too, where the body holds none. A body that nobody reads is not
+            // acknowledged.
+            Kind::Other if self.body.is_empty() && !self.query.is_empty() => {
+                (Kind::Form, self.query.as_bytes())
+            }
+            kind => (kind, &self.body),
+        }
+    }
+
     /// The body is complete.
     #[inline]
     pub fn finish(&mut self) -> Result<(), Refusal> {

@@ -6,7 +6,7 @@
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry, hash_map::RandomState},
-    hash::BuildHasher,
+    hash::{BuildHasher, Hash},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -53,14 +53,27 @@ enum Course {
 pub(crate) struct InPart {
     /// How safe that is.
     pub level: Level,
-    /// The time of events that bear none: a repeat must find the same segments.
-    pub time: EventTime,
+    pub given: Box<Given>,
     /// The parts that are stored, by number, and where.
     pub stored: Vec<(usize, Receipt)>,
 }
 
+/// What the lines of a request are made of besides its body. A repeat comes later, with other headers or from another
+/// address: its lines must be those of the first, else what is left to store would begin and end elsewhere.
+#[derive(Debug, Clone)]
+pub(crate) struct Given {
+    /// The time of events that bear none.
+    pub now: EventTime,
+    /// The time that the request gives all its events.
+    pub time: Option<EventTime>,
+    /// Members that every event gets.
+    pub added: Box<str>,
+}
+
 /// Parts of a request that are remembered at the most: one that has stored more of them is forgotten.
-const STORED_MOST: usize = 16;
+const STORED_MOST: usize = 32;
+/// Bytes of members added to its events, likewise.
+const ADDED_MOST: usize = 2 << 10;
 
 /// What a request was answered.
 #[derive(Debug)]
@@ -100,8 +113,8 @@ impl Idempotency {
         self.most_per_shard > 0
     }
 
-    /// Looks a key up; `scope` tells users of the same key apart.
-    pub fn look_up(&self, scope: &str, key: &str, body: &[u8], now_ns: u64) -> Found<'_> {
+    /// Looks a key up; `scope` tells users of the same key apart. `body` is the body with how it is read.
+    pub fn look_up(&self, scope: &str, key: &str, body: impl Hash, now_ns: u64) -> Found<'_> {
         let name: Arc<str> = format!("{scope}\0{key}").into();
         let body = self.hasher.hash_one(body);
         let shard = &self.shards[self.hasher.hash_one(&name) as usize % SHARDS];
@@ -180,7 +193,7 @@ impl Claim<'_> {
 
     /// The request is stored in part.
     pub fn leave(self, in_part: InPart, now_ns: u64) {
-        if in_part.stored.len() <= STORED_MOST {
+        if in_part.stored.len() <= STORED_MOST && in_part.given.added.len() <= ADDED_MOST {
             self.settle(Course::InPart(Box::new(in_part)), now_ns);
         }
     }
@@ -252,9 +265,13 @@ mod tests {
             other => panic!("not to be stored: {other:?}"),
         };
         let time = EventTime { seconds: 7, nanos: 0 };
-        claim(0).leave(InPart { level: Level::Written, time, stored: Vec::new() }, 1);
+        let in_part = || {
+            let given = Box::new(Given { now: time, time: None, added: "".into() });
+            InPart { level: Level::Written, given, stored: Vec::new() }
+        };
+        claim(0).leave(in_part(), 1);
         let again = claim(2);
-        assert_eq!(again.earlier().map(|earlier| earlier.time), Some(time));
+        assert_eq!(again.earlier().map(|earlier| earlier.given.now), Some(time));
         assert!(matches!(look_up(3), Found::InFlight));
         // Refused before it was tried: all is as before.
         drop(again);
@@ -263,7 +280,7 @@ mod tests {
         again.answer(Level::Written, b"all", 5);
         assert!(matches!(look_up(14), Found::Again(_)));
         assert!(claim(15).earlier().is_none());
-        claim(15).leave(InPart { level: Level::Written, time, stored: Vec::new() }, 16);
+        claim(15).leave(in_part(), 16);
         assert!(claim(26).earlier().is_none(), "the window is over");
     }
 

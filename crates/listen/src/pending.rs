@@ -1,13 +1,12 @@
 //! Requests whose events the storage has.
 
-use events::EventTime;
 use segments::{Done, Failure, Level, Receipt};
 use sockets::{Places, Token};
 
 use crate::{
     answer::Manner,
     budget::Share,
-    idempotency::{Claim, InPart},
+    idempotency::{Claim, Given, InPart},
 };
 
 /// A request whose events the storage has.
@@ -20,7 +19,7 @@ pub(crate) struct Pending<'a> {
     pub events: u64,
     /// Parts of which nothing has been heard yet.
     pub parts_left: usize,
-    /// The first failure, if any.
+    /// The first failure, if any, or one that has left lines in a file.
     pub failure: Option<Failure>,
     /// Where its parts lie: first those that an earlier request has stored, then in the order in which word came.
     pub receipts: Vec<Receipt>,
@@ -29,8 +28,8 @@ pub(crate) struct Pending<'a> {
     /// The parts that are stored, by number, if it matters which: a repeat under the same idempotency key must know them if
     /// others fail.
     pub stored: Vec<usize>,
-    /// The time of its events that bear none.
-    pub time: EventTime,
+    /// What its lines are made of besides its body, where a repeat must make the same.
+    pub given: Option<Box<Given>>,
     pub share: Share<'a>,
     pub claim: Option<Claim<'a>>,
     /// When its last byte came.
@@ -66,7 +65,7 @@ impl<'a> Pending<'a> {
     pub fn in_part(&mut self) -> Option<(Claim<'a>, InPart)> {
         let claim = self.claim.take().filter(|_| !self.stored.is_empty())?;
         let stored = self.stored.drain(..).zip(self.receipts.iter().cloned()).collect();
-        Some((claim, InPart { level: self.level, time: self.time, stored }))
+        Some((claim, InPart { level: self.level, given: self.given.take()?, stored }))
     }
 
     /// Notes what became of a part; whether that was the last.
@@ -77,7 +76,9 @@ impl<'a> Pending<'a> {
                 self.stored.extend(number);
             }
             Err(failure) => {
-                self.failure.get_or_insert(failure);
+                if self.failure.is_none() || matches!(failure, Failure::Left(_)) {
+                    self.failure = Some(failure);
+                }
             }
         }
         self.parts_left -= 1;
@@ -124,14 +125,6 @@ impl<'a> PendingTable<'a> {
             Waiting::Request(pending) => Some(&mut pending.manner),
             Waiting::Reading(manner) => Some(manner),
             Waiting::Part { .. } => None,
-        }
-    }
-
-    /// The request of a part.
-    pub fn request(&mut self, part: Token) -> Token {
-        match self.places.find(part) {
-            Some(Waiting::Part { request, .. }) => *request,
-            _ => part,
         }
     }
 

@@ -75,6 +75,8 @@ pub(crate) enum Refusal {
     ReadOnly,
     /// The storage fails with that error.
     Failing(i32),
+    /// A mistake in this program: the body could not be read.
+    Fault,
     /// The storage did not answer in time: the events may be stored or not.
     StoreTimeout,
     /// The storage refused some of the events for that; the others are stored.
@@ -95,22 +97,23 @@ impl Refusal {
     }
 
     /// Of lines that could not be stored.
-    pub fn of_failure(failure: Failure) -> Self {
+    fn of_failure(failure: Failure) -> Self {
         match failure {
             Failure::Full => Self::Full,
             Failure::ReadOnly => Self::ReadOnly,
-            Failure::Io(errno) => Self::Failing(errno),
+            Failure::Io(errno) | Failure::Left(errno) => Self::Failing(errno),
             Failure::Closed => Self::Stopping,
         }
     }
 
     /// Of a request of that level, of which something could not be stored; `some_stored` if not all of it.
     pub fn of_request(failure: Failure, level: Level, some_stored: bool) -> Self {
-        let refusal = Self::of_failure(failure);
+        let refusal = Self::of_failure(failure.cause());
         match level {
             _ if some_stored => Self::InPart(Box::new(refusal)),
             // Nobody knows how far the storage's thread had come.
             _ if failure == Failure::Io(Errno::OWNERDEAD.raw_os_error()) => Self::Unsure(Box::new(refusal)),
+            _ if matches!(failure, Failure::Left(_)) => Self::Unsure(Box::new(refusal)),
             // What was to be synced may have been written before it failed.
             Level::Synced if failure != Failure::Closed => Self::Unsure(Box::new(refusal)),
             _ => refusal,
@@ -153,7 +156,7 @@ impl Refusal {
             Self::ContentType(_) | Self::ContentEncoding(_) => 415,
             Self::Expectation => 417,
             Self::OtherBody => 422,
-            Self::Failing(_) => 500,
+            Self::Failing(_) | Self::Fault => 500,
             Self::Budget => overload,
             Self::Connections | Self::Stopping | Self::ReadOnly | Self::StoreTimeout => 503,
             Self::Full => 507,
@@ -192,6 +195,7 @@ impl Refusal {
             Self::StoreTimeout => 20,
             Self::InPart(_) => 21,
             Self::Unsure(_) => 22,
+            Self::Fault => 23,
         }
     }
 
@@ -272,6 +276,7 @@ impl Refusal {
                 let why = std::io::Error::from_raw_os_error(*errno);
                 format!("the storage fails: {why}; nothing is acknowledged, come again later").into()
             }
+            Self::Fault => "the listener has a fault and could not read this body; nothing of it is stored".into(),
             Self::StoreTimeout => "the storage does not answer; the events may be stored or not".into(),
             Self::InPart(cause) => {
                 format!("stored in part: some events are stored; for the others: {}", cause.message()).into()
@@ -282,7 +287,7 @@ impl Refusal {
 }
 
 /// The names of all refusals, by [`Refusal::number`].
-pub(crate) const NAMES: [&str; 23] = [
+pub(crate) const NAMES: [&str; 24] = [
     "http",
     "header",
     "malformed",
@@ -306,6 +311,7 @@ pub(crate) const NAMES: [&str; 23] = [
     "storage_timeout",
     "stored_in_part",
     "storage_unsure",
+    "fault",
 ];
 
 fn status_of_fault(error: &http1::Error) -> u16 {
@@ -333,6 +339,8 @@ mod tests {
             assert_eq!(refusal.status(503), 507);
             assert!(refusal.is_passing() && refusal.message().contains("stored"), "{}", refusal.message());
         }
+        let left = Refusal::of_request(Failure::Left(Errno::NOSPC.raw_os_error()), Level::Written, false);
+        assert_eq!(left, Refusal::Unsure(Box::new(Refusal::Full)));
         assert_eq!(full(Level::Written, true).name(), "stored_in_part");
         assert_eq!(full(Level::Synced, false).name(), "storage_unsure");
     }

@@ -78,6 +78,7 @@ impl Dress {
             | Refusal::Full
             | Refusal::ReadOnly
             | Refusal::Failing(_)
+            | Refusal::Fault
             | Refusal::StoreTimeout
             | Refusal::InPart(_)
             | Refusal::Unsure(_)

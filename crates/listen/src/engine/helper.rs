@@ -1,20 +1,20 @@
 //! Large bodies are read and rendered by a thread beside the loop, so that they do not hold up the loop's other clients.
 //!
 //! Each loop has one helper, pinned as the loop is. A body waits for it in its share of the budget. What it becomes goes to
-//! the storage in pieces, one at a time, for lines of others would wait behind a large one there too.
+//! the storage in pieces, few at a time, for lines of others would wait behind a large one there too.
 
 use std::{
     collections::VecDeque,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
-        mpsc::{Receiver, Sender, channel},
+        mpsc::{Receiver, SendError, Sender, channel},
     },
 };
 
 use events::EventTime;
 use rustix::event::{EventfdFlags, eventfd};
-use segments::Level;
 use sockets::Token;
 
 use super::{
@@ -106,10 +106,9 @@ impl<'a> Desk<'a> {
         self.event.as_fd()
     }
 
-    pub(super) fn put(&self, job: Job<'a>) {
-        // The helper lives as long as this desk, unless it has panicked: then the client is told that storing takes
-        // too long.
-        let _ = self.jobs.send(job);
+    /// Gives the job back if nobody is there to do it.
+    pub(super) fn put(&self, job: Job<'a>) -> Option<Job<'a>> {
+        self.jobs.send(job).err().map(|SendError(job)| job)
     }
 
     /// Appends what was read since the last call.
@@ -125,14 +124,14 @@ impl Helper<'_> {
     pub fn run(self, number: usize) {
         pin(&self.shared.config.cpus, number);
         let mut renderer = Renderer::new(&self.shared.config);
-        while let Ok(Job { request, connection, mut flight, now, now_ns }) = self.jobs.recv() {
-            let mut data = Vec::new();
-            renderer.now = Some(now);
-            let result = prepare(self.shared, &mut renderer, &mut flight, connection, now_ns, &mut data);
-            // To give so much memory back takes time, too.
-            drop(flight);
-            let runs = std::mem::take(&mut renderer.runs);
-            let pieces = if result.is_ok() { cut(data, runs) } else { VecDeque::new() };
+        while let Ok(job) = self.jobs.recv() {
+            let (request, connection) = (job.request, job.connection);
+            // A mistake of ours costs the client that found it an answer, not all others of this loop theirs.
+            let read = catch_unwind(AssertUnwindSafe(|| read(self.shared, &mut renderer, job)));
+            let (result, pieces) = read.unwrap_or_else(|_| {
+                renderer = Renderer::new(&self.shared.config);
+                (Err(Refusal::Fault), VecDeque::new())
+            });
             if self.read.send(Read { request, connection, result, pieces }).is_err() {
                 return;
             }
@@ -140,6 +139,23 @@ impl Helper<'_> {
             let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
         }
     }
+}
+
+/// What becomes of a body.
+fn read<'a>(
+    shared: &'a Shared,
+    renderer: &mut Renderer,
+    job: Job<'a>,
+) -> (Result<Prepared<'a>, Refusal>, VecDeque<Piece>) {
+    let Job { connection, mut flight, now, now_ns, .. } = job;
+    let mut data = Vec::new();
+    renderer.now = Some(now);
+    let result = prepare(shared, renderer, &mut flight, connection, now_ns, &mut data);
+    // To give so much memory back takes time, too.
+    drop(flight);
+    let runs = std::mem::take(&mut renderer.runs);
+    let pieces = if result.is_ok() { cut(data, runs) } else { VecDeque::new() };
+    (result, pieces)
 }
 
 /// Puts runs, which stand in their order, into pieces. From the end, so that no more than one piece is in memory twice.
@@ -159,15 +175,6 @@ fn cut(mut data: Vec<u8>, mut runs: Vec<Run>) -> VecDeque<Piece> {
         pieces.push_front(Piece { data: lines, runs: own });
     }
     pieces
-}
-
-/// Pieces that wait for the storage. One at a time is there: between two of them the lines of others are written.
-#[derive(Debug, Default)]
-pub(super) struct Pieces {
-    /// Each with its request and its level.
-    pub waiting: VecDeque<(Token, Level, Piece)>,
-    /// The request of the piece that the storage has, and how many of its parts are not answered yet.
-    pub underway: Option<(Token, usize)>,
 }
 
 #[cfg(test)]

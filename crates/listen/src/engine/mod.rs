@@ -13,8 +13,10 @@ mod room;
 mod send;
 mod store;
 
+use std::collections::VecDeque;
+
 use rustix::event::epoll::EventFlags;
-use segments::{Batch, Port};
+use segments::{Batch, Level, Port};
 use sockets::{Fate, Token};
 
 use crate::{
@@ -26,7 +28,7 @@ use crate::{
     timers::Timers,
 };
 
-use helper::Pieces;
+use helper::Piece;
 pub(crate) use helper::{Desk, Read};
 use render::Renderer;
 
@@ -64,7 +66,8 @@ pub(crate) struct Engine<'a> {
     events_read: usize,
     /// For large bodies.
     desk: Desk<'a>,
-    pieces: Pieces,
+    /// What became of those and waits for the storage, each with its request and its level.
+    pieces: VecDeque<(Token, Level, Piece)>,
     pending: PendingTable<'a>,
     /// Requests of this round that are answered as soon as they are handed over.
     accepted: Vec<Token>,
@@ -93,7 +96,7 @@ impl<'a> Engine<'a> {
             renderer: Renderer::new(&shared.config),
             events_read: 0,
             desk,
-            pieces: Pieces::default(),
+            pieces: VecDeque::new(),
             pending: PendingTable::default(),
             accepted: Vec::new(),
             spare: Vec::new(),

@@ -8,7 +8,7 @@ use sockets::Token;
 use super::render::Renderer;
 use crate::{
     flight::Flight,
-    idempotency::{Answered, Claim, Found},
+    idempotency::{Answered, Claim, Found, Given},
     pending::Pending,
     refusal::Refusal,
     shared::Shared,
@@ -37,7 +37,7 @@ pub(super) fn prepare<'a>(
     flight.finish()?;
     let claim = match &flight.idempotency_key {
         None => None,
-        Some(key) => match shared.idempotency.look_up(&flight.tag, key, &flight.body, now_ns) {
+        Some(key) => match shared.idempotency.look_up(&flight.tag, key, flight.text(), now_ns) {
             Found::New(claim) => Some(claim),
             Found::Again(answered) => return Ok(Prepared::Again(answered)),
             Found::InFlight => return Err(Refusal::InFlight),
@@ -48,7 +48,12 @@ pub(super) fn prepare<'a>(
     // What the body had is the lines' now.
     let mut share = std::mem::replace(&mut flight.share, shared.budget.share());
     let earlier = claim.as_ref().and_then(Claim::earlier);
-    let records = renderer.render(&shared.store, flight, earlier.map(|part| part.time), &mut share, data)?;
+    if let Some(part) = earlier {
+        flight.time = part.given.time;
+        flight.added = part.given.added.to_string();
+    }
+    let records =
+        renderer.render(&shared.store, flight, earlier.map(|part| part.given.now), &mut share, data)?;
     // What is stored already is not stored again, and all is no safer than that.
     let level = earlier.map_or(flight.level, |part| part.level.min(flight.level));
     let stored: Vec<_> = earlier.map_or_else(Vec::new, |part| part.stored.clone());
@@ -58,7 +63,10 @@ pub(super) fn prepare<'a>(
         data.truncate(start);
     }
     let bytes = (data.len() - start) as u64;
-    let held_bytes = claim.as_ref().map_or(0, Claim::held_bytes);
+    let given = claim.as_ref().map(|_| {
+        Box::new(Given { now: renderer.time, time: flight.time, added: flight.added.as_str().into() })
+    });
+    let held_bytes = claim.as_ref().map_or(0, |claim| claim.held_bytes() + flight.added.len() as u64);
     let needed_bytes = bytes + renderer.overhead_bytes() + held_bytes;
     if !share.settle_at(needed_bytes) {
         data.truncate(start);
@@ -74,7 +82,7 @@ pub(super) fn prepare<'a>(
         earlier: receipts.len(),
         receipts,
         stored,
-        time: renderer.time,
+        given,
         share,
         claim,
         ended_ns: now_ns,

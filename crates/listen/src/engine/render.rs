@@ -17,9 +17,9 @@ use crate::{Config, budget::Share, flight::Flight, keys::Keys, refusal::Refusal}
 const SEGMENTS_MOST: usize = 1_000;
 /// What a refused request leaves of its buffer.
 const KEPT_BYTES: usize = 4 << 20;
-/// Lines of one request that stand together in their file, at the most, unless one line is longer: whoever stores in the
-/// same file waits as long as they are written.
-pub(super) const PIECE_BYTES: usize = 2 << 20;
+/// Lines of one request that stand together in their file, at the most, unless one line is longer: they are written at once,
+/// so that nothing of them is there when that fails.
+pub(super) const PIECE_BYTES: usize = segments::WRITE_MOST_BYTES;
 
 /// Lines of one request that go to one segment.
 #[derive(Debug)]
@@ -119,14 +119,7 @@ impl Renderer {
             trouble: None,
             data,
         };
-        // Fluentd takes records from the query too, where the body holds none.
-        let (body, kind) = match flight.kind {
-            // A body that nobody reads is not acknowledged.
-            events::Kind::Other if flight.body.is_empty() && !flight.query.is_empty() => {
-                (flight.query.as_bytes(), events::Kind::Form)
-            }
-            kind => (&flight.body[..], kind),
-        };
+        let (kind, body) = flight.text();
         let read = events::read(body, kind, rules, &mut self.scratch, &mut |record: Record<'_>| {
             writing.take(record)
         });

@@ -7,7 +7,7 @@ use sockets::{Fate, Token};
 
 use super::{
     Engine, Step,
-    helper::{Job, Piece, Read, is_large},
+    helper::{Job, Piece, Read},
     prepare::{Prepared, prepare},
     render::Run,
 };
@@ -22,6 +22,9 @@ use crate::{
 
 /// Lines are handed over within a round once there are so many bytes.
 const BATCH_BYTES: usize = 1 << 20;
+/// Pieces of large requests that wait to be written, at the most, unless one alone is longer: lines of others are written
+/// behind them. Those that wait for a sync hold up nobody.
+const PIECES_BYTES: usize = 2 << 20;
 
 impl<'a> Engine<'a> {
     /// Makes lines of a request that was read whole.
@@ -78,16 +81,11 @@ impl<'a> Engine<'a> {
         let request = self.pending.reading(std::mem::take(&mut flight.manner));
         (connection.pending, connection.phase) = (request, Phase::Storing);
         let (now, now_ns) = (self.renderer.now(), self.now_ns);
-        self.desk.put(Job { request, connection: connection.token, flight, now, now_ns });
-        Step::Wait
-    }
-
-    /// Whether the helper is to read a body.
-    #[inline]
-    pub(super) fn is_for_helper(&self, connection: &Connection<'a>, flight: &Flight<'a>) -> bool {
-        // What was accepted on its connection may not be handed over yet, and is to be stored before it.
-        let mut before = self.pieces.waiting.iter();
-        is_large(flight, self.events_read) || before.any(|(request, ..)| *request == connection.pending)
+        let job = Job { request, connection: connection.token, flight, now, now_ns };
+        let Some(job) = self.desk.put(job) else { return Step::Wait };
+        let manner = self.pending.was_read(request);
+        self.recycle(job.flight);
+        self.answer(connection, &Reply::Refused(Refusal::Fault), &manner)
     }
 
     /// What the helper has read.
@@ -131,32 +129,39 @@ impl<'a> Engine<'a> {
         pending.parts_left = pieces.iter().map(|piece| piece.runs.len()).sum();
         let level = pending.level;
         let request = self.pending.insert(pending);
-        self.pieces.waiting.extend(pieces.into_iter().map(|piece| (request, level, piece)));
-        if level == Level::Accepted {
-            self.accepted.push(request);
-        }
+        self.pieces.extend(pieces.into_iter().map(|piece| (request, level, piece)));
         request
     }
 
-    /// Hands over the next piece of a large request, if the storage has done with the last.
+    /// Hands over as many pieces of large requests as may wait to be written.
     #[inline]
-    fn hand_over_piece(&mut self) {
-        if self.pieces.waiting.is_empty() || self.pieces.underway.is_some() {
-            return;
+    fn hand_over_pieces(&mut self) {
+        while let Some((.., piece)) = self.pieces.front() {
+            let waiting_bytes = self.port.bulk_bytes();
+            if waiting_bytes > 0 && waiting_bytes + piece.data.len() > PIECES_BYTES {
+                return;
+            }
+            self.hand_over_piece();
         }
-        let Some((request, level, piece)) = self.pieces.waiting.pop_front() else { return };
+    }
+
+    fn hand_over_piece(&mut self) {
+        let Some((request, level, piece)) = self.pieces.pop_front() else { return };
         self.shared.debt.grows(self.now_ns);
-        self.pieces.underway = Some((request, piece.runs.len()));
         let which_matters = self.pending.find(request).is_some_and(|pending| pending.claim.is_some());
         let (runs, table) = (piece.runs.into_iter(), &mut self.pending);
         let parts = runs.map(|run| part(table, request, level, which_matters, run)).collect();
-        self.port.submit(Batch { data: piece.data, parts });
+        self.port.submit_in_bulk(Batch { data: piece.data, parts });
+        // Not before the last piece: what comes next on its connection is to be stored behind it.
+        let is_last = self.pieces.front().is_none_or(|(next, ..)| *next != request);
+        if level == Level::Accepted && is_last {
+            self.accepted.push(request);
+        }
     }
 
     /// Hands over all pieces that are left: nothing more will be heard of them.
     pub fn hand_over_rest(&mut self) {
-        while !self.pieces.waiting.is_empty() {
-            self.pieces.underway = None;
+        while !self.pieces.is_empty() {
             self.hand_over_piece();
         }
     }
@@ -182,7 +187,7 @@ impl<'a> Engine<'a> {
             let parts = Vec::with_capacity(self.batch.parts.len());
             self.port.submit(std::mem::replace(&mut self.batch, Batch { data, parts }));
         }
-        self.hand_over_piece();
+        self.hand_over_pieces();
         accepted.append(&mut self.accepted);
     }
 
@@ -196,6 +201,15 @@ impl<'a> Engine<'a> {
     #[inline]
     pub fn accept(&mut self, connection: &mut Connection<'a>, token: Token) -> Fate {
         let Some(pending) = self.pending.find(token) else { return Fate::Keep };
+        if let Some(failure) = pending.failure {
+            // Of a piece that was handed over before the last. Nothing is promised, so that nothing is broken.
+            pending.level = Level::Written;
+            let refusal = Refusal::of_request(failure, Level::Written, !pending.receipts.is_empty());
+            let manner = std::mem::take(&mut pending.manner);
+            let manner = self.last_manner(manner, connection);
+            let step = self.answer(connection, &Reply::Refused(refusal), &manner);
+            return self.go_on(connection, step);
+        }
         let (manner, claim) = (std::mem::take(&mut pending.manner), pending.claim.take());
         let (events, ended_ns) = (pending.events, pending.ended_ns);
         let manner = self.last_manner(manner, connection);
@@ -222,14 +236,6 @@ impl<'a> Engine<'a> {
     /// Notes what became of a part; the request, if that was its last.
     #[inline]
     pub fn note(&mut self, done: Done) -> Option<(Token, Pending<'a>)> {
-        if let Some((request, left)) = &mut self.pieces.underway
-            && self.pending.request(Token::from_number(done.token)) == *request
-        {
-            *left -= 1;
-            if *left == 0 {
-                self.pieces.underway = None;
-            }
-        }
         self.pending.note(done)
     }
 

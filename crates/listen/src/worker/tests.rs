@@ -29,7 +29,8 @@ fn with_worker_of(change: impl FnOnce(&mut Config), test: impl FnOnce(&mut Worke
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
     let client = TcpStream::connect(listeners.addresses[0]).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let (desk, _helper) = Desk::new(&shared).unwrap();
+    // Without a helper.
+    let (desk, _) = Desk::new(&shared).unwrap();
     let mut worker = Worker::new(&shared, 0, epoll, listeners.threads.remove(0), ports.remove(0), desk);
     test(&mut worker, client);
     shared.store.close().unwrap();
@@ -78,9 +79,31 @@ fn a_key_whose_client_went_before_it_was_told_is_not_stored_again() {
             !worker.engine.has_lines() && worker.engine.is_done()
         });
         assert_eq!(worker.engine.counters.events(Level::Accepted), 1, "the second was not answered");
-        let found = worker.shared.idempotency.look_up("a", "2", b"{}", worker.engine.now_ns);
+        let found = worker.shared.idempotency.look_up(
+            "a",
+            "2",
+            (events::Kind::Json, &b"{}"[..]),
+            worker.engine.now_ns,
+        );
         let Found::Again(answered) = found else { panic!("forgotten: {found:?}") };
         assert_eq!(answered.level, Level::Accepted);
+    });
+}
+
+#[test]
+fn a_large_body_that_nobody_is_there_to_read_is_refused_at_once() {
+    with_worker(|worker, mut client| {
+        let body = "{}\n".repeat(10_000);
+        let head = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson";
+        let request = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        client.write_all(request.as_bytes()).unwrap();
+        rounds_until(worker, "it is answered", |worker| {
+            worker.engine.counters.statuses().any(|(status, _)| status == 500)
+        });
+        let mut answer = [0; 512];
+        let received = client.read(&mut answer).unwrap();
+        assert!(String::from_utf8_lossy(&answer[..received]).contains("\"fault\""));
+        assert!(worker.engine.is_done(), "a stop waits for nothing");
     });
 }
 

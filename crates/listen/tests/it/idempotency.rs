@@ -1,8 +1,14 @@
 //! Requests repeated under the same key.
 
-use listen::Level;
+use listen::{Compat, Config, Level};
 
 use crate::stand::{Stand, eventually, receipts, request};
+
+/// Events have a folder by their `kind`.
+fn by_kind(config: &mut Config) {
+    let template = format!("{}/${{tag}}-${{kind}}/e", config.store.template.folder().display());
+    config.store.template = template.parse().unwrap();
+}
 
 #[test]
 fn a_repeat_is_answered_as_the_first_and_stored_once() {
@@ -72,10 +78,7 @@ fn repeats_at_the_same_time_are_stored_once() {
 
 #[test]
 fn a_repeat_of_what_was_stored_in_part_stores_the_rest() {
-    let stand = Stand::with(|config| {
-        let template = format!("{}/${{tag}}-${{kind}}/e", config.store.template.folder().display());
-        config.store.template = template.parse().unwrap();
-    });
+    let stand = Stand::with(by_kind);
     // Where a file is no folder can be made.
     let obstacle = stand.folder().join("a-y");
     std::fs::write(&obstacle, "").unwrap();
@@ -99,4 +102,60 @@ fn a_repeat_of_what_was_stored_in_part_stores_the_rest() {
     }
     assert_eq!(post().header("proofload-replayed"), Some("true"));
     assert_eq!(stand.handle.statistics().stored_bytes, 52);
+}
+
+#[test]
+fn the_rest_of_what_was_stored_in_part_is_as_the_first_request_would_have_made_it() {
+    let stand = Stand::with(|config| {
+        by_kind(config);
+        config.compat = Compat::fluentd();
+        config.rules = events::Rules::fluentd();
+        config.added.http_headers = true;
+    });
+    let obstacle = stand.folder().join("a-y");
+    std::fs::write(&obstacle, "").unwrap();
+    // 1.5 MiB of each kind with the headers of the first, in two pieces; with those of a repeat in one or in three.
+    let line = |number: usize| format!("{{\"kind\":\"{}\",\"n\":{number}}}\n", ["x", "y"][number / 5_000]);
+    let body: String = (0..10_000).map(line).collect();
+    let post = |name: &str, value: usize| {
+        let headers = format!(
+            "Content-Type: application/x-ndjson\r\nIdempotency-Key: 1\r\n{name}: {}\r\n",
+            "v".repeat(value)
+        );
+        stand.connect().post_with("/a?time=1", &headers, &body)
+    };
+    assert_eq!(post("First", 180).status, 500);
+    assert_eq!(post("Second", 600).status, 500);
+    std::fs::remove_file(&obstacle).unwrap();
+    eventually("the rest is stored", || post("Third", 1).status == 200);
+    let stored = stand.stored("a-x/e") + &stand.stored("a-y/e");
+    let mut numbers = Vec::new();
+    for line in stored.lines() {
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        numbers.push(event["n"].as_u64().unwrap());
+        assert!(event["HTTP_FIRST"].is_string(), "{line}");
+    }
+    assert!(numbers.into_iter().eq(0..10_000), "each once");
+}
+
+#[test]
+fn another_type_or_another_query_that_holds_the_events_is_another_body() {
+    let key = "Idempotency-Key: 1\r\n";
+    let stand = Stand::start();
+    let mut client = stand.connect();
+    assert_eq!(client.post_with("/a", key, "{}").status, 204);
+    let ndjson = format!("{key}Content-Type: application/x-ndjson\r\n");
+    assert_eq!(client.post_with("/a", &ndjson, "{}").status, 422);
+    assert_eq!(client.post_with("/a", key, "{}").status, 204);
+    let stand = Stand::with(|config| {
+        config.compat = Compat::fluentd();
+        config.rules = events::Rules::fluentd();
+    });
+    let mut client = stand.connect();
+    let mut post = |query: &str| {
+        let headers = format!("{key}Content-Type: \r\n");
+        client.post_with(&format!("/a?json={query}"), &headers, "").status
+    };
+    assert_eq!([post("{%22n%22:1}"), post("{%22n%22:1}"), post("{%22n%22:2}")], [200, 200, 422]);
+    assert_eq!(stand.stored("a"), "{\"n\":1}\n");
 }

@@ -1,5 +1,7 @@
 //! Bodies that are read beside the loop, and written in pieces.
 
+use std::time::{Duration, Instant};
+
 use listen::Level;
 
 use crate::stand::{Stand, eventually, request};
@@ -41,6 +43,27 @@ fn a_large_body_is_stored_whole_and_in_its_order_at_every_level() {
         let (report, _folder) = stand.stop();
         assert_eq!((report.statistics.accepted_events_lost, report.unanswered), (0, 0));
     }
+}
+
+#[test]
+fn large_bodies_share_their_syncs() {
+    const DELAY: Duration = Duration::from_millis(500);
+    let stand = Stand::with(|config| {
+        config.level = Level::Synced;
+        config.store.sync_delay = DELAY;
+    });
+    let (many, one) = (lines(20 << 10), lines(10 << 20));
+    let start = Instant::now();
+    let mut clients: Vec<_> = (0..24).map(|_| stand.connect()).collect();
+    for client in &mut clients {
+        client.send(request("/a", NDJSON, many.as_bytes()));
+    }
+    clients.iter_mut().for_each(|client| assert_eq!(client.answer().status, 204));
+    assert_eq!(clients[0].post_with("/a", NDJSON, &one).status, 204);
+    // A delay goes before each sync, however busy this machine is.
+    let (syncs, delays) = (stand.handle.statistics().syncs, start.elapsed().as_millis() / DELAY.as_millis());
+    assert!(u128::from(syncs) <= delays && syncs <= 12, "{syncs} syncs within {delays} delays");
+    assert_eq!(stand.stored("a").len(), 24 * many.len() + one.len());
 }
 
 #[test]

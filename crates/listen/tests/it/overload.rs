@@ -188,6 +188,25 @@ fn full_disk(small: &Small) {
 }
 
 #[test]
+fn what_is_known_to_have_failed_is_not_accepted() {
+    Small::run(256 * 1024, large_body_on_a_full_disk);
+}
+
+fn large_body_on_a_full_disk(small: &Small) {
+    let store = crate::stand::store(small.path());
+    let stand = Stand::with(|config| {
+        config.store = store;
+        config.level = listen::Level::Accepted;
+    });
+    // The first of its lines have failed before the last are handed over.
+    let answer = stand.connect().post("/a", "{\"a\":\"b\"}\n".repeat(800_000));
+    assert_eq!((answer.status, answer.header("proofload-stored")), (507, None), "{answer:?}");
+    let (report, folder) = stand.stop();
+    assert_eq!(report.statistics.accepted_events_lost, 0, "nothing was promised");
+    drop(folder);
+}
+
+#[test]
 fn a_read_only_disk_is_told() {
     Small::run(4 << 20, read_only_disk);
 }
