@@ -52,7 +52,7 @@ pub fn runs(folder: &Folder) -> Result<Vec<Run>, Error> {
     let mut runs = Vec::new();
     for path in journals(folder)? {
         // One that cannot be read is told by `clean`.
-        let Ok(Some(Read { header, open })) = journal::read(&path) else { continue };
+        let Ok(Some(Read { header, open, .. })) = journal::read(&path) else { continue };
         if header.boot == boot() && header.pid_namespace == pid_namespace() && header.owner.is_alive() {
             let journal::Header { kind, title, run, owner, .. } = header;
             runs.push(Run { run, kind, title, owner, changes: open });
@@ -94,9 +94,10 @@ fn clean_one(path: &Path, cleaned: &mut Cleaned) -> Result<(), Error> {
         return Ok(());
     }
     // Read again under the lock: another clean may have been at it.
-    let Some(Read { header, open }) = journal::read(path)? else { return Ok(()) };
+    let Some(Read { header, open, damage }) = journal::read(path)? else { return Ok(()) };
     cleaned.runs += 1;
-    let mut failed = false;
+    let mut failed = damage.is_some();
+    cleaned.failures.extend(damage);
     for change in open.iter().rev() {
         // A process ends with the machine; its number is another's now.
         if !same_boot && matches!(change, Change::Process { .. }) {
@@ -274,6 +275,26 @@ mod tests {
             let cleaned = clean(&scratch.0).unwrap();
             assert!(matches!(cleaned.failures[..], [Error::Read { .. }]) && path.exists(), "{cleaned:?}");
         }
+    }
+
+    #[test]
+    fn a_damaged_line_hides_nothing_but_itself() {
+        let scratch = Scratch::new("damaged");
+        let journal = Journal::open(&scratch.0, "test", "a").unwrap();
+        let path = scratch.0.path().join(format!("{}.things", journal.run()));
+        for _ in 0..2 {
+            journal.record(Change::Folder { path: path.clone() }).unwrap();
+        }
+        scratch.orphan();
+        let State { text, path: file } = State::of(&scratch);
+        drop(journal);
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines[1] = &lines[1][..20];
+        fs::write(&file, lines.join("\n")).unwrap();
+        fs::create_dir(&path).unwrap();
+        let cleaned = clean(&scratch.0).unwrap();
+        assert!(matches!(cleaned.failures[..], [Error::Damaged { .. }]), "{cleaned:?}");
+        assert!(!path.exists() && file.exists());
     }
 
     struct State {

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File, OpenOptions},
-    io::{self, Write},
+    io::{self, Seek, SeekFrom, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
@@ -157,7 +157,9 @@ impl Journal {
                 failures.push(error);
             } else if !failures.is_empty() {
                 // Something else will stay: this one need not be tried again.
-                let _ = line(&Line::Undone { entry: number }).and_then(|text| state.file.write_all(&text));
+                if let Ok(text) = line(&Line::Undone { entry: number }) {
+                    let _ = self.append(&mut state, &text);
+                }
             }
         }
         if failures.is_empty() {
@@ -178,8 +180,16 @@ impl Journal {
     }
 
     fn append(&self, state: &mut State, lines: &[u8]) -> Result<(), Error> {
-        let written = state.file.write_all(lines).and_then(|()| state.file.sync_data());
-        written.map_err(|cause| Error::Write { path: self.path.clone(), cause })
+        let mut written = || {
+            let end = state.file.stream_position()?;
+            let written = state.file.write_all(lines).and_then(|()| state.file.sync_data());
+            if written.is_err() {
+                // Half a line, as on a full disk, would spoil the next one.
+                let _ = state.file.seek(SeekFrom::Start(end)).and_then(|_| state.file.set_len(end));
+            }
+            written
+        };
+        written().map_err(|cause| Error::Write { path: self.path.clone(), cause })
     }
 }
 
@@ -195,9 +205,12 @@ pub(crate) struct Read {
     pub header: Header,
     /// What is not undone, in the order it was written down.
     pub open: Vec<Change>,
+    /// A line that tells nothing, and is not the last.
+    pub damage: Option<Error>,
 }
 
-/// Reads a journal; none if it is gone. A last line that is cut off was never acted on.
+/// Reads a journal; none if it is gone. A last line that is cut off was never acted on. One that is damaged hides
+/// nothing but itself.
 ///
 /// # Errors
 /// When it cannot be read, or is no journal: nothing is known then of what it tells.
@@ -211,16 +224,16 @@ pub(crate) fn read(path: &Path) -> Result<Option<Read>, Error> {
     let (first, rest) = text.split_at(text.iter().position(|&byte| byte == b'\n').unwrap_or(text.len()));
     let header: Header = serde_json::from_slice(first).map_err(|error| failed(error.into()))?;
     let mut lines = rest.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).peekable();
-    let mut open = BTreeMap::new();
+    let (mut open, mut damage) = (BTreeMap::new(), None);
     while let Some(line) = lines.next() {
         match serde_json::from_slice(line) {
             Ok(Line::Will { entry, change }) => drop(open.insert(entry, change)),
             Ok(Line::Undone { entry }) => drop(open.remove(&entry)),
             Err(_) if lines.peek().is_none() => {}
-            Err(error) => return Err(failed(error.into())),
+            Err(cause) => damage = Some(Error::Damaged { path: path.to_owned(), cause: cause.into() }),
         }
     }
-    Ok(Some(Read { header, open: open.into_values().collect() }))
+    Ok(Some(Read { header, open: open.into_values().collect(), damage }))
 }
 
 /// This start of the machine.
@@ -238,4 +251,38 @@ fn random_name() -> io::Result<String> {
     let mut bytes = [0; 8];
     getrandom(&mut bytes, GetRandomFlags::empty())?;
     Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::signal::{SigSet, Signal};
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_written_whole_is_not_there() {
+        let path = std::env::temp_dir().join(format!("undo-full-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        let folder = Folder::at(path.clone()).unwrap();
+        let journal = Journal::open(&folder, "test", "a").unwrap();
+        let things = Change::Folder { path: folder.path().join(format!("{}.things", journal.run())) };
+        // The kernel tells of a file that is too long by a signal, too.
+        let mut signals = SigSet::empty();
+        signals.add(Signal::SIGXFSZ);
+        signals.thread_block().unwrap();
+        // Far beyond what the other tests of this process write, and in the middle of a line.
+        let (before, most) = (getrlimit(Resource::Fsize), 100_001);
+        setrlimit(Resource::Fsize, Rlimit { current: Some(most), ..before }).unwrap();
+        let written = (0..).take_while(|_| journal.record(things.clone()).is_ok()).take(10_000).count();
+        let length = fs::metadata(&journal.path).unwrap().len();
+        setrlimit(Resource::Fsize, before).unwrap();
+        assert!(length < most, "half a line stayed: {length} bytes");
+        journal.record(things).unwrap();
+        let read = read(&journal.path).unwrap().unwrap();
+        assert!(read.damage.is_none() && written < 10_000, "{:?}", read.damage);
+        assert_eq!(read.open.len(), written + 1);
+        drop(journal);
+        fs::remove_dir_all(path).unwrap();
+    }
 }

@@ -53,6 +53,17 @@ pub enum Error {
         /// The reason.
         cause: std::io::Error,
     },
+    /// A line of a journal cannot be read.
+    #[error(
+        "the journal {path} is damaged: {cause}; what its other lines tell of is undone: look at the file, and remove it when \
+         nothing of it is left"
+    )]
+    Damaged {
+        /// The journal.
+        path: std::path::PathBuf,
+        /// What is wrong with the last such line.
+        cause: std::io::Error,
+    },
     /// A change that could later not be proven to be ours.
     #[error("{0} does not carry the run's identity in its name: it could not be proven to be ours later")]
     Unprovable(std::path::PathBuf),
