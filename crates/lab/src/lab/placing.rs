@@ -1,12 +1,14 @@
 //! Which processors the emulated links run on: they go before all ordinary threads, so on a processor that a host is pinned
 //! to they would take what is measured, and packets would wait for each other there.
 
+use std::{collections::BTreeMap, fs, iter};
+
 use rustix::{
     process::Pid,
     thread::{CpuSet, sched_getaffinity},
 };
 
-use super::{Error, Lab};
+use super::{Error, Lab, Namespace};
 
 impl Lab {
     /// Why the emulated links run on processors that hosts, processes or [`busy_cpus`](super::Options::busy_cpus) are
@@ -21,11 +23,10 @@ impl Lab {
         let own = sched_getaffinity(None).map_err(|error| failed(error.into()))?;
         let hosts = self.plan.hosts.iter().flat_map(|host| host.cpus.iter().flatten());
         let mut pinned: Vec<usize> = hosts.chain(&self.options.busy_cpus).copied().collect();
-        for process in &self.processes {
-            let pid = Pid::from_raw(process.id().pid as i32);
-            // One that has ended is pinned to nothing.
-            let cpus = pid.and_then(|pid| sched_getaffinity(Some(pid)).ok());
-            pinned.extend(cpus.iter().filter(|cpus| cpus.count() < own.count()).flat_map(numbers));
+        let processes = self.processes.iter().map(|process| process.id().pid);
+        let roots: Vec<u32> = processes.chain(self.hosts.iter().map(Namespace::pid)).collect();
+        for cpus in threads_below(&roots) {
+            pinned.extend(numbers(&cpus).filter(|_| cpus.count() < own.count()));
         }
         if pinned.is_empty() || self.links.is_empty() {
             return Ok(());
@@ -44,6 +45,58 @@ impl Lab {
     }
 }
 
+/// The processors of every thread of these processes and of all that descend from them. What loses its parent on a host
+/// gets the host's holder instead.
+fn threads_below(roots: &[u32]) -> Vec<CpuSet> {
+    let entries = |folder: &str| -> Vec<u32> {
+        // What has ended meanwhile is pinned to nothing.
+        let names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        names.filter_map(|name| name.to_str()?.parse().ok()).collect()
+    };
+    let parent = |pid: &u32| -> Option<u32> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name, in parentheses, may contain anything.
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    };
+    let parents: BTreeMap<u32, u32> =
+        entries("/proc").into_iter().filter_map(|pid| Some((pid, parent(&pid)?))).collect();
+    // Numbers that were given again while we looked could make a ring.
+    let line = |pid: u32| iter::successors(Some(pid), |pid| parents.get(pid).copied()).take(1_000);
+    let below = parents.keys().filter(|pid| line(**pid).any(|pid| roots.contains(&pid)));
+    let threads = below.flat_map(|pid| entries(&format!("/proc/{pid}/task")));
+    threads.filter_map(|thread| sched_getaffinity(Pid::from_raw(thread as i32)).ok()).collect()
+}
+
 fn numbers(cpus: &CpuSet) -> impl Iterator<Item = usize> + use<'_> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| cpus.is_set(cpu))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        os::unix::process::CommandExt,
+        process::Command,
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use rustix::process::{Signal, kill_process_group};
+
+    use super::*;
+
+    #[test]
+    fn children_that_pin_themselves_are_seen() {
+        let cpu = numbers(&sched_getaffinity(None).unwrap()).last().unwrap();
+        let script = format!("taskset -c {cpu} sleep 60 & wait");
+        let mut shell = Command::new("sh").args(["-c", &script]).process_group(0).spawn().unwrap();
+        let is_seen = || threads_below(&[shell.id()]).iter().any(|cpus| numbers(cpus).eq([cpu]));
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !is_seen() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let is_found = is_seen();
+        kill_process_group(Pid::from_child(&shell), Signal::KILL).unwrap();
+        shell.wait().unwrap();
+        assert!(is_found);
+    }
 }

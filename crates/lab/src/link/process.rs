@@ -8,7 +8,7 @@ use std::{
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -112,16 +112,25 @@ impl Link {
     /// Keeps the thread that moves packets to these processors. Those that measure the link run where they may.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// When the kernel refuses, or there is no such thread.
     pub fn keep_to(&self, cpus: &CpuSet) -> io::Result<()> {
-        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let path = thread?.path();
-            let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
-            if fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == MOVER) {
-                sched_setaffinity(number.and_then(Pid::from_raw), cpus)?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+                let path = thread?.path();
+                let number = path.file_name().and_then(|name| Pid::from_raw(name.to_str()?.parse().ok()?));
+                let is_mover = fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == MOVER);
+                // A number that is none would mean the calling thread.
+                if let (true, Some(number)) = (is_mover, number) {
+                    return Ok(sched_setaffinity(Some(number), cpus)?);
+                }
             }
+            // It names itself, a moment after it was started.
+            if Instant::now() >= deadline {
+                return Err(io::Error::other(format!("the link's process has no thread named {MOVER}")));
+            }
+            thread::sleep(Duration::from_millis(1));
         }
-        Ok(())
     }
 
     /// Whether its process still runs.
