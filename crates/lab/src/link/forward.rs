@@ -243,16 +243,21 @@ impl Mover {
     fn poll(&self, timeout_ns: Option<u64>, watches: bool) -> (bool, bool) {
         let timeout = timeout_ns
             .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ });
-        // A device that is gone would always be ready.
-        let files = |way: &Way| if way.is_gone || !watches { PollFlags::empty() } else { PollFlags::IN };
-        let [a, b] = &self.ways;
-        let mut polled = [
-            PollFd::new(&self.bell, PollFlags::IN),
-            PollFd::new(&a.from, files(a)),
-            PollFd::new(&b.from, files(b)),
-        ];
+        let [a, b] = self.ways.each_ref().map(|way| PollFd::new(&way.from, PollFlags::IN));
+        let mut polled = [PollFd::new(&self.bell, PollFlags::IN), a, b];
+        // A device that is gone is always ready, whatever is asked of it: it is left out.
+        let count = match self.ways.each_ref().map(|way| watches && !way.is_gone) {
+            [true, true] => 3,
+            [true, false] => 2,
+            [false, true] => {
+                polled.swap(1, 2);
+                2
+            }
+            [false, false] => 1,
+        };
+        let polled = &mut polled[..count];
         // An interrupted wait is an early look round.
-        let _ = poll(&mut polled, timeout.as_ref());
+        let _ = poll(polled, timeout.as_ref());
         let is_ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
         (polled[1..].iter().any(is_ready), is_ready(&polled[0]))
     }
@@ -377,4 +382,30 @@ fn called_now(bell: &OwnedFd) -> bool {
     let mut files = [PollFd::new(bell, PollFlags::IN)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut files, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_gone_is_not_waited_for() {
+        let gone = || {
+            // The end for writing of a pipe without a reader: like a device that is gone, it cannot be read, and is
+            // always ready.
+            let (reader, writer) = std::io::pipe().unwrap();
+            drop(reader);
+            Arc::new(File::from(OwnedFd::from(writer)))
+        };
+        let pipes = || [0; 2].map(|_| Pipe::new(Shape::default(), 0));
+        let (quiet, _held) = std::os::unix::net::UnixStream::pair().unwrap();
+        quiet.set_nonblocking(true).unwrap();
+        let quiet = Arc::new(File::from(OwnedFd::from(quiet)));
+        for devices in [[gone(), gone()], [gone(), Arc::clone(&quiet)], [quiet, gone()]] {
+            let forwarder = Forwarder::start("link-test", devices, pipes(), 1 << 20).unwrap();
+            thread::sleep(Duration::from_millis(300));
+            let cpu_ns = forwarder.counters().unwrap().iter().map(|way| way.cpu_ns).sum::<u64>();
+            assert!(cpu_ns < 100_000_000, "{cpu_ns} ns");
+        }
+    }
 }

@@ -206,8 +206,8 @@ impl Pipe {
         let waiting = self.waiting.front().map(|_| self.wire.finish_ns.saturating_add(self.shape.delay_ns));
         let line = self.line.front().map(|flight| flight.due_ns);
         let late = self.late.peek().map(|Reverse(flight)| flight.due_ns);
-        // Whatever waits arrives after what is in the line.
-        [line.or(waiting), late].into_iter().flatten().min()
+        // What waits may overtake what is in the line, where it is free to.
+        [line, waiting, late].into_iter().flatten().min()
     }
 
     /// What was counted so far.

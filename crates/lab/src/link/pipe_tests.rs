@@ -297,3 +297,18 @@ proptest! {
         bench.finish();
     }
 }
+
+#[test]
+fn what_is_free_to_overtake_is_asked_for_in_time() {
+    let jitter = Distribution::Fixed { ns: 500 * MS };
+    let kept = Shape { rate_bits_per_s: Some(GBIT), delay_ns: MS, jitter, ..Shape::default() };
+    let free =
+        Shape { jitter: Distribution::Fixed { ns: 0 }, jitter_order: JitterOrder::Free, ..kept.clone() };
+    let mut bench = Bench::new(kept);
+    bench.offer(0, 1_462);
+    bench.pipe.reshape(MS, free, 2 * MS, &mut bench.store);
+    bench.offer(MS, 1_462);
+    // 1,500 bytes take 12 µs.
+    assert_eq!(bench.drain(10 * MS), [(2 * MS + 12_000, 1)]);
+    assert_eq!(bench.drain(1_000 * MS), [(501 * MS + 12_000, 1)]);
+}
