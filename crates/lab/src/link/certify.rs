@@ -25,7 +25,8 @@ use super::{
 mod streams;
 
 use streams::{
-    arrival_rate, expected_delays, header_bytes, loss_stream, probe_stream, quantiles, rate_stream, rest_ns,
+    RATE_PAYLOAD_BYTES, arrival_rate, expected_delays, header_bytes, loss_stream, most_payload, probe_stream,
+    quantiles, rate_stream, rest_ns,
 };
 
 /// How far the median of the delay may be off, in nanoseconds.
@@ -36,6 +37,10 @@ const TAIL_TOLERANCE_NS: f64 = 1_000_000.0;
 const RATE_TOLERANCE: f64 = 0.005;
 /// The same while the hypervisor took a processor away: what was not sent or not carried then is not the link's.
 const STOLEN_RATE_TOLERANCE: f64 = 0.05;
+/// A rate of fewer packets is none, unless no more could be sent.
+const LEAST_RATE_PACKETS: u64 = 10;
+/// How far the rate may be off because its packets are few, at most.
+const MOST_BY_CHANCE: f64 = 0.2;
 /// Standard deviations by which the number lost may be off.
 const LOSS_DEVIATIONS: f64 = 4.0;
 
@@ -72,9 +77,15 @@ impl CertifyOptions {
 
     /// The longest that certification takes.
     pub fn most_time(&self, spec: &LinkSpec) -> Duration {
-        let rest = 3 * (rest_ns(&spec.a_to_b) + rest_ns(&spec.b_to_a));
-        // Each sender may take twice its time, and a second.
-        Duration::from_millis(2 * self.delay_ms + 3_000) + Duration::from_nanos(rest) + 4 * self.phase()
+        let phases = [&spec.a_to_b, &spec.b_to_a].map(|shape| {
+            let rated = rate_stream(shape, self, RATE_PAYLOAD_BYTES);
+            // Each sender may take twice its time, and a second.
+            let most_ns = |stream: Stream| 2 * stream.duration_ns() + rest_ns(shape, &stream) + 1_020_000_000;
+            [probe_stream(shape, self), rated, Some(loss_stream(shape, self))]
+                .map(|stream| stream.map_or(0, most_ns))
+        });
+        let [there, back] = phases;
+        Duration::from_nanos(there.into_iter().zip(back).map(|(there, back)| there.max(back)).sum())
     }
 }
 
@@ -95,15 +106,6 @@ pub struct Certificate {
     pub a_to_b: Measured,
     /// From the second host to the first.
     pub b_to_a: Measured,
-}
-
-impl Certificate {
-    /// Whether measuring again is of no use: it lacks more than a disturbance can explain.
-    pub fn is_hopeless(&self) -> bool {
-        [&self.a_to_b, &self.b_to_a].into_iter().any(|way| {
-            way.rate_bits_per_s.zip(way.expected_rate_bits_per_s).is_some_and(|(rate, all)| rate < all * 0.8)
-        })
-    }
 }
 
 /// What one direction was measured to be.
@@ -162,15 +164,17 @@ pub struct MeasuredDelay {
 pub fn certify(link: &mut Emulator, options: &CertifyOptions) -> Result<Certificate, LinkError> {
     let before = link.counters()?;
     let watch = StealWatch::start();
-    let probes = run_both(link, |shape| probe_stream(shape, options))?;
+    let probes = run_both(link, Direction::BOTH.map(|way| probe_stream(link.shape(way), options)))?;
     let stolen = watch.finish();
 
     let before_rate = link.counters()?;
     let watch = StealWatch::start();
-    let rated = run_both(link, |shape| rate_stream(shape, options))?;
+    let rate_streams =
+        Direction::BOTH.map(|way| rate_stream(link.shape(way), options, most_payload(link.ends(way))));
+    let rated = run_both(link, rate_streams)?;
     let is_rate_stolen = !watch.finish().is_empty();
     let after_rate = link.counters()?;
-    let counted = run_both(link, |shape| Some(loss_stream(shape, options)))?;
+    let counted = run_both(link, Direction::BOTH.map(|way| Some(loss_stream(link.shape(way), options))))?;
     let after = link.counters()?;
 
     let mut reasons = Vec::new();
@@ -190,10 +194,19 @@ pub fn certify(link: &mut Emulator, options: &CertifyOptions) -> Result<Certific
                 &stolen,
             )
         };
-        if let (Some(rate), Some(arrivals)) = (shape.rate_bits_per_s, rated) {
-            let header_bytes = header_bytes(link.ends(direction)[1]);
-            let (carried, packets) = arrival_rate(shape, &arrivals, options, header_bytes);
+        let rate_stream = rate_streams[direction.index()];
+        if let (Some(rate), Some(stream), Some(arrivals)) = (shape.rate_bits_per_s, rate_stream, rated) {
+            let ip_bytes = stream.payload_bytes as u64 + header_bytes(link.ends(direction)[1]);
+            let (carried, packets) = arrival_rate(shape, &arrivals, options, ip_bytes);
             (one.rate_bits_per_s, one.rate_packets) = (Some(carried), packets);
+            // Half of what was sent would be enough, even on a slow link.
+            let expected = arrivals.sent as f64 * (1.0 - shape.loss.ratio());
+            if packets < LEAST_RATE_PACKETS && expected >= 2.0 * LEAST_RATE_PACKETS as f64 {
+                reasons_here.push(format!(
+                    "only {packets} of {} packets of the rate's arrived in time: the processors are busy, or the link is cut",
+                    arrivals.sent
+                ));
+            }
             one.expected_rate_bits_per_s =
                 Some(rate as f64 * (1.0 - shape.loss.ratio()) * (1.0 + shape.duplicate_ratio));
             let index = direction.index();
@@ -220,18 +233,14 @@ pub fn certify(link: &mut Emulator, options: &CertifyOptions) -> Result<Certific
 }
 
 /// Runs a stream each way, where one is wanted.
-fn run_both(
-    link: &Emulator,
-    stream_of: impl Fn(&Shape) -> Option<Stream>,
-) -> Result<[Option<Arrivals>; 2], LinkError> {
-    let mut runs = Vec::new();
-    for direction in Direction::BOTH {
+fn run_both(link: &Emulator, streams: [Option<Stream>; 2]) -> Result<[Option<Arrivals>; 2], LinkError> {
+    let (mut runs, mut rest) = (Vec::new(), Duration::ZERO);
+    for (direction, stream) in Direction::BOTH.into_iter().zip(streams) {
         let [from, to] = link.ends(direction);
-        let stream = stream_of(link.shape(direction));
         runs.push(stream.map(|stream| Run::start(from, to, stream)).transpose()?);
+        let rest_ns = stream.map_or(0, |stream| rest_ns(link.shape(direction), &stream));
+        rest = rest.max(Duration::from_nanos(rest_ns));
     }
-    let rest = Direction::BOTH.map(|direction| rest_ns(link.shape(direction))).into_iter().max();
-    let rest = Duration::from_nanos(rest.unwrap_or_default());
     let mut arrivals = [None, None];
     // Both rest at the same time.
     while runs.iter().flatten().any(|run: &Run| !run.is_sent()) {
@@ -272,7 +281,8 @@ fn measure_delay_and_loss(
         loss_sent: counted.sent,
         loss_ratio: 1.0 - counted.unique as f64 / sent,
         expected_loss_ratio: ratio,
-        loss_tolerance: LOSS_DEVIATIONS * deviation,
+        // One more of few is a large share of them.
+        loss_tolerance: LOSS_DEVIATIONS * deviation + if ratio > 0.0 { 1.0 / sent } else { 0.0 },
         duplicate_ratio: counted.twins as f64 / sent,
         cores_per_gbit: None,
     }
@@ -335,7 +345,7 @@ fn judge(measured: &Measured, shape: &Shape, is_rate_stolen: bool, reasons: &mut
             ));
         }
     }
-    let by_chance = measured.loss_tolerance + 2.0 / measured.rate_packets.max(1) as f64;
+    let by_chance = measured.loss_tolerance + (2.0 / measured.rate_packets.max(1) as f64).min(MOST_BY_CHANCE);
     let tolerance = if is_rate_stolen { STOLEN_RATE_TOLERANCE } else { RATE_TOLERANCE } + by_chance;
     if let (Some(rate), Some(expected)) = (measured.rate_bits_per_s, measured.expected_rate_bits_per_s)
         && (rate / expected - 1.0).abs() > tolerance
@@ -384,4 +394,32 @@ fn machine() -> String {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let processors = thread::available_parallelism().map_or(0, usize::from);
     format!("Linux {}, {processors} processors", release.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_carried_nothing_has_no_rate() {
+        let shape = Shape { rate_bits_per_s: Some(1_000_000), ..Shape::default() };
+        let arrived =
+            Arrivals { sent: 100, unique: 100, times: vec![(0, 777_000); 100], ..Arrivals::default() };
+        let measured = measure_delay_and_loss(&shape, &arrived, &arrived, &[]);
+        let with_rate = |rate, rate_packets| {
+            let rates = (Some(rate), Some(1_000_000.0));
+            let mut reasons = Vec::new();
+            let measured = Measured {
+                rate_bits_per_s: rates.0,
+                expected_rate_bits_per_s: rates.1,
+                rate_packets,
+                ..measured.clone()
+            };
+            judge(&measured, &shape, false, &mut reasons);
+            reasons
+        };
+        assert!(with_rate(0.0, 0).iter().any(|reason| reason.starts_with("it carries")), "nothing arrived");
+        assert!(with_rate(600_000.0, 4).iter().any(|reason| reason.starts_with("it carries")));
+        assert!(!with_rate(950_000.0, 19).iter().any(|reason| reason.starts_with("it carries")));
+    }
 }

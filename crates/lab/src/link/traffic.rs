@@ -70,12 +70,21 @@ pub struct Arrivals {
     pub times: Vec<(u64, u64)>,
 }
 
-/// A stream under way.
+/// A stream under way. Dropping it ends the receiver.
 #[derive(Debug)]
 pub struct Run {
-    stop: Arc<AtomicBool>,
+    stop: StopOnDrop,
     sender: JoinHandle<io::Result<u64>>,
     receiver: JoinHandle<io::Result<Arrivals>>,
+}
+
+#[derive(Debug)]
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Run {
@@ -109,8 +118,8 @@ impl Run {
             .or_else(|_| set_socket_recv_buffer_size(&receiving, RECEIVE_BUFFER_BYTES));
         receiving.set_read_timeout(Some(Duration::from_millis(20))).map_err(refuse("set a time-out"))?;
 
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let stop = StopOnDrop(Arc::new(AtomicBool::new(false)));
+        let stopped = Arc::clone(&stop.0);
         let receiver =
             spawn("link-receiver", stream.is_probe, move || receive(&receiving, stream, &stopped))?;
         let sender = spawn("link-sender", stream.is_probe, move || send(&sending, stream))?;
@@ -129,7 +138,7 @@ impl Run {
     pub fn finish(self) -> Result<Arrivals, LinkError> {
         let refuse = |what| move |cause| LinkError::Traffic { what, cause };
         let sent = self.sender.join().unwrap_or_else(|_| Err(io::Error::other("the sender panicked")));
-        self.stop.store(true, Ordering::Relaxed);
+        drop(self.stop);
         let arrived = self.receiver.join().unwrap_or_else(|_| Err(io::Error::other("the receiver panicked")));
         let sent = sent.map_err(refuse("send"))?;
         Ok(Arrivals { sent, ..arrived.map_err(refuse("receive"))? })

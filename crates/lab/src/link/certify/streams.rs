@@ -11,16 +11,16 @@ use crate::link::{
 
 /// A link without a rate is asked for its loss at this rate.
 const UNLIMITED_PACKETS_PER_S: f64 = 200_000.0;
-const PROBE_BYTES: usize = 64;
+/// A number and a time, no more: slow links take long for each byte.
+const PROBE_BYTES: usize = 16;
 
 /// How long something may be under way when the last was sent, in nanoseconds: the delay, and what is
 /// left in the queue.
-pub fn rest_ns(shape: &Shape) -> u64 {
+pub fn rest_ns(shape: &Shape, stream: &Stream) -> u64 {
     let jitter_ns = quantiles(shape)[2];
     let late_ns = shape.reorder.map_or(0, |reorder| reorder.late_ns);
-    // The rate is exceeded for 1.2 s, or for 600 packets.
-    let queue_ns = wire_ns(shape, RATE_PAYLOAD_BYTES)
-        .map_or(0, |each_ns| ((OVERLOAD - 1.0) * (600.0 * each_ns + 1.2e9)) as u64);
+    let wire_ns = stream.packets as f64 * wire_ns(shape, stream.payload_bytes).unwrap_or(0.0);
+    let queue_ns = (wire_ns as u64).saturating_sub(stream.duration_ns());
     shape.delay_ns + jitter_ns + late_ns + queue_ns.min(1_000_000_000) + 100_000_000
 }
 
@@ -43,24 +43,37 @@ pub fn probe_stream(shape: &Shape, options: &CertifyOptions) -> Option<Stream> {
 }
 
 fn probe_interval_ns(shape: &Shape) -> f64 {
-    (10.0 * wire_ns(shape, PROBE_BYTES).unwrap_or(0.0)).max(2_037_000.0)
+    let wire_ns = wire_ns(shape, PROBE_BYTES).unwrap_or(0.0);
+    // Slow links would take half a minute.
+    (10.0 * wire_ns).min((2.0 * wire_ns).max(120e6)).max(2_037_000.0)
 }
 
-const RATE_PAYLOAD_BYTES: usize = 1_400;
+/// The largest payload that measures the rate.
+pub const RATE_PAYLOAD_BYTES: usize = 1_400;
+/// So many packets tell a rate.
+const RATE_PACKETS: f64 = 50.0;
 /// How much is sent to measure the rate, of what fits: soon so much waits that a sender that was held up leaves no gap.
 const OVERLOAD: f64 = 1.15;
 
-/// More than fits, for the rate; none where there is no rate.
-pub fn rate_stream(shape: &Shape, options: &CertifyOptions) -> Option<Stream> {
-    let each_ns = wire_ns(shape, RATE_PAYLOAD_BYTES)?;
+/// More than fits, for the rate; none where there is no rate. A datagram has `most_bytes` of payload at most.
+pub fn rate_stream(shape: &Shape, options: &CertifyOptions, most_bytes: usize) -> Option<Stream> {
+    // So small on slow links that enough of them fit the time.
+    let fitting_bytes = shape.rate_bits_per_s? as f64 / 8.0 * options.phase().as_secs_f64() / RATE_PACKETS;
+    let head_bytes =
+        shape.layer.bytes(RATE_PAYLOAD_BYTES as u64 + IP_UDP_BYTES) as usize - RATE_PAYLOAD_BYTES;
+    let payload_bytes = (fitting_bytes as usize)
+        .saturating_sub(head_bytes)
+        .min(most_bytes)
+        .clamp(PROBE_BYTES, RATE_PAYLOAD_BYTES);
+    let each_ns = wire_ns(shape, payload_bytes)?;
     // Enough packets for the rate to be seen, and a fifth for the beginning and the end.
     let least_ns = 500.0 * each_ns;
     let phase_ns = (options.rate_ms as f64 * 1e6).max(least_ns).min(options.phase().as_nanos() as f64) * 1.2;
     // Half a millisecond at once.
-    let burst = Stream::burst_of(RATE_PAYLOAD_BYTES, (500_000.0 / each_ns) as usize);
+    let burst = Stream::burst_of(payload_bytes, (500_000.0 / each_ns) as usize);
     let interval_ns = burst as f64 * each_ns / OVERLOAD;
     let packets = (phase_ns / interval_ns * burst as f64).max(20.0) as u64;
-    Some(Stream { payload_bytes: RATE_PAYLOAD_BYTES, burst, interval_ns, packets, is_probe: false })
+    Some(Stream { payload_bytes, burst, interval_ns, packets, is_probe: false })
 }
 
 /// Many small packets at half the rate, for the loss.
@@ -109,6 +122,11 @@ pub fn quantiles(shape: &Shape) -> [u64; 3] {
     [samples[15_000] - samples[5_000], samples[10_000], samples[19_980]]
 }
 
+/// The largest payload of a datagram between these ends that is not cut in pieces.
+pub fn most_payload([from, to]: [&End; 2]) -> usize {
+    (u64::from(from.mtu.min(to.mtu)).saturating_sub(header_bytes(to))) as usize
+}
+
 /// What goes before the payload of datagrams to this end; they go to its first address.
 pub fn header_bytes(to: &End) -> u64 {
     let is_v6 = to.addresses.first().is_some_and(|address| address.ip.is_ipv6());
@@ -116,12 +134,12 @@ pub fn header_bytes(to: &End) -> u64 {
 }
 
 /// What arrived per second from a tenth of the phase after the first arrival on, in bits of the layer, and by how many
-/// packets that is known.
+/// packets of `ip_bytes` each that is known.
 pub fn arrival_rate(
     shape: &Shape,
     arrivals: &Arrivals,
     options: &CertifyOptions,
-    header_bytes: u64,
+    ip_bytes: u64,
 ) -> (f64, u64) {
     let Some(&(first_ns, _)) = arrivals.batches.first() else { return (0.0, 0) };
     let last_ns = arrivals.batches.last().map_or(first_ns, |&(at_ns, _)| at_ns);
@@ -131,7 +149,7 @@ pub fn arrival_rate(
     let Some((from_ns, _)) = within.next() else { return (0.0, 0) };
     let (packets, to_ns) =
         within.fold((0_u64, from_ns), |(packets, _), (at_ns, count)| (packets + u64::from(count), at_ns));
-    let bits = packets * shape.layer.bytes(RATE_PAYLOAD_BYTES as u64 + header_bytes) * 8;
+    let bits = packets * shape.layer.bytes(ip_bytes) * 8;
     (if to_ns > from_ns { bits as f64 * 1e9 / (to_ns - from_ns) as f64 } else { 0.0 }, packets)
 }
 
@@ -140,7 +158,7 @@ mod tests {
     use record::Distribution;
 
     use super::*;
-    use crate::link::Queue;
+    use crate::link::{LinkSpec, Queue};
 
     fn shape(rate: u64) -> Shape {
         Shape { rate_bits_per_s: Some(rate), delay_ns: 1_000_000, ..Shape::default() }
@@ -156,7 +174,7 @@ mod tests {
     fn streams_fit_every_rate_and_end_in_time() {
         for rate in [64_000, 20_000_000, 1_000_000_000, 10_000_000_000] {
             let (shape, options) = (shape(rate), CertifyOptions::default());
-            let rated = rate_stream(&shape, &options).unwrap();
+            let rated = rate_stream(&shape, &options, RATE_PAYLOAD_BYTES).unwrap();
             assert!((asked(&shape, &rated) / rate as f64 - OVERLOAD).abs() < 0.001, "{rate}");
             let counted = loss_stream(&shape, &options);
             assert!(asked(&shape, &counted) <= rate as f64 * 0.501, "{rate}");
@@ -166,7 +184,47 @@ mod tests {
                 assert!(stream.duration_ns() <= 18_000_000_000, "{rate}: {stream:?}");
             }
         }
-        assert!(rate_stream(&Shape::default(), &CertifyOptions::default()).is_none());
+        assert!(rate_stream(&Shape::default(), &CertifyOptions::default(), RATE_PAYLOAD_BYTES).is_none());
+    }
+
+    #[test]
+    fn slow_links_are_measured_by_small_packets_within_seconds() {
+        for rate in [8_000, 20_000, 100_000, 1_000_000] {
+            let (shape, options) = (shape(rate), CertifyOptions::short());
+            let rated = rate_stream(&shape, &options, RATE_PAYLOAD_BYTES).unwrap();
+            let probes = probe_stream(&shape, &options).unwrap();
+            let counted = loss_stream(&shape, &options);
+            assert!((asked(&shape, &rated) / rate as f64 - OVERLOAD).abs() < 0.001, "{rate}: {rated:?}");
+            assert!(
+                asked(&shape, &probes) <= rate as f64 * 0.501 && probes.packets >= 20,
+                "{rate}: {probes:?}"
+            );
+            let streams = [probes, rated, counted];
+            let taken_ns =
+                streams.iter().map(|stream| stream.duration_ns() + rest_ns(&shape, stream)).sum::<u64>();
+            assert!(taken_ns < 8_000_000_000, "{rate}: {taken_ns} ns, {streams:?}");
+            let most = options.most_time(&LinkSpec::symmetric(shape.clone())).as_nanos() as u64;
+            let most_sent_ns = streams.iter().map(|stream| 2 * stream.duration_ns()).sum::<u64>();
+            assert!(most > most_sent_ns + 3_000_000_000, "{rate}: {most} ns");
+        }
+    }
+
+    #[test]
+    fn datagrams_fit_the_mtu() {
+        let end = |address: &str, mtu| End {
+            namespace: crate::link::Namespace::Pid(1),
+            device: "link0".to_owned(),
+            addresses: vec![address.parse().unwrap()],
+            mtu,
+        };
+        let [large, small] = [end("10.0.0.1/30", 1_500), end("10.0.0.2/30", 1_280)];
+        assert_eq!(most_payload([&large, &small]), 1_252);
+        let shape = shape(1_000_000_000);
+        let stream = rate_stream(&shape, &CertifyOptions::short(), most_payload([&small, &large])).unwrap();
+        assert_eq!(stream.payload_bytes, 1_252);
+        assert!((asked(&shape, &stream) / 1e9 - OVERLOAD).abs() < 0.001, "{stream:?}");
+        let v6 = end("fd00::1/64", 1_420);
+        assert_eq!(most_payload([&v6, &v6]), 1_372);
     }
 
     #[test]
@@ -192,7 +250,7 @@ mod tests {
         let batches = (0..1_200_u64).map(|ms| (ms * 1_000_000, if ms < 50 { 1 } else { 85 })).collect();
         let arrivals = Arrivals { batches, ..Arrivals::default() };
         let shape = shape(1_000_000_000);
-        let (rate, _) = arrival_rate(&shape, &arrivals, &CertifyOptions::default(), IP_UDP_BYTES);
+        let (rate, _) = arrival_rate(&shape, &arrivals, &CertifyOptions::default(), 1_400 + IP_UDP_BYTES);
         assert!((rate / (85_000.0 * 1_466.0 * 8.0) - 1.0).abs() < 1e-6, "{rate}");
     }
 }
