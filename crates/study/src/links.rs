@@ -15,8 +15,10 @@ pub const SCHEMA: &str = "proofload/link/1";
 /// The file in a result folder that has a [`LinkRecord`] in each line.
 pub const FILE: &str = "links.jsonl";
 
-/// How often a link is measured until it is certified: others on the machine may disturb it for a moment.
+/// How often a link is measured in a row until it is certified: others on the machine may disturb it for a moment.
 const ATTEMPTS: u32 = 3;
+/// How often in all: they may disturb it for longer, and it is tried again where hosts are set up anew.
+const MOST_ATTEMPTS: u32 = 6;
 /// The share of packets that may be handed over late in a trial: one in so many.
 const LATE_ONE_IN: u64 = 20;
 
@@ -41,9 +43,15 @@ pub struct LinkRecord {
 pub enum LinkFound {
     /// What the idle link was measured to be. It holds for all links of the study that are asked to be the same.
     Certificate(Box<Certificate>),
+    /// It could not be measured.
+    NotMeasured {
+        /// Why.
+        why: String,
+    },
     /// What it carried in a trial.
     Trial {
-        /// The trial's number.
+        /// The trial's number. Where it comes twice for a link, the study was ended and resumed in between: the last one
+        /// counts.
         trial: u64,
         /// From the first host to the second.
         a_to_b: Box<Carried>,
@@ -56,10 +64,24 @@ pub enum LinkFound {
 #[derive(Debug)]
 pub(crate) struct Links {
     folder: ResultFolder,
-    /// What was measured, and why it is not what it should be.
-    measured: Vec<(LinkSpec, Vec<String>)>,
+    measured: Vec<Measured>,
     /// The counters of the links that are up, before the trial.
     before: BTreeMap<String, [Counters; 2]>,
+}
+
+/// What is known of all links that are asked to be the same.
+#[derive(Debug)]
+struct Measured {
+    shape: LinkSpec,
+    attempts: u32,
+    /// Why it is not what it should be.
+    reasons: Vec<String>,
+}
+
+impl Measured {
+    fn may_be_certified_yet(&self) -> bool {
+        !self.reasons.is_empty() && self.attempts < MOST_ATTEMPTS
+    }
 }
 
 impl Links {
@@ -67,22 +89,46 @@ impl Links {
         Self { folder: folder.clone(), measured: Vec::new(), before: BTreeMap::new() }
     }
 
-    /// Measures an idle link unless one of its shape has been measured. Returns what to tell of it.
+    /// Measures an idle link unless one of its shape has been certified, or has failed too often. Returns what to tell of
+    /// it.
     pub(crate) fn measure(&mut self, name: &str, link: &mut Link) -> Result<Option<String>, LinkError> {
         let shape = shape_of(link.spec());
-        if self.measured.iter().any(|(known, _)| *known == shape) {
-            return Ok(None);
-        }
-        let mut certificate = link.certify(&CertifyOptions::short())?;
-        for _ in 1..ATTEMPTS {
-            if !certificate.certified && !certificate.is_hopeless() {
-                certificate = link.certify(&CertifyOptions::short())?;
+        let mut measured = match self.measured.iter().position(|known| known.shape == shape) {
+            Some(index) if !self.measured[index].may_be_certified_yet() => return Ok(None),
+            Some(index) => self.measured.swap_remove(index),
+            None => Measured { shape, attempts: 0, reasons: Vec::new() },
+        };
+        for attempt in 1.. {
+            let (told, found) = match link.certify(&CertifyOptions::short()) {
+                Ok(certificate) => {
+                    measured.reasons.clone_from(&certificate.reasons);
+                    (summary(name, &certificate), LinkFound::Certificate(Box::new(certificate)))
+                }
+                Err(LinkError::Refused(why)) => {
+                    measured.reasons = vec![why.clone()];
+                    let told = format!("link {name}: NOT MEASURED, so trials over it are void: {why}");
+                    (told, LinkFound::NotMeasured { why })
+                }
+                Err(error) => return Err(error),
+            };
+            measured.attempts += 1;
+            if attempt >= ATTEMPTS || !measured.may_be_certified_yet() {
+                self.measured.push(measured);
+                self.write(name, found).map_err(LinkError::Start)?;
+                return Ok(Some(told));
             }
         }
-        let told = summary(name, &certificate);
-        self.measured.push((shape, certificate.reasons.clone()));
-        self.write(name, LinkFound::Certificate(Box::new(certificate)))?;
-        Ok(Some(told))
+        Ok(None)
+    }
+
+    /// Whether a link of this lab failed when it was measured, and would be measured again in a new one.
+    pub(crate) fn may_be_certified_yet(&self, lab: &mut Lab) -> bool {
+        lab.links().any(|(_, link)| self.of(link).is_some_and(Measured::may_be_certified_yet))
+    }
+
+    fn of(&self, link: &Link) -> Option<&Measured> {
+        let shape = shape_of(link.spec());
+        self.measured.iter().find(|known| known.shape == shape)
     }
 
     /// A trial begins.
@@ -98,9 +144,7 @@ impl Links {
         let mut doubts = Doubts::default();
         doubts.certain.extend(lab.crowding().map(str::to_owned));
         for (name, link) in lab.links() {
-            let shape = shape_of(link.spec());
-            let known = self.measured.iter().find(|(known, _)| *known == shape);
-            let reasons = known.map_or(&[][..], |(_, reasons)| reasons).join("; ");
+            let reasons = self.of(link).map_or(&[][..], |known| &known.reasons).join("; ");
             if !reasons.is_empty() {
                 doubts.certain.push(format!("link {name} is not certified: {reasons}"));
             }

@@ -176,6 +176,9 @@ impl Course<'_> {
             Fresh::Trial => false,
             Fresh::Setting => self.stand_is_for == Some(place.setting),
         };
+        // All over a link that is not certified is void: measured again, it may be.
+        let mut lab = self.stand.as_mut().and_then(Stand::lab);
+        let is_kept = is_kept && !lab.as_mut().is_some_and(|lab| self.links.may_be_certified_yet(lab));
         if is_kept && self.stand.as_ref().is_some_and(|stand| stand.carries(setup)) {
             return Ok(());
         }
