@@ -42,8 +42,13 @@ pub fn probe_stream(shape: &Shape, options: &CertifyOptions) -> Option<Stream> {
     Some(Stream { payload_bytes: PROBE_BYTES, burst: 1, interval_ns, packets, is_probe: true })
 }
 
+/// The time that a probe takes on the wire, in nanoseconds.
+pub fn probe_wire_ns(shape: &Shape) -> f64 {
+    wire_ns(shape, PROBE_BYTES).unwrap_or(0.0)
+}
+
 fn probe_interval_ns(shape: &Shape) -> f64 {
-    let wire_ns = wire_ns(shape, PROBE_BYTES).unwrap_or(0.0);
+    let wire_ns = probe_wire_ns(shape);
     // Slow links would take half a minute.
     (10.0 * wire_ns).min((2.0 * wire_ns).max(120e6)).max(2_037_000.0)
 }
@@ -95,7 +100,7 @@ pub fn loss_stream(shape: &Shape, options: &CertifyOptions) -> Stream {
 
 /// Median and 99.9th percentile of the delay by the specification: wire, delay, jitter, lateness.
 pub fn expected_delays(shape: &Shape) -> [u64; 2] {
-    let fixed = shape.delay_ns + wire_ns(shape, PROBE_BYTES).unwrap_or(0.0) as u64;
+    let fixed = shape.delay_ns + probe_wire_ns(shape) as u64;
     let [_, p50_ns, p999_ns] = quantiles(shape);
     let late_ns = shape.reorder.filter(|reorder| reorder.ratio > 0.0005).map_or(0, |reorder| reorder.late_ns);
     [fixed + p50_ns, fixed + p999_ns + late_ns]
