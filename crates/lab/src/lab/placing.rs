@@ -17,8 +17,14 @@ impl Lab {
         self.crowding.as_deref()
     }
 
-    /// Keeps the emulated links off all processors that something is pinned to. Where nothing is, they run anywhere.
-    pub(super) fn place_links(&mut self) -> Result<(), Error> {
+    /// Keeps the emulated links off all processors that something is pinned to by now. Where nothing is, they run anywhere.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn place_links(&mut self) -> Result<(), Error> {
+        if self.links.is_empty() {
+            return Ok(());
+        }
         let failed = |cause| Error::failed("choose processors for the links", cause);
         let own = sched_getaffinity(None).map_err(|error| failed(error.into()))?;
         let hosts = self.plan.hosts.iter().flat_map(|host| host.cpus.iter().flatten());
@@ -28,7 +34,7 @@ impl Lab {
         for cpus in threads_below(&roots) {
             pinned.extend(numbers(&cpus).filter(|_| cpus.count() < own.count()));
         }
-        if pinned.is_empty() || self.links.is_empty() {
+        if pinned.is_empty() {
             return Ok(());
         }
         let mut free = own;

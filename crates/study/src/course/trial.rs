@@ -44,6 +44,10 @@ impl Course<'_> {
         self.may_go_on()?;
         let study_time_s = self.study_time_s();
         self.links.begin(self.stand.as_mut().and_then(Stand::lab)).map_err(link_cut)?;
+        if let Some(lab) = self.stand.as_mut().and_then(Stand::lab) {
+            // Workers may have pinned themselves since they were started.
+            lab.place_links().map_err(|error| cut(StandError::Lab(error)))?;
+        }
         let mut trial = self.run_one(&setup, place)?;
         if trial.interrupted {
             let text = serde_json::to_string_pretty(&trial).expect("a trial can be written as JSON");
