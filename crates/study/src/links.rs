@@ -114,7 +114,7 @@ impl Links {
             measured.attempts += 1;
             if attempt >= ATTEMPTS || !measured.may_be_certified_yet() {
                 self.measured.push(measured);
-                self.write(name, found).map_err(LinkError::Start)?;
+                self.write(name, found)?;
                 return Ok(Some(told));
             }
         }
