@@ -25,6 +25,8 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Pieces of large requests that wait to be written, at the most, unless one alone is longer: lines of others are written
 /// behind them. Those that wait for a sync hold up nobody.
 const PIECES_BYTES: usize = 2 << 20;
+/// A piece of more files goes behind no other: each file is a write of its own.
+const FILES_MOST: usize = 8;
 
 impl<'a> Engine<'a> {
     /// Makes lines of a request that was read whole.
@@ -138,7 +140,8 @@ impl<'a> Engine<'a> {
     fn hand_over_pieces(&mut self) {
         while let Some((.., piece)) = self.pieces.front() {
             let waiting_bytes = self.port.bulk_bytes();
-            if waiting_bytes > 0 && waiting_bytes + piece.data.len() > PIECES_BYTES {
+            let is_much = piece.runs.len() > FILES_MOST || waiting_bytes + piece.data.len() > PIECES_BYTES;
+            if waiting_bytes > 0 && is_much {
                 return;
             }
             self.hand_over_piece();
@@ -147,7 +150,7 @@ impl<'a> Engine<'a> {
 
     fn hand_over_piece(&mut self) {
         let Some((request, level, piece)) = self.pieces.pop_front() else { return };
-        self.shared.debt.grows(self.now_ns);
+        self.shared.debt.grows(self.now_ns, piece.runs.len());
         let which_matters = self.pending.find(request).is_some_and(|pending| pending.claim.is_some());
         let (runs, table) = (piece.runs.into_iter(), &mut self.pending);
         let parts = runs.map(|run| part(table, request, level, which_matters, run)).collect();
@@ -182,7 +185,7 @@ impl<'a> Engine<'a> {
     #[inline]
     pub fn hand_over(&mut self, accepted: &mut Vec<Token>) {
         if !self.batch.parts.is_empty() {
-            self.shared.debt.grows(self.now_ns);
+            self.shared.debt.grows(self.now_ns, self.batch.parts.len());
             let data = self.port.spare();
             let parts = Vec::with_capacity(self.batch.parts.len());
             self.port.submit(std::mem::replace(&mut self.batch, Batch { data, parts }));
@@ -229,7 +232,7 @@ impl<'a> Engine<'a> {
     pub fn hear(&mut self, done: &mut Vec<Done>) {
         self.port.drain(done);
         if !done.is_empty() {
-            self.shared.debt.shrinks(self.now_ns, self.shared.store.queued_bytes() == 0);
+            self.shared.debt.shrinks(self.now_ns, done.len());
         }
     }
 
