@@ -1,34 +1,37 @@
 //! What the storage owes the threads: whether it hangs, a disk that neither works nor fails.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
     time::Duration,
 };
 
 /// The storage's debt. Times are nanoseconds of one clock, and never 0.
 #[derive(Debug, Default)]
 pub(crate) struct Debt {
-    /// Since when it has owed something without paying anything; 0 if it owes nothing.
+    /// Parts that are not answered yet.
+    parts: AtomicUsize,
+    /// Since when it has owed something without paying anything, while it owes something.
     since_ns: AtomicU64,
     /// When a client last waited for it in vain; 0 if all has been answered since.
     late_ns: AtomicU64,
 }
 
 impl Debt {
-    /// Something was handed over to the storage.
+    /// So many parts were handed over to the storage.
     #[inline]
-    pub fn grows(&self, now_ns: u64) {
-        // Mostly it owes something, and all threads keep their copy of that.
-        if self.since_ns.load(Ordering::Relaxed) == 0 {
+    pub fn grows(&self, now_ns: u64, parts: usize) {
+        if self.parts.load(Ordering::Relaxed) == 0 {
             self.since_ns.store(now_ns, Ordering::Relaxed);
         }
+        self.parts.fetch_add(parts, Ordering::Release);
     }
 
-    /// The storage has answered, and has something left to answer or not.
+    /// The storage has answered so many.
     #[inline]
-    pub fn shrinks(&self, now_ns: u64, to_nothing: bool) {
-        self.since_ns.store(if to_nothing { 0 } else { now_ns }, Ordering::Relaxed);
-        if to_nothing && self.late_ns.load(Ordering::Relaxed) != 0 {
+    pub fn shrinks(&self, now_ns: u64, parts: usize) {
+        self.since_ns.store(now_ns, Ordering::Relaxed);
+        let owes_nothing = self.parts.fetch_sub(parts, Ordering::Relaxed) == parts;
+        if owes_nothing && self.late_ns.load(Ordering::Relaxed) != 0 {
             self.late_ns.store(0, Ordering::Relaxed);
         }
     }
@@ -43,13 +46,12 @@ impl Debt {
     /// What was owed when a client gave up has been answered after another `patience`, or its client has given up too: so
     /// it need not come to owe nothing, which it never does while several threads hand over more and more.
     pub fn is_overdue(&self, now_ns: u64, patience: Duration) -> bool {
-        let age = |at: &AtomicU64| match at.load(Ordering::Relaxed) {
-            0 => None,
-            at_ns => Some(u128::from(now_ns.saturating_sub(at_ns))),
-        };
+        let age = |at_ns: u64| u128::from(now_ns.saturating_sub(at_ns));
         let patience_ns = patience.as_nanos();
-        age(&self.since_ns).is_some_and(|age_ns| age_ns > patience_ns)
-            || age(&self.late_ns).is_some_and(|age_ns| age_ns <= patience_ns)
+        let owes = self.parts.load(Ordering::Acquire) > 0;
+        let late_ns = self.late_ns.load(Ordering::Relaxed);
+        (owes && age(self.since_ns.load(Ordering::Relaxed)) > patience_ns)
+            || (late_ns != 0 && age(late_ns) <= patience_ns)
     }
 }
 
@@ -63,34 +65,34 @@ mod tests {
     fn who_answers_nothing_for_too_long_is_overdue() {
         let debt = Debt::default();
         assert!(!debt.is_overdue(1_000, PATIENCE), "nothing is owed");
-        debt.grows(1_000);
-        debt.grows(1_008);
+        debt.grows(1_000, 2);
+        debt.grows(1_008, 2);
         assert!(!debt.is_overdue(1_010, PATIENCE) && debt.is_overdue(1_011, PATIENCE));
-        debt.shrinks(1_012, false);
+        debt.shrinks(1_012, 1);
         assert!(!debt.is_overdue(1_022, PATIENCE) && debt.is_overdue(1_023, PATIENCE));
-        debt.shrinks(1_024, true);
+        debt.shrinks(1_024, 3);
         assert!(!debt.is_overdue(9_000, PATIENCE));
     }
 
     #[test]
     fn who_lets_clients_wait_in_vain_is_overdue_until_all_is_answered() {
         let debt = Debt::default();
-        debt.grows(1_000);
+        debt.grows(1_000, 2);
         debt.is_late(1_001);
-        debt.shrinks(1_002, false);
+        debt.shrinks(1_002, 1);
         assert!(debt.is_overdue(1_003, PATIENCE));
-        debt.shrinks(1_004, true);
+        debt.shrinks(1_004, 1);
         assert!(!debt.is_overdue(1_005, PATIENCE));
     }
 
     #[test]
     fn who_answers_in_time_again_is_not_overdue_though_it_always_owes_something() {
         let debt = Debt::default();
-        debt.grows(1_000);
+        debt.grows(1_000, 3);
         debt.is_late(1_010);
-        debt.shrinks(1_015, false);
+        debt.shrinks(1_015, 1);
         assert!(debt.is_overdue(1_020, PATIENCE), "others may still wait in vain");
-        debt.shrinks(1_020, false);
+        debt.shrinks(1_020, 1);
         assert!(!debt.is_overdue(1_021, PATIENCE));
         debt.is_late(1_022);
         assert!(debt.is_overdue(1_023, PATIENCE));
