@@ -41,7 +41,7 @@ pub struct LinkRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum LinkFound {
-    /// What the idle link was measured to be. It holds for all links of the study that are asked to be the same.
+    /// What the idle link was measured to be. The last one holds for all links of the study that are asked to be the same.
     Certificate(Box<Certificate>),
     /// It could not be measured.
     NotMeasured {

@@ -385,27 +385,5 @@ fn called_now(bell: &OwnedFd) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_device_that_is_gone_is_not_waited_for() {
-        let gone = || {
-            // The end for writing of a pipe without a reader: like a device that is gone, it cannot be read, and is
-            // always ready.
-            let (reader, writer) = std::io::pipe().unwrap();
-            drop(reader);
-            Arc::new(File::from(OwnedFd::from(writer)))
-        };
-        let pipes = || [0; 2].map(|_| Pipe::new(Shape::default(), 0));
-        let (quiet, _held) = std::os::unix::net::UnixStream::pair().unwrap();
-        quiet.set_nonblocking(true).unwrap();
-        let quiet = Arc::new(File::from(OwnedFd::from(quiet)));
-        for devices in [[gone(), gone()], [gone(), Arc::clone(&quiet)], [quiet, gone()]] {
-            let forwarder = Forwarder::start("link-test", devices, pipes(), 1 << 20).unwrap();
-            thread::sleep(Duration::from_millis(300));
-            let cpu_ns = forwarder.counters().unwrap().iter().map(|way| way.cpu_ns).sum::<u64>();
-            assert!(cpu_ns < 100_000_000, "{cpu_ns} ns");
-        }
-    }
-}
+#[path = "forward_tests.rs"]
+mod tests;
