@@ -156,10 +156,9 @@ impl Session<'_> {
         let server = CoreTime::of(server)?.since(server_before);
         let generator = CoreTime::of(generator)?.since(generator_before);
         let counted = finished.and_then(|finished| {
-            let requests = tool.requests(&finished)?;
-            Ok((requests, tool.remark(&finished)))
+            Ok((tool.requests(&finished)?, tool.rate_per_s(&finished)?, tool.remark(&finished)))
         });
-        let (requests, remark) = match counted {
+        let (requests, rate_per_s, remark) = match counted {
             Ok(counted) => counted,
             Err(error) => {
                 println!(" void: {error:#}");
@@ -169,7 +168,7 @@ impl Session<'_> {
         let per_request = |seconds: f64| seconds * 1e6 / requests as f64;
         let cost = Cost {
             requests,
-            rate_per_s: requests as f64 / f64::from(load.seconds),
+            rate_per_s,
             process_us: per_request(cpu_s),
             both_us: per_request(server.busy_s() + generator.busy_s()),
             server_busy_ratio: server.busy_ratio(),

@@ -1,8 +1,10 @@
 //! The load generators compared: how each is called, and how it says what it did.
 
 use std::{
+    error::Error,
     fs,
     path::{Path, PathBuf},
+    str::FromStr,
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -209,6 +211,14 @@ impl Tool {
         self.kind.parse(&finished.stdout)
     }
 
+    /// The throughput that it tells: over the time that it measured, which may be longer than it was asked for.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn rate_per_s(&self, finished: &Finished) -> Result<f64> {
+        self.kind.rate_per_s(&finished.stdout)
+    }
+
     /// What is worth saying of a run beside its figures.
     pub fn remark(&self, finished: &Finished) -> Option<String> {
         (self.is_ours() && finished.code == Some(3)).then(|| {
@@ -222,6 +232,22 @@ impl Tool {
 }
 
 impl Kind {
+    fn rate_per_s(self, stdout: &str) -> Result<f64> {
+        match self {
+            Self::Ours => Ok(parse_trial(stdout)?.throughput_per_s),
+            Self::Wrk => number_after(stdout, "Requests/sec:"),
+            Self::Ab => number_after(stdout, "Requests per second:"),
+            Self::H2load => {
+                let told = stdout.split_once("finished in ").context("no time")?.1;
+                number_after(told, "s, ")
+            }
+            Self::Oha => {
+                let json: serde_json::Value = serde_json::from_str(stdout).context("no JSON")?;
+                json["summary"]["requestsPerSec"].as_f64().context("no rate")
+            }
+        }
+    }
+
     fn parse(self, stdout: &str) -> Result<u64> {
         let requests = match self {
             Self::Ours => {
@@ -244,7 +270,7 @@ impl Kind {
             }
             Self::Ab => {
                 for trouble in ["Failed requests:", "Non-2xx responses:"] {
-                    let count = number_after(stdout, trouble).unwrap_or(0);
+                    let count: u64 = number_after(stdout, trouble).unwrap_or(0);
                     ensure!(count == 0, "{trouble} {count}");
                 }
                 number_after(stdout, "Complete requests:")?
@@ -281,7 +307,7 @@ impl Kind {
     }
 }
 
-fn number_after(text: &str, label: &str) -> Result<u64> {
+fn number_after<T: FromStr<Err: Error + Send + Sync + 'static>>(text: &str, label: &str) -> Result<T> {
     let rest = text.split_once(label).with_context(|| format!("'{label}' is not in what it printed"))?.1;
     let number = rest.split_whitespace().next().unwrap_or_default();
     number.parse().with_context(|| format!("'{number}' after '{label}'"))
@@ -301,14 +327,19 @@ mod tests {
     fn counts_are_read_from_what_each_prints() {
         let wrk = "Running 2s test\n  308423 requests in 2.10s, 47.36MB read\nRequests/sec: 146951.72\n";
         assert_eq!(Kind::Wrk.parse(wrk).unwrap(), 308_423);
-        let ab =
-            "Complete requests:      311955\nFailed requests:        0\nKeep-Alive requests:    311955\n";
-        assert_eq!(Kind::Ab.parse(ab).unwrap(), 311_955);
-        let h2load = "finished in 2.00s\nrequests: 273289 total, 273353 started, 273289 done, 273289 succeeded, \
+        assert_eq!(Kind::Wrk.rate_per_s(wrk).unwrap(), 146_951.72);
+        let ab = "Complete requests:      311955\nFailed requests:        0\nKeep-Alive requests:    311955\n\
+             Requests per second:    155977.31 [#/sec] (mean)\n";
+        assert_eq!((Kind::Ab.parse(ab).unwrap(), Kind::Ab.rate_per_s(ab).unwrap()), (311_955, 155_977.31));
+        let h2load = "finished in 2.00s, 136644.50 req/s, 20.20MB/s\nrequests: 273289 total, 273353 started, 273289 done, 273289 succeeded, \
                       0 failed, 0 errored, 0 timeout\nstatus codes: 273289 2xx\n";
         assert_eq!(Kind::H2load.parse(h2load).unwrap(), 273_289);
-        let oha = r#"{"statusCodeDistribution": {"200": 215628}, "errorDistribution": {"aborted due to deadline": 64}}"#;
-        assert_eq!(Kind::Oha.parse(oha).unwrap(), 215_628);
+        assert_eq!(Kind::H2load.rate_per_s(h2load).unwrap(), 136_644.5);
+        let oha = r#"{"summary": {"requestsPerSec": 107814.25}, "statusCodeDistribution": {"200": 215628}, "errorDistribution": {"aborted due to deadline": 64}}"#;
+        assert_eq!(
+            (Kind::Oha.parse(oha).unwrap(), Kind::Oha.rate_per_s(oha).unwrap()),
+            (215_628, 107_814.25)
+        );
     }
 
     #[test]
