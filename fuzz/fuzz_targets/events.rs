@@ -2,9 +2,9 @@
 //! was sent, mistakes have places, and codings are undone alike in any pieces and within their bound. `common`, which
 //! checks records and mistakes, is that of the crate's tests.
 //!
-//! Input: a byte with the kind (low three bits), 8: Fluentd's mode, 16: with a time key, 32: which is kept; a byte with
-//! the coding (low two bits) and the bound on what is inside, in units of 64 bytes; a byte with the size of the pieces
-//! less one; and the body.
+//! Input: a byte with the kind (low three bits), 8: Fluentd's mode, 16: with a time key, 32: which is kept, 64: deflate
+//! is zlib alone; a byte with the coding (low two bits) and the bound on what is inside, in units of 64 bytes; a byte with
+//! the size of the pieces less one; and the body.
 
 #![no_main]
 
@@ -15,7 +15,10 @@ use std::io::Write as _;
 
 use common::check;
 use events::{Boundary, Encoding, Inflater, Kind, Mode, Rules, Zone};
-use flate2::{Compression, write::DeflateEncoder, write::GzEncoder};
+use flate2::{
+    Compression,
+    write::{DeflateEncoder, GzEncoder, ZlibEncoder},
+};
 use libfuzzer_sys::{Corpus, fuzz_target};
 
 fuzz_target!(|data: &[u8]| -> Corpus {
@@ -38,8 +41,8 @@ fuzz_target!(|data: &[u8]| -> Corpus {
         most_records: 20,
         ..Rules::default()
     };
-    let encoding =
-        [Encoding::Identity, Encoding::Gzip, Encoding::Deflate, Encoding::Zstd][usize::from(coding & 3)];
+    let deflate = if flags & 64 != 0 { Encoding::Zlib } else { Encoding::Deflate };
+    let encoding = [Encoding::Identity, Encoding::Gzip, deflate, Encoding::Zstd][usize::from(coding & 3)];
     let most_bytes = usize::from(coding >> 2) * 64;
     let piece = usize::from(*piece) + 1;
 
@@ -78,6 +81,11 @@ fn coded(encoding: Encoding, body: &[u8]) -> Vec<u8> {
         // What browsers once made of it; what HTTP means has a header by which it is known, and the tests see to it.
         Encoding::Deflate => {
             let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+            encoder.write_all(body).expect(MEMORY);
+            encoder.finish().expect(MEMORY)
+        }
+        Encoding::Zlib => {
+            let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
             encoder.write_all(body).expect(MEMORY);
             encoder.finish().expect(MEMORY)
         }

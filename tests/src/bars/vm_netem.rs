@@ -25,7 +25,7 @@ const KERNELS: [&str; 2] = ["netem", "netem_tbf"];
 const OURS: [&str; 2] = ["emulator", "netem_driver"];
 
 fn run(scale: Scale) -> Result<Outcome> {
-    let (pings, flow_s) = scale.pick((20, 10), (200, 60));
+    let (pings, flow_s) = scale.pick((20, 7), (200, 60));
     let script = format!("PINGS={pings} FLOW_S={flow_s}\n{}", include_str!("vm_netem.sh"));
     let ran = Vm::default()
         .tools(["ip", "tc", "ping", "iperf3"])
