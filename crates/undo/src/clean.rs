@@ -137,12 +137,19 @@ fn journals(folder: &Folder) -> Result<Vec<PathBuf>, Error> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder.path()).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        if path.extension().is_some_and(|extension| extension == "journal") {
+        if is_journal(&path) {
             paths.push(path);
         }
     }
     paths.sort();
     Ok(paths)
+}
+
+/// Whether a name is one that a journal has, `RUN.journal`: what others keep in the folder is no matter of ours.
+fn is_journal(path: &Path) -> bool {
+    let run = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    let is_run = run.len() == 16 && run.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_run && path.extension().is_some_and(|extension| extension == "journal")
 }
 
 /// Journals whose owner died before their first line was whole: nothing was changed under them.
@@ -329,7 +336,7 @@ mod tests {
         fs::create_dir(&keep).unwrap();
         let line = journal::Line::Will { entry: 0, change: Change::Folder { path: keep.clone() } };
         let text = [serde_json::to_string(&header).unwrap(), serde_json::to_string(&line).unwrap()];
-        fs::write(scratch.0.path().join("x.journal"), text.join("\n")).unwrap();
+        fs::write(scratch.0.path().join("fedcba9876543210.journal"), text.join("\n")).unwrap();
         let cleaned = clean(&scratch.0).unwrap();
         assert!(keep.exists() && cleaned.failures.len() == 1, "{cleaned:?}");
     }
