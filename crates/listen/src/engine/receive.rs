@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use http1::{Request, RequestHead, RequestSink};
 use rustix::{io::Errno, net::getpeername};
 
-use super::{Engine, Step, helper::is_large};
+use super::{Engine, Step};
 use crate::{
     answer::{Manner, Reply},
     connection::{Connection, Held, Phase},
@@ -115,7 +115,9 @@ impl<'a> Engine<'a> {
             !request.keep_alive || last.is_some_and(|most| connection.requests >= most) || self.is_stopping();
         let step = match flight.reply.take() {
             Some(reply) => self.answer(connection, &reply, &flight.manner),
-            None if is_large(&flight, self.events_read) => return self.leave_to_helper(connection, flight),
+            None if self.is_for_helper(connection, &flight) => {
+                return self.leave_to_helper(connection, flight);
+            }
             None => self.store(connection, &mut flight),
         };
         self.recycle(flight);

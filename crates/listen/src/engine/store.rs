@@ -7,7 +7,7 @@ use sockets::{Fate, Token};
 
 use super::{
     Engine, Step,
-    helper::{Job, Piece, Read},
+    helper::{Job, Piece, Read, is_large},
     prepare::{Prepared, prepare},
     render::Run,
 };
@@ -90,6 +90,14 @@ impl<'a> Engine<'a> {
         self.answer(connection, &Reply::Refused(Refusal::Fault), &manner)
     }
 
+    /// Whether the helper is to read a body.
+    #[inline]
+    pub(super) fn is_for_helper(&self, connection: &Connection<'a>, flight: &Flight<'a>) -> bool {
+        // What was accepted on its connection may not be handed over yet, and is to be stored before it.
+        let mut before = self.pieces.iter();
+        is_large(flight, self.events_read) || before.any(|(request, ..)| *request == connection.pending)
+    }
+
     /// What the helper has read.
     pub fn take_read(&mut self, read: &mut Vec<Read<'a>>) {
         self.desk.take(read);
@@ -132,6 +140,10 @@ impl<'a> Engine<'a> {
         let level = pending.level;
         let request = self.pending.insert(pending);
         self.pieces.extend(pieces.into_iter().map(|piece| (request, level, piece)));
+        // It need not wait for the disk.
+        if level == Level::Accepted {
+            self.accepted.push(request);
+        }
         request
     }
 
@@ -155,11 +167,6 @@ impl<'a> Engine<'a> {
         let (runs, table) = (piece.runs.into_iter(), &mut self.pending);
         let parts = runs.map(|run| part(table, request, level, which_matters, run)).collect();
         self.port.submit_in_bulk(Batch { data: piece.data, parts });
-        // Not before the last piece: what comes next on its connection is to be stored behind it.
-        let is_last = self.pieces.front().is_none_or(|(next, ..)| *next != request);
-        if level == Level::Accepted && is_last {
-            self.accepted.push(request);
-        }
     }
 
     /// Hands over all pieces that are left: nothing more will be heard of them.
