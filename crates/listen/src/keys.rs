@@ -33,7 +33,7 @@ impl Keys {
     /// Whether a key that was good for one event of a tag is good for another at that time.
     #[inline]
     pub fn holds(&self, key: &Key, seconds: i64) -> bool {
-        self.members.is_empty() && key.slice().is_none_or(|slice| slice.contains(&seconds))
+        self.members.is_empty() && is_of_time(key, seconds)
     }
 
     /// The key of an event.
@@ -68,7 +68,7 @@ impl Keys {
     ) -> Result<Arc<Key>, KeyError> {
         if let Some(Last { tag: last_tag, values, key }) = &self.last
             && **last_tag == *tag
-            && key.slice().is_none_or(|slice| slice.contains(&seconds))
+            && is_of_time(key, seconds)
             && self
                 .members
                 .iter()
@@ -82,4 +82,10 @@ impl Keys {
         self.last = Some(Last { tag: tag.into(), values, key: Arc::clone(&key) });
         Ok(key)
     }
+}
+
+/// Whether a key's file is that of a time.
+#[inline]
+fn is_of_time(key: &Key, seconds: i64) -> bool {
+    key.slice().is_none_or(|slice| slice.contains(&seconds))
 }

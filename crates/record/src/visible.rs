@@ -8,27 +8,32 @@ use std::{
 /// Foreign text with every control character, and every character that reorders text, written as an escape: a title
 /// cannot move a terminal's cursor, turn a sentence round or begin a line of its own.
 pub fn visible(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if acts(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
-    }
-    shown
+    escaped(text, acts, |c, shown| shown.extend(c.escape_default())).into_owned()
+}
+
+/// The same, but for line breaks and tabs, which our own texts have.
+pub fn visible_lines(text: &str) -> Cow<'_, str> {
+    let is_foreign = |c: char| acts(c) && !['\n', '\t'].contains(&c);
+    escaped(text, is_foreign, |c, shown| shown.extend(c.escape_default()))
 }
 
 /// JSON that means the same, with what acts written as `\u001b`. JSON itself demands that of few control characters.
 pub fn visible_json(json: &str) -> Cow<'_, str> {
     // Line breaks stand between values only, and there they are wanted.
-    let is_hidden = |c: char| acts(c) && c != '\n';
-    if !json.chars().any(is_hidden) {
-        return Cow::Borrowed(json);
+    escaped(
+        json,
+        |c| acts(c) && c != '\n',
+        |c, shown| shown.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}"))),
+    )
+}
+
+fn escaped(text: &str, is_hidden: impl Fn(char) -> bool, escape: impl Fn(char, &mut String)) -> Cow<'_, str> {
+    if !text.chars().any(&is_hidden) {
+        return Cow::Borrowed(text);
     }
-    let mut shown = String::with_capacity(json.len());
-    for c in json.chars() {
-        if is_hidden(c) {
-            shown.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
-        } else {
-            shown.push(c);
-        }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_hidden(c) { escape(c, &mut shown) } else { shown.push(c) }
     }
     Cow::Owned(shown)
 }

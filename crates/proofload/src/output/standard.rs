@@ -7,7 +7,7 @@ use std::{
     os::fd::AsFd,
 };
 
-use record::visible::{acts, visible};
+pub use record::visible::visible_lines as harmless;
 
 use super::wrap::wrapped;
 use crate::exit::Refusal;
@@ -61,21 +61,6 @@ pub fn tell(line: impl Display) {
 pub fn fitted(line: &str) -> String {
     let line = harmless(&without_commands(line)).into_owned();
     columns(io::stderr()).map(|columns| wrapped(&line, columns)).unwrap_or(line)
-}
-
-/// The text with what acts on a terminal as escapes, but for line breaks and tabs, which our own texts have.
-pub fn harmless(text: &str) -> Cow<'_, str> {
-    let is_foreign = |c: char| acts(c) && !['\n', '\t'].contains(&c);
-    if !text.contains(is_foreign) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::with_capacity(text.len());
-    for part in text.split_inclusive(is_foreign) {
-        let plain = part.trim_end_matches(is_foreign);
-        shown += plain;
-        shown += &visible(&part[plain.len()..]);
-    }
-    Cow::Owned(shown)
 }
 
 /// The text without lines that the log of a GitHub workflow would obey: only `--github-annotations` gives orders.
