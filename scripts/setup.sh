@@ -79,6 +79,7 @@ find_missing() {
         has ssh || packages+=(openssh-client)
         has curl || packages+=(curl)
         has xz || packages+=(xz-utils)
+        [[ -x /usr/bin/time ]] || packages+=(time)
         # What reports are opened in.
         has chromium || packages+=(chromium)
     fi

@@ -97,7 +97,7 @@ fn files(set: usize) -> Vec<u8> {
 }
 
 fn run(scale: Scale) -> Result<Outcome> {
-    let seconds = scale.pick(1, 7);
+    let seconds = scale.pick(3, 7);
     let cores = Cores::of_this_process()?;
     let _awake = Awake::keep(cores);
     let (mut outcome, mut calm, mut peak) = (Outcome::default(), Runs::default(), 0);

@@ -1,8 +1,8 @@
 //! A histogram that is read, not recorded into: its non-empty bins only.
 
-use std::{collections::BTreeMap, io::Read};
+use std::{cell::RefCell, collections::BTreeMap};
 
-use flate2::read::ZlibDecoder;
+use flate2::{Decompress, FlushDecompress, Status};
 
 use super::{DIGITS, HIGHEST_NS, Hdr, LOWEST_NS, empty_hdr};
 
@@ -16,6 +16,15 @@ const V2_HEAD_BYTES: usize = 36;
 const UNIT_BITS: u32 = LOWEST_NS.ilog2();
 /// The library halves a power of two of bins, large enough for the digits, each time the bins get twice as wide.
 const HALF_BITS: u32 = (2 * 10_u64.pow(DIGITS as u32)).next_power_of_two().ilog2() - 1;
+
+/// All bins take less, each with the largest count.
+const MOST_PLAIN_BYTES: usize = 1 << 20;
+
+thread_local! {
+    /// Made once: an allocation of that size between the small ones of each trial would leave holes that nothing fits.
+    static INFLATING: RefCell<(Decompress, Vec<u8>)> =
+        RefCell::new((Decompress::new(true), Vec::with_capacity(MOST_PLAIN_BYTES)));
+}
 
 /// The non-empty bins: mostly one or two bytes each, where the library's array of all bins takes 0.2 MB. All figures are
 /// the library's own, to the last bit.
@@ -43,9 +52,15 @@ impl Packed {
     /// histogram of thousands.
     pub fn of_v2_deflate(bytes: &[u8]) -> Option<Self> {
         let compressed = bytes.strip_prefix(&V2_COMPRESSED_COOKIE.to_be_bytes())?.get(4..)?;
-        let mut plain = Vec::new();
-        // All bins, each with the largest count, are less.
-        ZlibDecoder::new(compressed).take(1 << 20).read_to_end(&mut plain).ok()?;
+        INFLATING.with_borrow_mut(|(state, plain)| {
+            plain.clear();
+            state.reset(true);
+            let status = state.decompress_vec(compressed, plain, FlushDecompress::Finish);
+            matches!(status, Ok(Status::StreamEnd)).then(|| Self::of_v2(plain))?
+        })
+    }
+
+    fn of_v2(plain: &[u8]) -> Option<Self> {
         let rest = plain.strip_prefix(&V2_COOKIE.to_be_bytes())?;
         let (head, mut numbers) = rest.split_at_checked(V2_HEAD_BYTES)?;
         let (length, head) = head.split_at(4);
