@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use rustix::fs::statvfs;
 
 /// A folder of its own, removed with everything in it when dropped.
 #[derive(Debug)]
@@ -18,9 +19,24 @@ impl TemporaryFolder {
     /// # Errors
     /// When it cannot be made; names it.
     pub fn new() -> Result<Self> {
+        Self::under(&std::env::temp_dir())
+    }
+
+    /// A folder in memory, where a disk cannot hold anybody up; like [`new`](Self::new) where memory has less room than
+    /// this.
+    ///
+    /// # Errors
+    /// When it cannot be made; names it.
+    pub fn in_memory(room_bytes: u64) -> Result<Self> {
+        let memory = Path::new("/dev/shm");
+        let has_room = statvfs(memory).is_ok_and(|found| found.f_bavail * found.f_frsize >= room_bytes);
+        if has_room { Self::under(memory) } else { Self::new() }
+    }
+
+    fn under(folder: &Path) -> Result<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("proofload-tests-{}-{number}", std::process::id()));
+        let path = folder.join(format!("proofload-tests-{}-{number}", std::process::id()));
         // A process with our number may have been killed before it cleaned up.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path)

@@ -123,9 +123,6 @@ impl Helper<'_> {
     /// Reads bodies until the desk of loop `number` is gone.
     pub fn run(self, number: usize) {
         pin(&self.shared.config.cpus, number);
-        // The loop, often on the same processor, comes first; a helper still gets a tenth beside a loop without a pause.
-        // On Linux a priority is of the calling thread, and everybody may lower it.
-        let _ = rustix::process::setpriority_process(None, 10);
         let mut renderer = Renderer::new(&self.shared.config);
         while let Ok(job) = self.jobs.recv() {
             let (request, connection) = (job.request, job.connection);
