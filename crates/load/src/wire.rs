@@ -8,7 +8,10 @@ pub mod kernel;
 pub mod simulated;
 mod stamps;
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    ops::RangeInclusive,
+};
 
 use rustix::io::Errno;
 
@@ -44,7 +47,8 @@ pub struct Event {
 pub struct Received {
     /// How many bytes; none at the end.
     pub bytes: usize,
-    /// When this machine received the last of them, on the wire's clock, where that is known.
+    /// When this machine received the last of them, on the wire's clock, where that is known. If something before it was
+    /// lost on the way, it could be read later: see [`Wire::readable_for_ns`].
     pub arrived_ns: Option<u64>,
 }
 
@@ -112,6 +116,10 @@ pub trait Wire {
     /// # Errors
     /// As for `receive`.
     fn discard(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno>;
+
+    /// For how long the last bytes in sequence could have been read, at the least and at the most in nanoseconds; only of a
+    /// connection whose bytes came out of sequence. There a stamp may tell of bytes that waited for others to be sent again.
+    fn readable_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>>;
 
     /// How long the handshake of a connection that was made took, in nanoseconds, where that is known.
     fn handshake_ns(&self, slot: SlotId) -> Option<u64>;

@@ -10,7 +10,7 @@ use crate::{
         SlotId,
         simulated::{Attempt, Deed, Target},
     },
-    worker_tests::{OK, Steady, run_stopped},
+    worker_tests::{OK, Steady, run_behind_holes, run_stopped},
 };
 
 const MS: u64 = 1_000_000;
@@ -183,6 +183,27 @@ proptest! {
         prop_assert_eq!(rules, vec![]);
         prop_assert!(!part.response_time.percentile(0.5).is_own());
         prop_assert!(!part.response_time.percentile(0.9).is_own());
+    }
+
+    #[test]
+    fn what_waits_for_lost_bytes_takes_until_these_have_come(
+        kind in kinds(),
+        connections in 4u64..100,
+        delay_ms in 40u64..200,
+        hole_ms in 1u64..40,
+        stops in prop::collection::vec((0u64..3_900, 1u64..1_000), 0..3),
+    ) {
+        let delay_ns = delay_ms * MS;
+        let target = Steady { after_ns: delay_ns };
+        let plan = plan(kind, connections, delay_ns);
+        let (part, rules) = run_behind_holes(plan, target, hole_ms * MS, &in_order(stops.clone()));
+        if stops.is_empty() {
+            prop_assert_eq!((&rules[..], part.away.times), (&[][..], 0));
+            prop_assert!(part.response_time.lengthened.is_empty());
+        }
+        if rules.is_empty() {
+            prop_assert_eq!(wrong(&part, delay_ns), vec![], "{:?}", part.away);
+        }
     }
 
     #[test]

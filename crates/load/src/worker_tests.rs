@@ -110,6 +110,21 @@ pub(crate) fn run_stopped<T: Target>(
     (part, rules)
 }
 
+/// The same over a path on which the last byte of each answer overtakes one that was lost, and waits so long for it.
+pub(crate) fn run_behind_holes<T: Target>(
+    plan: HttpPlan,
+    target: T,
+    hole_ns: u64,
+    stops: &[(u64, u64)],
+) -> (Part, Vec<VoidRule>) {
+    let (part, _) = run_on(&plan, Share::WHOLE, target, u64::MAX, |wire| {
+        wire.hole_ns = hole_ns;
+        wire.stops = stops.iter().copied().collect();
+    });
+    let rules = judge(&plan, &part).into_iter().map(|reason| reason.rule).collect();
+    (part, rules)
+}
+
 fn run_on<T: Target>(
     plan: &HttpPlan,
     share: Share,

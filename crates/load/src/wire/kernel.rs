@@ -2,7 +2,10 @@
 //!
 //! Two system calls a request: sockets are registered once, when they open, and never re-armed.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::{
+    ops::RangeInclusive,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
 
 use clock::SpinTail;
 pub use clock::monotonic_ns;
@@ -16,7 +19,7 @@ use rustix::{
     io::Errno,
     net::{self, AddressFamily, SendFlags, SocketFlags, SocketType},
     thread::{NanosleepRelativeResult, nanosleep},
-    time::Timespec,
+    time::{ClockId, Timespec, clock_getres},
 };
 
 use super::{Event, Received, Route, SlotId, Waited, Wake, Wire, stamps::Stamps};
@@ -46,6 +49,8 @@ pub struct KernelWire {
     /// A signal or a stop has ended a part of this wait.
     was_interrupted: bool,
     stamps: Stamps,
+    /// The kernel counts some times in steps of so long.
+    tick_ns: u64,
     nodelay: bool,
     spin: SpinTail,
     waited_ns: u64,
@@ -65,6 +70,7 @@ impl KernelWire {
             batch: Vec::with_capacity(BATCH),
             was_interrupted: false,
             stamps: Stamps::new(),
+            tick_ns: clock_getres(ClockId::MonotonicCoarse).tv_nsec.unsigned_abs(),
             nodelay,
             spin: SpinTail::new(most_spin_ns),
             waited_ns: 0,
@@ -209,6 +215,14 @@ impl Wire for KernelWire {
     #[inline]
     fn discard(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno> {
         self.take(slot, buffer, true)
+    }
+
+    fn readable_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>> {
+        let info = getsockopt(&self.socket(slot).ok()?, TcpInfo).ok()?;
+        // Of the last segment in sequence, which may have filled a hole; in ticks of the kernel, and rounded down.
+        let for_ns = u64::from(info.tcpi_last_data_recv) * 1_000_000;
+        let came_out_of_sequence = info.tcpi_rcv_ooopack > 0;
+        came_out_of_sequence.then(|| for_ns.saturating_sub(self.tick_ns)..=for_ns + 2 * self.tick_ns)
     }
 
     fn handshake_ns(&self, slot: SlotId) -> Option<u64> {

@@ -3,6 +3,7 @@
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, VecDeque},
+    ops::RangeInclusive,
 };
 
 use rustix::io::Errno;
@@ -71,6 +72,10 @@ pub struct SimulatedWire<T> {
     pub stops: VecDeque<(u64, u64)>,
     /// Stops hit the loop behind a send.
     pub stops_in_send: bool,
+    /// The last byte of each answer comes so long before one that it must wait for, in nanoseconds.
+    pub hole_ns: u64,
+    /// When what was read last could be read.
+    readable_ns: u64,
 }
 
 enum Happening {
@@ -110,6 +115,8 @@ impl<T: Target> SimulatedWire<T> {
             send_cost_ns: 0,
             stops: VecDeque::new(),
             stops_in_send: false,
+            hole_ns: 0,
+            readable_ns: 0,
         }
     }
 
@@ -260,13 +267,21 @@ impl<T: Target> Wire for SimulatedWire<T> {
         let mut arrived_ns = None;
         for (to, (from, at_ns)) in buffer.iter_mut().zip(socket.inbox.drain(..n)) {
             *to = from;
-            arrived_ns = Some(at_ns);
+            self.readable_ns = at_ns;
+            arrived_ns = Some(at_ns.saturating_sub(self.hole_ns));
         }
         if n == 0 && !socket.ended { Err(Errno::AGAIN) } else { Ok(Received { bytes: n, arrived_ns }) }
     }
 
     fn discard(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno> {
         self.receive(slot, buffer)
+    }
+
+    fn readable_for_ns(&self, _: SlotId) -> Option<RangeInclusive<u64>> {
+        // As a kernel that counts in milliseconds.
+        let tick_ns = 1_000_000;
+        let for_ns = (self.now_ns - self.readable_ns) / tick_ns * tick_ns;
+        (self.hole_ns > 0).then(|| for_ns.saturating_sub(tick_ns)..=for_ns + 2 * tick_ns)
     }
 
     fn handshake_ns(&self, _: SlotId) -> Option<u64> {

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 
 use super::{BUFFER_BYTES, Worker};
 use crate::{
+    absence::SHORTEST_NS,
     book::Arrival,
     failure::{parse_failure, stream_failure},
     source::Source,
@@ -28,7 +29,7 @@ impl<W: Wire> Worker<W> {
             let fresh = !self.slots[id as usize].reader.in_message();
             let room = if self.long_bodies && fresh { HEAD_READ_BYTES } else { BUFFER_BYTES };
             let received = self.wire.receive(id, &mut self.buffer[..room]);
-            arrival = self.arrival(received.ok());
+            arrival = self.arrival(id, received.ok());
             match received {
                 Ok(Received { bytes: 0, .. }) => {
                     end = Some(self.peer_closed(id, &mut answered, arrival));
@@ -60,18 +61,27 @@ impl<W: Wire> Worker<W> {
 
     /// When what was just read was there; an error or an end has no stamp.
     #[inline]
-    fn arrival(&mut self, received: Option<Received>) -> Arrival {
+    fn arrival(&mut self, id: SlotId, received: Option<Received>) -> Arrival {
         let read_ns = self.clock();
         let arrived_ns = received.and_then(|received| received.arrived_ns);
         self.is_stamped = arrived_ns.is_some();
         match arrived_ns {
-            Some(ns) => {
-                let ns = ns.min(read_ns);
-                self.was_away(read_ns, read_ns - ns);
-                Arrival { ns, earlier_ns: 0, read_ns }
-            }
+            Some(ns) if read_ns.saturating_sub(ns) >= SHORTEST_NS => self.lay_long(id, read_ns, read_ns - ns),
+            Some(ns) => Arrival { ns: ns.min(read_ns), earlier_ns: 0, read_ns },
             None => Arrival { ns: read_ns, earlier_ns: self.unseen_ns(read_ns), read_ns },
         }
+    }
+
+    /// What was read came so long ago: the loop was away, or the bytes had to wait for others that were lost on the way.
+    #[cold]
+    fn lay_long(&mut self, id: SlotId, read_ns: u64, came_before_ns: u64) -> Arrival {
+        let readable_for_ns = self.wire.readable_for_ns(id).unwrap_or(came_before_ns..=came_before_ns);
+        if *readable_for_ns.start() == 0 {
+            return Arrival { ns: read_ns, earlier_ns: self.unseen_ns(read_ns).min(came_before_ns), read_ns };
+        }
+        let lay_ns = came_before_ns.min(*readable_for_ns.end());
+        self.was_away(read_ns, lay_ns);
+        Arrival { ns: read_ns - lay_ns, earlier_ns: 0, read_ns }
     }
 
     /// How long something without a stamp of its own may have lain there at `at_ns`: where the loop was not away, none.
@@ -150,7 +160,7 @@ impl<W: Wire> Worker<W> {
                 let dropped = received.bytes;
                 self.book.received_bytes(dropped);
                 let done = self.slots[id as usize].reader.discarded(dropped as u64);
-                *arrival = self.arrival(Some(received));
+                *arrival = self.arrival(id, Some(received));
                 match done {
                     Some(response) => *answered += self.answered(id, &response, *arrival),
                     None => self.lay_unread(id, *arrival),
