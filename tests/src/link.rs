@@ -5,7 +5,7 @@ use std::{
     net::UdpSocket,
     os::fd::AsFd,
     sync::atomic::{AtomicBool, Ordering},
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -199,20 +199,32 @@ impl LinkedHosts {
         Ok(serde_json::from_str(&text)?)
     }
 
-    fn inside(&self, index: usize, program: &str) -> Launch {
+    /// A program to be run in a host.
+    pub fn inside(&self, index: usize, program: &str) -> Launch {
         let pid = self.hosts[index].pid().to_string();
         Launch::new("nsenter").args(["-t", &pid, "-n", program])
     }
 
-    fn socket(&self, index: usize) -> Result<UdpSocket> {
+    /// Does something on a thread in a host; what it starts is there too.
+    ///
+    /// # Errors
+    /// When the host is gone.
+    pub fn within<T: Send + 'static>(
+        &self,
+        index: usize,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<JoinHandle<Result<T>>> {
         let namespace = File::open(format!("/proc/{}/ns/net", self.hosts[index].pid()))?;
         // A thread that enters does not come back: a new one each time.
-        thread::spawn(move || {
+        Ok(thread::spawn(move || {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-            Ok(UdpSocket::bind((ADDRESSES[index], 0))?)
-        })
-        .join()
-        .map_err(|_| anyhow!("the thread in the host panicked"))?
+            work()
+        }))
+    }
+
+    fn socket(&self, index: usize) -> Result<UdpSocket> {
+        let bound = self.within(index, move || Ok(UdpSocket::bind((ADDRESSES[index], 0))?))?;
+        bound.join().map_err(|_| anyhow!("the thread in the host panicked"))?
     }
 }
 

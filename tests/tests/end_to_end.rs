@@ -92,6 +92,7 @@ samples! {
     sample_of_link_certified "link-certified",
     sample_of_link_delay "link-delay",
     sample_of_link_loss "link-loss",
+    sample_of_link_lossy_times "link-lossy-times",
     sample_of_link_rate "link-rate",
     sample_of_listen_bodies "listen-bodies",
     sample_of_listen_compat "listen-compat",

@@ -37,6 +37,7 @@ mod limit_short_trials;
 mod link_certified;
 mod link_delay;
 mod link_loss;
+mod link_lossy_times;
 mod link_rate;
 mod listen_bodies;
 mod listen_compat;
@@ -77,6 +78,7 @@ pub const ALL: &[Bar] = &[
     link_delay::BAR,
     link_rate::BAR,
     link_loss::BAR,
+    link_lossy_times::BAR,
     link_certified::BAR,
     fuzz_http1::BAR,
     lab_hosts::BAR,

@@ -1,0 +1,85 @@
+//! Behind a lost packet an answer takes until its bytes can be read, whenever the kernel got hold of the last of them.
+
+use std::{
+    net::{SocketAddr, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use super::{Bar, Outcome, Scale};
+use crate::{
+    link::LinkedHosts,
+    proofload::{binary, parse_trial},
+    wire::exchange_on,
+};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "link-lossy-times",
+    what: "over a link that loses packets the share of answers that take longer than a lost packet's recovery is that of \
+           a plain client beside it, within 4 standard deviations; nothing is taken for the generator's absence",
+    full_seconds: 40,
+    run,
+};
+
+const TARGET: &str = "10.255.255.2:8080";
+/// A round trip for the connection, one for the answer, and half a one: beyond it are those that lost a packet.
+const RECOVERED_MS: u64 = 250;
+const CLIENTS: usize = 50;
+/// Of the trial, away: a virtual processor alone may wake up 10 ms late.
+const MOST_AWAY_SHARE: f64 = 0.05;
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let seconds = scale.pick(6, 30);
+    let linked = LinkedHosts::start("--rate 1gbit --delay 50ms --loss 1%")?;
+    let own = binary()?.display().to_string();
+    let serve = linked.inside(1, &own).words(&format!("serve --listen {TARGET} --body 12KiB")).start()?;
+    let plain = linked.within(0, move || plain_clients(seconds))?;
+    let words = format!("http http://{TARGET}/ -u {CLIENTS} --no-keepalive -d {seconds}s -t 1 --json -");
+    let output = linked.inside(0, &own).words(&words).run(Duration::from_secs(seconds + 30))?;
+    let trial = parse_trial(&output.stdout).with_context(|| output.stderr.clone())?;
+    let truth_ms = plain.join().map_err(|_| anyhow!("a plain client panicked"))??;
+    drop(serve);
+
+    let mut outcome = Outcome::default();
+    let beyond = truth_ms.iter().filter(|&&ms| ms > RECOVERED_MS).count() as f64;
+    let (count, share) = (truth_ms.len() as f64, beyond / truth_ms.len() as f64);
+    let times = &trial.response_time.observed;
+    let own_count = times.count() as f64;
+    let own_share = 1.0 - times.count_up_to_ns(RECOVERED_MS * 1_000_000) as f64 / own_count;
+    let deviation = (share * (1.0 - share) * (1.0 / count + 1.0 / own_count)).sqrt();
+    outcome.near("recovered_percent", own_share * 100.0, share * 100.0, 400.0 * deviation, " %");
+    outcome.figure("plain_recovered", beyond, ">= 30, or nothing is tested", beyond >= 30.0);
+    let away = trial.away.total_s / trial.measured_s;
+    outcome.figure("away", format!("{:.2} %", away * 100.0), "<= 5 %", away <= MOST_AWAY_SHARE);
+    outcome.note(format!(
+        "{own_count} answers, {count} of plain clients; p99 {:.0} ms; {} absences, the longest {:.1} ms",
+        times.quantile_ns(0.99) as f64 / 1e6,
+        trial.away.times,
+        trial.away.longest_s * 1e3
+    ));
+    Ok(outcome)
+}
+
+/// What answers took, from the first packet of their connections on, in milliseconds.
+fn plain_clients(seconds: u64) -> Result<Vec<u64>> {
+    let address: SocketAddr = TARGET.parse()?;
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let client = move || -> Result<Vec<u64>> {
+        let mut times_ms = Vec::new();
+        while Instant::now() < until {
+            let begun = Instant::now();
+            let mut stream = TcpStream::connect(address)?;
+            let connected = begun.elapsed();
+            let answer = exchange_on(&mut stream, b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+            ensure!(answer.body.len() == 12 << 10, "{} bytes", answer.body.len());
+            times_ms.push((connected + answer.took).as_millis() as u64);
+        }
+        Ok(times_ms)
+    };
+    let clients: Vec<_> = (0..CLIENTS).map(|_| thread::spawn(client)).collect();
+    let times = clients.into_iter().map(|client| client.join().map_err(|_| anyhow!("a client panicked"))?);
+    Ok(times.collect::<Result<Vec<_>>>()?.concat())
+}
