@@ -111,7 +111,7 @@ pub enum Error {
 }
 
 impl Error {
-    fn failed(what: impl Into<String>, cause: io::Error) -> Self {
+    pub(crate) fn failed(what: impl Into<String>, cause: io::Error) -> Self {
         Self::Failed { what: what.into(), cause }
     }
 }

@@ -9,6 +9,7 @@
 //! namespaces and the interfaces in them. What the kernel does not take back (a folder, control groups) is
 //! in the journal of the room `undo`, for the next command.
 
+mod congestion;
 pub mod file;
 pub mod graph;
 mod keeper;

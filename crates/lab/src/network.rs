@@ -10,7 +10,10 @@ use std::{
     thread,
 };
 
+use undo::Journal;
+
 use crate::{
+    congestion,
     keeper::Keeper,
     lab::{Error, link_log},
     link::{self, Driver, Link as Emulated, LinkError, LinkSpec},
@@ -34,6 +37,7 @@ pub(crate) struct Network<'a> {
     pub keeper: &'a Keeper,
     pub program: &'a Path,
     pub run_folder: &'a Path,
+    pub journal: Option<&'a Journal>,
 }
 
 impl Network<'_> {
@@ -41,12 +45,13 @@ impl Network<'_> {
     pub(crate) fn build(&self, stop: impl Fn() -> bool) -> Result<BTreeMap<String, Emulated>, Error> {
         let go_on = || if stop() { Err(Error::CalledOff) } else { Ok(()) };
         // Before the interfaces, which inherit most of it.
-        self.in_every_host("set up", |_, host| {
+        let set_up = |_, host: &Host| {
             sysctls::set(host)?;
             let mut netlink = Netlink::open()?;
             netlink.set_up(LOOPBACK)?;
             host.loopback.iter().try_for_each(|&address| netlink.add_address(LOOPBACK, address.into(), 32))
-        })?;
+        };
+        congestion::while_allowed(self.plan, self.journal, || self.in_every_host("set up", set_up))?;
         let mut emulated = BTreeMap::new();
         for (number, link) in self.plan.links.iter().enumerate() {
             go_on()?;

@@ -2,12 +2,11 @@
 //!
 //! A new namespace inherits a good part of its IPv4 settings from the machine (`devconf_inherit_init_net`,
 //! and TCP's buffers and congestion control), so everything that decides how packets travel is set, to the
-//! kernel's own documented default or to what a host in a lab needs, and read back. TCP's congestion control
-//! stays the machine's: a namespace may choose only among those that the machine allows to all.
+//! kernel's own documented default or to what a host in a lab needs, and read back.
 
 use std::{fs, io, path::PathBuf};
 
-use crate::plan::Host;
+use crate::{congestion, plan::Host};
 
 /// Set for all interfaces that are, and for all that will be.
 const INTERFACES: &[(&str, &str)] = &[
@@ -78,6 +77,8 @@ pub(crate) fn set(host: &Host) -> io::Result<()> {
     for (name, value) in HOST {
         set_ours(name, value)?;
     }
+    // Where this user may not choose, it stays the machine's.
+    let _ = set_one(congestion::SETTING, congestion::DEFAULT);
     let given = host.sysctls.iter().filter(|(name, _)| interface_of(name).is_none());
     given.into_iter().try_for_each(|(name, value)| set_one(name, value))
 }
@@ -111,7 +112,13 @@ fn set_ours(name: &str, value: &str) -> io::Result<()> {
 
 fn set_one(name: &str, value: &str) -> io::Result<()> {
     let path = path(name);
-    let explain = |error: io::Error| io::Error::new(error.kind(), format!("{name} = {value}: {error}"));
+    let explain = |error: io::Error| {
+        let hint = match name {
+            congestion::SETTING => format!("; this kernel has {}", congestion::available()),
+            _ => String::new(),
+        };
+        io::Error::new(error.kind(), format!("{name} = {value}: {error}{hint}"))
+    };
     let same = |now: &str| now.split_whitespace().eq(value.split_whitespace());
     // Reading is cheaper than writing, which may have to stop the network for a moment.
     if same(&fs::read_to_string(&path).map_err(explain)?) {

@@ -42,6 +42,13 @@ pub enum Change {
         /// Its folder in the file system of control groups.
         path: PathBuf,
     },
+    /// A word, about to be added to one of the kernel's lists, where it was missing.
+    Word {
+        /// The setting that holds the list.
+        path: PathBuf,
+        /// The word.
+        word: String,
+    },
 }
 
 impl Change {
@@ -69,6 +76,7 @@ impl Change {
             Self::Folder { path } => remove_folder(path),
             Self::File { path } => gone_is_fine(fs::remove_file(path)),
             Self::ControlGroup { path } => remove_control_group(path),
+            Self::Word { path, word } => remove_word(path, word),
         };
         undone.map_err(|error| Error::Undo { what: self.to_string(), cause: error.to_string() })
     }
@@ -81,6 +89,7 @@ impl fmt::Display for Change {
             Self::Folder { path } => write!(f, "folder {}", path.display()),
             Self::File { path } => write!(f, "file {}", path.display()),
             Self::ControlGroup { path } => write!(f, "control group {}", path.display()),
+            Self::Word { path, word } => write!(f, "the word {word} in {}", path.display()),
         }
     }
 }
@@ -117,6 +126,12 @@ fn remove_control_group(path: &Path) -> io::Result<()> {
             result => return result,
         }
     }
+}
+
+fn remove_word(path: &Path, word: &str) -> io::Result<()> {
+    let list = fs::read_to_string(path)?;
+    let kept: Vec<&str> = list.split_whitespace().filter(|own| *own != word).collect();
+    if kept.len() == list.split_whitespace().count() { Ok(()) } else { fs::write(path, kept.join(" ")) }
 }
 
 fn kill_members(group: &Path) {

@@ -120,6 +120,33 @@ fn known_programs_answer_other_hosts_and_are_gone_after() -> Result<()> {
     is_left(&labs, &before)
 }
 
+const CONGESTION: &str = r#"
+title = "congestion"
+[hosts]
+plain = {}
+own = { congestion = "reno", tcp_rmem = "64MB" }
+"#;
+
+#[test]
+fn hosts_choose_their_congestion_control_and_the_machine_keeps_its_own() -> Result<()> {
+    let _alone = alone();
+    let labs = Labs::new()?;
+    let allowed = || fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control");
+    let (before, allowed_before) = (labs.inventory()?, allowed()?);
+    let (lab, _) = labs.up(&labs.file("congestion.toml", CONGESTION)?)?;
+    for (host, setting, value) in [
+        ("plain", "tcp_congestion_control", "cubic"),
+        ("own", "tcp_congestion_control", "reno"),
+        ("own", "tcp_rmem", "4096\t131072\t64000000"),
+    ] {
+        let found = labs.done(&format!("lab shell {host} -- cat /proc/sys/net/ipv4/{setting}"))?;
+        ensure!(found.trim() == value, "{host}: {setting} is {found}");
+    }
+    ensure!(allowed()? == allowed_before, "the machine allows {}", allowed()?);
+    labs.down(lab)?;
+    is_left(&labs, &before)
+}
+
 const PAIR: &str = r#"
 title = "pair"
 [hosts]

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, net::Ipv4Addr, ops::Range};
 use settings::{Reader, Table, Value, mask, parse_network, suggestion};
 use toml::de::DeValue;
 
-use crate::plan::{Host, Plan, Route};
+use crate::{
+    congestion,
+    plan::{Host, Plan, Route},
+};
 
 /// The most hosts of a lab: a bridge takes 1023 ports.
 const MOST_HOSTS: u64 = 1_000;
@@ -156,6 +159,14 @@ fn read_one(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> (Host, Vec<Ro
     host.cpu_quota = table
         .take("cpu_quota")
         .and_then(|value| reader.positive(value, "a number of processors above 0, such as 0.5"));
+    if let Some(name) = table.take("congestion").and_then(|value| read_congestion(reader, value)) {
+        host.sysctls.insert(congestion::SETTING.to_owned(), name);
+    }
+    for (name, at_first) in [("tcp_rmem", 131_072), ("tcp_wmem", 16_384)] {
+        if let Some(most) = table.take(name).and_then(|value| read_buffer(reader, value)) {
+            host.sysctls.insert(format!("net.ipv4.{name}"), format!("4096 {} {most}", at_first.min(most)));
+        }
+    }
     if let Some(value) = table.take("sysctls") {
         let settings =
             reader.table(value, "a table such as { \"net.ipv4.tcp_rmem\" = \"4096 87380 67108864\" }");
@@ -171,6 +182,27 @@ fn read_one(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> (Host, Vec<Ro
     }
     let routes = table.take("routes").map(|value| read_route_texts(reader, value)).unwrap_or_default();
     (host, routes)
+}
+
+fn read_congestion(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
+    let name = reader.text_such_as(value, "an algorithm in quotes, such as \"cubic\" or \"bbr\"")?;
+    let is_name =
+        !name.is_empty() && name.len() < 16 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if !is_name {
+        reader
+            .mistake(value.span(), format!("'{name}' is not the name of an algorithm such as cubic or bbr"));
+    }
+    is_name.then(|| name.to_owned())
+}
+
+/// The most bytes of a socket's buffer.
+fn read_buffer(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<u64> {
+    let most = reader.size(value)?;
+    let fits = (4_096..1 << 31).contains(&most);
+    if !fits {
+        reader.mistake(value.span(), "a socket's buffer has 4KiB to 2047MiB");
+    }
+    fits.then_some(most)
 }
 
 fn read_route_texts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<RouteText> {

@@ -9,7 +9,7 @@ const WHOLE: &str = r#"
 title = "whole"
 [hosts]
 client = { count = 2, cpus = "0,2-3", routes = [{ to = "default", via = "router" }] }
-router = { forward = true, cpu_quota = 1.5 }
+router = { forward = true, cpu_quota = 1.5, congestion = "bbr", tcp_rmem = "64MB", tcp_wmem = "8KiB" }
 web = { loopback = ["192.168.16.100"], sysctls = { "net.ipv4.conf.all.arp_ignore" = 1 } }
 [[links]]
 name = "lan"
@@ -43,6 +43,13 @@ fn a_whole_file_leaves_nothing_undecided() {
     let names: Vec<&str> = plan.hosts.iter().map(|host| host.name.as_str()).collect();
     assert_eq!(names, ["client1", "client2", "router", "web"]);
     assert_eq!(plan.hosts[1].cpus.as_deref(), Some(&[0, 2, 3][..]));
+    let settings = plan.hosts[2].sysctls.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let expected = [
+        ("net.ipv4.tcp_congestion_control", "bbr"),
+        ("net.ipv4.tcp_rmem", "4096 131072 64000000"),
+        ("net.ipv4.tcp_wmem", "4096 8192 8192"),
+    ];
+    assert_eq!(settings.collect::<Vec<_>>(), expected);
     assert_eq!(plan.hosts[1].routes[0].via, Ipv4Addr::new(10, 1, 0, 3));
     let [lan, wan, side] = &plan.links[..] else { panic!("{:?}", plan.links) };
     assert_eq!(

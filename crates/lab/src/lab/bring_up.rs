@@ -30,6 +30,7 @@ impl Lab {
             keeper: &self.keeper,
             program: &self.options.program,
             run_folder: &self.run_folder,
+            journal: self.journal.as_ref(),
         };
         self.links = network.build(|| self.options.stop.load(Ordering::Relaxed))?;
         self.place_links()?;

@@ -70,6 +70,9 @@ fn hosts() -> Value {
             "type": "object", "description": "Settings of the host's network, by their whole names.",
             "additionalProperties": { "type": ["string", "integer", "boolean"] }
         },
+        "congestion": text("TCP's congestion control; cubic unless given.", "bbr"),
+        "tcp_rmem": { "type": ["string", "integer"], "description": "Most bytes of a socket's receive buffer.", "examples": ["64MB"] },
+        "tcp_wmem": { "type": ["string", "integer"], "description": "Most bytes of a socket's send buffer.", "examples": ["64MB"] },
         "cpus": {
             "description": "Processors that its processes may use.", "examples": ["0-3", [0, 1]],
             "type": ["string", "integer", "array"]
