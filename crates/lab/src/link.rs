@@ -27,7 +27,7 @@ mod tun;
 pub mod worker;
 
 pub use certify::{Certificate, CertifyOptions};
-pub use counters::{Carried, Counters, PipeCounters};
+pub use counters::{Carried, Counters, LinkAway, PipeCounters};
 pub use emulator::Emulator;
 pub use namespace::{Address, End, Namespace};
 pub use process::Link;

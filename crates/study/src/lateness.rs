@@ -53,13 +53,13 @@ fn was_lengthened(trial: &Trial) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use load::{Circumstances, Host, HttpWorkload, Part, conclude};
     use record::Away;
 
     /// A hundred requests that took so long, of which the generator made so much.
-    fn trial(response_ms: u64, own_ms: u64, rules: &[VoidRule]) -> Trial {
+    pub(crate) fn trial(response_ms: u64, own_ms: u64, rules: &[VoidRule]) -> Trial {
         let workload = HttpWorkload { url: "127.0.0.1:1".to_owned(), ..HttpWorkload::default() };
         let circumstances = Circumstances {
             started_unix_s: 0.0,

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, io};
 
 use lab::{
     Lab,
-    link::{Carried, Certificate, CertifyOptions, Counters, Link, LinkError, LinkSpec},
+    link::{Carried, Certificate, CertifyOptions, Counters, Link, LinkAway, LinkError, LinkSpec},
 };
-use record::{ResultFolder, Trial, Validity, VoidReason, VoidRule};
+use record::{Goal, GoalQuantity, ResultFolder, Trial, Validity, VoidReason, VoidRule, units::show_time_ns};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,12 @@ const LATE_ONE_IN: u64 = 20;
 
 /// So many late ones are no share of anything.
 const FEW_LATE: u64 = 5;
+/// The share of a trial for which the emulator may be away where no goal tells what that changes. About as many of the
+/// requests are held up then: what is shown as the 99th percentile is the 98.5th at the least.
+const MOST_AWAY: f64 = 0.005;
+/// The same, where none was longer than this, in nanoseconds: a virtual processor that slept may wake up so late. What
+/// such absences hold up is judged by the share of late packets.
+const SHORT_AWAY_NS: u64 = 10_000_000;
 
 /// What is known of an emulated link: a line of [`FILE`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -57,6 +63,9 @@ pub enum LinkFound {
         a_to_b: Box<Carried>,
         /// From the second host to the first.
         b_to_a: Box<Carried>,
+        /// When the emulator was away, so that no packet was moved either way.
+        #[serde(default)]
+        away: LinkAway,
     },
 }
 
@@ -139,7 +148,13 @@ impl Links {
 
     /// A trial has ended: writes down what the links carried. Returns why the trial is void whatever it found, and why it is
     /// where its goals were not met.
-    pub(crate) fn end(&mut self, lab: Option<&mut Lab>, trial: u64) -> Result<Doubts, LinkError> {
+    pub(crate) fn end(
+        &mut self,
+        lab: Option<&mut Lab>,
+        number: u64,
+        trial: &Trial,
+        goals: &[Goal],
+    ) -> Result<Doubts, LinkError> {
         let Some(lab) = lab else { return Ok(Doubts::default()) };
         let mut doubts = Doubts::default();
         doubts.certain.extend(lab.crowding().map(str::to_owned));
@@ -167,8 +182,18 @@ impl Links {
                     ));
                 }
             }
+            let away = after[0].away.since(before[0].away);
+            if may_have_decided(away, a_to_b.late_packets + b_to_a.late_packets, trial, goals) {
+                doubts.perhaps.push(format!(
+                    "link {name} moved nothing {} times, for {} in all and {} at the longest, because its emulator was away: \
+                     stopped, or without a processor; leave it one",
+                    away.times,
+                    show_time_ns(away.total_ns),
+                    show_time_ns(away.longest_ns)
+                ));
+            }
             let (a_to_b, b_to_a) = (Box::new(a_to_b), Box::new(b_to_a));
-            self.write(&name, LinkFound::Trial { trial, a_to_b, b_to_a })?;
+            self.write(&name, LinkFound::Trial { trial: number, a_to_b, b_to_a, away })?;
         }
         Ok(doubts)
     }
@@ -180,6 +205,35 @@ impl Links {
             |error| LinkError::Traffic { what: "write down what was found", cause: io::Error::other(error) };
         self.folder.append_line(FILE, &line).map_err(failed)
     }
+}
+
+/// Whether a trial would perhaps have had another result, had the emulator never been away.
+///
+/// No request takes longer because of absences of *d* in all than *d* (as in the generator's own, see `load`). They hold up
+/// requests that had a packet on its way, and requests that the target gets in one burst with those: at most as many
+/// again. So a goal that is not met even if all times were shorter by *d*, or if twice as many requests as there were late
+/// packets were in time, is not met because of the target. Where no goal is missed, the time tells.
+fn may_have_decided(away: LinkAway, late_packets: u64, trial: &Trial, goals: &[Goal]) -> bool {
+    let is_missed = |goal: &Goal| goal.is_met_by(trial, None) == Some(false);
+    let mut missed = goals.iter().filter(|goal| !goal.quantity.is_audited() && is_missed(goal)).peekable();
+    if missed.peek().is_none() {
+        return away.longest_ns > SHORT_AWAY_NS && away.total_ns as f64 / 1e9 > trial.elapsed_s * MOST_AWAY;
+    }
+    let held_up = 2.0 * late_packets as f64 / trial.counts.scheduled.max(1) as f64;
+    missed.any(|goal| {
+        let later = |bound_ns: u64| bound_ns.saturating_add(away.total_ns);
+        let quantity = match goal.quantity {
+            GoalQuantity::ResponseTime { bound_ns } => {
+                GoalQuantity::ResponseTime { bound_ns: later(bound_ns) }
+            }
+            GoalQuantity::ConnectTime { bound_ns } => GoalQuantity::ConnectTime { bound_ns: later(bound_ns) },
+            // Only what is given up is an error.
+            _ => return away.total_ns >= trial.plan.timeout_ns.min(trial.plan.drain_ns),
+        };
+        let shorter = Goal { quantity, ..goal.clone() };
+        let fewer = Goal { loss_ratio: goal.loss_ratio + held_up, ..goal.clone() };
+        !is_missed(&shorter) && !is_missed(&fewer)
+    })
 }
 
 /// Why a trial may say nothing because of its links.
@@ -231,6 +285,37 @@ fn summary(name: &str, certificate: &Certificate) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lateness::tests::trial;
+
+    #[test]
+    fn an_absence_matters_only_where_it_may_have_made_the_difference() {
+        const MS: u64 = 1_000_000;
+        let (bound, strict) = (Goal::response_time(0.99, 60 * MS), Goal::response_time(0.99, MS));
+        let away = |total_ms: u64, longest_ms: u64| LinkAway {
+            times: 1,
+            total_ns: total_ms * MS,
+            longest_ns: longest_ms * MS,
+        };
+        let decides = |response_ms: u64, away: LinkAway, late: u64, goals: &[Goal]| {
+            let mut trial = trial(response_ms, 0, &[]);
+            trial.elapsed_s = 4.0;
+            may_have_decided(away, late, &trial, goals)
+        };
+        let missed = std::slice::from_ref(&bound);
+        assert!(decides(160, away(450, 150), 60, missed), "missed because of it");
+        assert!(!decides(160, away(450, 150), 10, missed), "20 of 100 requests at the most were held up");
+        assert!(!decides(160, away(90, 90), 60, missed), "missed by more than it");
+        assert!(!decides(160, away(0, 0), 0, missed), "never away");
+        assert!(decides(160, away(450, 150), 60, &[strict, bound.clone()]), "one of two is open");
+        assert!(decides(10, away(300, 300), 9, &[]), "no goal, 300 ms of 4 s");
+        assert!(!decides(10, away(18, 3), 9, &[]), "a virtual processor wakes up so late");
+        assert!(!decides(10, away(15, 15), 9, &[]), "too short a time to move a 99th percentile");
+        let mut failed = trial(10, 0, &[]);
+        (failed.elapsed_s, failed.counts.failed, failed.plan.timeout_ns) = (4.0, 1, 1_000 * MS);
+        let errors = [Goal::errors(0.0)];
+        assert!(!may_have_decided(away(300, 300), 9, &failed, &errors), "nobody gave up because of it");
+        assert!(may_have_decided(away(1_100, 1_100), 9, &failed, &errors));
+    }
 
     #[test]
     fn the_published_schema_is_the_one_of_this_code() {

@@ -1,8 +1,9 @@
 //! A study measures its idle links, and is void where this machine cannot be what was asked for.
 
-use std::{fs, time::Duration};
+use std::{fs, thread, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::{Bar, Outcome, Scale, seconds};
@@ -10,6 +11,8 @@ use crate::{
     Proofload,
     disturbance::{Gaps, Witness},
     link::{LinkedHosts, distance_from_uniform},
+    machine::Cores,
+    process::Launch,
     temporary::TemporaryFolder,
 };
 
@@ -17,7 +20,7 @@ use crate::{
 pub const BAR: Bar = Bar {
     name: "link-certified",
     what: "a study on a 50 ms link has its certificate and counters; an emulator without a processor and a link of \
-           20 Gbit/s void it; free jitter has the distribution asked for",
+           20 Gbit/s void it, and so does an emulator that is stopped or crowded out in the trial; free jitter has the distribution asked for",
     full_seconds: 75,
     run,
 };
@@ -54,7 +57,7 @@ p99 = "1s"
 fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let folder = TemporaryFolder::new()?;
-    let all = format!("cpus = \"0-{}\"", std::thread::available_parallelism()?.get() - 1);
+    let all = format!("cpus = \"0-{}\"", thread::available_parallelism()?.get() - 1);
     for (name, processors, client, rate, reason) in [
         ("sound", None, "", "100mbit", None),
         ("sound_on_two", Some("0,1"), "cpus = \"0\"", "100mbit", None),
@@ -106,13 +109,103 @@ fn run(scale: Scale) -> Result<Outcome> {
             }
         }
     }
+    take_the_emulator_away(&folder, &mut outcome)?;
     measure_jitter(scale, &mut outcome)?;
     Ok(outcome)
 }
 
+/// On its own, it meets its goal by far.
+const CLOSED: &str = r#"
+title = "away"
+[hosts]
+client = { cpus = "GENERATOR" }
+web = { cpus = "GENERATOR" }
+[[links]]
+between = ["client", "web"]
+rate = "100mbit"
+delay = "5ms"
+[targets.web]
+on = "web"
+run = "serve"
+[workload.http]
+users = 20
+think_time = "exp:50ms"
+duration = "2s"
+cpus = "GENERATOR"
+threads = 1
+[trial]
+void_attempts = 0
+[[goals]]
+p99 = "60ms"
+"#;
+
+/// Takes the processor that the emulator has, 100 ms of every 800, at most 10 times.
+const CROWD: &str = "exec chrt --fifo 90 python3 -c '
+import time
+for _ in range(10):
+    until = time.monotonic() + 0.1
+    while time.monotonic() < until: pass
+    time.sleep(0.7)
+'";
+
+/// An emulator that is away while the trial runs is not blamed on the service.
+fn take_the_emulator_away(folder: &TemporaryFolder, outcome: &mut Outcome) -> Result<()> {
+    let Cores { generator, server: emulator, .. } = Cores::of_this_process()?;
+    for name in ["stopped", "crowded_out"] {
+        let (file, out) = (folder.file(&format!("{name}.toml")), folder.file(name));
+        fs::write(&file, CLOSED.replace("GENERATOR", &generator.to_string()))?;
+        let on = format!("{generator},{emulator}");
+        let call = Proofload::new("run")?.arg(&file).with(|launch| launch.args(["--out", &out]));
+        let mut running =
+            call.with(|launch| launch.under(["taskset", "-c", &on])).timeout(seconds(40)).start()?;
+        let certified = |text: &str| text.contains("certified");
+        for _ in 0..1_000 {
+            if certified(&running.process.stderr()) || !running.process.is_running() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        ensure!(certified(&running.process.stderr()), "no certificate: {}", running.process.stderr());
+        let crowd = match name {
+            "stopped" => {
+                let worker = emulator_of(running.process.pid())?;
+                for _ in 0..2 {
+                    thread::sleep(Duration::from_millis(400));
+                    kill_process(worker, Signal::STOP)?;
+                    thread::sleep(Duration::from_millis(150));
+                    kill_process(worker, Signal::CONT)?;
+                }
+                None
+            }
+            _ => Some(Launch::new("sh").args(["-c", CROWD]).on_core(emulator).start()?),
+        };
+        let output = running.finish()?;
+        drop(crowd);
+        let trials = fs::read_to_string(format!("{out}/trials.jsonl")).with_context(|| output.described())?;
+        let trial: Value = serde_json::from_str(trials.lines().next().context("a trial")?)?;
+        let validity = &trial["trial"]["validity"];
+        let is_void = validity.to_string().contains("its emulator was away") && output.code == Some(3);
+        outcome.figure(name, validity, "void: its emulator was away", is_void);
+    }
+    Ok(())
+}
+
+/// The process that moves the packets of a study's one link.
+fn emulator_of(parent: u32) -> Result<Pid> {
+    for task in fs::read_dir(format!("/proc/{parent}/task"))? {
+        for child in fs::read_to_string(task?.path().join("children"))?.split_whitespace() {
+            let line = fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default();
+            if line.contains("link-worker") {
+                return Pid::from_raw(child.parse()?).context("a process id");
+            }
+        }
+    }
+    anyhow::bail!("process {parent} runs no link")
+}
+
 /// One on every processor: the emulator may be on any.
 fn witnesses() -> Result<Vec<Witness>> {
-    (0..std::thread::available_parallelism()?.get() as u32).map(Witness::on).collect()
+    (0..thread::available_parallelism()?.get() as u32).map(Witness::on).collect()
 }
 
 /// When the processor was gone that was gone most.

@@ -65,9 +65,12 @@ pub struct Counters {
     pub overrun_packets: u64,
     /// Dropped because all memory set aside was in use; the same.
     pub dropped_memory_packets: u64,
-    /// Segments written more than [`LATE_NS`] after they were due.
+    /// Segments written more than [`LATE_NS`] after they were due, and those that waited while the emulator was away.
     #[serde(default)]
     pub late_packets: u64,
+    /// When the emulator was away. One thread moves both directions: both tell the same.
+    #[serde(default)]
+    pub away: LinkAway,
     /// How late segments were written, against when they were due, in nanoseconds.
     pub lateness: Lateness,
     /// Processor time of the thread that moves both directions, in nanoseconds: this one's share by reads and writes.
@@ -75,8 +78,33 @@ pub struct Counters {
 }
 
 /// What is written so much later than it was due is late, in nanoseconds: as much as a certificate allows one packet in
-/// 1,000.
+/// 1,000. An emulator that looks for packets so much later than it was to was away.
 pub const LATE_NS: u64 = 1_000_000;
+
+/// Times of more than 1 ms in which the emulator looked for no packet: it was stopped, had no processor, or was busy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkAway {
+    /// How often.
+    pub times: u64,
+    /// For how long in all, in nanoseconds.
+    pub total_ns: u64,
+    /// The longest since the counters were asked for before, in nanoseconds.
+    pub longest_ns: u64,
+}
+
+impl LinkAway {
+    /// It was away once more.
+    pub fn add(&mut self, ns: u64) {
+        self.times += 1;
+        self.total_ns += ns;
+        self.longest_ns = self.longest_ns.max(ns);
+    }
+
+    /// What was counted since an earlier look, which was the last before this one.
+    pub fn since(self, before: Self) -> Self {
+        Self { times: self.times - before.times, total_ns: self.total_ns - before.total_ns, ..self }
+    }
+}
 
 /// What one direction did within a time, in packets as a wire of its own would have carried them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -95,7 +123,7 @@ pub struct Carried {
     pub duplicated_packets: u64,
     /// Came late, as asked.
     pub reordered_packets: u64,
-    /// Handed over more than 1 ms after they were due.
+    /// Handed over more than 1 ms after they were due, or not looked for while the emulator was away.
     pub late_packets: u64,
     /// Lost because this machine was too slow for the link.
     pub not_emulated_packets: u64,

@@ -25,7 +25,7 @@ use thread_priority::{
 
 use super::{
     LinkError,
-    counters::{Counters, LATE_NS, Lateness},
+    counters::{Counters, LATE_NS, Lateness, LinkAway},
     packet::{HEADER_ROOM, Layout},
     pipe::{Flight, Pipe},
     spec::Shape,
@@ -43,6 +43,9 @@ const AWAKE_NS: u64 = 250_000;
 /// How long a busy link looks away, in nanoseconds: every wake-up costs as much as moving a packet, so what
 /// comes or is due within this time is moved together.
 const NAP_NS: u64 = 45_000;
+/// The longest sleep, in nanoseconds: it ends at a known time, so that a later end shows that the thread was away. What
+/// came in a sleep may have waited so much longer than the absence that is known of.
+const LONGEST_SLEEP_NS: u64 = 2_000_000;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -89,6 +92,9 @@ impl Forwarder {
             spin: SpinTail::with_share(LONGEST_SPIN_NS, SPIN_ONE_IN, monotonic_ns()),
             slept_ns: 0,
             has_napped: false,
+            away: LinkAway::default(),
+            is_back: false,
+            next_look_ns: monotonic_ns(),
         };
         let thread = thread::Builder::new()
             .name(name.to_owned())
@@ -141,6 +147,11 @@ struct Mover {
     slept_ns: u64,
     /// Whether it was without a look at the devices.
     has_napped: bool,
+    away: LinkAway,
+    /// Since the end of an absence, the devices have not been read until they were empty.
+    is_back: bool,
+    /// When this thread is to look at the devices next, unless it is away.
+    next_look_ns: u64,
 }
 
 /// One direction.
@@ -177,8 +188,24 @@ impl Mover {
 
     /// Reads of both devices; how many packets, and whether there may be more.
     fn read_some(&mut self) -> (usize, bool) {
-        let reads = self.ways.each_mut().map(Way::read_some);
-        (reads.iter().sum(), reads.contains(&READS_A_TURN))
+        self.look();
+        let is_late = self.is_back;
+        let reads = self.ways.each_mut().map(|way| way.read_some(is_late));
+        let is_more = reads.contains(&READS_A_TURN);
+        self.is_back &= is_more;
+        (reads.iter().sum(), is_more)
+    }
+
+    /// Notes an absence if this is much later than it was to be. A thread that was stopped, or had no processor, finds
+    /// out at the first look afterwards.
+    fn look(&mut self) {
+        let now_ns = monotonic_ns();
+        let late_ns = now_ns.saturating_sub(self.next_look_ns);
+        if late_ns > LATE_NS {
+            self.away.add(late_ns);
+            self.is_back = true;
+        }
+        self.next_look_ns = now_ns;
     }
 
     /// Carries out what was ordered; whether to go on.
@@ -197,7 +224,11 @@ impl Mover {
                     self.ways.iter_mut().for_each(|way| way.pipe.set_up(now_ns, is_up, &mut way.store));
                 }
                 // Whoever no longer waits for the answer does not need it.
-                Ok(Order::Count(answer)) => drop(answer.send(self.count())),
+                Ok(Order::Count(answer)) => {
+                    let counted = self.count();
+                    self.away.longest_ns = 0;
+                    drop(answer.send(counted));
+                }
                 Ok(Order::Stop) | Err(mpsc::TryRecvError::Disconnected) => return false,
                 Err(mpsc::TryRecvError::Empty) => return true,
             }
@@ -213,36 +244,38 @@ impl Mover {
         let is_still_busy = self.has_napped && moved > 0;
         self.has_napped = is_still_busy || moved >= 2 || awake_ns < NAP_NS;
         if self.has_napped {
-            return self.poll(Some(NAP_NS), false).1;
+            return self.poll(NAP_NS, false).1;
         }
         loop {
             let began_ns = monotonic_ns();
             let next_ns = self.ways.iter().filter_map(|way| way.pipe.next_ns()).min();
-            let left_ns = next_ns.map(|next_ns| next_ns.saturating_sub(began_ns));
-            let sleep_ns = left_ns.map(|left_ns| match awake_ns < AWAKE_NS {
-                true => left_ns,
-                false => self.spin.sleep_ns(began_ns, left_ns),
-            });
+            let left_ns = next_ns.map_or(u64::MAX, |next_ns| next_ns.saturating_sub(began_ns));
+            let sleep_ns = match awake_ns < AWAKE_NS || left_ns > 2 * LONGEST_SLEEP_NS {
+                true => left_ns.min(LONGEST_SLEEP_NS),
+                false => self.spin.sleep_ns(began_ns, left_ns).min(LONGEST_SLEEP_NS),
+            };
             let (readable, called) = self.poll(sleep_ns, true);
             if readable || called {
                 return called;
             }
             let took_ns = monotonic_ns() - began_ns;
             match sleep_ns {
-                Some(0) => self.spin.polled(took_ns),
-                Some(sleep_ns) => self.spin.woke_late_by(took_ns.saturating_sub(sleep_ns)),
-                None => {}
+                0 => self.spin.polled(took_ns),
+                // Only what was slept for a departure tells how long to poll before one.
+                LONGEST_SLEEP_NS => {}
+                sleep_ns => self.spin.woke_late_by(took_ns.saturating_sub(sleep_ns)),
             }
-            if left_ns.is_none_or(|left_ns| took_ns >= left_ns) {
+            if took_ns >= left_ns {
                 return false;
             }
         }
     }
 
     /// Whether there is something to read, which is looked for if `watches`, and whether there is an order, within a time.
-    fn poll(&self, timeout_ns: Option<u64>, watches: bool) -> (bool, bool) {
-        let timeout = timeout_ns
-            .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ });
+    fn poll(&mut self, timeout_ns: u64, watches: bool) -> (bool, bool) {
+        self.look();
+        self.next_look_ns += timeout_ns;
+        let timeout = Timespec { tv_sec: 0, tv_nsec: timeout_ns as _ };
         let [a, b] = self.ways.each_ref().map(|way| PollFd::new(&way.from, PollFlags::IN));
         let mut polled = [PollFd::new(&self.bell, PollFlags::IN), a, b];
         // A device that is gone is always ready, whatever is asked of it: it is left out.
@@ -257,9 +290,11 @@ impl Mover {
         };
         let polled = &mut polled[..count];
         // An interrupted wait is an early look round.
-        let _ = poll(polled, timeout.as_ref());
+        let _ = poll(polled, Some(&timeout));
         let is_ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
-        (polled[1..].iter().any(is_ready), is_ready(&polled[0]))
+        let ready = (polled[1..].iter().any(is_ready), is_ready(&polled[0]));
+        self.look();
+        ready
     }
 
     fn count(&self) -> [Counters; 2] {
@@ -269,7 +304,7 @@ impl Mover {
         let all = self.ways.iter().map(calls).sum::<u64>().max(1);
         self.ways.each_ref().map(|way| {
             let share_ns = (u128::from(cpu_ns) * u128::from(calls(way)) / u128::from(all)) as u64;
-            Counters { cpu_ns: share_ns, ..way.count() }
+            Counters { cpu_ns: share_ns, away: self.away, ..way.count() }
         })
     }
 }
@@ -288,8 +323,8 @@ impl Way {
         }
     }
 
-    /// Reads until there is nothing or it is others' turn; how many packets.
-    fn read_some(&mut self) -> usize {
+    /// Reads until there is nothing or it is others' turn; how many packets. `is_late`: they have waited.
+    fn read_some(&mut self, is_late: bool) -> usize {
         let mut scrap = [0; 64];
         for number in 0..READS_A_TURN {
             if self.is_gone {
@@ -303,6 +338,7 @@ impl Way {
             match read(&*self.from, &mut *room) {
                 Ok(bytes) if is_kept => match Layout::of(&room[..bytes]) {
                     Some(layout) => {
+                        self.counters.late_packets += if is_late { u64::from(layout.segments) } else { 0 };
                         let packet = self.store.keep(bytes, layout);
                         self.pipe.offer(monotonic_ns(), packet, &mut self.store);
                     }

@@ -1,8 +1,43 @@
-//! Devices that end before their link does.
+//! Devices that end before their link does, and a thread that is away.
 
-use std::{fs, path::PathBuf};
+use std::{fs, os::unix::net::UnixDatagram, path::PathBuf};
 
 use super::*;
+use crate::link::packet::VIRTIO_BYTES;
+
+#[test]
+fn what_waited_while_the_thread_was_away_is_late() {
+    let device = || {
+        let (device, host) = UnixDatagram::pair().unwrap();
+        device.set_nonblocking(true).unwrap();
+        (Arc::new(File::from(OwnedFd::from(device))), host)
+    };
+    let ((a, host), (b, _other)) = (device(), device());
+    let pipe = || Pipe::new(Shape::default(), 0);
+    let (_orders, inbox) = mpsc::channel();
+    let mut mover = Mover {
+        ways: [Way::new(Arc::clone(&a), Arc::clone(&b), pipe(), 1 << 21), Way::new(b, a, pipe(), 1 << 21)],
+        bell: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
+        inbox,
+        spin: SpinTail::new(0),
+        slept_ns: 0,
+        has_napped: false,
+        away: LinkAway::default(),
+        is_back: false,
+        next_look_ns: monotonic_ns() - 50_000_000,
+    };
+    let packet = [0; VIRTIO_BYTES + 40];
+    for _ in 0..40 {
+        host.send(&packet).unwrap();
+    }
+    while mover.read_some().1 {}
+    let [a_to_b, b_to_a] = mover.count();
+    assert_eq!((a_to_b.late_packets, b_to_a.late_packets), (40, 0), "more than one turn reads");
+    let away = a_to_b.away;
+    assert!(away.times >= 1 && away.longest_ns >= 50_000_000, "{away:?}");
+    assert_eq!(b_to_a.away, away, "one thread moves both");
+    assert!(!mover.is_back, "nothing waits any more");
+}
 
 #[test]
 fn a_device_that_is_gone_is_not_waited_for() {

@@ -195,7 +195,15 @@ fn counters_text(counters: &[Counters; 2]) -> String {
         }
         text
     };
-    format!("{}\n{}", line("a to b", &counters[0]), line("b to a", &counters[1]))
+    let away = match counters[0].away {
+        away if away.times == 0 => String::new(),
+        away => format!(
+            "\nthe emulator was away {} times, {} in all",
+            show_count(away.times),
+            show_time_ns(away.total_ns)
+        ),
+    };
+    format!("{}\n{}{away}", line("a to b", &counters[0]), line("b to a", &counters[1]))
 }
 
 fn certificate_text(certificate: &Certificate) -> String {

@@ -57,7 +57,7 @@ impl Course<'_> {
         }
         let audit = self.audit(&setup, place, receipts.as_deref(), &mut trial)?;
         let lab = self.stand.as_mut().and_then(Stand::lab);
-        let doubts = self.links.end(lab, self.next_index).map_err(link_cut)?;
+        let doubts = self.links.end(lab, self.next_index, &trial, &self.plan.goals).map_err(link_cut)?;
         links::make_void(&mut trial, doubts.perhaps);
         let goals = &self.plan.goals;
         let judged = self.shows_growth(place, duration, &trial);
