@@ -95,7 +95,7 @@ impl Pipe {
     }
 
     /// Changes the shape from `now_ns` on. What waits leaves at the new rate, what is in the delay
-    /// line arrives when it was to, and nothing overtakes it.
+    /// line arrives when it was to, and nothing overtakes it. Another seed begins its draws from the start.
     pub fn reshape(&mut self, now_ns: u64, shape: Shape, round_trip_ns: u64, store: &mut Store) {
         self.advance(now_ns, store);
         if !self.waiting.is_empty() && now_ns > self.wire.started_ns {
@@ -105,7 +105,11 @@ impl Pipe {
             self.wire.started_ns = now_ns;
         }
         self.wire.credit = 0;
-        if self.shape.loss != shape.loss {
+        let is_drawn_anew = self.shape.seed != shape.seed;
+        if is_drawn_anew {
+            self.rng = Pcg64Mcg::seed_from_u64(shape.seed);
+        }
+        if is_drawn_anew || self.shape.loss != shape.loss {
             self.loss = LossProcess::new(shape.loss, &mut self.rng);
         }
         self.queue_bytes = shape.queue_bytes(round_trip_ns);

@@ -63,6 +63,30 @@ impl Bench {
     }
 }
 
+#[test]
+fn another_seed_draws_anew_and_the_first_one_from_the_start() {
+    let shape = |seed| Shape {
+        jitter: Distribution::Exponential { mean_ns: 5 * MS },
+        jitter_order: JitterOrder::Free,
+        loss: Loss::Random { ratio: 0.3 },
+        seed,
+        ..Shape::default()
+    };
+    let mut bench = Bench::new(shape(1));
+    let drawn = |bench: &mut Bench, number: u64| {
+        let from_ns = number * 10_000 * MS;
+        (0..50).for_each(|packet| bench.offer(from_ns + packet, 100));
+        let came = bench.drain(from_ns + 10_000 * MS);
+        came.into_iter().map(|(at_ns, _)| at_ns - from_ns).collect::<Vec<u64>>()
+    };
+    let first = drawn(&mut bench, 0);
+    bench.pipe.reshape(10_000 * MS, shape(2), 0, &mut bench.store);
+    let second = drawn(&mut bench, 1);
+    bench.pipe.reshape(20_000 * MS, shape(1), 0, &mut bench.store);
+    let third = drawn(&mut bench, 2);
+    assert!(first != second && first == third, "{first:?}\n{second:?}\n{third:?}");
+}
+
 fn gigabit() -> Shape {
     Shape { rate_bits_per_s: Some(GBIT), delay_ns: 114 * MS, ..Shape::default() }
 }

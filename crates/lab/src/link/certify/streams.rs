@@ -1,6 +1,6 @@
 //! What is sent to measure a link, and what should come of it.
 
-use rand::SeedableRng;
+use rand::{RngExt, SeedableRng};
 
 use super::CertifyOptions;
 use crate::link::{
@@ -17,11 +17,10 @@ const PROBE_BYTES: usize = 16;
 /// How long something may be under way when the last was sent, in nanoseconds: the delay, and what is
 /// left in the queue.
 pub fn rest_ns(shape: &Shape, stream: &Stream) -> u64 {
-    let jitter_ns = quantiles(shape)[2];
-    let late_ns = shape.reorder.map_or(0, |reorder| reorder.late_ns);
     let wire_ns = stream.packets as f64 * wire_ns(shape, stream.payload_bytes).unwrap_or(0.0);
     let queue_ns = (wire_ns as u64).saturating_sub(stream.duration_ns());
-    shape.delay_ns + jitter_ns + late_ns + queue_ns.min(1_000_000_000) + 100_000_000
+    let late_ns = shape.reorder.map_or(0, |reorder| reorder.late_ns);
+    ExpectedDelay::of(shape).p999_ns + late_ns + queue_ns.min(1_000_000_000) + 100_000_000
 }
 
 /// The time that a datagram of so many bytes takes on the wire, in nanoseconds; none without a rate.
@@ -98,33 +97,53 @@ pub fn loss_stream(shape: &Shape, options: &CertifyOptions) -> Stream {
     }
 }
 
-/// Median and 99.9th percentile of the delay by the specification: wire, delay, jitter, lateness.
-pub fn expected_delays(shape: &Shape) -> [u64; 2] {
-    let fixed = shape.delay_ns + probe_wire_ns(shape) as u64;
-    let [_, p50_ns, p999_ns] = quantiles(shape);
-    let late_ns = shape.reorder.filter(|reorder| reorder.ratio > 0.0005).map_or(0, |reorder| reorder.late_ns);
-    [fixed + p50_ns, fixed + p999_ns + late_ns]
+/// The delay by the specification: wire, delay, jitter, lateness.
+#[derive(Debug)]
+pub struct ExpectedDelay {
+    fixed_ns: u64,
+    /// Drawn, in ascending order: what is added.
+    added_ns: Vec<u64>,
+    /// Interquartile range of the jitter, in nanoseconds.
+    pub jitter_spread_ns: u64,
+    /// 99.9th percentile, in nanoseconds.
+    pub p999_ns: u64,
 }
 
-/// Of the jitter of the probes: interquartile range, median, 99.9th percentile, in nanoseconds. Where the order is kept,
-/// none arrives before those ahead of it.
-pub fn quantiles(shape: &Shape) -> [u64; 3] {
-    if shape.jitter.is_zero() {
-        return [0; 3];
+impl ExpectedDelay {
+    /// Of probes. Where the order is kept, none arrives before those ahead of it.
+    pub fn of(shape: &Shape) -> Self {
+        let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(1);
+        let interval_ns = match shape.jitter_order {
+            JitterOrder::Keep => probe_interval_ns(shape) as u64,
+            JitterOrder::Free => u64::MAX,
+        };
+        let mut ahead_ns = 0_u64;
+        let draw = |_| {
+            let jitter_ns = if shape.jitter.is_zero() { 0 } else { shape.jitter.sample_ns(&mut rng) };
+            ahead_ns = jitter_ns.max(ahead_ns.saturating_sub(interval_ns));
+            ahead_ns
+        };
+        let mut added_ns: Vec<u64> = (0..20_000).map(draw).collect();
+        let mut jitter_ns = added_ns.clone();
+        jitter_ns.sort_unstable();
+        let late_ns = shape.reorder.map_or(0, |reorder| reorder.late_ns);
+        let late_ratio = shape.reorder.map_or(0.0, |reorder| reorder.ratio);
+        added_ns.iter_mut().filter(|_| rng.random::<f64>() < late_ratio).for_each(|ns| *ns += late_ns);
+        added_ns.sort_unstable();
+        let fixed_ns = shape.delay_ns + probe_wire_ns(shape) as u64;
+        Self {
+            fixed_ns,
+            jitter_spread_ns: jitter_ns[15_000] - jitter_ns[5_000],
+            p999_ns: fixed_ns + jitter_ns[19_980] + if late_ratio > 0.0005 { late_ns } else { 0 },
+            added_ns,
+        }
     }
-    let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(1);
-    let interval_ns = match shape.jitter_order {
-        JitterOrder::Keep => probe_interval_ns(shape) as u64,
-        JitterOrder::Free => u64::MAX,
-    };
-    let mut ahead_ns = 0_u64;
-    let draw = |_| {
-        ahead_ns = shape.jitter.sample_ns(&mut rng).max(ahead_ns.saturating_sub(interval_ns));
-        ahead_ns
-    };
-    let mut samples: Vec<u64> = (0..20_000).map(draw).collect();
-    samples.sort_unstable();
-    [samples[15_000] - samples[5_000], samples[10_000], samples[19_980]]
+
+    /// So much is no longer for this share of the probes, in nanoseconds.
+    pub fn at(&self, quantile: f64) -> u64 {
+        let last = self.added_ns.len() - 1;
+        self.fixed_ns + self.added_ns[(quantile.clamp(0.0, 1.0) * last as f64).round() as usize]
+    }
 }
 
 /// The largest payload of a datagram between these ends that is not cut in pieces.
@@ -243,9 +262,10 @@ mod tests {
     fn jitter_is_expected() {
         let jitter = Distribution::Uniform { min_ns: 0, max_ns: 10_000_000 };
         let free = Shape { jitter, jitter_order: JitterOrder::Free, ..shape(1_000_000_000) };
-        let [p50_ns, p999_ns] = expected_delays(&free);
-        assert!((5_800_000..6_200_000).contains(&p50_ns) && p999_ns > 10_900_000, "{p50_ns} {p999_ns}");
-        let [kept_ns, _] = expected_delays(&Shape { jitter_order: JitterOrder::Keep, ..free });
+        let expected = ExpectedDelay::of(&free);
+        let p50_ns = expected.at(0.5);
+        assert!((5_800_000..6_200_000).contains(&p50_ns) && expected.p999_ns > 10_900_000, "{expected:?}");
+        let kept_ns = ExpectedDelay::of(&Shape { jitter_order: JitterOrder::Keep, ..free }).at(0.5);
         assert!((6_500_000..8_500_000).contains(&kept_ns), "{kept_ns}: those ahead hold up");
     }
 
