@@ -22,7 +22,7 @@ const WILD: [char; 3] = ['*', '?', '['];
 const CHUNK_BYTES: usize = 1 << 16;
 
 /// The files that paths, folders and patterns name, each once, in a stable order. Hidden ones are taken only where
-/// they are named themselves. Of a file and its compressed copy beside it, the file alone is taken.
+/// they are named themselves, and so are pipes and devices (`<(xz -dc …)`, `/dev/stdin`). Of a file and its compressed copy beside it, the file alone is taken.
 ///
 /// # Errors
 /// When a path does not exist, or a folder cannot be read.
@@ -30,7 +30,10 @@ pub fn find(names: &[String]) -> Result<Vec<PathBuf>, AuditError> {
     let mut found = Vec::new();
     for name in names {
         let path = Path::new(name);
-        if path.exists() || !name.contains(WILD) {
+        let about = fs::metadata(path);
+        if about.as_ref().is_ok_and(|about| !about.is_dir()) {
+            found.push(path.to_owned());
+        } else if about.is_ok() || !name.contains(WILD) {
             gather(path, &mut found)?;
         } else {
             let root = if name.starts_with('/') { "/" } else { "" };
@@ -167,9 +170,12 @@ fn distinct(found: Vec<PathBuf>) -> Result<Vec<PathBuf>, AuditError> {
 /// the plain one was removed, and nothing is stored twice.
 fn without_copies(files: Vec<PathBuf>) -> Vec<PathBuf> {
     let names: BTreeSet<PathBuf> = files.iter().cloned().collect();
+    // What comes through a pipe can be read only once.
+    let is_file = |path: &Path| path.metadata().is_ok_and(|about| about.is_file());
     let is_copy = |path: &PathBuf| {
         let (plain, compression) = plain_name(path);
-        compression != Compression::None && names.contains(&plain) && hold_the_same(path, &plain)
+        let is_packed = compression != Compression::None && names.contains(&plain);
+        is_packed && is_file(path) && is_file(&plain) && hold_the_same(path, &plain)
     };
     files.into_iter().filter(|path| !is_copy(path)).collect()
 }
@@ -233,6 +239,23 @@ mod tests {
         symlink("nothing", folder.0.join("gone.log")).unwrap();
         assert_eq!(found(&folder, &["*.log"]), ["a\u{fffd}.log"]);
         assert_eq!(found(&folder, &["*", "gone.*"]), ["a\u{fffd}.log", "\u{fffd}.txt"]);
+    }
+
+    #[test]
+    fn pipes_are_taken_where_they_are_named_and_nowhere_else() {
+        let folder = Folder::new();
+        let pipe = |name: &str| {
+            let mode = rustix::fs::Mode::from_raw_mode(0o600);
+            rustix::fs::mknodat(rustix::fs::CWD, folder.0.join(name), rustix::fs::FileType::Fifo, mode, 0)
+        };
+        folder.write("files/a.log", "");
+        pipe("files/b.log").unwrap();
+        // Compared with the file beside it, it would make us wait, and be empty when it is audited.
+        pipe("files/a.log.gz").unwrap();
+        assert_eq!(found(&folder, &["files"]), ["files/a.log"]);
+        assert_eq!(found(&folder, &["files/*"]), ["files/a.log"]);
+        let named = ["files/a.log", "files/a.log.gz", "files/b.log"];
+        assert_eq!(found(&folder, &named), named);
     }
 
     #[test]
