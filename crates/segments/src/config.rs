@@ -9,7 +9,8 @@ use crate::{Error, Template};
 pub struct Config {
     /// Where the files lie, without their [`suffix`](Self::suffix).
     pub template: Template,
-    /// Follows the name and its index: `.log`. No slash, at most 32 bytes; may be empty.
+    /// Follows the name and its index: `.log`. No slash, at most 32 bytes, no ending of packed files; may be
+    /// empty.
     pub suffix: String,
     /// Lines go on in the file that is there. Otherwise every start begins files of its own: `x_0.log`,
     /// `x_1.log`, as Fluentd does.
@@ -73,6 +74,12 @@ impl Config {
                 "{suffix:?} cannot end a file's name: at most 32 bytes without a slash, such as .log"
             )));
         }
+        if Compression::ends(suffix.as_bytes()) {
+            return Err(Error::Config(format!(
+                "files that grow are plain text and cannot be called {suffix}: end their path in .log, and let \
+                 --compress gzip or zstd pack those that have ended"
+            )));
+        }
         let unit = self.template.unit();
         let finer = |link: &&Template| link.unit().is_some_and(|fine| unit.is_none_or(|unit| fine < unit));
         match self.symlink.as_ref().filter(finer) {
@@ -99,6 +106,11 @@ pub enum Compression {
 
 impl Compression {
     pub(crate) const ALL_SUFFIXES: [&str; 2] = [".gz", ".zst"];
+
+    /// Whether a file of that name is taken for a packed one.
+    pub(crate) fn ends(name: &[u8]) -> bool {
+        Self::ALL_SUFFIXES.iter().any(|suffix| name.ends_with(suffix.as_bytes()))
+    }
 
     /// What is added to the name of a packed segment.
     pub fn suffix(self) -> &'static str {

@@ -86,6 +86,7 @@ impl Place {
             let name = self.name(key, index);
             let path = self.folder.join(&name);
             if !taken.path(&path)
+                && !is_packed(&path)
                 && !packed_exists(&path)
                 && let Some(found) = self.try_open(name, path, index, fresh)?
             {
@@ -177,6 +178,12 @@ pub(crate) fn next(index: Index) -> Index {
     Some(index.map_or(1, |number| number + 1))
 }
 
+/// Whether a file of that name is taken for a packed one. No segment is called so, whatever the client's tag: plain lines
+/// behind a packed segment's would be lost to whoever reads it.
+fn is_packed(path: &Path) -> bool {
+    Compression::ends(path.as_os_str().as_encoded_bytes())
+}
+
 /// Whether the segment at `path` has been packed.
 pub(crate) fn packed_exists(path: &Path) -> bool {
     Compression::ALL_SUFFIXES.iter().any(|suffix| packed_path(path, suffix).symlink_metadata().is_ok())
@@ -263,6 +270,20 @@ mod tests {
         assert_eq!(made.folders, [folder.path().to_owned(), inner.clone()]);
         fs::write(inner.join("x.log"), "line\n").unwrap();
         assert_eq!(append.open("a/x", Start::Find, &Nothing).unwrap().folders, [inner]);
+    }
+
+    #[test]
+    fn no_segment_is_called_as_a_packed_one_is() {
+        let folder = tempfile::tempdir().unwrap();
+        for (append, rotate_bytes) in [(true, None), (true, Some(10)), (false, None)] {
+            let mut place = Place { suffix: String::new(), ..place(folder.path(), append, rotate_bytes) };
+            for name in ["a.zst", "b/.gz"] {
+                for start in [Start::Find, Start::Continue(None), Start::Fresh(None)] {
+                    let found = place.open(name, start, &Nothing).unwrap().name;
+                    assert!(found.starts_with(&format!("{name}_")), "{found}");
+                }
+            }
+        }
     }
 
     #[test]
