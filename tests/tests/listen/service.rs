@@ -1,7 +1,8 @@
 //! The listener as systemd runs it: sockets handed in, readiness told, the watchdog fed.
 
 use std::{
-    fs::File,
+    fs::{self, File},
+    io::{self, Write},
     net::TcpListener,
     os::{fd::OwnedFd, unix::net::UnixDatagram},
     process::{Child, Command, Stdio},
@@ -112,6 +113,54 @@ fn systemd_is_told_what_it_asks_for() -> Result<()> {
     expect(&told, "STOPPING=1")?;
     ensure!(process.finish(PATIENCE)?.code == Some(0));
     Ok(())
+}
+
+#[test]
+fn a_log_that_cannot_be_written_holds_nobody_up() -> Result<()> {
+    let _shared = beside_others();
+    let (_, nobody_reads) = io::pipe()?;
+    let (_unread, full) = io::pipe()?;
+    fill(File::from(OwnedFd::from(full.try_clone()?)))?;
+    let full_disk = File::options().write(true).open("/dev/full")?;
+    for (what, log) in [
+        ("full disk", full_disk.into()),
+        ("no reader", nobody_reads.into()),
+        ("full pipe", OwnedFd::from(full)),
+    ] {
+        let folder = TemporaryFolder::new()?;
+        let address = free_address()?;
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "TERM", &binary()?.display().to_string(), "listen", "-q", "--listen"])
+            .args([&address.to_string(), "--path", &folder.file("stored/x.log"), "--ack", "accepted"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()?;
+        let mut child = Ended(child);
+        let url = format!("http://{address}/a");
+        let deadline = Instant::now() + PATIENCE;
+        while post(&url).is_err() {
+            ensure!(child.0.try_wait()?.is_none() && Instant::now() < deadline, "{what}: it does not listen");
+            thread::sleep(Duration::from_millis(5));
+        }
+        // What is refused is told in the log, and so is that it reloads.
+        ensure!(curl(&url, &["--data-binary", "{"], "")?.status == 400, "{what}");
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child.0), Signal::HUP)?;
+        ensure!(post(&url)? == 202, "{what}");
+        ensure!(end(&mut child.0)? == Some(0), "{what}");
+        let text = fs::read_to_string(folder.path().join("stored/x.log"))?;
+        ensure!(text.lines().count() == 2, "{what}: {text}");
+    }
+    Ok(())
+}
+
+/// Writes to a pipe until it takes no more.
+fn fill(mut pipe: File) -> Result<()> {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    let flags = fcntl_getfl(&pipe)?;
+    fcntl_setfl(&pipe, flags | OFlags::NONBLOCK)?;
+    while pipe.write(&[b'\n'; 4096]).is_ok() {}
+    Ok(fcntl_setfl(&pipe, flags)?)
 }
 
 /// Waits for a message that begins so; those of the watchdog may come between.

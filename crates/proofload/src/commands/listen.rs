@@ -12,6 +12,7 @@ mod settings;
 mod watch;
 
 use std::{
+    os::fd::OwnedFd,
     path::Path,
     process,
     sync::{
@@ -70,6 +71,21 @@ pub fn run(arguments: &ListenArgs) -> Result<Exit, Refusal> {
     let report = report.map_err(Refusal::one)?;
     raise_descriptors();
     logs::begin(plan.log, plan.log_level);
+    let ended = listen(plan, notes, handed, report, arguments.quiet);
+    match (logs::end(), ended) {
+        // Standard error makes whoever writes there wait.
+        (false, Err(_)) => Ok(Exit::WrongUse),
+        (_, ended) => ended,
+    }
+}
+
+fn listen(
+    plan: Plan,
+    notes: Vec<String>,
+    handed: Vec<OwnedFd>,
+    report: Option<Destination>,
+    quiet: bool,
+) -> Result<Exit, Refusal> {
     let (sender, events) = mpsc::channel();
     pass_signals(sender.clone())?;
     let mut config = plan.config;
@@ -84,7 +100,9 @@ pub fn run(arguments: &ListenArgs) -> Result<Exit, Refusal> {
     let listening = addresses_in_words(&server);
     info!("listening on {listening}; storing in {stored}");
     let (done, stops) = serve(server, sender, &events, &format!("listening on {listening}"))?;
-    let is_shown = !arguments.quiet && !report.as_ref().is_some_and(Destination::is_stdout);
+    // From here on a signal ends the process: standard output may make us wait, too.
+    drop(events);
+    let is_shown = !quiet && !report.as_ref().is_some_and(Destination::is_stdout);
     if let Some(report) = report {
         report.write_json(&done)?;
     }
@@ -168,7 +186,7 @@ fn pass_signals(sender: Sender<Event>) -> Result<(), Refusal> {
     thread::spawn(move || {
         for signal in signals.forever() {
             if sender.send(Event::Signal(signal)).is_err() {
-                return;
+                process::exit(130);
             }
         }
     });
@@ -337,6 +355,8 @@ mod tests {
             ("--sync-delay 11s", "--sync-delay must be at most 10 s"),
             ("--sync-delay 5s --store-timeout 5s", "shorter than --store-timeout"),
             ("-c fluent.conf", "--import fluent.conf"),
+            ("--path e/${tag}.log.gz", "--compress gzip"),
+            ("--path e/${tag}.zst --rotate-size 1MB", "--compress gzip"),
         ] {
             let told = format!("{:?}", checked(line).unwrap_err());
             assert!(told.contains(part), "{line}: {told}");
