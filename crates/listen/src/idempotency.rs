@@ -1,6 +1,6 @@
 //! Idempotency keys: a request repeated under the same key is answered as the first was, and stored once.
 //!
-//! Keys are remembered for a bounded time and number, in memory only: a restart forgets them. A repeat that
+//! Keys are remembered for a bounded time and number, in memory only and as a hash: a restart forgets them. A repeat that
 //! comes while the first is being stored is refused with 409; so it is not held, and its client comes again. Of
 //! a request that could be stored only in part it is remembered which part, so that a repeat stores the rest.
 
@@ -20,17 +20,20 @@ const SHARDS: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Idempotency {
     shards: Vec<Mutex<Shard>>,
-    hasher: RandomState,
+    hashers: [RandomState; 2],
     most_per_shard: usize,
     window_ns: u64,
 }
 
+/// A key with its scope, hashed with secrets of this process: two never have the same. Long ones take no more memory.
+type Name = u128;
+
 #[derive(Debug, Default)]
 struct Shard {
-    known: HashMap<Arc<str>, Known>,
+    known: HashMap<Name, Known>,
     /// Those that came to an end, in that order, with the time at which they are forgotten. What is in flight is
     /// forgotten by nobody but its [`Claim`].
-    order: VecDeque<(u64, Arc<str>)>,
+    order: VecDeque<(u64, Name)>,
 }
 
 #[derive(Debug)]
@@ -70,17 +73,18 @@ pub(crate) struct Given {
     pub added: Box<str>,
 }
 
-/// Parts of a request that are remembered at the most: one that has stored more of them is forgotten.
-const STORED_MOST: usize = 32;
-/// Bytes of members added to its events, likewise.
-const ADDED_MOST: usize = 2 << 10;
+/// Bytes that are remembered of a request stored in part, at the most: of the names of its files and of members added to
+/// its events. One that needs more is forgotten.
+const IN_PART_MOST_BYTES: usize = 2 << 10;
+/// Bytes of a request's receipts, likewise: the first ones, whole.
+const RECEIPTS_MOST_BYTES: usize = 1 << 10;
 
 /// What a request was answered.
 #[derive(Debug)]
 pub(crate) struct Answered {
     /// How safe its events were then.
     pub level: Level,
-    /// The value of its receipts.
+    /// The value of its first receipts; empty if the first alone is too long to be remembered.
     pub receipts: Box<[u8]>,
 }
 
@@ -98,12 +102,15 @@ pub(crate) enum Found<'a> {
 }
 
 impl Idempotency {
-    /// Remembers so many keys, for so long after they were answered.
+    /// Remembers so many keys at least, for so long after they were answered.
     pub fn new(most: usize, window_ns: u64) -> Self {
+        // Keys do not spread evenly: beyond six standard deviations no shard ever comes.
+        let mean = most as f64 / SHARDS as f64;
+        let most_per_shard = if most == 0 { 0 } else { (mean + 6.0 * mean.sqrt()) as usize + 8 };
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            hasher: RandomState::new(),
-            most_per_shard: most.div_ceil(SHARDS),
+            hashers: [RandomState::new(), RandomState::new()],
+            most_per_shard,
             window_ns,
         }
     }
@@ -115,12 +122,13 @@ impl Idempotency {
 
     /// Looks a key up; `scope` tells users of the same key apart. `body` is the body with how it is read.
     pub fn look_up(&self, scope: &str, key: &str, body: impl Hash, now_ns: u64) -> Found<'_> {
-        let name: Arc<str> = format!("{scope}\0{key}").into();
-        let body = self.hasher.hash_one(body);
-        let shard = &self.shards[self.hasher.hash_one(&name) as usize % SHARDS];
+        let [high, low] = self.hashers.each_ref().map(|hasher| hasher.hash_one((scope, key)));
+        let name = Name::from(high) << 64 | Name::from(low);
+        let body = self.hashers[0].hash_one(body);
+        let shard = &self.shards[low as usize % SHARDS];
         let mut locked = lock(shard);
         locked.forget(now_ns, self.most_per_shard);
-        let earlier = match locked.known.entry(Arc::clone(&name)) {
+        let earlier = match locked.known.entry(name) {
             Entry::Vacant(place) => {
                 place.insert(Known { body, until_ns: 0, course: Course::InFlight });
                 None
@@ -159,10 +167,10 @@ impl Shard {
     }
 
     /// A request has come to an end.
-    fn end(&mut self, name: &Arc<str>, course: Course, until_ns: u64) {
-        if let Some(known) = self.known.get_mut(name) {
+    fn end(&mut self, name: Name, course: Course, until_ns: u64) {
+        if let Some(known) = self.known.get_mut(&name) {
             (known.course, known.until_ns) = (course, until_ns);
-            self.order.push_back((until_ns, Arc::clone(name)));
+            self.order.push_back((until_ns, name));
         }
     }
 }
@@ -173,13 +181,16 @@ impl Shard {
 pub(crate) struct Claim<'a> {
     keys: &'a Idempotency,
     shard: &'a Mutex<Shard>,
-    name: Arc<str>,
+    name: Name,
     /// What an earlier request under this key has stored.
     earlier: Option<Box<InPart>>,
     is_settled: bool,
 }
 
 impl Claim<'_> {
+    /// Memory that a key takes while its request is in flight.
+    pub const HELD_BYTES: u64 = size_of::<(Name, Known)>() as u64;
+
     /// What an earlier request under this key has stored, and is not to be stored again.
     pub fn earlier(&self) -> Option<&InPart> {
         self.earlier.as_deref()
@@ -187,13 +198,15 @@ impl Claim<'_> {
 
     /// The request is stored, at that level, and these are its receipts.
     pub fn answer(self, level: Level, receipts: &[u8], now_ns: u64) {
-        let answered = Answered { level, receipts: receipts.into() };
+        let answered = Answered { level, receipts: first_of(receipts).into() };
         self.settle(Course::Answered(Arc::new(answered)), now_ns);
     }
 
     /// The request is stored in part.
     pub fn leave(self, in_part: InPart, now_ns: u64) {
-        if in_part.stored.len() <= STORED_MOST && in_part.given.added.len() <= ADDED_MOST {
+        let bytes_of = |(_, receipt): &(usize, Receipt)| 40 + receipt.segment.len();
+        let stored_bytes: usize = in_part.stored.iter().map(bytes_of).sum();
+        if stored_bytes + in_part.given.added.len() <= IN_PART_MOST_BYTES {
             self.settle(Course::InPart(Box::new(in_part)), now_ns);
         }
     }
@@ -201,13 +214,8 @@ impl Claim<'_> {
     fn settle(mut self, course: Course, now_ns: u64) {
         self.is_settled = true;
         let mut shard = lock(self.shard);
-        shard.end(&self.name, course, now_ns.saturating_add(self.keys.window_ns));
+        shard.end(self.name, course, now_ns.saturating_add(self.keys.window_ns));
         shard.forget(now_ns, self.keys.most_per_shard);
-    }
-
-    /// Memory that the key takes while its request is in flight.
-    pub fn held_bytes(&self) -> u64 {
-        (self.name.len() + size_of::<(Arc<str>, Known)>()) as u64
     }
 }
 
@@ -222,8 +230,19 @@ impl Drop for Claim<'_> {
             return;
         };
         let until_ns = shard.known.get(&self.name).map_or(0, |known| known.until_ns);
-        shard.end(&self.name, Course::InPart(earlier), until_ns);
+        shard.end(self.name, Course::InPart(earlier), until_ns);
     }
+}
+
+/// As many receipts of this value as are remembered.
+fn first_of(receipts: &[u8]) -> &[u8] {
+    if receipts.len() <= RECEIPTS_MOST_BYTES {
+        return receipts;
+    }
+    // Within the name of a segment quotes are escaped.
+    let next = b", segment=\"";
+    let end = receipts[..RECEIPTS_MOST_BYTES + next.len()].windows(next.len()).rposition(|part| part == next);
+    &receipts[..end.unwrap_or(0)]
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
@@ -282,6 +301,12 @@ mod tests {
         assert!(claim(15).earlier().is_none());
         claim(15).leave(in_part(), 16);
         assert!(claim(26).earlier().is_none(), "the window is over");
+        for (parts, is_remembered, at_ns) in [(30, true, 50), (60, false, 100)] {
+            let receipt = || Receipt { segment: "segment.log".into(), offset: 0, bytes: 1 };
+            let stored = (0..parts).map(|number| (number, receipt())).collect();
+            claim(at_ns).leave(InPart { stored, ..in_part() }, at_ns);
+            assert_eq!(claim(at_ns + 1).earlier().is_some(), is_remembered, "{parts} parts");
+        }
     }
 
     #[test]
@@ -294,7 +319,44 @@ mod tests {
         }
         let held: usize = keys.shards.iter().map(|shard| lock(shard).known.len()).sum();
         let ordered: usize = keys.shards.iter().map(|shard| lock(shard).order.len()).sum();
-        assert!(held <= 160 && ordered <= 160, "{held} {ordered}");
+        let most = SHARDS * keys.most_per_shard;
+        assert!(held <= most && ordered <= most && most < 1_000, "{held} {ordered} {most}");
+        assert!(!Idempotency::new(0, 1).is_on());
+    }
+
+    #[test]
+    fn as_many_keys_are_remembered_as_were_asked_for() {
+        for most in [1, 16, 1_000, 100_000] {
+            let keys = Idempotency::new(most, u64::MAX);
+            for again in [false, true] {
+                for number in 0..most {
+                    match keys.look_up("tag", &number.to_string(), b"", 1) {
+                        Found::New(claim) if !again => claim.answer(Level::Written, b"", 1),
+                        Found::Again(_) if again => {}
+                        other => panic!("key {number} of {most}, {again}: {other:?}"),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn of_long_receipts_the_first_are_remembered_whole() {
+        let receipt = |length: usize| {
+            format!("segment=\"{}, segment=\\\"\"; offset=0; bytes=1; level=written", "x".repeat(length))
+        };
+        let several = vec![receipt(200); 16].join(", ");
+        let first = std::str::from_utf8(first_of(several.as_bytes())).unwrap();
+        assert_eq!(first, vec![receipt(200); 3].join(", "));
+        assert_eq!(first_of(&several.as_bytes()[..first.len()]), first.as_bytes());
+        assert_eq!(first_of(receipt(2_000).as_bytes()), b"");
+        let exact = receipt(RECEIPTS_MOST_BYTES - receipt(0).len());
+        assert_eq!(first_of(format!("{exact}, {exact}").as_bytes()), exact.as_bytes());
+    }
+
+    #[test]
+    fn a_long_key_takes_no_more_memory_than_a_short_one() {
+        assert!(size_of::<(Name, Known)>() <= 64 && size_of::<(u64, Name)>() <= 32);
     }
 
     #[test]

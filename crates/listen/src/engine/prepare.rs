@@ -66,7 +66,7 @@ pub(super) fn prepare<'a>(
     let given = claim.as_ref().map(|_| {
         Box::new(Given { now: renderer.time, time: flight.time, added: flight.added.as_str().into() })
     });
-    let held_bytes = claim.as_ref().map_or(0, |claim| claim.held_bytes() + flight.added.len() as u64);
+    let held_bytes = claim.as_ref().map_or(0, |_| Claim::HELD_BYTES + flight.added.len() as u64);
     let needed_bytes = bytes + renderer.overhead_bytes() + held_bytes;
     if !share.settle_at(needed_bytes) {
         data.truncate(start);

@@ -310,6 +310,9 @@ impl<'a> Engine<'a> {
         self.receipts.extend_from_slice(&first.receipts);
         self.succeed(connection, first.level, true, manner)
     }
+        if first.receipts.is_empty() {
+            write_receipts(&mut self.receipts, first.level, &[]);
+        }
 
     /// Answers with the receipts just written.
     #[inline]

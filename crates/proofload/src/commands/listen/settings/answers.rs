@@ -70,7 +70,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Count,
         value_name: "N",
         heading: ACKNOWLEDGING,
-        help: "Idempotency keys remembered, so that a request sent again is not stored again; 0 ignores them",
+        help: "Idempotency keys remembered at least, so that a request sent again is not stored again; 0 ignores them",
         default: "100k",
         example: "1M",
         apply: |draft, values| {
