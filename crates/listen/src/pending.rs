@@ -1,5 +1,10 @@
 //! Requests whose events the storage has.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use segments::{Done, Failure, Level, Receipt};
 use sockets::{Places, Token};
 
@@ -46,7 +51,10 @@ enum Waiting<'a> {
         number: usize,
     },
     /// A request whose body is being read by the helper.
-    Reading(Manner),
+    Reading {
+        manner: Manner,
+        given_up: Arc<AtomicBool>,
+    },
 }
 
 /// Requests whose events the storage has, by the tokens of their parts.
@@ -102,20 +110,29 @@ impl<'a> PendingTable<'a> {
     pub fn find(&mut self, token: Token) -> Option<&mut Pending<'a>> {
         match self.places.find(token)? {
             Waiting::Request(pending) => Some(pending),
-            Waiting::Part { .. } | Waiting::Reading(_) => None,
+            Waiting::Part { .. } | Waiting::Reading { .. } => None,
         }
     }
 
-    /// Takes in a request whose body is to be read by the helper.
-    pub fn reading(&mut self, manner: Manner) -> Token {
-        self.places.insert(|_| Waiting::Reading(manner)).0
+    /// Takes in a request whose body is to be read by the helper. With its token comes what is set once nobody waits for it.
+    pub fn reading(&mut self, manner: Manner) -> (Token, Arc<AtomicBool>) {
+        let given_up = Arc::new(AtomicBool::new(false));
+        let token = self.places.insert(|_| Waiting::Reading { manner, given_up: Arc::clone(&given_up) }).0;
+        (token, given_up)
     }
 
-    /// The body of that request was read.
-    pub fn was_read(&mut self, token: Token) -> Manner {
-        match self.places.remove(token) {
-            Some(Waiting::Reading(manner)) => manner,
-            _ => Manner::default(),
+    /// Nothing of that request is to be stored, if its body is still being read. Whether it is.
+    pub fn give_up(&mut self, token: Token) -> bool {
+        let Some(Waiting::Reading { given_up, .. }) = self.places.find(token) else { return false };
+        given_up.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// The body of that request was read. How the request is to be answered, unless it was given up.
+    pub fn was_read(&mut self, token: Token) -> Option<Manner> {
+        match self.places.remove(token)? {
+            Waiting::Reading { manner, given_up } => (!given_up.load(Ordering::Relaxed)).then_some(manner),
+            Waiting::Request(_) | Waiting::Part { .. } => None,
         }
     }
 
@@ -123,7 +140,7 @@ impl<'a> PendingTable<'a> {
     pub fn manner(&mut self, token: Token) -> Option<&mut Manner> {
         match self.places.find(token)? {
             Waiting::Request(pending) => Some(&mut pending.manner),
-            Waiting::Reading(manner) => Some(manner),
+            Waiting::Reading { manner, .. } => Some(manner),
             Waiting::Part { .. } => None,
         }
     }
@@ -142,7 +159,7 @@ impl<'a> PendingTable<'a> {
         }
         match self.places.remove(token)? {
             Waiting::Request(pending) => Some((token, pending)),
-            Waiting::Part { .. } | Waiting::Reading(_) => None,
+            Waiting::Part { .. } | Waiting::Reading { .. } => None,
         }
     }
 

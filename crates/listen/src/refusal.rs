@@ -77,6 +77,8 @@ pub(crate) enum Refusal {
     Failing(i32),
     /// A mistake in this program: the body could not be read.
     Fault,
+    /// The body came whole, but this machine did not get to reading it in time.
+    NotRead,
     /// The storage did not answer in time: the events may be stored or not.
     StoreTimeout,
     /// The storage refused some of the events for that; the others are stored.
@@ -158,7 +160,7 @@ impl Refusal {
             Self::OtherBody => 422,
             Self::Failing(_) | Self::Fault => 500,
             Self::Budget => overload,
-            Self::Connections | Self::Stopping | Self::ReadOnly | Self::StoreTimeout => 503,
+            Self::Connections | Self::Stopping | Self::ReadOnly | Self::NotRead | Self::StoreTimeout => 503,
             Self::Full => 507,
             Self::InPart(cause) | Self::Unsure(cause) => cause.status(overload),
         }
@@ -196,6 +198,7 @@ impl Refusal {
             Self::InPart(_) => 21,
             Self::Unsure(_) => 22,
             Self::Fault => 23,
+            Self::NotRead => 24,
         }
     }
 
@@ -210,6 +213,7 @@ impl Refusal {
                 | Self::Full
                 | Self::ReadOnly
                 | Self::Failing(_)
+                | Self::NotRead
                 | Self::StoreTimeout
                 | Self::InPart(_)
                 | Self::Unsure(_)
@@ -277,6 +281,7 @@ impl Refusal {
                 format!("the storage fails: {why}; nothing is acknowledged, come again later").into()
             }
             Self::Fault => "the listener has a fault and could not read this body; nothing of it is stored".into(),
+            Self::NotRead => "the processor did not get to this body in time; nothing of it is stored, come again later".into(),
             Self::StoreTimeout => "the storage does not answer; the events may be stored or not".into(),
             Self::InPart(cause) => {
                 format!("stored in part: some events are stored; for the others: {}", cause.message()).into()
@@ -287,7 +292,7 @@ impl Refusal {
 }
 
 /// The names of all refusals, by [`Refusal::number`].
-pub(crate) const NAMES: [&str; 24] = [
+pub(crate) const NAMES: [&str; 25] = [
     "http",
     "header",
     "malformed",
@@ -312,6 +317,7 @@ pub(crate) const NAMES: [&str; 24] = [
     "stored_in_part",
     "storage_unsure",
     "fault",
+    "not_read_in_time",
 ];
 
 fn status_of_fault(error: &http1::Error) -> u16 {

@@ -79,6 +79,7 @@ impl Dress {
             | Refusal::ReadOnly
             | Refusal::Failing(_)
             | Refusal::Fault
+            | Refusal::NotRead
             | Refusal::StoreTimeout
             | Refusal::InPart(_)
             | Refusal::Unsure(_)

@@ -100,8 +100,9 @@ impl<'a> Engine<'a> {
             Wait::Request | Wait::Client | Wait::End => return Fate::Gone,
             Wait::Head => Refusal::SlowHead,
             Wait::Body => Refusal::SlowBody,
+            // That says nothing of the disk.
+            Wait::Storage if self.pending.give_up(connection.pending) => Refusal::NotRead,
             Wait::Storage => {
-                // A body that still waits to be read says nothing of the disk.
                 if self.pending.find(connection.pending).is_some() {
                     self.shared.debt.is_late(self.now_ns);
                 }

@@ -9,6 +9,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
+        atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, SendError, Sender, channel},
     },
 };
@@ -53,6 +54,8 @@ pub(super) struct Job<'a> {
     /// The time of its events that bear none.
     pub now: EventTime,
     pub now_ns: u64,
+    /// Its client was told that it was not read in time.
+    pub given_up: Arc<AtomicBool>,
 }
 
 /// A request whose body was read.
@@ -84,6 +87,7 @@ pub(crate) struct Desk<'a> {
 #[derive(Debug)]
 pub(crate) struct Helper<'a> {
     shared: &'a Shared,
+    renderer: Renderer,
     jobs: Receiver<Job<'a>>,
     read: Sender<Read<'a>>,
     event: Arc<OwnedFd>,
@@ -97,7 +101,8 @@ impl<'a> Desk<'a> {
     pub fn new(shared: &'a Shared) -> std::io::Result<(Self, Helper<'a>)> {
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let ((jobs, taken), (done, read)) = (channel(), channel());
-        let helper = Helper { shared, jobs: taken, read: done, event: Arc::clone(&event) };
+        let renderer = Renderer::new(&shared.config);
+        let helper = Helper { shared, renderer, jobs: taken, read: done, event: Arc::clone(&event) };
         Ok((Self { jobs, read, event }, helper))
     }
 
@@ -121,23 +126,32 @@ impl<'a> Desk<'a> {
 
 impl Helper<'_> {
     /// Reads bodies until the desk of loop `number` is gone.
-    pub fn run(self, number: usize) {
+    pub fn run(mut self, number: usize) {
         pin(&self.shared.config.cpus, number);
-        let mut renderer = Renderer::new(&self.shared.config);
-        while let Ok(job) = self.jobs.recv() {
-            let (request, connection) = (job.request, job.connection);
+        while self.read_next().is_ok() {}
+    }
+
+    /// Waits for a body and reads it, unless it was given up.
+    ///
+    /// # Errors
+    /// When the desk is gone.
+    pub fn read_next(&mut self) -> Result<(), ()> {
+        let job = self.jobs.recv().map_err(drop)?;
+        let (request, connection) = (job.request, job.connection);
+        let (result, pieces) = if job.given_up.load(Ordering::Relaxed) {
+            (Err(Refusal::NotRead), VecDeque::new())
+        } else {
             // A mistake of ours costs the client that found it an answer, not all others of this loop theirs.
-            let read = catch_unwind(AssertUnwindSafe(|| read(self.shared, &mut renderer, job)));
-            let (result, pieces) = read.unwrap_or_else(|_| {
-                renderer = Renderer::new(&self.shared.config);
+            let read = catch_unwind(AssertUnwindSafe(|| read(self.shared, &mut self.renderer, job)));
+            read.unwrap_or_else(|_| {
+                self.renderer = Renderer::new(&self.shared.config);
                 (Err(Refusal::Fault), VecDeque::new())
-            });
-            if self.read.send(Read { request, connection, result, pieces }).is_err() {
-                return;
-            }
-            // It cannot fail: the counter would have to be written 2^64 times unread.
-            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
-        }
+            })
+        };
+        self.read.send(Read { request, connection, result, pieces }).map_err(drop)?;
+        // It cannot fail: the counter would have to be written 2^64 times unread.
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        Ok(())
     }
 }
 

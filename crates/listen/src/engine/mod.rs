@@ -28,6 +28,8 @@ use crate::{
     timers::Timers,
 };
 
+#[cfg(test)]
+pub(crate) use helper::Helper;
 use helper::Piece;
 pub(crate) use helper::{Desk, Read};
 use render::Renderer;

@@ -80,12 +80,12 @@ impl<'a> Engine<'a> {
         connection: &mut Connection<'a>,
         mut flight: Box<Flight<'a>>,
     ) -> Step {
-        let request = self.pending.reading(std::mem::take(&mut flight.manner));
+        let (request, given_up) = self.pending.reading(std::mem::take(&mut flight.manner));
         (connection.pending, connection.phase) = (request, Phase::Storing);
         let (now, now_ns) = (self.renderer.now(), self.now_ns);
-        let job = Job { request, connection: connection.token, flight, now, now_ns };
+        let job = Job { request, connection: connection.token, flight, now, now_ns, given_up };
         let Some(job) = self.desk.put(job) else { return Step::Wait };
-        let manner = self.pending.was_read(request);
+        let manner = self.pending.was_read(request).unwrap_or_default();
         self.recycle(job.flight);
         self.answer(connection, &Reply::Refused(Refusal::Fault), &manner)
     }
@@ -105,12 +105,15 @@ impl<'a> Engine<'a> {
 
     /// The helper has read a body. `connection` is that of the request, if it still waits.
     pub fn was_read(&mut self, read: Read<'a>, connection: Option<&mut Connection<'a>>) -> Option<Fate> {
-        let manner = self.pending.was_read(read.request);
+        let manner = self.pending.was_read(read.request)?;
         let (connection, step) = match (read.result, connection) {
             (Ok(Prepared::Lines(pending)), connection) if !read.pieces.is_empty() => {
                 let request = self.enter(Pending { manner, ..pending }, read.pieces);
                 if let Some(connection) = connection {
                     connection.pending = request;
+                    // The storage has its own time.
+                    connection.since_ns = self.now_ns;
+                    self.arm(connection);
                 }
                 return None;
             }
@@ -307,12 +310,12 @@ impl<'a> Engine<'a> {
     fn replay(&mut self, connection: &mut Connection<'a>, first: &Answered, manner: &Manner) -> Step {
         self.counters.replayed.add(1);
         self.receipts.clear();
-        self.receipts.extend_from_slice(&first.receipts);
-        self.succeed(connection, first.level, true, manner)
-    }
         if first.receipts.is_empty() {
             write_receipts(&mut self.receipts, first.level, &[]);
         }
+        self.receipts.extend_from_slice(&first.receipts);
+        self.succeed(connection, first.level, true, manner)
+    }
 
     /// Answers with the receipts just written.
     #[inline]

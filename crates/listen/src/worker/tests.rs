@@ -10,7 +10,7 @@ use rustix::net::sockopt::set_socket_linger;
 use segments::{Level, Store};
 
 use super::*;
-use crate::{Compat, Config, idempotency::Found, listeners::Listeners};
+use crate::{Compat, Config, engine::Helper, idempotency::Found, listeners::Listeners};
 
 /// A worker whose rounds are made by the test; it answers what is accepted.
 fn with_worker(test: impl FnOnce(&mut Worker<'_>, TcpStream)) {
@@ -19,6 +19,17 @@ fn with_worker(test: impl FnOnce(&mut Worker<'_>, TcpStream)) {
 
 /// A worker whose rounds are made by the test.
 fn with_worker_of(change: impl FnOnce(&mut Config), test: impl FnOnce(&mut Worker<'_>, TcpStream)) {
+    with_helper_of(change, |worker, client, helper| {
+        drop(helper);
+        test(worker, client);
+    });
+}
+
+/// A worker and its helper, which both do what the test says.
+fn with_helper_of(
+    change: impl FnOnce(&mut Config),
+    test: impl for<'a> FnOnce(&mut Worker<'a>, TcpStream, Helper<'a>),
+) {
     let folder = tempfile::TempDir::new().unwrap();
     let template = format!("{}/${{tag}}", folder.path().display()).parse().unwrap();
     let mut config = Config::new(segments::Config::new(template));
@@ -29,10 +40,9 @@ fn with_worker_of(change: impl FnOnce(&mut Config), test: impl FnOnce(&mut Worke
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
     let client = TcpStream::connect(listeners.addresses[0]).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    // Without a helper.
-    let (desk, _) = Desk::new(&shared).unwrap();
+    let (desk, helper) = Desk::new(&shared).unwrap();
     let mut worker = Worker::new(&shared, 0, epoll, listeners.threads.remove(0), ports.remove(0), desk);
-    test(&mut worker, client);
+    test(&mut worker, client, helper);
     shared.store.close().unwrap();
 }
 
@@ -105,6 +115,41 @@ fn a_large_body_that_nobody_is_there_to_read_is_refused_at_once() {
         assert!(String::from_utf8_lossy(&answer[..received]).contains("\"fault\""));
         assert!(worker.engine.is_done(), "a stop waits for nothing");
     });
+}
+
+#[test]
+fn a_body_that_is_not_read_in_time_is_not_stored_and_not_called_the_disks() {
+    for is_read_before in [false, true] {
+        with_helper_of(
+            |_| {},
+            |worker, mut client, mut helper| {
+                let body = "{}\n".repeat(10_000);
+                let head = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson";
+                let request = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                client.write_all(request.as_bytes()).unwrap();
+                rounds_until(worker, "the helper has it", |worker| !worker.engine.is_done());
+                let mut read = || helper.read_next().unwrap();
+                if is_read_before {
+                    read();
+                }
+                let token = worker.connections.tokens()[0];
+                let connection = worker.connections.find(token).unwrap();
+                worker.engine.now_ns = connection.deadline_ns;
+                let fate = worker.engine.alarm(connection);
+                worker.settle(token, fate);
+                let mut answer = String::new();
+                client.read_to_string(&mut answer).unwrap();
+                assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\"not_read_in_time\""));
+                assert!(answer.contains("Retry-After") && !answer.contains("Proofload-Stored"), "{answer}");
+                if !is_read_before {
+                    read();
+                }
+                rounds_until(worker, "it is dropped", |worker| worker.engine.is_done());
+                assert_eq!((worker.engine.has_lines(), worker.shared.budget.used()), (false, 0));
+                assert!(worker.shared.storage_refusal().is_none());
+            },
+        );
+    }
 }
 
 #[test]
