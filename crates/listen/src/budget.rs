@@ -7,9 +7,10 @@ use std::{
 
 use rustix::process::{Resource, getrlimit};
 
-/// Descriptors kept for each thread: for connections that are only told that there are too many, and what else
-/// the process needs.
-const KEPT_PER_THREAD: u64 = 64;
+/// Descriptors of each thread for connections that are only told that there are too many.
+const TOLD_PER_THREAD: u64 = 64;
+/// Descriptors kept beside those of files: for connections of the admin port, and for what is open for a moment.
+const KEPT_FOR_OTHERS: u64 = 32;
 
 /// Bytes of bodies being read and of lines not yet written.
 #[derive(Debug)]
@@ -151,31 +152,39 @@ impl Drop for Seat<'_> {
 }
 
 /// Descriptors of this process, of which connections leave some to the storage.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Descriptors {
+    /// Connections that get one from here on are only told that there are too many,
+    told_from: u64,
+    /// and from here on closed at once: these are the storage's.
     kept_from: u64,
 }
 
 impl Descriptors {
-    /// As many as the limit of this process says now. Kept are as many as files may be open, or wait for their
-    /// last sync, and some for each thread; but never more than half of all, for a listener without connections
-    /// were of no use either.
+    /// As many as the limit of this process says now.
     pub fn new(open_files: usize, threads: u32) -> Self {
-        Self { kept_from: kept_from(getrlimit(Resource::Nofile).current, open_files, threads) }
+        Self::of(getrlimit(Resource::Nofile).current, open_files, threads)
     }
 
-    /// Whether a connection has got one that is kept for the storage. The kernel gives out the lowest that is
-    /// free, so that all those below are in use.
+    /// The storage has as many as files may be open, or wait for their last sync; but it and those that are told have never
+    /// more than half of all, for a listener without connections were of no use either.
+    fn of(limit: Option<u64>, open_files: usize, threads: u32) -> Self {
+        let Some(limit) = limit else { return Self { told_from: u64::MAX, kept_from: u64::MAX } };
+        let kept = (open_files as u64).saturating_mul(2).saturating_add(KEPT_FOR_OTHERS);
+        let told_from = limit - kept.saturating_add(u64::from(threads) * TOLD_PER_THREAD).min(limit / 2);
+        Self { told_from, kept_from: limit - kept.min(limit / 2 * 7 / 8) }
+    }
+
+    /// Whether a connection has got one that leaves it no seat. The kernel gives out the lowest that is free, so that all
+    /// those below are in use.
+    pub fn is_for_telling(&self, socket: &impl AsRawFd) -> bool {
+        socket.as_raw_fd() as u64 >= self.told_from
+    }
+
+    /// Whether a connection has got one of the storage's, and must give it back at once.
     pub fn is_kept(&self, socket: &impl AsRawFd) -> bool {
-        u64::try_from(socket.as_raw_fd()).is_ok_and(|number| number >= self.kept_from)
+        socket.as_raw_fd() as u64 >= self.kept_from
     }
-}
-
-fn kept_from(limit: Option<u64>, open_files: usize, threads: u32) -> u64 {
-    let Some(limit) = limit else { return u64::MAX };
-    let files = (open_files as u64).saturating_mul(2);
-    let kept = files.saturating_add(u64::from(threads) * KEPT_PER_THREAD);
-    limit - kept.min(limit / 2)
 }
 
 #[cfg(test)]
@@ -184,9 +193,14 @@ mod tests {
 
     #[test]
     fn some_descriptors_are_kept_but_no_more_than_half() {
-        assert_eq!(kept_from(Some(20_000), 1_000, 2), 17_872);
-        assert_eq!(kept_from(Some(1_024), 1_000, 2), 512);
-        assert_eq!(kept_from(None, 1_000, 2), u64::MAX);
+        for (limit, open_files, told_from, kept_from) in [
+            (Some(20_000), 1_000, 17_840, 17_968),
+            (Some(1_024), 1_000, 512, 576),
+            (Some(128), 8, 64, 80),
+            (None, 1_000, u64::MAX, u64::MAX),
+        ] {
+            assert_eq!(Descriptors::of(limit, open_files, 2), Descriptors { told_from, kept_from });
+        }
     }
 
     #[test]

@@ -253,13 +253,15 @@ impl<'a> Worker<'a> {
     fn welcome(&mut self, socket: OwnedFd, admin: bool) {
         let seat = if admin {
             self.shared.admins.enter()
-        } else if self.shared.descriptors.is_kept(&socket) {
+        } else if self.shared.descriptors.is_for_telling(&socket) {
             None
         } else {
             self.shared.crowd.enter()
         };
         let tls = self.shared.identity.as_ref().filter(|_| !admin).map(|identity| identity.config());
-        if seat.is_none() && (tls.is_some() || self.turned_away >= TURNED_AWAY_MOST) {
+        let is_not_told =
+            tls.is_some() || self.turned_away >= TURNED_AWAY_MOST || self.shared.descriptors.is_kept(&socket);
+        if seat.is_none() && is_not_told {
             self.engine.counters.connections_refused.add(1);
             return;
         }

@@ -6,7 +6,7 @@ mod service;
 
 use std::{
     fs,
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::TcpStream,
     path::Path,
     thread,
@@ -67,6 +67,49 @@ fn events_are_stored_where_the_receipt_says() -> Result<()> {
     ensure!(report["statistics"]["events"]["written"] == 3, "{report}");
     ensure!(report["statistics"]["events"]["synced"] == 2, "{report}");
     ensure!(finished.stderr.contains("storing in stored/${tag}.%Y-%m-%d.log"), "{}", finished.stderr);
+    Ok(())
+}
+
+#[test]
+fn connections_that_are_turned_away_leave_the_storage_its_descriptors() -> Result<()> {
+    let _shared = beside_others();
+    let mut listen =
+        Running::start_as(TemporaryFolder::new()?, "--path stored/${tag}.log --open-files 8", |launch| {
+            launch.descriptors(128)
+        })?;
+    let mut seated = TcpStream::connect(&listen.address)?;
+    seated.set_read_timeout(Some(PATIENCE))?;
+    let mut post = |tag: &str| -> Result<String> {
+        seated.write_all(
+            format!("POST /{tag} HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{{}}").as_bytes(),
+        )?;
+        let mut answer = [0; 1024];
+        let received = seated.read(&mut answer)?;
+        Ok(String::from_utf8_lossy(&answer[..received]).into_owned())
+    };
+    ensure!(post("first")?.starts_with("HTTP/1.1 204"));
+    let mut idle = Vec::new();
+    let (mut told, mut closed) = (0, 0);
+    // It lingers with those that it has told for two seconds.
+    for _ in 0..150 {
+        let mut client = TcpStream::connect(&listen.address)?;
+        client.set_read_timeout(Some(Duration::from_millis(if told + closed > 0 { 2_000 } else { 10 })))?;
+        match client.read(&mut [0; 1024]) {
+            Ok(received) if received > 0 => told += 1,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            _ => closed += 1,
+        }
+        idle.push(client);
+    }
+    ensure!(told > 0 && closed > 0, "{told} were told, {closed} closed at once");
+    for number in 0..20 {
+        let answer = post(&format!("later{number}"))?;
+        ensure!(answer.starts_with("HTTP/1.1 204"), "{number}: {answer}");
+    }
+    drop(idle);
+    ensure!(listen.process.is_running());
+    let (finished, report) = listen.stop()?;
+    ensure!(finished.code == Some(0) && report["statistics"]["accept_errors"] == 0, "{finished:?} {report}");
     Ok(())
 }
 

@@ -40,7 +40,16 @@ impl Running {
 
     /// The same in a folder that is there.
     pub(super) fn start_in(folder: TemporaryFolder, words: &str) -> Result<Self> {
-        let mut launch = command(&folder, words)?.args(["--report", "report.json"]);
+        Self::start_as(folder, words, |launch| launch)
+    }
+
+    /// The same, started otherwise.
+    pub(super) fn start_as(
+        folder: TemporaryFolder,
+        words: &str,
+        change: impl FnOnce(Launch) -> Launch,
+    ) -> Result<Self> {
+        let mut launch = change(command(&folder, words)?.args(["--report", "report.json"]));
         if !launch.has("--listen") && !launch.has("--config") {
             launch = launch.args(["--listen", "127.0.0.1:0"]);
         }
