@@ -38,6 +38,8 @@ pub(crate) struct Counters {
     refused: [Count; NAMES.len()],
     events: [Count; 3],
     pub accepted_events_lost: Count,
+    /// Of those that were acknowledged as accepted, how many the storage has taken or refused since.
+    pub accepted_events_settled: Count,
     pub replayed: Count,
     pub received_bytes: Count,
     pub sent_bytes: Count,
@@ -57,6 +59,7 @@ impl Default for Counters {
             refused: std::array::from_fn(|_| Count::default()),
             events: Default::default(),
             accepted_events_lost: Count::default(),
+            accepted_events_settled: Count::default(),
             replayed: Count::default(),
             received_bytes: Count::default(),
             sent_bytes: Count::default(),

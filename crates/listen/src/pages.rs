@@ -68,6 +68,7 @@ pub(crate) fn metrics(shared: &Shared) -> Page {
         ("connections_open", "Connections open.", all.connections_open),
         ("budget_used_bytes", "Bytes of the budget in use.", all.budget_used_bytes),
         ("budget_bytes", "Bytes of the budget.", all.budget_bytes),
+        ("accepted_events_pending", "Events accepted and not yet written.", all.accepted_events_pending),
         ("queued_bytes", "Bytes of lines not yet written.", all.queued_bytes),
         ("open_segments", "Segments open.", all.open_segments),
         ("storage_ok", "1 if events can be stored.", u64::from(all.storage == "ok")),

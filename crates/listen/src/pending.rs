@@ -39,6 +39,8 @@ pub(crate) struct Pending<'a> {
     pub claim: Option<Claim<'a>>,
     /// When its last byte came.
     pub ended_ns: u64,
+    /// Its client was told that it is accepted.
+    pub is_acknowledged: bool,
 }
 
 /// What the storage's word of a part is for.

@@ -23,6 +23,9 @@ pub struct Statistics {
     pub refused: BTreeMap<String, u64>,
     /// Events whose request was answered at level `accepted` and that could not be stored after all.
     pub accepted_events_lost: u64,
+    /// Such events of which the storage has not said yet that they are written; at the end those that may not be stored.
+    #[serde(default)]
+    pub accepted_events_pending: u64,
     /// Answers from memory to repeated idempotency keys.
     pub replayed: u64,
     /// Bytes received, heads and framing included, after decryption.
@@ -96,6 +99,9 @@ impl Statistics {
                 *all.events.entry(level_name(level).into()).or_default() += thread.events(level);
             }
             all.accepted_events_lost += thread.accepted_events_lost.value();
+            // In this order, for what is settled was acknowledged before.
+            let settled = thread.accepted_events_settled.value();
+            all.accepted_events_pending += thread.events(Level::Accepted).saturating_sub(settled);
             all.replayed += thread.replayed.value();
             all.received_bytes += thread.received_bytes.value();
             all.sent_bytes += thread.sent_bytes.value();
@@ -127,13 +133,18 @@ impl Statistics {
 impl Report {
     /// At the end of a run.
     pub(crate) fn of(shared: &Shared, close_error: Option<String>) -> Self {
+        let mut statistics = Statistics::of(shared);
+        if close_error.is_none() {
+            // What no thread was there to hear any more was good.
+            statistics.accepted_events_pending = 0;
+        }
         Self {
             schema: SCHEMA.to_owned(),
             elapsed_s: shared.clock.now_ns() as f64 / 1e9,
             connections_per_thread: shared.counters.iter().map(|c| c.connections_accepted.value()).collect(),
             unanswered: shared.counters.iter().map(|c| c.unanswered.value()).sum(),
             close_error,
-            statistics: Statistics::of(shared),
+            statistics,
         }
     }
 }
@@ -165,6 +176,7 @@ pub fn render(report: &Report) -> String {
         ("accept errors", all.accept_errors),
         ("sync failures", all.sync_failures),
         ("ACCEPTED EVENTS LOST", all.accepted_events_lost),
+        ("ACCEPTED, MAYBE NOT STORED", all.accepted_events_pending),
         ("unanswered at the end", report.unanswered),
     ] {
         if count > 0 {

@@ -86,5 +86,6 @@ pub(super) fn prepare<'a>(
         share,
         claim,
         ended_ns: now_ns,
+        is_acknowledged: false,
     }))
 }

@@ -225,6 +225,7 @@ impl<'a> Engine<'a> {
         }
         let (manner, claim) = (std::mem::take(&mut pending.manner), pending.claim.take());
         let (events, ended_ns) = (pending.events, pending.ended_ns);
+        pending.is_acknowledged = true;
         let manner = self.last_manner(manner, connection);
         self.receipts.clear();
         write_receipts(&mut self.receipts, Level::Accepted, &[]);
@@ -261,6 +262,9 @@ impl<'a> Engine<'a> {
     ) -> Option<Fate> {
         // The lines are nowhere in memory any more.
         pending.share.settle_at(0);
+        if pending.is_acknowledged {
+            self.counters.accepted_events_settled.add(pending.events);
+        }
         self.counters.stored_bytes.add(pending.stored_bytes());
         if let Some(failure) = pending.failure {
             let refusal = Refusal::of_request(failure, pending.level, !pending.receipts.is_empty());

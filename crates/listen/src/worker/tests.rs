@@ -10,7 +10,9 @@ use rustix::net::sockopt::set_socket_linger;
 use segments::{Level, Store};
 
 use super::*;
-use crate::{Compat, Config, engine::Helper, idempotency::Found, listeners::Listeners};
+use crate::{
+    Compat, Config, Report, Statistics, engine::Helper, idempotency::Found, listeners::Listeners, render,
+};
 
 /// A worker whose rounds are made by the test; it answers what is accepted.
 fn with_worker(test: impl FnOnce(&mut Worker<'_>, TcpStream)) {
@@ -97,6 +99,22 @@ fn a_key_whose_client_went_before_it_was_told_is_not_stored_again() {
         );
         let Found::Again(answered) = found else { panic!("forgotten: {found:?}") };
         assert_eq!(answered.level, Level::Accepted);
+    });
+}
+
+#[test]
+fn what_was_accepted_is_told_until_it_is_stored() {
+    with_worker(|worker, mut client| {
+        client.write_all(post("1").as_bytes()).unwrap();
+        rounds_until(worker, "it is accepted", |worker| worker.engine.counters.events(Level::Accepted) == 1);
+        assert_eq!(Statistics::of(worker.shared).accepted_events_pending, 1);
+        let hung = Report::of(worker.shared, Some("the disk hangs".to_owned()));
+        assert_eq!(hung.statistics.accepted_events_pending, 1);
+        assert!(render(&hung).contains("ACCEPTED, MAYBE NOT STORED  1\n"), "{}", render(&hung));
+        let closed = Report::of(worker.shared, None);
+        assert_eq!(closed.statistics.accepted_events_pending, 0);
+        rounds_until(worker, "it is stored", |worker| worker.engine.is_done());
+        assert_eq!(Statistics::of(worker.shared).accepted_events_pending, 0);
     });
 }
 

@@ -23,8 +23,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use listen::{Config, Handle, Report, Server, render};
+use listen::{Config, Handle, Report, Server, Statistics, render};
 use load::host::raise_descriptors;
+use record::units::show_count;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ},
     iterator::Signals,
@@ -102,6 +103,9 @@ fn listen(
     let (done, stops) = serve(server, sender, &events, &format!("listening on {listening}"))?;
     // From here on a signal ends the process: standard output may make us wait, too.
     drop(events);
+    if let Some(why) = &done.close_error {
+        error!("{why}{}", unsure(&done.statistics));
+    }
     let is_shown = !quiet && !report.as_ref().is_some_and(Destination::is_stdout);
     if let Some(report) = report {
         report.write_json(&done)?;
@@ -274,7 +278,21 @@ fn stop(handle: &Handle, service: &mut Service, times: u32) {
             warn!("stopping at once; once more ends without waiting for the disk");
             handle.stop_now();
         }
-        _ => process::exit(130),
+        _ => {
+            error!("ended without waiting for the disk{}", unsure(&handle.statistics()));
+            logs::end();
+            process::exit(130)
+        }
+    }
+}
+
+/// How many events were promised nothing but to be stored, and may not be.
+fn unsure(statistics: &Statistics) -> String {
+    match statistics.accepted_events_pending {
+        0 => String::new(),
+        count => {
+            format!("; {} events that were acknowledged as accepted may not be stored", show_count(count))
+        }
     }
 }
 
