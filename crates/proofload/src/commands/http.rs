@@ -55,8 +55,15 @@ pub fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     let written = files.write(&trial);
     // What was measured is told, whatever became of the files.
     let shown = if is_shown { standard::show(&trial_text::render(&trial)) } else { Ok(()) };
-    written.and(shown)?;
+    written.and(shown).and(receipts(&trial))?;
     Ok(verdict(&trial))
+}
+
+/// Receipts are files that were asked for, as all others: without them the trial has not done what it was for.
+fn receipts(trial: &Trial) -> Result<(), Refusal> {
+    let lost = trial.warnings.iter().filter(|warning| warning.code == "receipts_lost");
+    let lost: Vec<String> = lost.map(|warning| format!("--receipts: {}", warning.message)).collect();
+    if lost.is_empty() { Ok(()) } else { Err(Refusal::new(lost)) }
 }
 
 /// Fits the plan to this machine, and says how; refuses what does not fit unless it is forced.
