@@ -2,10 +2,11 @@
 
 use std::{
     fs::File,
-    io::{self, Read},
+    io::{self, BufRead, BufReader, Read},
     path::{Path, PathBuf},
 };
 
+use flate2::bufread::GzDecoder;
 use memchr::memchr;
 
 /// Read at once, in bytes.
@@ -72,9 +73,38 @@ pub fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     let file = File::open(path)?;
     Ok(match plain_name(path).1 {
         Compression::None => Box::new(file),
-        Compression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(file)),
+        Compression::Gzip => Box::new(Gzip { member: Some(GzDecoder::new(BufReader::new(file))) }),
         Compression::Zstd => Box::new(zstd::stream::read::Decoder::new(file)?),
     })
+}
+
+/// Members of gzip, of which zeros may follow the last: `gzip -t` takes them for padding, too.
+struct Gzip<R> {
+    /// None behind the last.
+    member: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> Read for Gzip<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let read = member.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            let mut rest = self.member.take().expect("it was there").into_inner();
+            let is_last = loop {
+                let held = rest.fill_buf()?;
+                match held.iter().take_while(|&&byte| byte == 0).count() {
+                    0 => break held.is_empty(),
+                    zeros => rest.consume(zeros),
+                }
+            };
+            if !is_last {
+                self.member = Some(GzDecoder::new(rest));
+            }
+        }
+        Ok(0)
+    }
 }
 
 fn lines_of(mut input: impl Read, compressed: bool, mut give: impl FnMut(Line<'_>)) -> io::Result<FileEnd> {
@@ -118,4 +148,39 @@ fn lines_of(mut input: impl Read, compressed: bool, mut give: impl FnMut(Line<'_
         give(Line { bytes: &buffer[..held], number, offset, is_ended: false });
     }
     Ok(FileEnd { bytes: offset + held as u64, broken })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::testing::Folder;
+
+    #[test]
+    fn zeros_behind_gzip_are_padding_and_other_bytes_are_not() {
+        let folder = Folder::new();
+        let member = |text: &str| {
+            let mut member = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            member.write_all(text.as_bytes()).unwrap();
+            member.finish().unwrap()
+        };
+        let two = [member("a\n"), member("b\n")].concat();
+        for (behind, is_whole) in [
+            (vec![], true),
+            (vec![0], true),
+            (vec![0; 100_000], true),
+            (vec![0, 1], false),
+            (vec![1], false),
+            (member("c\n")[..9].to_vec(), false),
+        ] {
+            let path = folder.write("x.gz", [two.clone(), behind.clone()].concat());
+            let mut read = Vec::new();
+            let end = lines(&path, |line| read.push(line.bytes.to_vec())).unwrap();
+            assert_eq!(read, [b"a", b"b"], "{} bytes", behind.len());
+            assert_eq!(end.broken.is_none(), is_whole, "{} bytes: {:?}", behind.len(), end.broken);
+        }
+        let empty = folder.write("empty.gz", "");
+        assert!(lines(&empty, |_| {}).unwrap().broken.is_some());
+    }
 }
