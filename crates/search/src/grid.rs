@@ -26,8 +26,6 @@ enum Scale {
     /// A load is the first position at or above it. Steps are finer than the difference of neighbours, hence
     /// every whole number has its own position; the others stand for the number below.
     Whole { min: f64, max: f64, step: f64 },
-    /// The loads of a list, in rising order.
-    List(Vec<f64>),
 }
 
 impl Grid {
@@ -53,14 +51,6 @@ impl Grid {
         }
     }
 
-    /// A grid of these loads only.
-    pub(crate) fn of_list(loads: &[f64]) -> Self {
-        let mut loads = loads.to_vec();
-        loads.sort_by(f64::total_cmp);
-        loads.dedup();
-        Self { last: loads.len() as i64 - 1, scale: Scale::List(loads) }
-    }
-
     /// The position of the largest load.
     pub(crate) fn last(&self) -> i64 {
         self.last
@@ -77,7 +67,6 @@ impl Grid {
                 // position.
                 (min * ((position as f64 + 1e-3) * step).exp()).floor().clamp(*min, *max)
             }
-            Scale::List(loads) => loads[position as usize],
         }
     }
 
@@ -98,7 +87,6 @@ impl Grid {
                 let load = load.floor().clamp(*min, *max);
                 ((load / min).ln() / step - 1e-3).ceil().max(0.0) as i64
             }
-            Scale::List(loads) => (loads.partition_point(|candidate| *candidate <= load) as i64 - 1).max(0),
         }
     }
 
@@ -151,7 +139,6 @@ impl Grid {
                 let steps = self.whole_steps(-(-relative).ln_1p() / step + 1e-6);
                 steps - steps / ROUNDING_SHARE
             }
-            Scale::List(_) => 1,
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A [`Search`] is a pure state machine: it names the next trial ([`Search::next`]), is told what came of it
 //! ([`Search::tell`]), and ends with two bounds for each goal. It has no clock and does no I/O; the same plan
-//! and the same outcomes give the same steps, so that a killed search goes on where it was
-//! ([`Search::replay`]).
+//! and the same outcomes give the same steps, so that a killed search, told its outcomes again, goes on where it
+//! was.
 //!
 //! ```
 //! use search::{Measured, Preset, Search, SearchPlan, Step, Unit};
@@ -47,4 +47,4 @@ pub use outcome::{Bound, BoundKind, Ended, GoalOutcome, Outcome};
 pub use plan::{Method, Midpoint, Mistake, Mistakes, SearchPlan, Start, Unit, VoidPolicy, WarmUp};
 pub use preset::{Preset, UnknownPreset};
 pub use progress::{GoalProgress, Progress};
-pub use search::{Measured, NextTrial, ReplayError, Search, Step, TellError};
+pub use search::{Measured, NextTrial, Search, Step, TellError};

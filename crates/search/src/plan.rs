@@ -13,9 +13,9 @@ use crate::goal::SearchGoal;
 pub struct SearchPlan {
     /// Whether loads are whole numbers.
     pub unit: Unit,
-    /// Least load, above 0. Not used by a sweep, which has its own loads.
+    /// Least load, above 0.
     pub min_load: f64,
-    /// Largest load. Not used by a sweep.
+    /// Largest load.
     pub max_load: f64,
     /// What a load must satisfy: one search finds bounds for all of them.
     pub goals: Vec<SearchGoal>,
@@ -25,8 +25,6 @@ pub struct SearchPlan {
     pub search_duration_max_s: Option<f64>,
     /// What is done with void trials.
     pub void: VoidPolicy,
-    /// Seed of the order of a sweep; the other methods draw nothing.
-    pub seed: u64,
 }
 
 /// What a load is counted in.
@@ -62,13 +60,6 @@ pub enum Method {
         /// Which middle.
         midpoint: Midpoint,
     },
-    /// Every load of a list, `repeats` times, in blocks of a seeded order.
-    Sweep {
-        /// The loads, in any order.
-        loads: Vec<f64>,
-        /// Trials at each load.
-        repeats: u32,
-    },
 }
 
 /// A trial that decides nothing.
@@ -79,11 +70,6 @@ pub enum WarmUp {
     None,
     /// One at the largest load: for packet forwarders and other targets that forget an overload at once.
     Max {
-        /// Its length, in seconds.
-        duration_s: f64,
-    },
-    /// One at the smallest load: wakes the target and cannot hurt it.
-    Min {
         /// Its length, in seconds.
         duration_s: f64,
     },
@@ -144,7 +130,6 @@ impl SearchPlan {
             method,
             search_duration_max_s: None,
             void: VoidPolicy::default(),
-            seed: 0,
         }
     }
 
@@ -206,7 +191,7 @@ impl SearchPlan {
         );
         match &self.method {
             Method::Mlrsearch { warm_up, start } => {
-                if let WarmUp::Max { duration_s } | WarmUp::Min { duration_s } = warm_up {
+                if let WarmUp::Max { duration_s } = warm_up {
                     let fine = duration_s.is_finite() && *duration_s > 0.0;
                     check(
                         fine,
@@ -220,29 +205,6 @@ impl SearchPlan {
             }
             Method::NoiseAware { factor } => check(climbs(*factor), "factor", too_flat(*factor)),
             Method::Bisection { .. } => {}
-            Method::Sweep { loads, repeats } => {
-                check(!loads.is_empty(), "loads", "there are none: name at least one".to_owned());
-                check(*repeats >= 1, "repeats", "0 measures nothing: use 1 or more".to_owned());
-                for load in loads {
-                    let fine = load.is_finite() && *load > 0.0;
-                    check(fine, "loads", format!("{load} is no load: use a positive number"));
-                    let fine = self.unit == Unit::Continuous || load.fract() == 0.0;
-                    check(fine, "loads", format!("{load} is no whole number"));
-                }
-                for goal in &self.goals {
-                    let sum_s = f64::from(*repeats) * goal.final_trial_duration_s;
-                    check(
-                        sum_s >= goal.duration_sum_s * (1.0 - 1e-9),
-                        "repeats",
-                        format!(
-                            "{repeats} × {} s cannot decide goal {:?}, which wants {} s at a load: repeat more often, or make \
-                             duration_sum_s smaller",
-                            goal.final_trial_duration_s, goal.name, goal.duration_sum_s
-                        ),
-                    );
-                }
-                return mistakes;
-            }
         }
         check(
             self.min_load.is_finite() && self.min_load > 0.0,

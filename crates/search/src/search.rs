@@ -125,7 +125,6 @@ impl Search {
             && plan.unit == Unit::Continuous
             && plan.goals.iter().any(|goal| repeats(goal) > REPEATS_OF_THE_QUIET + 1e-9);
         let grid = match &plan.method {
-            Method::Sweep { loads, .. } => Grid::of_list(loads),
             Method::NoiseAware { .. } if is_cautious => {
                 let widths = plan.goals.iter().map(|goal| goal.width / LOADS_PER_WIDTH);
                 Grid::new(plan.unit, plan.min_load, plan.max_load, widths)
@@ -144,22 +143,6 @@ impl Search {
             unlucky: 0,
             trial_seconds: 0.0,
         })
-    }
-
-    /// The search as it was after these outcomes: a killed search goes on from here.
-    ///
-    /// # Errors
-    /// The first outcome that this plan cannot have led to.
-    pub fn replay(
-        plan: SearchPlan,
-        measured: impl IntoIterator<Item = Measured>,
-    ) -> Result<Self, ReplayError> {
-        let mut search = Self::new(plan).map_err(ReplayError::Plan)?;
-        for (index, measured) in measured.into_iter().enumerate() {
-            search.next();
-            search.tell(measured).map_err(|error| ReplayError::Trial { index, error })?;
-        }
-        Ok(search)
     }
 
     /// The plan it follows.
@@ -300,20 +283,4 @@ impl Search {
             self.strategy.given_up(&self.trials, candidate);
         }
     }
-}
-
-/// Outcomes that do not belong to a plan.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum ReplayError {
-    /// The plan itself is wrong.
-    #[error("{0}")]
-    Plan(Mistakes),
-    /// An outcome does not fit.
-    #[error("outcome {index} does not belong to this plan: {error}; start the search anew")]
-    Trial {
-        /// Which, from 0.
-        index: usize,
-        /// Why.
-        error: TellError,
-    },
 }

@@ -4,10 +4,7 @@
 //! ever dropped: what looks odd becomes a warning, and warnings are part of every result.
 //! `docs/statistics.md` gives each method with its source, and what it was measured to do.
 
-pub mod bootstrap;
-pub mod change_points;
 pub mod compare;
-pub mod effective;
 pub mod holm;
 pub mod median;
 mod rank_sum;
@@ -16,13 +13,9 @@ mod sample;
 mod signed_rank;
 mod student;
 pub mod summary;
-pub mod warm_up;
 
-pub use bootstrap::{Bootstrap, BootstrapInterval};
 pub use compare::{Better, Comparison, Method, Question, Runs, Scale, Verdict, compare, compare_all};
-pub use effective::{Effective, effective_size};
 pub use median::{QuantileInterval, median_interval, quantile_interval};
 pub use resolvable::Design;
 pub use sample::{Confidence, Refusal, Sample};
 pub use summary::{Summary, summarize};
-pub use warm_up::{Course, WarmUp, classify};

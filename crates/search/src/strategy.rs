@@ -4,7 +4,6 @@ mod bisection;
 mod mlrsearch;
 mod moves;
 mod selector;
-mod sweep;
 mod target;
 
 use crate::{
@@ -18,7 +17,6 @@ use crate::{
 pub(crate) enum Strategy {
     Mlrsearch(mlrsearch::Mlrsearch),
     Bisection(bisection::Bisection),
-    Sweep(sweep::Sweep),
 }
 
 /// A trial that a method asks for.
@@ -51,9 +49,6 @@ impl Strategy {
             Method::Bisection { midpoint } => {
                 Self::Bisection(bisection::Bisection::new(&plan.goals, *midpoint, grid))
             }
-            Method::Sweep { repeats, .. } => {
-                Self::Sweep(sweep::Sweep::new(&plan.goals, *repeats, plan.seed, grid))
-            }
         }
     }
 
@@ -62,16 +57,13 @@ impl Strategy {
         match self {
             Self::Mlrsearch(mlrsearch) => mlrsearch.nominate(trials),
             Self::Bisection(bisection) => bisection.nominate(trials),
-            Self::Sweep(sweep) => sweep.nominate(trials),
         }
     }
 
     /// The trial asked for was measured, and is among the trials unless it was a warm-up.
     pub(crate) fn measured(&mut self, trials: &Trials, candidate: Candidate) {
-        match self {
-            Self::Mlrsearch(mlrsearch) => mlrsearch.measured(trials, candidate),
-            Self::Bisection(_) => {}
-            Self::Sweep(sweep) => sweep.measured(),
+        if let Self::Mlrsearch(mlrsearch) = self {
+            mlrsearch.measured(trials, candidate);
         }
     }
 

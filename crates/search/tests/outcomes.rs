@@ -86,29 +86,6 @@ fn one_bad_run_of_three_fails_a_load_for_jmeter_and_not_for_the_majority() {
 }
 
 #[test]
-fn a_sweep_measures_every_load_in_seeded_blocks() {
-    let method = Method::Sweep { loads: vec![40.0, 10.0, 30.0, 20.0], repeats: 3 };
-    let mut goal = no_errors(0.05);
-    goal.duration_sum_s = 3.0 * goal.final_trial_duration_s;
-    let plan = |seed| SearchPlan { method: method.clone(), seed, ..whole(1.0, 2.0, goal.clone()) };
-    let order = |seed| -> (Vec<f64>, BoundKind, (Option<f64>, Option<f64>)) {
-        let (outcome, asked) = run(plan(seed), |trial| lost(above(25.0, trial.load), 1, trial));
-        let goal = &outcome.goals[0];
-        (asked.iter().map(|trial| trial.load).collect(), goal.kind, loads(&goal.lower, &goal.upper))
-    };
-    let (first, kind, bounds) = order(1);
-    assert_eq!((kind, bounds), (BoundKind::Regular, (Some(20.0), Some(30.0))));
-    for block in first.chunks(4) {
-        let mut sorted = block.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        assert_eq!(sorted, [10.0, 20.0, 30.0, 40.0]);
-    }
-    assert_eq!(first.len(), 12);
-    assert_eq!(order(1).0, first);
-    assert!((2..10).any(|seed| order(seed).0 != first), "the seed decides the order");
-}
-
-#[test]
 fn loads_that_all_pass_or_all_fail_give_one_bound() {
     for start in [Start::Max, Start::Min { factor: 2.0 }] {
         let method = Method::Mlrsearch { warm_up: WarmUp::None, start };
@@ -252,13 +229,25 @@ fn a_budget_ends_the_search_before_it_is_spent() {
 
 #[test]
 fn a_larger_load_that_does_better_is_not_believed_and_is_shown() {
-    let goal = no_errors(0.05);
-    let method = Method::Sweep { loads: vec![10.0, 20.0, 30.0, 40.0], repeats: 3 };
-    let plan = SearchPlan { method, ..whole(1.0, 2.0, goal) };
-    let (outcome, _) = run(plan, |trial| lost(if trial.load == 20.0 { 0.1 } else { 0.0 }, 1, trial));
-    let goal = &outcome.goals[0];
-    assert_eq!(loads(&goal.lower, &goal.upper), (Some(10.0), Some(20.0)));
-    assert_eq!(goal.inverted, [30.0, 40.0]);
+    // The first goal has larger loads measured than the second one would.
+    let goals =
+        vec![SearchGoal { name: "half".to_owned(), loss_ratio: 0.5, ..no_errors(0.05) }, no_errors(0.05)];
+    let method = Method::Bisection { midpoint: Midpoint::Arithmetic };
+    let plan = SearchPlan { method, ..SearchPlan::new(Unit::Whole, 10.0, 1_000.0, goals) };
+    let (outcome, _) = run(plan, |trial| {
+        let loss_ratio = match trial.load {
+            505.0 => 0.1,
+            load => f64::from(load == 1_000.0),
+        };
+        lost(loss_ratio, 2, trial)
+    });
+    let [half, none] = &outcome.goals[..] else { panic!("{outcome:?}") };
+    assert_eq!(
+        (loads(&half.lower, &half.upper), &half.inverted[..]),
+        ((Some(969.0), Some(1_000.0)), &[][..])
+    );
+    assert_eq!(loads(&none.lower, &none.upper), (Some(489.0), Some(505.0)));
+    assert_eq!(none.inverted, [752.0, 876.0, 938.0, 969.0]);
 }
 
 #[test]

@@ -35,23 +35,14 @@ fn goal(index: usize) -> impl Strategy<Value = SearchGoal> {
         })
 }
 
-fn method(least: f64, largest: f64) -> impl Strategy<Value = Method> {
-    let warm_up = prop_oneof![
-        Just(WarmUp::None),
-        Just(WarmUp::Max { duration_s: 1.0 }),
-        Just(WarmUp::Min { duration_s: 0.5 })
-    ];
+fn method() -> impl Strategy<Value = Method> {
+    let warm_up = prop_oneof![Just(WarmUp::None), Just(WarmUp::Max { duration_s: 1.0 })];
     let start = prop_oneof![Just(Start::Max), (1.1..10.0_f64).prop_map(|factor| Start::Min { factor })];
-    let loads = prop::collection::vec(0.0..1.0_f64, 1..6);
     prop_oneof![
         1 => (1.1..4.0_f64).prop_map(|factor| Method::NoiseAware { factor }),
         6 => (warm_up, start).prop_map(|(warm_up, start)| Method::Mlrsearch { warm_up, start }),
         1 => Just(Method::Bisection { midpoint: Midpoint::Arithmetic }),
         1 => Just(Method::Bisection { midpoint: Midpoint::Geometric }),
-        1 => (loads, 8..10_u32).prop_map(move |(shares, repeats)| {
-            let load = |share: f64| (least + share * (largest - least)).floor().max(1.0);
-            Method::Sweep { loads: shares.into_iter().map(load).collect(), repeats }
-        }),
     ]
 }
 
@@ -62,17 +53,15 @@ fn plan() -> impl Strategy<Value = SearchPlan> {
         (goal(0), goal(1)).prop_map(|(first, second)| vec![first, second]),
         (goal(0), goal(1), goal(2)).prop_map(|(first, second, third)| vec![first, second, third]),
     ];
-    (range, goals, prop::option::of(1.0..500.0_f64), 1..4_u32, any::<u64>()).prop_flat_map(
-        |((whole, least, more), goals, search_duration_max_s, attempts, seed)| {
-            let (min_load, max_load) = (f64::from(least), f64::from(least + more));
+    (range, goals, prop::option::of(1.0..500.0_f64), 1..4_u32, method()).prop_map(
+        |((whole, least, more), goals, search_duration_max_s, attempts, method)| {
             let unit = if whole { Unit::Whole } else { Unit::Continuous };
-            method(min_load, max_load).prop_map(move |method| SearchPlan {
+            SearchPlan {
                 method,
                 search_duration_max_s,
                 void: VoidPolicy { attempts, unlucky: 5 },
-                seed,
-                ..SearchPlan::new(unit, min_load, max_load, goals.clone())
-            })
+                ..SearchPlan::new(unit, f64::from(least), f64::from(least + more), goals)
+            }
         },
     )
 }
@@ -97,12 +86,7 @@ fn nonsense(plan: &SearchPlan, seed: u64, void_share: f64, duration_s: f64, inde
 /// Runs a search against nonsense, holding every step against what must always be true.
 fn check(plan: &SearchPlan, seed: u64, void_share: f64) -> Result<(), TestCaseError> {
     let mut search = Search::new(plan.clone()).expect("the strategy makes right plans");
-    let (least, largest) = match &plan.method {
-        Method::Sweep { loads, .. } => {
-            (loads.iter().copied().fold(f64::INFINITY, f64::min), loads.iter().copied().fold(0.0, f64::max))
-        }
-        _ => (plan.min_load, plan.max_load),
-    };
+    let (least, largest) = (plan.min_load, plan.max_load);
     let mut told = Vec::new();
     let mut asked_s = 0.0;
     let outcome = loop {
@@ -161,11 +145,10 @@ fn check(plan: &SearchPlan, seed: u64, void_share: f64) -> Result<(), TestCaseEr
         .expect("plans and outcomes are plain data");
     let (plan, measured): (SearchPlan, Vec<Measured>) =
         serde_json::from_str(&text).expect("it was just written");
-    let half = measured.len() / 2;
-    let mut replayed = Search::replay(plan, measured[..half].iter().cloned()).expect("the same plan");
-    for ((trial, _), measured) in told[half..].iter().zip(&measured[half..]) {
+    let mut replayed = Search::new(plan).expect("the same plan");
+    for ((trial, _), measured) in told.iter().zip(measured) {
         prop_assert_eq!(replayed.next(), Step::Measure(*trial));
-        replayed.tell(measured.clone()).expect("the same outcome");
+        replayed.tell(measured).expect("the same outcome");
     }
     prop_assert_eq!(replayed.next(), Step::Done(outcome));
     Ok(())
@@ -185,7 +168,7 @@ proptest! {
     fn a_target_of_one_capacity_is_found_to_the_width(
         mut plan in plan(), share in -0.1..1.1_f64,
     ) {
-        if matches!(plan.method, Method::Sweep { .. } | Method::NoiseAware { .. }) {
+        if matches!(plan.method, Method::NoiseAware { .. }) {
             plan.method = Method::Mlrsearch { warm_up: WarmUp::None, start: Start::Min { factor: 2.0 } };
         }
         plan.search_duration_max_s = None;

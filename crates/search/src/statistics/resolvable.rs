@@ -1,5 +1,5 @@
 //! What a comparison can show at all: the smallest difference that so many runs of so much noise can
-//! resolve, and how many runs a wanted difference would need.
+//! resolve.
 
 use std::{
     collections::BTreeMap,
@@ -13,11 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
-use super::{
-    rank_sum,
-    sample::{Confidence, Sample},
-    signed_rank, student,
-};
+use super::{rank_sum, sample::Sample, signed_rank, student};
 
 /// How often the smallest resolvable difference is found when it is there.
 pub const POWER: f64 = 0.9;
@@ -201,36 +197,6 @@ pub fn noise_limit(noise: f64, freedom: usize) -> f64 {
     noise * (freedom / spread.inverse_cdf(0.2)).sqrt()
 }
 
-/// How many repeats of each side find a relative difference (0.02 for 2 %), with [`POWER`], at the
-/// confidence, as one of so many comparisons. `noise` is the standard deviation of logarithms: of the
-/// ratios within blocks, or of single runs of separate ones; give [`noise_limit`] of what few runs have
-/// shown. None if 100,000 are too few.
-///
-/// A plan, made before the runs: never a reason to go on until something shows.
-pub fn repeats_for(
-    kind: Design,
-    noise: f64,
-    relative_difference: f64,
-    confidence: Confidence,
-    comparisons: usize,
-) -> Option<usize> {
-    let alpha = confidence.alpha() / comparisons.max(1) as f64;
-    let finds = |n: usize| {
-        kind.with_repeats(n)
-            .reach(alpha)
-            .is_some_and(|reach| reach * noise <= relative_difference.abs().ln_1p())
-    };
-    if !finds(MOST_REPEATS) {
-        return None;
-    }
-    let (mut too_few, mut enough) = (0, MOST_REPEATS);
-    while enough - too_few > 1 {
-        let middle = too_few + (enough - too_few) / 2;
-        if finds(middle) { enough = middle } else { too_few = middle }
-    }
-    Some(enough)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,19 +273,11 @@ mod tests {
     }
 
     #[test]
-    fn more_runs_resolve_less_and_wanted_differences_name_their_runs() {
-        let confidence = Confidence::default();
+    fn more_runs_resolve_less() {
         for kind in [BLOCKS, SEPARATE] {
             let reaches: Vec<f64> =
                 [6, 10, 20, 40, 100].map(|n| kind.with_repeats(n).reach(0.05).unwrap()).to_vec();
             assert!(reaches.is_sorted_by(|a, b| a > b), "{reaches:?}");
-            let few = repeats_for(kind, 0.03, 0.10, confidence, 1).unwrap();
-            let many = repeats_for(kind, 0.03, 0.01, confidence, 1).unwrap();
-            assert!(few < many, "{few} {many}");
-            assert!(kind.with_repeats(many).reach(0.05).unwrap() * 0.03 <= 0.01_f64.ln_1p());
-            assert!(kind.with_repeats(many - 1).reach(0.05).unwrap() * 0.03 > 0.01_f64.ln_1p());
-            assert!(repeats_for(kind, 0.03, 0.10, confidence, 20).unwrap() >= few);
-            assert_eq!(repeats_for(kind, 10.0, 1e-6, confidence, 1), None);
         }
     }
 }

@@ -48,9 +48,6 @@ pub enum Refusal {
         /// Values of B.
         b: usize,
     },
-    /// A statistic that is not a number for some resample.
-    #[error("the statistic is {0} for some resample; use one that every resample has")]
-    Statistic(f64),
 }
 
 /// How sure an interval or a verdict is to be: above 0.5, below 1. 0.95 by default.

@@ -65,7 +65,6 @@ impl Mlrsearch {
         let phase = match warm_up {
             WarmUp::None => first_phase(start, grid),
             WarmUp::Max { duration_s } => warm(grid.last(), duration_s),
-            WarmUp::Min { duration_s } => warm(0, duration_s),
         };
         Self {
             goals: goals.to_vec(),

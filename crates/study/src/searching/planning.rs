@@ -67,7 +67,6 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
     plan.method = preset.method();
     // The first try, and so many more: as for a setting that is not searched.
     plan.void.attempts = study.trial.void_attempts.saturating_add(1);
-    plan.seed = study.seed;
     let mistakes = plan.mistakes();
     if !mistakes.is_empty() {
         return Err(search::Mistakes(mistakes).to_string());
