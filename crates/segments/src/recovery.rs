@@ -48,13 +48,6 @@ pub struct Cut {
     pub to_bytes: u64,
 }
 
-impl Recovery {
-    /// Bytes cut.
-    pub fn cut_bytes(&self) -> u64 {
-        self.cuts.iter().map(|cut| cut.from_bytes - cut.to_bytes).sum()
-    }
-}
-
 /// A segment of the last process, whole again.
 #[derive(Debug)]
 pub(crate) struct Recovered {

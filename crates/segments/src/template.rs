@@ -79,16 +79,6 @@ impl Template {
         &self.folder
     }
 
-    /// For how many seconds on a grid from the epoch a name is certainly good, in any zone: 1, 60 or 900.
-    /// `None`: for ever. [`Key::slice`](crate::Key::slice) has the exact bounds.
-    pub fn slice_seconds(&self) -> Option<u32> {
-        self.unit().map(|unit| match unit {
-            Unit::Second => 1,
-            Unit::Minute => 60,
-            _ => 900,
-        })
-    }
-
     /// The members of events that the path asks for. Where there are any, a key is only good for one event.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.pieces().filter_map(|piece| match piece {

@@ -60,6 +60,11 @@ impl Rig {
         result
     }
 
+    /// Bytes that recovery cut.
+    pub fn cut_bytes(&self) -> u64 {
+        self.recovery.cuts.iter().map(|cut| cut.from_bytes - cut.to_bytes).sum()
+    }
+
     pub fn text(&self, name: &str) -> String {
         text(&self.folder.join(name))
     }

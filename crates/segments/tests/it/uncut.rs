@@ -65,7 +65,7 @@ fn it_is_cut_as_soon_as_the_disk_lets_itself_be_cut() {
         rig.store.close().unwrap();
         drop(rig);
         let rig = Rig::open(config(folder, "x"), 1);
-        assert_eq!((rig.recovery.segments, rig.recovery.cut_bytes()), (0, 0));
+        assert_eq!((rig.recovery.segments, rig.cut_bytes()), (0, 0));
     });
 }
 
@@ -94,7 +94,7 @@ fn it_is_cut_by_the_next_start_if_not_before() {
         cutting(&folder.join("x.log"), true);
         let rig = Rig::open(config(folder, "x"), 1);
         assert_eq!((rig.recovery.segments, rig.recovery.cuts.len()), (1, 1));
-        assert_eq!(rig.recovery.cut_bytes(), (LIMIT_BYTES - FIT * LINE_BYTES) as u64);
+        assert_eq!(rig.cut_bytes(), (LIMIT_BYTES - FIT * LINE_BYTES) as u64);
         assert_eq!(rig.text("x.log"), line().repeat(FIT));
     });
 }
