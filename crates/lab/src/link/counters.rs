@@ -38,15 +38,6 @@ pub struct PipeCounters {
     pub reads: u64,
 }
 
-impl PipeCounters {
-    /// Whether nothing came or went that is not accounted for.
-    pub fn add_up(&self) -> bool {
-        let gone = self.dropped_queue_packets + self.dropped_loss_packets + self.dropped_down_packets;
-        self.offered_packets + self.duplicated_packets
-            == self.delivered_packets + gone + self.queue_packets + self.flying_packets
-    }
-}
-
 /// One direction of a running link.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counters {
