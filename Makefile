@@ -6,7 +6,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build try test bench prove fuzz fmt clean setup-build setup-test setup-bench
+.PHONY: help build try test bench prove fuzz fmt count clean setup-build setup-test setup-bench
 
 SHELL := /bin/bash
 
@@ -25,6 +25,7 @@ help:
 	@echo "  bench   beside wrk, ab, h2load and oha                        25 min"
 	@echo "  fuzz    the HTTP parsers; FUZZ_SECONDS=600                    10 min"
 	@echo "  fmt     formats the code"
+	@echo "  count   lines that are not tests, by crate"
 	@echo "  clean   removes what was built and measured"
 	@echo "Missing packages are installed on Debian (as root or by sudo) and named elsewhere."
 
@@ -64,6 +65,9 @@ fuzz: setup-test
 fmt: setup-test
 	@echo "make fmt: formatting the code; seconds"
 	@$(RUST) cargo fmt --all
+
+count:
+	@scripts/count-lines.sh
 
 clean:
 	@echo "make clean: removing what was built and measured; seconds"
