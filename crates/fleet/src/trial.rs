@@ -10,7 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use load::{Gather, Part, RunError, Share, Tick, wire::kernel::monotonic_ns};
+use clock::monotonic_ns;
+use load::{Gather, Part, RunError, Share, Tick};
 use record::HttpPlan;
 use serde::{Deserialize, Serialize};
 
