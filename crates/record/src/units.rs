@@ -92,10 +92,10 @@ pub fn parse_ratio(text: &str) -> Result<f64, UnitError> {
 pub fn parse_cpus(text: &str) -> Result<Vec<u32>, UnitError> {
     let refuse = || UnitError::new(text, "a list of processors such as 1 or 0,2-3");
     let mut cpus = Vec::new();
-    for part in text.split(',').map(str::trim) {
+    for part in text.split(',') {
         let (low, high) = part.split_once('-').unwrap_or((part, part));
-        let low: u32 = low.parse().map_err(|_| refuse())?;
-        let high: u32 = high.parse().map_err(|_| refuse())?;
+        let low: u32 = low.trim().parse().map_err(|_| refuse())?;
+        let high: u32 = high.trim().parse().map_err(|_| refuse())?;
         if low > high || high >= 4_096 {
             return Err(refuse());
         }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, net::Ipv4Addr, ops::Range};
 
+use record::units::parse_cpus;
 use settings::{Reader, Table, Value, mask, parse_network, suggestion};
 use toml::de::DeValue;
 
@@ -227,41 +228,34 @@ fn read_route_texts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<RouteText
     routes
 }
 
+/// Processors that the kernel's sets have room for.
+const MOST_CPUS: u32 = 1_024;
+
 /// `0`, `"0-3,6"` or `[0, 1]`.
 fn read_cpus(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Vec<usize>> {
     const WHAT: &str = "processors such as \"0-3\", \"0,2\" or [0, 1]";
-    let cpu =
-        |reader: &mut Reader<'_>, value: &Value<'_>| reader.whole(value, 0..1_024).map(|cpu| cpu as usize);
+    let cpu = |reader: &mut Reader<'_>, value: &Value<'_>| {
+        reader.whole(value, 0..MOST_CPUS.into()).map(|cpu| cpu as usize)
+    };
     match value.get_ref() {
         DeValue::Integer(_) => cpu(reader, value).map(|cpu| vec![cpu]),
         DeValue::Array(values) if !values.is_empty() => {
             values.iter().map(|value| cpu(reader, value)).collect()
         }
-        DeValue::String(text) => {
-            let cpus = cpus_of(text);
-            if cpus.is_none() {
-                reader.mistake(value.span(), format!("'{text}' does not name {WHAT}"));
+        DeValue::String(text) => match parse_cpus(text) {
+            Ok(cpus) if cpus.iter().all(|&cpu| cpu < MOST_CPUS) => {
+                Some(cpus.into_iter().map(|cpu| cpu as usize).collect())
             }
-            cpus
-        }
+            _ => {
+                reader.mistake(value.span(), format!("'{text}' does not name {WHAT}"));
+                None
+            }
+        },
         _ => {
             reader.mistake(value.span(), format!("expected {WHAT}"));
             None
         }
     }
-}
-
-fn cpus_of(text: &str) -> Option<Vec<usize>> {
-    let mut cpus = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (usize, usize) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        if first > last || last >= 1_024 {
-            return None;
-        }
-        cpus.extend(first..=last);
-    }
-    Some(cpus)
 }
 
 fn is_setting(name: &str) -> bool {
