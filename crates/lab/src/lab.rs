@@ -21,6 +21,7 @@ use std::{
     },
 };
 
+use kernel::namespaces::{self, Kind};
 use undo::{Change, Folder, Journal, ProcessId};
 
 pub(crate) use bring_up::PLAN_FILE;
@@ -192,7 +193,7 @@ impl HostHandle<'_> {
     /// become `command`; it dies with the thread that started it. For those who must hold its standard streams.
     pub fn arguments_to_run(&self, command: &[String]) -> Vec<String> {
         let order = process::exec::Order {
-            network: format!("/proc/{}/ns/net", self.holder().pid).into(),
+            network: namespaces::of(self.holder().pid, Kind::Network),
             control_group: self.lab.groups.get(&self.index).cloned(),
             cpus: self.lab.plan.hosts[self.index].cpus.clone(),
             directory: None,
@@ -207,7 +208,7 @@ impl HostHandle<'_> {
     /// # Errors
     /// When the network cannot be entered, and those of `work`.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-        crate::namespace::inside(self.ns_fd(), work)
+        namespaces::inside(self.ns_fd(), work)
     }
 }
 

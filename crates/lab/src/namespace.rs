@@ -7,20 +7,17 @@
 
 use std::{
     ffi::OsStr,
-    fs::{self, File},
+    fs::File,
     io::{self, Read, Write},
-    os::{
-        fd::{AsFd, BorrowedFd},
-        unix::fs::MetadataExt,
-    },
+    os::fd::{AsFd, BorrowedFd},
     process::{Child, ChildStdin, Command, Stdio},
     sync::Arc,
-    thread,
     time::{Duration, Instant},
 };
 
+use kernel::namespaces::{self, Kind};
 use nix::{
-    sched::{CloneFlags, setns, unshare},
+    sched::{CloneFlags, unshare},
     sys::{
         signal::{SigSet, Signal as Number},
         signalfd::{SfdFlags, SignalFd},
@@ -92,8 +89,11 @@ impl Starting {
             why => return Err(io::Error::other(String::from_utf8_lossy(why).trim().to_owned())),
         }
         // Not waited for yet, so its number is no other's.
-        let network = Arc::new(File::open(format!("/proc/{}/ns/net", id.pid))?);
-        refuse_own(&network)?;
+        let network = Arc::new(File::open(namespaces::of(id.pid, Kind::Network))?);
+        // Settings made there would be the machine's.
+        if namespaces::identity(&network)? == namespaces::own_identity(Kind::Network)? {
+            return Err(io::Error::other("the kernel shows this process's own network as that of a host"));
+        }
         let keeper = self.keeper.clone();
         let input = holder.stdin.take();
         match self.holder.take() {
@@ -161,29 +161,6 @@ impl Drop for Namespace {
 fn end(holder: &mut Child) {
     let _ = holder.kill();
     let _ = holder.wait();
-}
-
-/// Refuses the network that this process is in itself: settings made there would be the machine's.
-fn refuse_own(network: &File) -> io::Result<()> {
-    let (own, given) = (fs::metadata("/proc/self/ns/net")?, network.metadata()?);
-    if (own.dev(), own.ino()) == (given.dev(), given.ino()) {
-        return Err(io::Error::other("the kernel shows this process's own network as that of a host"));
-    }
-    Ok(())
-}
-
-/// Runs `work` inside a network namespace, on a thread of its own.
-pub(crate) fn inside<T: Send>(
-    namespace: impl AsFd + Sync,
-    work: impl FnOnce() -> io::Result<T> + Send,
-) -> io::Result<T> {
-    thread::scope(|scope| {
-        let worker = thread::Builder::new().spawn_scoped(scope, || {
-            setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET)?;
-            work()
-        })?;
-        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
 }
 
 /// The life of a holder process: `proofload lab-holder`.

@@ -10,6 +10,7 @@ use std::{
     thread,
 };
 
+use kernel::namespaces::inside;
 use undo::Journal;
 
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
     keeper::Keeper,
     lab::{Error, link_log},
     link::{self, Driver, Link as Emulated, LinkError, LinkSpec},
-    namespace::{Namespace, inside},
+    namespace::Namespace,
     netlink::{LOOPBACK, Netlink, VethEnd},
     plan::{End, Host, Link, LinkKind, Plan},
     sysctls,

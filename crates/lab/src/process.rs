@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kernel::namespaces::{self, Kind};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
@@ -68,7 +69,7 @@ pub(crate) struct Start<'a> {
 impl Process {
     pub(crate) fn start(start: Start<'_>) -> io::Result<Self> {
         let order = exec::Order {
-            network: format!("/proc/{}/ns/net", start.namespace.pid()).into(),
+            network: namespaces::of(start.namespace.pid(), Kind::Network),
             control_group: start.control_group,
             cpus: start.cpus,
             directory: start.plan.directory.clone(),

@@ -3,12 +3,11 @@
 use std::{
     fs::{self, File},
     io,
-    os::fd::AsFd,
     path::PathBuf,
     process::Command,
 };
 
-use nix::sched::{CloneFlags, setns};
+use kernel::namespaces::{self, Kind};
 use rustix::process::{Signal, pidfd_send_signal};
 use undo::{Change, Folder, ProcessId, Run};
 
@@ -89,16 +88,10 @@ pub fn run_in_host(holder: ProcessId, mut command: Command) -> io::Result<std::p
     let gone = || io::Error::other("the host is gone");
     // Kept while the namespaces are opened: the number can mean no other process then.
     let _handle = holder.open().ok_or_else(gone)?;
-    let open = |kind: &str| File::open(format!("/proc/{}/ns/{kind}", holder.pid));
-    let (user, network, numbers) = (open("user")?, open("net")?, open("pid")?);
-    let same = |kind: &str| -> io::Result<bool> {
-        let link = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/{kind}"));
-        Ok(link(&holder.pid.to_string())? == link("self")?)
-    };
-    if !same("user")? {
-        setns(user.as_fd(), CloneFlags::CLONE_NEWUSER)?;
-    }
-    setns(network.as_fd(), CloneFlags::CLONE_NEWNET)?;
-    setns(numbers.as_fd(), CloneFlags::CLONE_NEWPID)?;
+    let open = |kind| File::open(namespaces::of(holder.pid, kind));
+    let (network, numbers) = (open(Kind::Network)?, open(Kind::ProcessID)?);
+    namespaces::enter_user_of(holder.pid)?;
+    namespaces::enter(network, Kind::Network)?;
+    namespaces::enter(numbers, Kind::ProcessID)?;
     command.status()
 }

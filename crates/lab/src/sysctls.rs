@@ -4,7 +4,7 @@
 //! and TCP's buffers and congestion control), so everything that decides how packets travel is set, to the
 //! kernel's own documented default or to what a host in a lab needs, and read back.
 
-use std::{fs, io, path::PathBuf};
+use std::{fs, io};
 
 use crate::{congestion, plan::Host};
 
@@ -111,7 +111,7 @@ fn set_ours(name: &str, value: &str) -> io::Result<()> {
 }
 
 fn set_one(name: &str, value: &str) -> io::Result<()> {
-    let path = path(name);
+    let path = kernel::setting(name);
     let explain = |error: io::Error| {
         let hint = match name {
             congestion::SETTING => format!("; this kernel has {}", congestion::available()),
@@ -132,22 +132,12 @@ fn set_one(name: &str, value: &str) -> io::Result<()> {
     Err(io::Error::other(format!("{name} = {value}: the kernel made it {}", now.trim())))
 }
 
-fn path(name: &str) -> PathBuf {
-    // An interface's name may hold a point, which is then written as a slash (sysctl.8).
-    let parts = name.split('.').map(|part| part.replace('/', "."));
-    std::iter::once("/proc/sys".to_owned()).chain(parts).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn names_are_paths() {
-        assert_eq!(
-            path("net.ipv4.conf.eth0/1.arp_ignore").to_str(),
-            Some("/proc/sys/net/ipv4/conf/eth0.1/arp_ignore")
-        );
+    fn settings_of_one_interface_are_known_by_their_names() {
         assert_eq!(interface_of("net.ipv4.conf.eth0.arp_ignore"), Some("eth0"));
         for general in ["net.ipv4.conf.all.rp_filter", "net.ipv4.tcp_rmem", "net.ipv4.conf.lo.arp_ignore"] {
             assert_eq!(interface_of(general), None, "{general}");

@@ -6,6 +6,7 @@ use std::{
     sync::OnceLock,
 };
 
+use kernel::{number, read};
 use rustix::{
     process::{Resource, Rlimit, getrlimit, getuid, setrlimit},
     thread::{CapabilitySet, capabilities},
@@ -45,19 +46,18 @@ impl Host {
     /// # Errors
     /// When /proc does not tell them; names the file.
     pub fn read() -> io::Result<Self> {
-        let ports = read("/proc/sys/net/ipv4/ip_local_port_range")?;
+        let file = kernel::setting("net.ipv4.ip_local_port_range");
+        let ports = read(&file)?;
         let bounds: Vec<u64> = ports.split_whitespace().filter_map(|n| n.parse().ok()).collect();
         let [low, high] = bounds[..] else {
-            return Err(io::Error::other(format!(
-                "/proc/sys/net/ipv4/ip_local_port_range holds '{}', not two numbers",
-                ports.trim()
-            )));
+            let what = format!("{} holds '{}', not two numbers", file.display(), ports.trim());
+            return Err(io::Error::other(what));
         };
         let memory = read("/proc/meminfo")?;
-        let available_bytes = field(&memory, "MemAvailable:").unwrap_or(u64::MAX / 1024) * 1024;
+        let available_bytes = number(&memory, "MemAvailable:").unwrap_or(u64::MAX / 1024) * 1024;
         let address_space = getrlimit(Resource::As).current.unwrap_or(u64::MAX);
         let status = read("/proc/self/status")?;
-        let of_process = |name: &str| field(&status, name).unwrap_or(0) * 1024;
+        let of_process = |name: &str| number(&status, name).unwrap_or(0) * 1024;
         let (resident_bytes, mapped_bytes) = (of_process("VmRSS:"), of_process("VmSize:"));
         let (resident_first, mapped_first) = *FIRST_MEMORY.get_or_init(|| (resident_bytes, mapped_bytes));
         Ok(Self {
@@ -89,29 +89,29 @@ fn user_tasks() -> u64 {
         return u64::MAX;
     }
     let user = u64::from(getuid().as_raw());
-    let of_user = |status: &String| field(status, "Uid:") == Some(user);
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let statuses = processes.filter_map(|process| fs::read_to_string(process.path().join("status")).ok());
-    let used: u64 = statuses.filter(of_user).filter_map(|status| field(&status, "Threads:")).sum();
+    let of_user = |status: &String| number(status, "Uid:") == Some(user);
+    let processes = kernel::processes().into_iter();
+    let statuses = processes.filter_map(|process| read(format!("/proc/{process}/status")).ok());
+    let used: u64 = statuses.filter(of_user).filter_map(|status| number(&status, "Threads:")).sum();
     limit.saturating_sub(used)
 }
 
 fn cgroup_tasks() -> u64 {
     let left = |group: &Path| {
-        let number = |name: &str| read_number(&group.join(name));
-        Some(number("pids.max")?.saturating_sub(number("pids.current")?))
+        let of = |name: &str| read_number(&group.join(name));
+        Some(of("pids.max")?.saturating_sub(of("pids.current")?))
     };
     least_of_cgroups("pids", left)
 }
 
 fn cgroup_memory_bytes() -> u64 {
     let left = |group: &Path| {
-        let number = |name: &str| read_number(&group.join(name));
-        let limit = number("memory.max").or_else(|| number("memory.limit_in_bytes"))?;
-        let used = number("memory.current").or_else(|| number("memory.usage_in_bytes"))?;
+        let of = |name: &str| read_number(&group.join(name));
+        let limit = of("memory.max").or_else(|| of("memory.limit_in_bytes"))?;
+        let used = of("memory.current").or_else(|| of("memory.usage_in_bytes"))?;
         // Files that were read are given back when memory is wanted.
         let cached = fs::read_to_string(group.join("memory.stat")).ok();
-        let cached = cached.and_then(|text| field(&text, "inactive_file")).unwrap_or(0);
+        let cached = cached.and_then(|text| number(&text, "inactive_file")).unwrap_or(0);
         Some(limit.saturating_sub(used.saturating_sub(cached)))
     };
     least_of_cgroups("memory", left)
@@ -144,16 +144,6 @@ fn read_number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// The first number behind a name at the beginning of a line.
-fn field(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_whitespace().next()?.parse().ok()
-}
-
-fn read(path: &str) -> io::Result<String> {
-    fs::read_to_string(path).map_err(|e| io::Error::other(format!("cannot read {path}: {e}")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,13 +154,5 @@ mod tests {
         assert!(host.hard_descriptors > 0 && host.ports > 0 && host.cpus > 0, "{host:?}");
         assert!(host.available_memory_bytes > 0 && host.tasks > 0, "{host:?}");
         assert!(raise_descriptors() <= host.hard_descriptors);
-    }
-
-    #[test]
-    fn numbers_are_read_behind_their_names() {
-        assert_eq!(field("VmPeak:\t 9 kB\nVmSize:\t  123 kB\n", "VmSize:"), Some(123));
-        assert_eq!(field("Uid:\t65534\t65534\t65534\t65534\n", "Uid:"), Some(65_534));
-        assert_eq!(field("total_inactive_file 5\ninactive_file 7\n", "inactive_file"), Some(7));
-        assert_eq!(field("x 1", "y"), None);
     }
 }

@@ -260,7 +260,7 @@ impl ThreadTime {
             cpu_ns: cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64,
             waited_ns: wire.waited_ns(),
             spun_ns: wire.spun_ns(),
-            runqueue_ns: runqueue_wait_ns(),
+            runqueue_ns: kernel::waited_for_processor_ns(),
         }
     }
 
@@ -272,12 +272,6 @@ impl ThreadTime {
             runqueue_ns: self.runqueue_ns.zip(before.runqueue_ns).map(|(after, before)| after - before),
         }
     }
-}
-
-/// How long this thread was ready to run and had no processor, if the kernel keeps count.
-fn runqueue_wait_ns() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split_whitespace().nth(1)?.parse().ok()
 }
 
 struct ProcessUse {

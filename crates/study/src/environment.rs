@@ -1,6 +1,6 @@
 //! What this machine is, as far as it decides about results.
 
-use std::{collections::BTreeMap, fs};
+use std::collections::BTreeMap;
 
 use load::Host;
 use record::{Environment, environment::SCHEMA};
@@ -27,15 +27,12 @@ const SYSCTLS: [&str; 16] = [
 
 /// Reads it. What the kernel does not tell is left empty.
 pub fn read(host: &Host, proofload_version: &str) -> Environment {
-    let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let file = |path: &str| kernel::read(path).unwrap_or_default();
     let cpu_info = file("/proc/cpuinfo");
     let of_cpu = |key: &str| {
         let line = cpu_info.lines().find(|line| line.starts_with(key))?;
         Some(line.split_once(':')?.1.trim().to_owned())
     };
-    let memory_kib = file("/proc/meminfo").lines().find_map(|line| {
-        line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-    });
     let hypervisor = of_cpu("flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
     let system = file("/etc/os-release")
         .lines()
@@ -43,7 +40,7 @@ pub fn read(host: &Host, proofload_version: &str) -> Environment {
     let sysctls: BTreeMap<String, String> = SYSCTLS
         .iter()
         .filter_map(|name| {
-            let value = fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/"))).ok()?;
+            let value = kernel::read(kernel::setting(name)).ok()?;
             Some(((*name).to_owned(), value.split_whitespace().collect::<Vec<_>>().join(" ")))
         })
         .collect();
@@ -52,8 +49,8 @@ pub fn read(host: &Host, proofload_version: &str) -> Environment {
         proofload_version: proofload_version.to_owned(),
         cpu_model: of_cpu("model name").unwrap_or_default(),
         cpus: host.cpus,
-        memory_bytes: memory_kib.unwrap_or_default() * 1024,
-        kernel: file("/proc/sys/kernel/osrelease").trim().to_owned(),
+        memory_bytes: kernel::number(&file("/proc/meminfo"), "MemTotal:").unwrap_or_default() * 1024,
+        kernel: kernel::release(),
         system: system.unwrap_or_default(),
         hard_descriptors: host.hard_descriptors,
         virtualisation: if hypervisor { "hypervisor" } else { "" }.to_owned(),

@@ -1,7 +1,7 @@
 //! What stands while trials run: hosts, links, targets, and the place that the load comes from.
 
 use std::{
-    fs, io,
+    io,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -247,12 +247,7 @@ impl Stand {
     fn sockets(&self) -> u64 {
         let Some(lab) = &self.lab else { return 0 };
         let hosts: Vec<_> = lab.hosts().collect();
-        let in_use = |&host: &usize| {
-            let text = hosts[host].inside(|| fs::read_to_string("/proc/thread-self/net/sockstat")).ok()?;
-            let line = text.lines().find(|line| line.starts_with("TCP:"))?;
-            line.split(' ').skip_while(|word| *word != "inuse").nth(1)?.parse::<u64>().ok()
-        };
-        self.setup.from.iter().filter_map(in_use).sum()
+        self.setup.from.iter().filter_map(|&host| hosts[host].inside(kernel::tcp_sockets).ok()).sum()
     }
 }
 

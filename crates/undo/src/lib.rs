@@ -21,7 +21,7 @@ pub use change::Change;
 pub use clean::{Cleaned, Run, clean, runs};
 pub use folder::Folder;
 pub use journal::{Entry, Journal};
-pub use process::{ProcessId, are_numbers_own, kill};
+pub use process::{ProcessId, are_numbers_own, kill, parent};
 
 /// Why something could not be written down or undone.
 #[derive(Debug, thiserror::Error)]

@@ -120,6 +120,13 @@ impl ProcessId {
     }
 }
 
+/// The number of a process's parent; none if there is no such process.
+pub fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Field 4, the second after the name.
+    fields(&stat)?.nth(1)?.parse().ok()
+}
+
 /// Whether `/proc` shows processes under the numbers that we know them by.
 pub fn are_numbers_own() -> bool {
     let shown = fs::read_link("/proc/self");

@@ -1,7 +1,7 @@
 //! Which processors the emulated links run on: they go before all ordinary threads, so on a processor that a host is pinned
 //! to they would take what is measured, and packets would wait for each other there.
 
-use std::{collections::BTreeMap, fs, iter};
+use std::{collections::BTreeMap, iter};
 
 use rustix::{
     process::Pid,
@@ -54,22 +54,13 @@ impl Lab {
 /// The processors of every thread of these processes and of all that descend from them. What loses its parent on a host
 /// gets the host's holder instead.
 fn threads_below(roots: &[u32]) -> Vec<CpuSet> {
-    let entries = |folder: &str| -> Vec<u32> {
-        // What has ended meanwhile is pinned to nothing.
-        let names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
-        names.filter_map(|name| name.to_str()?.parse().ok()).collect()
-    };
-    let parent = |pid: &u32| -> Option<u32> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name, in parentheses, may contain anything.
-        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
-    };
-    let parents: BTreeMap<u32, u32> =
-        entries("/proc").into_iter().filter_map(|pid| Some((pid, parent(&pid)?))).collect();
+    let processes = kernel::processes().into_iter();
+    let parents: BTreeMap<u32, u32> = processes.filter_map(|pid| Some((pid, undo::parent(pid)?))).collect();
     // Numbers that were given again while we looked could make a ring.
     let line = |pid: u32| iter::successors(Some(pid), |pid| parents.get(pid).copied()).take(1_000);
     let below = parents.keys().filter(|pid| line(**pid).any(|pid| roots.contains(&pid)));
-    let threads = below.flat_map(|pid| entries(&format!("/proc/{pid}/task")));
+    // What has ended meanwhile is pinned to nothing.
+    let threads = below.flat_map(|pid| kernel::threads(*pid));
     threads.filter_map(|thread| sched_getaffinity(Pid::from_raw(thread as i32)).ok()).collect()
 }
 

@@ -442,9 +442,8 @@ fn judge_counters(before: &Counters, after: &Counters, reasons: &mut Vec<String>
 }
 
 fn machine() -> String {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let processors = thread::available_parallelism().map_or(0, usize::from);
-    format!("Linux {}, {processors} processors", release.trim())
+    format!("Linux {}, {processors} processors", kernel::release())
 }
 
 #[cfg(test)]

@@ -5,15 +5,14 @@ use std::{
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom},
     net::IpAddr,
-    os::{fd::AsFd, unix::fs::MetadataExt},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
+use kernel::namespaces::{self, Kind};
 use nix::net::if_::if_nametoindex;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 
 use super::{LinkError, tun};
@@ -52,15 +51,7 @@ impl Namespace {
     pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T, LinkError> + Send) -> Result<T, LinkError> {
         let refuse = |cause: io::Error| LinkError::Namespace { namespace: self.clone(), cause };
         let handle = File::open(self.path()).map_err(refuse)?;
-        let enter = move || {
-            move_into_link_name_space(handle.as_fd(), Some(LinkNameSpaceType::Network))
-                .map_err(|error| refuse(error.into()))?;
-            work()
-        };
-        thread::scope(|scope| match scope.spawn(enter).join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        })
+        namespaces::inside(handle, || Ok(work())).map_err(refuse)?
     }
 
     /// Waits until two hosts are in networks of their own, if they have just been started; one may be in the caller's.
@@ -68,10 +59,10 @@ impl Namespace {
     /// # Errors
     /// When both stay in the same, or one is no host.
     pub fn await_apart(a: &Self, b: &Self) -> Result<(), LinkError> {
-        let own = identity(Path::new("/proc/self/ns/net")).map_err(LinkError::Start)?;
+        let own = namespaces::own_identity(Kind::Network).map_err(LinkError::Start)?;
         let of = |namespace: &Self| {
             let refuse = |cause| LinkError::Namespace { namespace: namespace.clone(), cause };
-            identity(&namespace.path()).map_err(refuse)
+            File::open(namespace.path()).and_then(|file| namespaces::identity(&file)).map_err(refuse)
         };
         let deadline = Instant::now() + UNSHARING_TAKES;
         loop {
@@ -93,7 +84,7 @@ impl Namespace {
 
     fn path(&self) -> PathBuf {
         match self {
-            Self::Pid(pid) => PathBuf::from(format!("/proc/{pid}/ns/net")),
+            Self::Pid(pid) => namespaces::of(*pid, Kind::Network),
             Self::Path(path) => path.clone(),
         }
     }
@@ -106,21 +97,8 @@ impl Namespace {
     pub fn enter_user_namespace(&self) -> Result<(), LinkError> {
         let Self::Pid(pid) = self else { return Ok(()) };
         let refuse = |cause: io::Error| LinkError::Namespace { namespace: self.clone(), cause };
-        let path = format!("/proc/{pid}/ns/user");
-        let same =
-            fs::read_link(&path).map_err(refuse)? == fs::read_link("/proc/self/ns/user").map_err(refuse)?;
-        if same {
-            return Ok(());
-        }
-        let handle = File::open(path).map_err(refuse)?;
-        move_into_link_name_space(handle.as_fd(), Some(LinkNameSpaceType::User))
-            .map_err(|error| refuse(error.into()))
+        namespaces::enter_user_of(*pid).map_err(refuse)
     }
-}
-
-/// What tells one namespace from another.
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    fs::metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
 /// One end of a link.
@@ -182,7 +160,8 @@ impl Interface {
             let tun = tun::create(&end.device).map_err(|cause| refuse("create", cause))?;
             if end.addresses.iter().all(|address| address.ip.is_ipv4()) {
                 // Router solicitations would count as traffic. Without IPv6 there is nothing to turn off.
-                let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", end.device), "1");
+                let device = end.device.replace('.', "/");
+                let _ = fs::write(kernel::setting(&format!("net.ipv6.conf.{device}.disable_ipv6")), "1");
             }
             let mut netlink = Netlink::open().map_err(|cause| refuse("configure", cause))?;
             let index = if_nametoindex(end.device.as_str()).map_err(|error| refuse("find", error.into()))?;

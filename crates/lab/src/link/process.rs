@@ -1,7 +1,6 @@
 //! The parent's side of a link: a child process that is told what to do.
 
 use std::{
-    fs,
     io::{self, BufRead, BufReader, Write},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
@@ -116,12 +115,11 @@ impl Link {
     pub fn keep_to(&self, cpus: &CpuSet) -> io::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-                let path = thread?.path();
-                let number = path.file_name().and_then(|name| Pid::from_raw(name.to_str()?.parse().ok()?));
-                let is_mover = fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == MOVER);
+            let child = self.child.id();
+            for thread in kernel::threads(child) {
+                let name = kernel::read(format!("/proc/{child}/task/{thread}/comm")).unwrap_or_default();
                 // A number that is none would mean the calling thread.
-                if let (true, Some(number)) = (is_mover, number) {
+                if let (MOVER, Some(number)) = (name.trim(), Pid::from_raw(thread as i32)) {
                     return Ok(sched_setaffinity(Some(number), cpus)?);
                 }
             }

@@ -1,7 +1,6 @@
 //! When the hypervisor took the processors away: what happened then is not the link's doing.
 
 use std::{
-    fs,
     ops::Range,
     sync::{
         Arc,
@@ -12,6 +11,7 @@ use std::{
 };
 
 use clock::monotonic_ns;
+use kernel::steal_ticks;
 
 const EVERY: Duration = Duration::from_millis(5);
 
@@ -63,24 +63,9 @@ fn watch(stop: &AtomicBool) -> Vec<Range<u64>> {
     stolen
 }
 
-/// Ticks of all processors together.
-fn steal_ticks() -> u64 {
-    fs::read_to_string("/proc/stat").ok().and_then(|stat| parse(&stat)).unwrap_or_default()
-}
-
-fn parse(stat: &str) -> Option<u64> {
-    // user nice system idle iowait irq softirq steal
-    stat.lines().find_map(|line| line.strip_prefix("cpu "))?.split_whitespace().nth(7)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_eighth_field_is_steal() {
-        assert_eq!(parse("cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 1 1 1 1 1 1 1 1 1\n"), Some(8));
-    }
 
     #[test]
     fn watching_ends() {

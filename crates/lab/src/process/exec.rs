@@ -8,9 +8,10 @@ use std::{
     process::Command,
 };
 
+use kernel::namespaces::{self, Kind};
 use rustix::{
     process::{Signal, set_parent_process_death_signal},
-    thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity},
+    thread::{CpuSet, sched_setaffinity},
 };
 use serde::{Deserialize, Serialize};
 
@@ -61,8 +62,7 @@ fn go(order: &Order) -> io::Result<()> {
     if let Some(file) = &order.control_group {
         fs::write(file, "0")?;
     }
-    let network = File::open(&order.network)?;
-    move_into_link_name_space(std::os::fd::AsFd::as_fd(&network), Some(LinkNameSpaceType::Network))?;
+    namespaces::enter(File::open(&order.network)?, Kind::Network)?;
     if let Some(cpus) = &order.cpus {
         let mut set = CpuSet::new();
         cpus.iter().for_each(|&cpu| set.set(cpu));

@@ -8,10 +8,9 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    namespace::inside,
-    plan::{self, Ready},
-};
+use kernel::namespaces::inside;
+
+use crate::plan::{self, Ready};
 
 /// How long one look may take.
 const LOOK: Duration = Duration::from_secs(1);

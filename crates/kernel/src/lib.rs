@@ -1,0 +1,107 @@
+//! A host's kernel: what it tells in `/proc`, where its settings are, and its namespaces entered.
+//!
+//! Whether a process is ours is not asked here, but of `undo`.
+
+pub mod namespaces;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// Reads a file of the kernel's; an error names it.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
+    let path = path.as_ref();
+    let explain =
+        |error: io::Error| io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display()));
+    fs::read_to_string(path).map_err(explain)
+}
+
+/// The first number behind a name at the beginning of a line.
+pub fn number(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// The file of a kernel setting such as `net.ipv4.tcp_rmem`.
+pub fn setting(name: &str) -> PathBuf {
+    // An interface's name may hold a point, which is then written as a slash (sysctl.8).
+    let parts = name.split('.').map(|part| part.replace('/', "."));
+    std::iter::once("/proc/sys".to_owned()).chain(parts).collect()
+}
+
+/// The kernel's release, such as `6.12.48`; empty where it does not tell.
+pub fn release() -> String {
+    read(setting("kernel.osrelease")).unwrap_or_default().trim().to_owned()
+}
+
+/// The numbers of all processes.
+pub fn processes() -> Vec<u32> {
+    numbers("/proc")
+}
+
+/// The numbers of a process's threads; none once it has ended.
+pub fn threads(process: u32) -> Vec<u32> {
+    numbers(&format!("/proc/{process}/task"))
+}
+
+fn numbers(folder: &str) -> Vec<u32> {
+    let names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.filter_map(|name| name.to_str()?.parse().ok()).collect()
+}
+
+/// For how many nanoseconds the calling thread was ready to run and had no processor, if the kernel keeps count.
+pub fn waited_for_processor_ns() -> Option<u64> {
+    read("/proc/thread-self/schedstat").ok()?.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// For how many ticks the hypervisor took processors away, all of them together; 0 where the kernel does not tell.
+pub fn steal_ticks() -> u64 {
+    read("/proc/stat").ok().and_then(|stat| steal(&stat)).unwrap_or_default()
+}
+
+fn steal(stat: &str) -> Option<u64> {
+    // user nice system idle iowait irq softirq steal
+    stat.lines().find_map(|line| line.strip_prefix("cpu "))?.split_whitespace().nth(7)?.parse().ok()
+}
+
+/// TCP sockets in use in the calling thread's network, those in TIME_WAIT not counted.
+pub fn tcp_sockets() -> io::Result<u64> {
+    let text = read("/proc/thread-self/net/sockstat")?;
+    number(&text, "TCP: inuse").ok_or_else(|| io::Error::other(format!("no TCP in {text:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_behind_their_names() {
+        assert_eq!(number("VmPeak:\t 9 kB\nVmSize:\t  123 kB\n", "VmSize:"), Some(123));
+        assert_eq!(number("Uid:\t65534\t65534\t65534\t65534\n", "Uid:"), Some(65_534));
+        assert_eq!(number("total_inactive_file 5\ninactive_file 7\n", "inactive_file"), Some(7));
+        assert_eq!(number("x 1", "y"), None);
+    }
+
+    #[test]
+    fn the_eighth_field_is_steal() {
+        assert_eq!(steal("cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 1 1 1 1 1 1 1 1 1\n"), Some(8));
+    }
+
+    #[test]
+    fn names_of_settings_are_paths() {
+        let path = setting("net.ipv4.conf.eth0/1.arp_ignore");
+        assert_eq!(path.to_str(), Some("/proc/sys/net/ipv4/conf/eth0.1/arp_ignore"));
+    }
+
+    #[test]
+    fn this_thread_and_its_sockets_are_seen() {
+        let own = std::process::id();
+        assert!(processes().contains(&own) && threads(own).contains(&own));
+        let _listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(tcp_sockets().unwrap() > 0 && !release().is_empty());
+    }
+}
