@@ -33,6 +33,37 @@ pub struct SearchGoal {
     pub preceding_targets: u32,
     /// Steps away from a known bound grow by this factor (2 or more), in the logarithm of the load.
     pub expansion: u32,
+    /// What a load must show to be an upper bound, where that is more than one bad trial: loads at which trials disagree
+    /// then lie between the bounds. It takes an `exceed_ratio` of 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub surely_not: Option<SurelyNot>,
+}
+
+/// When a load surely does not meet a goal.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SurelyNot {
+    /// Share of the trial seconds at the load that must at least come from high-loss trials (0 to below 1).
+    pub exceed_ratio: f64,
+    /// Seconds of full-length trials that decide about the load.
+    pub duration_sum_s: f64,
+}
+
+/// One rule by which loads are bounds of a goal.
+#[derive(Debug, Clone)]
+pub(crate) struct Side {
+    /// The goal's place in the plan, and among the loss ratios of a trial.
+    pub(crate) goal: usize,
+    /// The rule, as a goal whose bounds are both by it.
+    pub(crate) rule: SearchGoal,
+}
+
+/// The rules of all goals, in their order: one for each; two where a load must surely not meet it to be an upper bound,
+/// that of the lower bound first.
+pub(crate) fn sides(goals: &[SearchGoal]) -> Vec<Side> {
+    let of_goal =
+        |(index, goal): (usize, &SearchGoal)| goal.rules().map(move |rule| Side { goal: index, rule });
+    goals.iter().enumerate().flat_map(of_goal).collect()
 }
 
 impl SearchGoal {
@@ -55,7 +86,17 @@ impl SearchGoal {
             width,
             preceding_targets: 2,
             expansion: 2,
+            surely_not: None,
         }
+    }
+
+    fn rules(&self) -> impl Iterator<Item = Self> + use<> {
+        let upper = self.surely_not.map(|SurelyNot { exceed_ratio, duration_sum_s }| Self {
+            exceed_ratio,
+            duration_sum_s,
+            ..self.clone()
+        });
+        std::iter::once(self.clone()).chain(upper)
     }
 
     /// What is wrong with it, if anything.
@@ -104,6 +145,15 @@ impl SearchGoal {
                 "{} s cannot hold one trial of {} s: use at least as much",
                 self.duration_sum_s, self.final_trial_duration_s
             ),
+        );
+        check(
+            self.surely_not.is_none_or(|rule| {
+                let sums_s = self.final_trial_duration_s..=self.duration_sum_s;
+                self.exceed_ratio == 0.0 && ratio(rule.exceed_ratio) && sums_s.contains(&rule.duration_sum_s)
+            }),
+            "surely_not",
+            "it wants exceed_ratio 0 beside a share from 0 to below 1, of one trial to duration_sum_s"
+                .to_owned(),
         );
         check(
             self.duration_sum_s / self.final_trial_duration_s <= 10_000.0,

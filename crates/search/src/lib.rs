@@ -42,9 +42,10 @@ mod strategy;
 mod threshold;
 mod trials;
 
-pub use goal::SearchGoal;
-pub use outcome::{Bound, BoundKind, Ended, GoalOutcome, Outcome};
+pub use goal::{SearchGoal, SurelyNot};
+pub use outcome::{Dispute, Ended, Inversion, Outcome};
 pub use plan::{Method, Midpoint, Mistake, Mistakes, SearchPlan, Start, Unit, VoidPolicy, WarmUp};
 pub use preset::{Preset, UnknownPreset};
-pub use progress::{GoalProgress, Progress};
+pub use progress::Progress;
+pub use record::{Bound, BoundKind, GoalOutcome};
 pub use search::{Measured, NextTrial, Search, Step, TellError};

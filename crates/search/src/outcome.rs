@@ -1,14 +1,18 @@
 //! What a search found.
 
-pub use record::BoundKind;
+use record::{BoundKind, GoalOutcome};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a search found, at its end or so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Outcome {
-    /// For each goal, in the order of the plan.
+    /// The bounds of each goal, in the order of the plan.
     pub goals: Vec<GoalOutcome>,
+    /// Goals that larger loads met all the same. These loads are no part of the answer.
+    pub inversions: Vec<Inversion>,
+    /// Goals whose answer is the generator's limit although trials disagree well below it.
+    pub disputes: Vec<Dispute>,
     /// How the search ended.
     pub ended: Ended,
     /// Trials told of, the void and the warm-up included.
@@ -37,34 +41,73 @@ pub enum Ended {
     Unfinished,
 }
 
-/// The bounds found for a goal.
+/// Loads above a goal's upper bound that met it (loss inversion): the smaller load is believed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct GoalOutcome {
+pub struct Inversion {
     /// The goal's name.
-    pub name: String,
-    /// The relevant lower bound: the largest load that meets the goal, below all that do not.
-    pub lower: Option<Bound>,
-    /// The relevant upper bound: the smallest load that does not.
-    pub upper: Option<Bound>,
-    /// What kind of answer the bounds are.
-    pub kind: BoundKind,
-    /// Loads above the upper bound that met the goal all the same (loss inversion), smallest first. They are
-    /// no part of the answer.
-    pub inverted: Vec<f64>,
+    pub goal: String,
+    /// The upper bound.
+    pub missed: f64,
+    /// The larger loads, smallest first.
+    pub met: Vec<f64>,
 }
 
-/// A load that a goal decides about.
+/// A goal of which it is not told whether the target or the busy generator is the limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Bound {
-    /// The load.
-    pub load: f64,
-    /// What got through at this load (RFC 9971, conditional throughput), in units of load; of a lower bound
-    /// only, and only where its own trials suffice to say so.
-    pub conditional_throughput: Option<f64>,
-    /// Valid trials at this load.
-    pub trials: u64,
-    /// Seconds of its full-length trials that were low-loss.
-    pub good_s: f64,
-    /// Seconds of its full-length trials that were high-loss.
-    pub bad_s: f64,
+pub struct Dispute {
+    /// The goal's name.
+    pub goal: String,
+    /// A load at which not every trial met it.
+    pub missed: f64,
+    /// The least load that the generator could not make.
+    pub not_made: f64,
+}
+
+/// What is said of a goal whose lower bound is by one rule, and its upper one by another.
+pub(crate) fn both(meets: GoalOutcome, misses: GoalOutcome) -> GoalOutcome {
+    let kind = kind(meets.kind, misses.kind);
+    // What lies beyond the generator's limit is not called the target's.
+    let upper = misses.upper.filter(|_| !matches!(kind, BoundKind::GeneratorBound { .. }));
+    GoalOutcome { upper, kind, ..meets }
+}
+
+fn kind(meets: BoundKind, misses: BoundKind) -> BoundKind {
+    match (meets, misses) {
+        (BoundKind::Unfinished, _) | (_, BoundKind::Unfinished) => BoundKind::Unfinished,
+        // What a generator that cannot make more has caused below that is not told apart from the target's doing.
+        (_, BoundKind::GeneratorBound { at }) | (BoundKind::GeneratorBound { at }, _) => {
+            BoundKind::GeneratorBound { at }
+        }
+        (same, other) if same == other => same,
+        (BoundKind::Regular | BoundKind::AtLeast, BoundKind::Regular | BoundKind::Below) => {
+            BoundKind::Regular
+        }
+        // One of them found its bound, the other none: between it and the end of the range trials disagree.
+        _ => BoundKind::Disputed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_has_one_answer_of_the_two_rules_for_its_bounds() {
+        use BoundKind::{AtLeast, Below, Disputed, GeneratorBound, Regular, Unfinished};
+        let void = GeneratorBound { at: 9.0 };
+        for (meets, misses, answer) in [
+            (Regular, Regular, Regular),
+            (AtLeast, AtLeast, AtLeast),
+            (Below, Below, Below),
+            (void, void, void),
+            (Unfinished, Regular, Unfinished),
+            // At the largest load some trials are good and some are bad: neither bound of the goal is there.
+            (Regular, AtLeast, Disputed),
+            (Below, AtLeast, Disputed),
+            (Below, Regular, Disputed),
+            (Regular, void, void),
+        ] {
+            assert_eq!(kind(meets, misses), answer, "{meets:?} and {misses:?}");
+        }
+    }
 }

@@ -56,6 +56,7 @@ impl Preset {
             width,
             preceding_targets: 2,
             expansion: 2,
+            surely_not: None,
         };
         match self {
             Self::Mlrsearch => goal(1.0, 5.0, 15.0, 0.5, 0.05),

@@ -2,10 +2,10 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use record::BoundsSoFar;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    outcome::BoundKind,
     plan::{SearchPlan, Unit},
     search::{Measured, Search, Step},
     trials::Trials,
@@ -14,8 +14,9 @@ use crate::{
 /// How far a search is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// For each goal, in the order of the plan.
-    pub goals: Vec<GoalProgress>,
+    /// For each goal, in the order of the plan, its bounds so far; before there are any, what the last trial at each load
+    /// hints at.
+    pub goals: Vec<BoundsSoFar>,
     /// Trials told of, the void and the warm-up included.
     pub trials: u64,
     /// Seconds of trials so far.
@@ -24,23 +25,6 @@ pub struct Progress {
     pub remaining_s: f64,
     /// How many trials these are.
     pub remaining_trials: f64,
-}
-
-/// What is known about a goal.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GoalProgress {
-    /// Its name.
-    pub name: String,
-    /// Largest load that meets it so far.
-    pub lower: Option<f64>,
-    /// Smallest load that does not, so far.
-    pub upper: Option<f64>,
-    /// Largest load whose last trial was low-loss, below `probed_upper`: a hint long before there are bounds.
-    pub probed_lower: Option<f64>,
-    /// Smallest load whose last trial was high-loss.
-    pub probed_upper: Option<f64>,
-    /// What kind of answer this is by now.
-    pub kind: BoundKind,
 }
 
 /// More trials than this are not foreseen.
@@ -70,14 +54,10 @@ impl Search {
     pub fn progress(&self) -> Progress {
         let outcome = self.outcome();
         let goals = outcome.goals.into_iter().enumerate().map(|(index, goal)| {
-            let (probed_lower, probed_upper) = probed(self.plan(), self.trials(), index);
-            GoalProgress {
-                name: goal.name,
-                lower: goal.lower.map(|bound| bound.load),
-                upper: goal.upper.map(|bound| bound.load),
-                probed_lower,
-                probed_upper,
-                kind: goal.kind,
+            let (lower, upper) = probed(self.plan(), self.trials(), index);
+            BoundsSoFar {
+                lower: goal.lower.map(|bound| bound.load).or(lower),
+                upper: goal.upper.map(|bound| bound.load).or(upper),
             }
         });
         let (remaining_s, remaining_trials) = self.remaining();

@@ -1,11 +1,12 @@
 //! The search as its caller sees it: what next, and what came of it.
 
+use record::{BoundKind, GoalOutcome};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    goal::SearchGoal,
+    goal::{SearchGoal, Side, sides},
     grid::Grid,
-    outcome::{Ended, Outcome},
+    outcome::{Dispute, Ended, Inversion, Outcome, both},
     plan::{Method, Mistakes, SearchPlan, Unit},
     strategy::{Candidate, Strategy},
     trials::{Trial, Trials},
@@ -15,6 +16,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Search {
     plan: SearchPlan,
+    sides: Vec<Side>,
     trials: Trials,
     strategy: Strategy,
     pending: Option<Candidate>,
@@ -103,6 +105,9 @@ pub enum TellError {
 /// A valid trial counts for at least this share of its planned length.
 const LEAST_SHARE_OF_DURATION: f64 = 0.9;
 
+/// Trials that disagree so near below what the generator cannot make are its doing.
+const DISPUTED_WIDTHS: f64 = 2.0;
+
 /// Where trials are taken for draws, loads nearer to each other than the width are told apart.
 const LOADS_PER_WIDTH: f64 = 4.0;
 
@@ -131,10 +136,12 @@ impl Search {
             }
             _ => Grid::new(plan.unit, plan.min_load, plan.max_load, plan.goals.iter().map(|goal| goal.width)),
         };
+        let sides = sides(&plan.goals);
         Ok(Self {
-            strategy: Strategy::new(&plan, &grid),
+            strategy: Strategy::new(&plan.method, &sides, &grid),
             trials: Trials::new(grid, is_cautious),
             plan,
+            sides,
             pending: None,
             ended: Ended::Unfinished,
             told: 0,
@@ -209,20 +216,37 @@ impl Search {
 
     /// What is known so far, or was found if the search has ended.
     pub fn outcome(&self) -> Outcome {
-        let complete = self.ended == Ended::Complete;
-        let goals = self.plan.goals.iter().enumerate();
+        let (mut goals, mut inversions, mut disputes) = (Vec::new(), Vec::new(), Vec::new());
+        for sides in self.sides.chunk_by(|a, b| a.goal == b.goal) {
+            let lower = self.outcome_of(&sides[0]);
+            let upper = sides.get(1).map_or_else(|| lower.clone(), |side| self.outcome_of(side));
+            inversions.extend(self.inversion(&upper, &sides[sides.len() - 1]));
+            disputes.extend(dispute(&lower, &upper, sides[0].rule.width));
+            goals.push(both(lower, upper));
+        }
         Outcome {
-            goals: goals
-                .map(|(index, goal)| match self.plan.method {
-                    Method::NoiseAware { .. } => self.trials.noisy_outcome(index, goal, complete),
-                    _ => self.trials.outcome(index, goal, complete),
-                })
-                .collect(),
+            goals,
+            inversions,
+            disputes,
             ended: self.ended,
             trials: self.told,
             void_trials: self.void,
             trial_seconds: self.trial_seconds,
         }
+    }
+
+    fn outcome_of(&self, Side { goal, rule }: &Side) -> GoalOutcome {
+        let complete = self.ended == Ended::Complete;
+        match self.plan.method {
+            Method::NoiseAware { .. } => self.trials.noisy_outcome(*goal, rule, complete),
+            _ => self.trials.outcome(*goal, rule, complete),
+        }
+    }
+
+    fn inversion(&self, found: &GoalOutcome, Side { goal, rule }: &Side) -> Option<Inversion> {
+        let missed = found.upper.as_ref()?.load;
+        let met = self.trials.met_above(missed, *goal, rule);
+        (!met.is_empty()).then(|| Inversion { goal: rule.name.clone(), missed, met })
     }
 
     pub(crate) fn trials(&self) -> &Trials {
@@ -283,4 +307,11 @@ impl Search {
             self.strategy.given_up(&self.trials, candidate);
         }
     }
+}
+
+fn dispute(meets: &GoalOutcome, misses: &GoalOutcome, width: f64) -> Option<Dispute> {
+    let missed = meets.upper.as_ref()?.load;
+    let BoundKind::GeneratorBound { at } = misses.kind else { return None };
+    let is_below = missed < at * (1.0 - DISPUTED_WIDTHS * width);
+    is_below.then(|| Dispute { goal: meets.goal.clone(), missed, not_made: at })
 }

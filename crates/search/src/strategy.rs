@@ -7,8 +7,9 @@ mod selector;
 mod target;
 
 use crate::{
+    goal::Side,
     grid::Grid,
-    plan::{Method, SearchPlan, Start, WarmUp},
+    plan::{Method, Start, WarmUp},
     trials::Trials,
 };
 
@@ -35,19 +36,17 @@ impl Candidate {
 }
 
 impl Strategy {
-    pub(crate) fn new(plan: &SearchPlan, grid: &Grid) -> Self {
-        match &plan.method {
+    pub(crate) fn new(method: &Method, sides: &[Side], grid: &Grid) -> Self {
+        match method {
             Method::Mlrsearch { warm_up, start } => {
-                Self::Mlrsearch(mlrsearch::Mlrsearch::new(&plan.goals, *warm_up, *start, grid))
+                Self::Mlrsearch(mlrsearch::Mlrsearch::new(sides, *warm_up, *start, grid))
             }
             Method::NoiseAware { factor } => {
                 let start = Start::Min { factor: *factor };
-                Self::Mlrsearch(
-                    mlrsearch::Mlrsearch::new(&plan.goals, WarmUp::None, start, grid).noise_aware(),
-                )
+                Self::Mlrsearch(mlrsearch::Mlrsearch::new(sides, WarmUp::None, start, grid).noise_aware())
             }
             Method::Bisection { midpoint } => {
-                Self::Bisection(bisection::Bisection::new(&plan.goals, *midpoint, grid))
+                Self::Bisection(bisection::Bisection::new(sides, *midpoint, grid))
             }
         }
     }

@@ -2,11 +2,12 @@
 
 use std::{collections::BTreeMap, ops::RangeBounds};
 
+use record::{Bound, BoundKind, GoalOutcome};
+
 use crate::{
     classification::{Classification, DurationSums, GoalTrial, Requirement, conditional_throughput},
     goal::SearchGoal,
     grid::Grid,
-    outcome::{Bound, BoundKind, GoalOutcome},
     threshold::Threshold,
 };
 
@@ -203,18 +204,22 @@ impl Trials {
         };
         // Beyond what the generator can make nothing is known well enough to be called the target's.
         let upper = upper.filter(|_| !matches!(kind, BoundKind::GeneratorBound { .. }));
-        let above = upper.map_or(self.grid.last() + 1, |upper| upper + 1);
-        let met = |(_, trials): &(&i64, &Vec<Trial>)| {
-            sums(trials, goal, &requirement).classify(&requirement) == Classification::LowerBound
-        };
-        let inverted = self.by_load.range(above..).filter(met).map(|(position, _)| self.grid.load(*position));
         GoalOutcome {
-            name: wanted.name.clone(),
+            goal: wanted.name.clone(),
             lower: lower.map(|position| self.bound(position, goal, &requirement, true)),
             upper: upper.map(|position| self.bound(position, goal, &requirement, false)),
             kind,
-            inverted: inverted.collect(),
         }
+    }
+
+    /// Loads above this one that met a goal.
+    pub(crate) fn met_above(&self, load: f64, goal: usize, wanted: &SearchGoal) -> Vec<f64> {
+        let requirement = Requirement::from(wanted);
+        let met = |(_, trials): &(&i64, &Vec<Trial>)| {
+            sums(trials, goal, &requirement).classify(&requirement) == Classification::LowerBound
+        };
+        let loads = self.by_load.iter().filter(met).map(|(position, _)| self.grid.load(*position));
+        loads.filter(|met| *met > load).collect()
     }
 
     fn bound(&self, position: i64, goal: usize, requirement: &Requirement, lower: bool) -> Bound {
@@ -228,8 +233,6 @@ impl Trials {
             conditional_throughput: says
                 .then(|| conditional_throughput(load, seen_by(trials, goal), requirement)),
             trials: trials.len() as u64,
-            good_s: sums.full_low_s,
-            bad_s: sums.full_high_s,
         }
     }
 }

@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{above, lost, run};
+use common::{above, lost, run, splitmix, uniform};
 use search::{
     Bound, BoundKind, Ended, Measured, Method, Midpoint, Preset, Search, SearchGoal, SearchPlan, Start, Step,
-    TellError, Unit, VoidPolicy, WarmUp,
+    SurelyNot, TellError, Unit, VoidPolicy, WarmUp,
 };
 
 fn no_errors(width: f64) -> SearchGoal {
@@ -242,12 +242,11 @@ fn a_larger_load_that_does_better_is_not_believed_and_is_shown() {
         lost(loss_ratio, 2, trial)
     });
     let [half, none] = &outcome.goals[..] else { panic!("{outcome:?}") };
-    assert_eq!(
-        (loads(&half.lower, &half.upper), &half.inverted[..]),
-        ((Some(969.0), Some(1_000.0)), &[][..])
-    );
+    assert_eq!(loads(&half.lower, &half.upper), (Some(969.0), Some(1_000.0)));
     assert_eq!(loads(&none.lower, &none.upper), (Some(489.0), Some(505.0)));
-    assert_eq!(none.inverted, [752.0, 876.0, 938.0, 969.0]);
+    let [inversion] = &outcome.inversions[..] else { panic!("{outcome:?}") };
+    assert_eq!((&inversion.goal, inversion.missed), (&none.goal, 505.0));
+    assert_eq!(inversion.met, [752.0, 876.0, 938.0, 969.0]);
 }
 
 #[test]
@@ -338,15 +337,37 @@ fn what_the_rfc_recommends_is_said() {
     assert_eq!(plan.mistakes(), []);
 }
 
-/// The two goals that a study makes of one.
-fn sure_both_ways(repeats: f64) -> Vec<SearchGoal> {
-    [("met", 0.0), ("surely not", 0.9)]
-        .map(|(name, exceed_ratio)| SearchGoal {
-            exceed_ratio,
-            duration_sum_s: 5.0 * repeats,
-            ..Preset::Mlrsearch.goal(name, 0.0)
-        })
-        .to_vec()
+/// As studies have it.
+fn sure_both_ways(repeats: f64) -> SearchGoal {
+    let duration_sum_s = 5.0 * repeats;
+    SearchGoal {
+        exceed_ratio: 0.0,
+        duration_sum_s,
+        surely_not: Some(SurelyNot { exceed_ratio: 0.9, duration_sum_s }),
+        ..Preset::Mlrsearch.goal("met", 0.0)
+    }
+}
+
+#[test]
+fn two_rules_of_a_goal_are_searched_by_the_steps_of_two_goals() {
+    for (seed, repeats) in (0..40).map(|seed| (seed, if seed % 2 == 0 { 3.0 } else { 5.0 })) {
+        let one = sure_both_ways(repeats);
+        let rule = SearchGoal { surely_not: None, ..one.clone() };
+        let other = SearchGoal { name: "surely not".to_owned(), exceed_ratio: 0.9, ..rule.clone() };
+        let search = |goals: Vec<SearchGoal>| {
+            let count = goals.len();
+            let plan = SearchPlan::new(Unit::Continuous, 10.0, 1e5, goals);
+            let mut state = seed;
+            run(SearchPlan { method: Preset::Mlrsearch.method(), ..plan }, |trial| {
+                state = splitmix(state);
+                lost(above(900.0 + 200.0 * uniform(state), trial.load), count, trial)
+            })
+        };
+        let ((found, asked), (apart, asked_apart)) = (search(vec![one]), search(vec![rule, other]));
+        assert_eq!(asked, asked_apart);
+        assert_eq!(found.goals[0].lower, apart.goals[0].lower);
+        assert_eq!(found.goals[0].upper, apart.goals[1].upper);
+    }
 }
 
 #[test]
@@ -355,15 +376,15 @@ fn where_trials_disagree_the_bounds_are_measured_loads_beyond_the_disagreement()
     let mut full = Vec::new();
     let plan = SearchPlan {
         method: Preset::Mlrsearch.method(),
-        ..SearchPlan::new(Unit::Continuous, 10.0, 1e5, sure_both_ways(5.0))
+        ..SearchPlan::new(Unit::Continuous, 10.0, 1e5, vec![sure_both_ways(5.0)])
     };
     let (outcome, _) = run(plan, |trial| {
         toss = !toss;
         let is_bad = trial.load > 1_100.0 || (trial.load > 900.0 && toss);
         full.push((trial.load, is_bad));
-        lost(f64::from(u8::from(is_bad)), 2, trial)
+        lost(f64::from(u8::from(is_bad)), 1, trial)
     });
-    let (lower, upper) = (outcome.goals[0].lower.as_ref(), outcome.goals[1].upper.as_ref());
+    let (lower, upper) = (outcome.goals[0].lower.as_ref(), outcome.goals[0].upper.as_ref());
     let (lower, upper) = (lower.expect("there is one").load, upper.expect("there is one").load);
     assert!(lower <= 950.0 && upper >= 1_050.0, "{lower} to {upper}");
     assert!(full.iter().all(|(load, is_bad)| *load != lower || !is_bad), "good trials only");
@@ -377,11 +398,11 @@ fn a_budget_that_ends_early_leaves_the_bounds_that_are_known() {
         let plan = SearchPlan {
             method: Preset::Mlrsearch.method(),
             search_duration_max_s: Some(budget_s),
-            ..SearchPlan::new(Unit::Continuous, 10.0, 1e5, sure_both_ways(repeats))
+            ..SearchPlan::new(Unit::Continuous, 10.0, 1e5, vec![sure_both_ways(repeats)])
         };
-        let (outcome, _) = run(plan, |trial| lost(above(640.0, trial.load), 2, trial));
+        let (outcome, _) = run(plan, |trial| lost(above(640.0, trial.load), 1, trial));
         assert_eq!(outcome.ended, Ended::OutOfBudget);
-        let (lower, upper) = (outcome.goals[0].lower.as_ref(), outcome.goals[1].upper.as_ref());
+        let (lower, upper) = (outcome.goals[0].lower.as_ref(), outcome.goals[0].upper.as_ref());
         assert!(lower.is_some_and(|bound| bound.load <= 640.0), "{budget_s} s: {outcome:?}");
         assert!(upper.is_some_and(|bound| bound.load >= 640.0), "{budget_s} s: {outcome:?}");
     }

@@ -67,6 +67,7 @@ impl Scenario {
             width: goal.width,
             preceding_targets: goal.preceding,
             expansion: goal.expansion,
+            surely_not: None,
         };
         let goals = self.goals.iter().enumerate().map(goal).collect();
         let warm_up = match self.warm_up_s {
@@ -119,6 +120,7 @@ fn the_readme_example_gives_the_readme_bounds() {
         width: 0.005,
         preceding_targets: 2,
         expansion: 2,
+        surely_not: None,
     };
     let plan = SearchPlan {
         method: Method::Mlrsearch { warm_up: WarmUp::None, start: Start::Max },
@@ -135,9 +137,9 @@ fn the_readme_example_gives_the_readme_bounds() {
     for (goal, (lower, throughput)) in outcome.goals.iter().zip(printed) {
         let bound = goal.lower.as_ref().expect("the target carries the smallest load");
         let measured = bound.conditional_throughput.expect("a lower bound has one");
-        assert!((bound.load / lower - 1.0).abs() < 1e-9, "{}: {} for {lower}", goal.name, bound.load);
-        assert!((measured / throughput - 1.0).abs() < 1e-9, "{}: {measured} for {throughput}", goal.name);
-        println!("{}: lower bound {:.1}, conditional throughput {measured:.1}", goal.name, bound.load);
+        assert!((bound.load / lower - 1.0).abs() < 1e-9, "{}: {} for {lower}", goal.goal, bound.load);
+        assert!((measured / throughput - 1.0).abs() < 1e-9, "{}: {measured} for {throughput}", goal.goal);
+        println!("{}: lower bound {:.1}, conditional throughput {measured:.1}", goal.goal, bound.load);
     }
 }
 
@@ -170,7 +172,7 @@ fn noisy_targets_give_the_bounds_of_the_package() {
             irregular += u32::from(theirs.0.is_none() || theirs.1.is_none());
             same += u32::from(agree(1e-9));
             if !agree(goal.width) {
-                wrong.push(format!("scenario {number}, {}: ours and theirs {pairs:?}", ours.name));
+                wrong.push(format!("scenario {number}, {}: ours and theirs {pairs:?}", ours.goal));
             }
         }
     }

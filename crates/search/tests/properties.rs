@@ -5,8 +5,8 @@ mod common;
 use common::{MOST_STEPS, splitmix, uniform};
 use proptest::prelude::*;
 use search::{
-    BoundKind, Ended, Measured, Method, Midpoint, Search, SearchGoal, SearchPlan, Start, Step, Unit,
-    VoidPolicy, WarmUp,
+    BoundKind, Ended, Measured, Method, Midpoint, Search, SearchGoal, SearchPlan, Start, Step, SurelyNot,
+    Unit, VoidPolicy, WarmUp,
 };
 
 fn goal(index: usize) -> impl Strategy<Value = SearchGoal> {
@@ -17,22 +17,30 @@ fn goal(index: usize) -> impl Strategy<Value = SearchGoal> {
         (0.1..2.0_f64, 1.0..5.0_f64, 1.0..8.0_f64),
         1..4_u32,
         2..5_u32,
+        prop::option::of((0.0..1.0_f64, 0.0..1.0_f64)),
     )
-        .prop_map(move |(loss_ratio, exceed_ratio, width, lengths, preceding_targets, expansion)| {
-            let (initial_trial_duration_s, longer, more) = lengths;
-            let final_trial_duration_s = initial_trial_duration_s * longer;
-            SearchGoal {
-                name: format!("goal {index}"),
-                loss_ratio,
-                exceed_ratio,
-                final_trial_duration_s,
-                duration_sum_s: final_trial_duration_s * more,
-                initial_trial_duration_s,
-                width,
-                preceding_targets,
-                expansion,
-            }
-        })
+        .prop_map(
+            move |(loss_ratio, exceed_ratio, width, lengths, preceding_targets, expansion, surely_not)| {
+                let (initial_trial_duration_s, longer, more) = lengths;
+                let final_trial_duration_s = initial_trial_duration_s * longer;
+                let surely_not = surely_not.map(|(beyond, less)| SurelyNot {
+                    exceed_ratio: 0.95 * beyond,
+                    duration_sum_s: final_trial_duration_s * (1.0 + (more - 1.0) * less),
+                });
+                SearchGoal {
+                    name: format!("goal {index}"),
+                    loss_ratio,
+                    exceed_ratio: if surely_not.is_some() { 0.0 } else { exceed_ratio },
+                    final_trial_duration_s,
+                    duration_sum_s: final_trial_duration_s * more,
+                    initial_trial_duration_s,
+                    width,
+                    preceding_targets,
+                    expansion,
+                    surely_not,
+                }
+            },
+        )
 }
 
 fn method() -> impl Strategy<Value = Method> {
@@ -115,7 +123,7 @@ fn check(plan: &SearchPlan, seed: u64, void_share: f64) -> Result<(), TestCaseEr
     prop_assert!(search.tell(Measured::Void).is_err(), "after the end nothing is waited for");
     prop_assert_eq!(outcome.trials, told.len() as u64);
     prop_assert!(outcome.ended != Ended::Unfinished);
-    for goal in &outcome.goals {
+    for (goal, wanted) in outcome.goals.iter().zip(&plan.goals) {
         if let (Some(lower), Some(upper)) = (&goal.lower, &goal.upper) {
             prop_assert!(lower.load < upper.load);
         }
@@ -134,8 +142,10 @@ fn check(plan: &SearchPlan, seed: u64, void_share: f64) -> Result<(), TestCaseEr
             BoundKind::GeneratorBound { at } => {
                 prop_assert!(goal.upper.is_none() && goal.lower.as_ref().is_none_or(|bound| bound.load < at));
             }
+            // Both rules may have decided before the search of other goals has come to its end.
             BoundKind::Disputed => prop_assert!(
-                outcome.ended == Ended::Complete && (goal.lower.is_none() || goal.upper.is_none()),
+                (outcome.ended == Ended::Complete || wanted.surely_not.is_some())
+                    && (goal.lower.is_none() || goal.upper.is_none()),
                 "{goal:?}"
             ),
             BoundKind::Unfinished => prop_assert!(outcome.ended != Ended::Complete, "{goal:?}"),
@@ -179,15 +189,18 @@ proptest! {
             Measured::Valid { loss_ratios: goals.iter().map(loss).collect(), effective_duration_s: trial.duration_s }
         });
         prop_assert_eq!(outcome.ended, Ended::Complete);
+        prop_assert!(outcome.inversions.is_empty());
         for (found, goal) in outcome.goals.iter().zip(&goals) {
             let (lower, upper) = (found.lower.as_ref().map(|b| b.load), found.upper.as_ref().map(|b| b.load));
-            prop_assert!(found.inverted.is_empty());
             match found.kind {
                 BoundKind::Regular => {
                     let (lower, upper) = (lower.expect("regular"), upper.expect("regular"));
                     prop_assert!(lower <= capacity && capacity < upper);
-                    let near = (upper - lower) / upper <= goal.width * (1.0 + 1e-9);
-                    prop_assert!(near || (plan.unit == Unit::Whole && upper == lower + 1.0), "{lower} {upper} {}", goal.width);
+                    // Two rules have an interval each, and the capacity is in both.
+                    let rules = if goal.surely_not.is_some() { 2.0 } else { 1.0 };
+                    let least = if plan.unit == Unit::Whole { 1.0 } else { 0.0 };
+                    let most = rules * (goal.width * upper * (1.0 + 1e-9)).max(least);
+                    prop_assert!(upper - lower <= most, "{lower} {upper} {}", goal.width);
                 }
                 BoundKind::AtLeast => prop_assert!(lower == Some(plan.max_load) && plan.max_load <= capacity),
                 BoundKind::Below => prop_assert!(upper == Some(plan.min_load) && plan.min_load > capacity),
@@ -210,6 +223,7 @@ proptest! {
             width: numbers[5],
             preceding_targets: small,
             expansion: small,
+            surely_not: None,
         };
         let unit = if whole { Unit::Whole } else { Unit::Continuous };
         let plan = SearchPlan::new(unit, numbers[6], numbers[7], vec![goal]);

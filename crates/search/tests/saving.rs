@@ -8,7 +8,7 @@
 //! third is left out where two agree.
 //!
 //! Studies ask more: a load *meets* the goal when all its trials did, and *does not* when nine in ten did not; what lies
-//! between belongs to the answer. That is two goals in one search, and has a line of its own.
+//! between belongs to the answer. That has a line of its own.
 //!
 //! A target has a capacity, log-uniform over the range. Every trial, long or short, has a capacity of its
 //! own: the true one times noise of 2 or 4 % (standard deviation; now and then, 2 % of trials, a bad trial at

@@ -1,12 +1,11 @@
 //! How well the time that is left is foreseen: once a third of a search is over, what it will have taken in all.
 //!
-//! The searches are those of `proofload limit`: every goal is two of the search, what meets it and what surely does
-//! not (`study::searching`). A trial takes half a second beside its length, as starting workers and draining do.
+//! The searches are those of `proofload limit`: what goal a goal, and what surely does not (`study::searching`). A trial takes half a second beside its length, as starting workers and draining do.
 
 mod common;
 
 use common::{splitmix, uniform};
-use search::{Measured, Preset, Search, SearchPlan, Step, Unit};
+use search::{Measured, Preset, Search, SearchPlan, Step, SurelyNot, Unit};
 
 /// Beside its length each trial takes so long, in seconds.
 const BESIDE_S: f64 = 0.5;
@@ -23,16 +22,14 @@ struct Asked {
 }
 
 fn plan(asked: &Asked) -> SearchPlan {
-    let mut meets = Preset::Mlrsearch.goal("p99", 0.01);
-    meets.final_trial_duration_s = asked.trial_s;
-    meets.initial_trial_duration_s = meets.initial_trial_duration_s.min(asked.trial_s);
-    meets.duration_sum_s = asked.trial_s * asked.repeats;
-    (meets.width, meets.exceed_ratio) = (asked.width, 0.0);
-    let mut misses = meets.clone();
-    misses.name = "p99 (surely not)".to_owned();
-    misses.exceed_ratio = 0.9;
-    misses.duration_sum_s = misses.duration_sum_s.min(3.0 * asked.trial_s);
-    let mut plan = SearchPlan::new(asked.unit, asked.ends.0, asked.ends.1, vec![meets, misses]);
+    let mut goal = Preset::Mlrsearch.goal("p99", 0.01);
+    goal.final_trial_duration_s = asked.trial_s;
+    goal.initial_trial_duration_s = goal.initial_trial_duration_s.min(asked.trial_s);
+    goal.duration_sum_s = asked.trial_s * asked.repeats;
+    (goal.width, goal.exceed_ratio) = (asked.width, 0.0);
+    let duration_sum_s = goal.duration_sum_s.min(3.0 * asked.trial_s);
+    goal.surely_not = Some(SurelyNot { exceed_ratio: 0.9, duration_sum_s });
+    let mut plan = SearchPlan::new(asked.unit, asked.ends.0, asked.ends.1, vec![goal]);
     plan.method = Preset::Mlrsearch.method();
     plan
 }
@@ -57,7 +54,7 @@ fn error_at_a_third(asked: &Asked, spread: f64, seed: u64) -> f64 {
         };
         let loss_ratio = if draw() < bad { 0.02 + 0.9 * draw() } else { 0.005 * draw() };
         let measured =
-            Measured::Valid { loss_ratios: vec![loss_ratio; 2], effective_duration_s: trial.duration_s };
+            Measured::Valid { loss_ratios: vec![loss_ratio], effective_duration_s: trial.duration_s };
         search.tell(measured).unwrap();
         elapsed_s += trial.duration_s + BESIDE_S;
         states.push((elapsed_s, search.clone()));

@@ -177,7 +177,7 @@ impl<'a> Course<'a> {
     /// One search, to its end.
     fn search(&mut self, block: usize, setting: usize) -> Result<(), Cut> {
         let plan = self.plan.search_of(setting).expect("only settings of a study with a search are searched");
-        let mut searching = Searching::new(plan, &self.plan.goals).map_err(Cut::Failed)?;
+        let mut searching = Searching::new(plan).map_err(Cut::Failed)?;
         while let Some(next) = searching.next() {
             let purpose = if next.is_warm_up { Purpose::WarmUp } else { Purpose::Search };
             let place = Place { block, setting, purpose, load: Some(next.load), attempt: next.attempt };

@@ -22,5 +22,5 @@ mod stand;
 mod study;
 
 pub use plan::plan;
-pub use run::{Closing, Event, FAILED, Options, RunError, refuse_silent, run};
+pub use run::{Event, FAILED, Options, RunError, refuse_silent, run};
 pub use study::{Audit, Fresh, Search, Setup, Source, Study, Target, TrialShape, set_load};

@@ -64,7 +64,7 @@ fn search_of(
         own.iter().filter(|entry| entry.block == block && entry.purpose != Purpose::Confirm).collect();
     let Some(first) = of_block.first() else { return Ok(None) };
     let Some(search) = plan.search_of(first.setting) else { return Ok(None) };
-    let mut searching = Searching::new(search, &plan.goals)?;
+    let mut searching = Searching::new(search)?;
     let mut path = Vec::with_capacity(of_block.len());
     for entry in &of_block {
         searching.tell(entry)?;
@@ -80,12 +80,9 @@ fn search_of(
         // They were as long as their requests took, whatever the search counted them for.
         found.trial_seconds = of_block.iter().map(|entry| entry.trial.elapsed_s).sum();
     }
-    let distrust = searching.distrust().map(|why| Warning::new("search_void", why));
-    let inversions = searching.inversions().into_iter().map(|what| Warning::new("loss_inversion", what));
-    let disputes =
-        searching.disputes().into_iter().map(|what| Warning::new("disputed_below_generator", what));
-    let given_up = given_up(&found, &of_block, &search.unit);
-    Ok(Some((found, distrust.into_iter().chain(inversions).chain(disputes).chain(given_up).collect())))
+    let mut warnings = searching.warnings();
+    warnings.extend(given_up(&found, &of_block, &search.unit));
+    Ok(Some((found, warnings)))
 }
 
 /// Why the generator could not make a load, where that is the answer, with what helps.

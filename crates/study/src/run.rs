@@ -8,7 +8,8 @@ use std::{
 
 use load::{Host, Tick};
 use record::{
-    Ending, HttpPlan, Purpose, ResultFolder, SecretPrint, StudyPlan, StudyResult, TrialEntry, Warning,
+    BoundsSoFar, Ending, HttpPlan, Purpose, ResultFolder, SecretPrint, StudyPlan, StudyResult, TrialEntry,
+    Warning,
     folder::{Contents, FolderError},
     study::RESULT_SCHEMA,
 };
@@ -73,24 +74,13 @@ pub enum Event<'a> {
     Ended(&'a TrialEntry),
     /// A search knows more.
     Closing {
-        /// What it knows of each goal.
-        bounds: Vec<Closing>,
+        /// The bounds of each goal so far, or what hints at them, in the order of the plan.
+        bounds: Vec<BoundsSoFar>,
         /// How long the search still takes, in seconds, by what is known.
         remaining_s: f64,
     },
     /// Something a careful reader should know.
     Warning(&'a str),
-}
-
-/// How far the bounds of a goal have closed in.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Closing {
-    /// The goal's name.
-    pub goal: String,
-    /// The lower bound so far, or what hints at it.
-    pub lower: Option<f64>,
-    /// The upper bound so far, or what hints at it.
-    pub upper: Option<f64>,
 }
 
 /// Why a study could not be run.

@@ -2,25 +2,16 @@
 
 mod planning;
 
-use record::{
-    Bound, BoundKind, BoundsSoFar, Goal, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, TrialEntry,
-};
+use record::{BoundsSoFar, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, TrialEntry, Warning};
 use search::Measured;
 
-use crate::run::Closing;
-use planning::Method;
 pub(crate) use planning::plan;
-
-/// Trials that disagree so near below what the generator cannot make are its doing.
-const DISPUTED_WIDTHS: f64 = 2.0;
 
 /// A search at work, told in the study's terms.
 #[derive(Debug, Clone)]
 pub(crate) struct Searching {
     search: search::Search,
-    method: Method,
     unit: LoadUnit,
-    goals: Vec<String>,
 }
 
 impl Searching {
@@ -28,12 +19,11 @@ impl Searching {
     ///
     /// # Errors
     /// When the plan is not one of this version's.
-    pub(crate) fn new(plan: &SearchPlan, goals: &[Goal]) -> Result<Self, String> {
-        let method: Method = serde_json::from_value(plan.method_settings.clone())
+    pub(crate) fn new(plan: &SearchPlan) -> Result<Self, String> {
+        let settings = serde_json::from_value(plan.method_settings.clone())
             .map_err(|error| format!("the search of plan.json is not one of this version: {error}"))?;
-        let search = search::Search::new(method.plan.clone()).map_err(|mistakes| mistakes.to_string())?;
-        let goals = goals.iter().map(|goal| goal.name.clone()).collect();
-        Ok(Self { search, method, unit: plan.unit.clone(), goals })
+        let search = search::Search::new(settings).map_err(|mistakes| mistakes.to_string())?;
+        Ok(Self { search, unit: plan.unit.clone() })
     }
 
     /// The next trial; none when there is nothing left to measure.
@@ -61,162 +51,80 @@ impl Searching {
         let measured = if entry.trial.validity.is_void() {
             Measured::Void
         } else {
-            let loss = |&place: &usize| entry.loss_ratios.get(place).copied().unwrap_or(1.0);
-            Measured::Valid {
-                loss_ratios: self.method.goals.iter().map(loss).collect(),
-                effective_duration_s: asked.duration_s,
-            }
+            let loss = |goal| entry.loss_ratios.get(goal).copied().unwrap_or(1.0);
+            let loss_ratios = (0..self.search.plan().goals.len()).map(loss).collect();
+            Measured::Valid { loss_ratios, effective_duration_s: asked.duration_s }
         };
         self.search.tell(measured).map_err(|error| error.to_string())
     }
 
-    /// How far it is: for each goal of the study, the bounds so far, or what hints at them; and how many seconds it still
-    /// takes, by what is known, where each trial takes `beside_s` more than its length.
-    pub(crate) fn progress(&self, beside_s: f64) -> (Vec<Closing>, f64) {
+    /// How far it is: for each goal, the bounds so far, or what hints at them; and how many seconds it still takes, by what
+    /// is known, where each trial takes `beside_s` more than its length.
+    pub(crate) fn progress(&self, beside_s: f64) -> (Vec<BoundsSoFar>, f64) {
         let progress = self.search.progress();
-        let of_goal = |(place, name): (usize, &String)| {
-            let own = || progress.goals.iter().zip(&self.method.goals).filter(move |(_, at)| **at == place);
-            let lower = own().filter_map(|(goal, _)| goal.lower.or(goal.probed_lower)).next();
-            let upper = own().filter_map(|(goal, _)| goal.upper.or(goal.probed_upper)).next_back();
-            Closing { goal: name.clone(), lower, upper }
-        };
         let remaining_s = progress.remaining_s + progress.remaining_trials * beside_s;
-        (self.goals.iter().enumerate().map(of_goal).collect(), remaining_s.max(0.0))
+        (progress.goals, remaining_s.max(0.0))
     }
 
-    /// What is known of each goal of the study by now.
+    /// What is known of each goal by now.
     pub(crate) fn bounds(&self) -> Vec<BoundsSoFar> {
         let known = |goal: GoalOutcome| BoundsSoFar {
             lower: goal.lower.map(|bound| bound.load),
             upper: goal.upper.map(|bound| bound.load),
         };
-        self.outcome(0).goals.into_iter().map(known).collect()
+        self.search.outcome().goals.into_iter().map(known).collect()
     }
 
-    /// Loads above the upper bound that met a goal all the same, in words.
-    pub(crate) fn inversions(&self) -> Vec<String> {
+    /// What a careful reader of its outcome should know.
+    pub(crate) fn warnings(&self) -> Vec<Warning> {
         let outcome = self.search.outcome();
-        let of_goal = |(place, name): (usize, &String)| {
-            let (upper, _) = outcome.goals.iter().zip(&self.method.goals).rfind(|(_, at)| **at == place)?;
-            let (least, bound) = (upper.inverted.first()?, upper.upper.as_ref()?);
-            Some(format!(
-                "{name}: not met at {}, and met at {} larger load{}, the least of them {} (loss inversion): the smaller \
-                 load is believed; more repeats tell whether it was chance",
-                self.unit.show(bound.load),
-                upper.inverted.len(),
-                if upper.inverted.len() == 1 { "" } else { "s" },
-                self.unit.show(*least)
-            ))
+        let show = |load| self.unit.show(load);
+        let distrust = match outcome.ended {
+            search::Ended::Void { at } => Some(format!(
+                "trials were void again and again, the last at {}, a load that the generator has shown it can make: this \
+                 machine was too busy to measure; nothing may be concluded. Give the generator a processor of its own \
+                 (cpus), or a quieter machine",
+                show(at)
+            )),
+            _ => None,
         };
-        self.goals.iter().enumerate().filter_map(of_goal).collect()
-    }
-
-    /// Goals whose answer is the generator's limit although trials disagree well below it, in words.
-    pub(crate) fn disputes(&self) -> Vec<String> {
-        let outcome = self.search.outcome();
-        let of_goal = |(place, name): (usize, &String)| {
-            let mut own = outcome.goals.iter().zip(&self.method.goals).filter(|(_, at)| **at == place);
-            let (meets, misses) = (own.next()?.0, own.next()?.0);
-            let (Some(missed), BoundKind::GeneratorBound { at }) = (&meets.upper, misses.kind) else {
-                return None;
-            };
-            let width = self.search.plan().goals.first()?.width;
-            if missed.load >= at * (1.0 - DISPUTED_WIDTHS * width) {
-                return None;
-            }
-            Some(format!(
-                "{name}: not every trial at {} met it, and the generator could not make {}: between the two it was not told \
+        let inversion = |search::Inversion { goal, missed, met }: &search::Inversion| {
+            format!(
+                "{goal}: not met at {}, and met at {} larger load{}, the least of them {} (loss inversion): the smaller \
+                 load is believed; more repeats tell whether it was chance",
+                show(*missed),
+                met.len(),
+                if met.len() == 1 { "" } else { "s" },
+                show(met[0])
+            )
+        };
+        let dispute = |search::Dispute { goal, missed, not_made }: &search::Dispute| {
+            format!(
+                "{goal}: not every trial at {} met it, and the generator could not make {}: between the two it was not told \
                  whether the target or the busy generator is the cause; more repeats (--repeats), or a processor for the \
                  generator alone (--cpus), tell them apart",
-                self.unit.show(missed.load),
-                self.unit.show(at)
-            ))
+                show(*missed),
+                show(*not_made)
+            )
         };
-        self.goals.iter().enumerate().filter_map(of_goal).collect()
-    }
-
-    /// Why it ended without an answer, if the instrument is to blame.
-    pub(crate) fn distrust(&self) -> Option<String> {
-        let search::Ended::Void { at } = self.search.outcome().ended else { return None };
-        Some(format!(
-            "trials were void again and again, the last at {}, a load that the generator has shown it can make: this \
-             machine was too busy to measure; nothing may be concluded. Give the generator a processor of its own (cpus), or a \
-             quieter machine",
-            self.unit.show(at)
-        ))
+        let distrust = distrust.map(|why| Warning::new("search_void", why));
+        let inversions = outcome.inversions.iter().map(|one| Warning::new("loss_inversion", inversion(one)));
+        let disputes = outcome.disputes.iter();
+        let disputes = disputes.map(|one| Warning::new("disputed_below_generator", dispute(one)));
+        distrust.into_iter().chain(inversions).chain(disputes).collect()
     }
 
     /// What was found, or is known so far.
     pub(crate) fn outcome(&self, block: usize) -> SearchOutcome {
         let outcome = self.search.outcome();
-        let of_goal = |(place, name): (usize, &String)| {
-            let mut own = outcome.goals.iter().zip(&self.method.goals).filter(|(_, at)| **at == place);
-            let meets = own.next().expect("every goal of the study has one in the search").0;
-            let misses = own.next().map_or(meets, |(goal, _)| goal);
-            let kind = kind(meets.kind, misses.kind);
-            // What lies beyond the generator's limit is not called the target's.
-            let upper = misses.upper.as_ref().filter(|_| !matches!(kind, BoundKind::GeneratorBound { .. }));
-            GoalOutcome {
-                goal: name.clone(),
-                lower: meets.lower.as_ref().map(bound),
-                upper: upper.map(bound),
-                kind,
-            }
-        };
         SearchOutcome {
             block,
-            goals: self.goals.iter().enumerate().map(of_goal).collect(),
+            goals: outcome.goals,
             finished: outcome.ended == search::Ended::Complete,
             trials: outcome.trials,
             trial_seconds: outcome.trial_seconds,
             path: Vec::new(),
             confirmation: None,
-        }
-    }
-}
-
-fn bound(bound: &search::Bound) -> Bound {
-    Bound { load: bound.load, conditional_throughput: bound.conditional_throughput, trials: bound.trials }
-}
-
-/// The lower bound is of the first goal, the upper one of the second.
-fn kind(meets: BoundKind, misses: BoundKind) -> BoundKind {
-    match (meets, misses) {
-        (BoundKind::Unfinished, _) | (_, BoundKind::Unfinished) => BoundKind::Unfinished,
-        // What a generator that cannot make more has caused below that is not told apart from the target's doing.
-        (_, BoundKind::GeneratorBound { at }) | (BoundKind::GeneratorBound { at }, _) => {
-            BoundKind::GeneratorBound { at }
-        }
-        (same, other) if same == other => same,
-        (BoundKind::Regular | BoundKind::AtLeast, BoundKind::Regular | BoundKind::Below) => {
-            BoundKind::Regular
-        }
-        // One of them found its bound, the other none: between it and the end of the range trials disagree.
-        _ => BoundKind::Disputed,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_goal_has_one_answer_of_the_two_searches_for_its_bounds() {
-        use BoundKind::{AtLeast, Below, Disputed, GeneratorBound, Regular, Unfinished};
-        let void = GeneratorBound { at: 9.0 };
-        for (meets, misses, answer) in [
-            (Regular, Regular, Regular),
-            (AtLeast, AtLeast, AtLeast),
-            (Below, Below, Below),
-            (void, void, void),
-            (Unfinished, Regular, Unfinished),
-            // At the largest load some trials are good and some are bad: neither bound of the goal is there.
-            (Regular, AtLeast, Disputed),
-            (Below, AtLeast, Disputed),
-            (Below, Regular, Disputed),
-            (Regular, void, void),
-        ] {
-            assert_eq!(kind(meets, misses), answer, "{meets:?} and {misses:?}");
         }
     }
 }

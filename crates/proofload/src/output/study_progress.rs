@@ -7,10 +7,10 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use record::{
-    Goal, GoalQuantity, LoadUnit, Purpose, TrialEntry,
+    BoundsSoFar, Goal, GoalQuantity, LoadUnit, Purpose, TrialEntry,
     units::{show_count, show_rate, show_time_ns},
 };
-use study::{Closing, Event, Study};
+use study::{Event, Study};
 
 use super::standard;
 
@@ -147,14 +147,15 @@ impl StudyProgress {
         )
     }
 
-    fn of_bounds(&self, bounds: &[Closing], remaining_s: f64) -> String {
+    fn of_bounds(&self, bounds: &[BoundsSoFar], remaining_s: f64) -> String {
         let show = |load: &Option<f64>| match (load, &self.unit) {
             (Some(load), Some(unit)) => unit.show(*load),
             _ => "?".to_owned(),
         };
-        let of =
-            |Closing { goal, lower, upper }: &Closing| format!("{goal}: {} … {}", show(lower), show(upper));
-        let bounds: Vec<String> = bounds.iter().map(of).collect();
+        let of = |(goal, known): (&Goal, &BoundsSoFar)| {
+            format!("{}: {} … {}", goal.name, show(&known.lower), show(&known.upper))
+        };
+        let bounds: Vec<String> = self.goals.iter().zip(bounds).map(of).collect();
         format!("         {}  (about {remaining_s:.0} s to go)", bounds.join("; "))
     }
 

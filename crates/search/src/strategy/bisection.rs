@@ -2,26 +2,26 @@
 //! whatever number of trials a goal wants at a load before the next load is chosen.
 
 use crate::{
-    classification::Requirement, goal::SearchGoal, grid::Grid, plan::Midpoint, strategy::Candidate,
-    trials::Trials,
+    classification::Requirement, goal::Side, grid::Grid, plan::Midpoint, strategy::Candidate, trials::Trials,
 };
 
 /// A bisection for each goal, one after the other; what one has measured counts for all.
 #[derive(Debug, Clone)]
 pub(crate) struct Bisection {
-    goals: Vec<(Requirement, i64)>,
+    /// By each rule: the goal, and the width.
+    sides: Vec<(usize, Requirement, i64)>,
     midpoint: Midpoint,
 }
 
 impl Bisection {
-    pub(crate) fn new(goals: &[SearchGoal], midpoint: Midpoint, grid: &Grid) -> Self {
-        let goals = goals.iter().map(|goal| (Requirement::from(goal), grid.width(goal.width))).collect();
-        Self { goals, midpoint }
+    pub(crate) fn new(sides: &[Side], midpoint: Midpoint, grid: &Grid) -> Self {
+        let side = |Side { goal, rule }: &Side| (*goal, Requirement::from(rule), grid.width(rule.width));
+        Self { sides: sides.iter().map(side).collect(), midpoint }
     }
 
     pub(crate) fn nominate(&self, trials: &Trials) -> Option<Candidate> {
-        self.goals.iter().enumerate().find_map(|(goal, (requirement, width))| {
-            let position = self.position(trials, goal, requirement, *width)?;
+        self.sides.iter().find_map(|(goal, requirement, width)| {
+            let position = self.position(trials, *goal, requirement, *width)?;
             Some(Candidate::new(position, requirement.trial_duration_s))
         })
     }

@@ -3,7 +3,7 @@
 //! MLRsearch 1.2.1).
 
 use crate::{
-    goal::SearchGoal,
+    goal::Side,
     grid::Grid,
     plan::{Start, WarmUp},
     strategy::{
@@ -19,7 +19,7 @@ use crate::{
 /// The search on its way.
 #[derive(Debug, Clone)]
 pub(crate) struct Mlrsearch {
-    goals: Vec<SearchGoal>,
+    sides: Vec<Side>,
     phase: Phase,
     start: Start,
     /// Of the first trials: the longest and widest that any goal begins with.
@@ -57,17 +57,17 @@ enum Phase {
 }
 
 impl Mlrsearch {
-    pub(crate) fn new(goals: &[SearchGoal], warm_up: WarmUp, start: Start, grid: &Grid) -> Self {
-        let first = |goal| targets(goal, grid)[0];
-        let widths = goals.iter().map(|goal| first(goal).width);
-        let durations = goals.iter().map(|goal| first(goal).requirement.trial_duration_s);
+    pub(crate) fn new(sides: &[Side], warm_up: WarmUp, start: Start, grid: &Grid) -> Self {
+        let first = |side: &Side| targets(&side.rule, grid)[0];
+        let widths = sides.iter().map(|side| first(side).width);
+        let durations = sides.iter().map(|side| first(side).requirement.trial_duration_s);
         let warm = |position, duration_s| Phase::WarmUp(Candidate { position, duration_s, is_warm_up: true });
         let phase = match warm_up {
             WarmUp::None => first_phase(start, grid),
             WarmUp::Max { duration_s } => warm(grid.last(), duration_s),
         };
         Self {
-            goals: goals.to_vec(),
+            sides: sides.to_vec(),
             phase,
             start,
             initial_duration_s: durations.fold(0.0, f64::max),
@@ -170,8 +170,8 @@ impl Mlrsearch {
     /// The first trials are done; two of their loads are where every goal begins.
     fn begin(&mut self, trials: &Trials, lower: i64, upper: i64) {
         let initial = Bounds { lower: Some(lower), upper: Some(upper) };
-        let selector = |(index, goal)| Selector::new(index, goal, initial, &trials.grid);
-        self.selectors = self.goals.iter().enumerate().map(selector).collect();
+        let selector = |side: &Side| Selector::new(side.goal, &side.rule, initial, &trials.grid);
+        self.selectors = self.sides.iter().map(selector).collect();
         self.common_width = upper - lower;
         self.phase = Phase::Main;
     }
@@ -183,7 +183,7 @@ impl Mlrsearch {
         let common_width = self.common_width;
         let mut winner: Option<(usize, Nomination)> = None;
         for (index, selector) in self.selectors.iter_mut().enumerate() {
-            if self.is_noise_aware && trials.are_draws(index, &self.goals[index]) {
+            if self.is_noise_aware && trials.are_draws(self.sides[index].goal, &self.sides[index].rule) {
                 continue;
             }
             let Some(nomination) = selector.nominate(trials, common_width) else { continue };
@@ -201,11 +201,11 @@ impl Mlrsearch {
 
     /// What the first goal whose trials are draws, and that can still be told more of, wants measured.
     fn between_bounds(&self, trials: &Trials) -> Option<Candidate> {
-        let goals = self.goals.iter().enumerate().filter(|_| self.is_noise_aware);
-        let mut noisy = goals.filter(|(index, goal)| trials.are_draws(*index, goal));
-        noisy.find_map(|(index, goal)| {
-            let position = Threshold::of(trials, index, goal)?.next()?;
-            Some(Candidate::new(position, goal.final_trial_duration_s))
+        let sides = self.sides.iter().filter(|_| self.is_noise_aware);
+        let mut noisy = sides.filter(|side| trials.are_draws(side.goal, &side.rule));
+        noisy.find_map(|Side { goal, rule }| {
+            let position = Threshold::of(trials, *goal, rule)?.next()?;
+            Some(Candidate::new(position, rule.final_trial_duration_s))
         })
     }
 
@@ -214,15 +214,14 @@ impl Mlrsearch {
     fn forwarded(&self, trials: &Trials, position: i64) -> Option<i64> {
         let trial = trials.last_at(position)?;
         let load = trials.grid.load(position);
-        let kept = self.goals.iter().zip(&trial.loss_ratios);
-        let share = kept.map(|(goal, loss_ratio)| (1.0 - loss_ratio) / (1.0 - goal.loss_ratio));
-        let least = share.fold(f64::INFINITY, f64::min);
+        let share = |side: &Side| (1.0 - trial.loss_ratios[side.goal]) / (1.0 - side.rule.loss_ratio);
+        let least = self.sides.iter().map(share).fold(f64::INFINITY, f64::min);
         Some(trials.grid.at_most(load * least))
     }
 
     fn is_high_loss(&self, trials: &Trials, position: i64) -> bool {
         trials.last_at(position).is_some_and(|trial| {
-            self.goals.iter().zip(&trial.loss_ratios).any(|(goal, loss_ratio)| *loss_ratio > goal.loss_ratio)
+            self.sides.iter().any(|side| trial.loss_ratios[side.goal] > side.rule.loss_ratio)
         })
     }
 

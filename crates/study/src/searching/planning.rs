@@ -1,8 +1,7 @@
 //! The plan of a search, from what a study asks for.
 
 use record::{Goal, SearchPlan, units::parse_time};
-use search::{Preset, Unit};
-use serde::{Deserialize, Serialize};
+use search::{Preset, SurelyNot, Unit};
 
 use crate::study::{Search, Study};
 
@@ -11,25 +10,17 @@ const SURELY_NOT: f64 = 0.9;
 /// So many trials, all bad, are enough for that, however many must be good for the lower bound.
 const SURELY_NOT_TRIALS: u32 = 3;
 
-/// What [`SearchPlan::method_settings`] holds.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Method {
-    pub plan: search::SearchPlan,
-    /// For each goal of the search, the place of the study's goal in its list.
-    pub goals: Vec<usize>,
-}
-
 /// The plan of a study's search.
 ///
-/// Under the preset `mlrsearch`, the default, every goal of the study is two of the search. *Meets it*: all trials
-/// at the load did. *Does not meet it*: at least nine in ten did not. Between the two lie loads at which trials
-/// disagree; they are part of the answer's interval and decide nothing. The other presets have one each, with the
-/// exceed ratio that their standard gives.
+/// Under the preset `mlrsearch`, the default, the bounds of a goal are by two rules. *Meets it*: all trials at the load
+/// did. *Does not meet it*: at least nine in ten did not. Between the two lie loads at which trials disagree; they are
+/// part of the answer's interval and decide nothing. The other presets have one rule, with the exceed ratio that their
+/// standard gives.
 pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> {
     let length = Length::of(study, asked);
     let preset: Preset = asked.preset.parse().map_err(|error: search::UnknownPreset| error.to_string())?;
-    let shape = |goal: &Goal, name: String, exceed_ratio: Option<f64>| {
-        let mut shaped = preset.goal(name, goal.loss_ratio);
+    let shape = |goal: &Goal| {
+        let mut shaped = preset.goal(&goal.name, goal.loss_ratio);
         if let Some(duration) = asked.trial_duration {
             let repeats = shaped.duration_sum_s / shaped.final_trial_duration_s;
             shaped.final_trial_duration_s = duration.as_secs_f64();
@@ -43,27 +34,17 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
             false => shaped.final_trial_duration_s,
         };
         shaped.width = asked.width;
-        shaped.exceed_ratio = exceed_ratio.unwrap_or(shaped.exceed_ratio);
-        if exceed_ratio == Some(SURELY_NOT) {
+        if preset == Preset::Mlrsearch {
             let enough_s = shaped.final_trial_duration_s * f64::from(SURELY_NOT_TRIALS);
-            shaped.duration_sum_s = shaped.duration_sum_s.min(enough_s);
+            let duration_sum_s = shaped.duration_sum_s.min(enough_s);
+            shaped.exceed_ratio = 0.0;
+            shaped.surely_not = Some(SurelyNot { exceed_ratio: SURELY_NOT, duration_sum_s });
         }
         shaped
     };
-    let mut goals = Vec::new();
-    let mut places = Vec::new();
-    for (place, goal) in study.goals.iter().enumerate() {
-        if preset == Preset::Mlrsearch {
-            goals.push(shape(goal, goal.name.clone(), Some(0.0)));
-            goals.push(shape(goal, format!("{} (surely not)", goal.name), Some(SURELY_NOT)));
-            places.extend([place, place]);
-        } else {
-            goals.push(shape(goal, goal.name.clone(), None));
-            places.push(place);
-        }
-    }
     let unit = if asked.takes_whole_loads() { Unit::Whole } else { Unit::Continuous };
-    let mut plan = search::SearchPlan::new(unit, asked.min, asked.max, goals);
+    let mut plan =
+        search::SearchPlan::new(unit, asked.min, asked.max, study.goals.iter().map(shape).collect());
     plan.method = preset.method();
     // The first try, and so many more: as for a setting that is not searched.
     plan.void.attempts = study.trial.void_attempts.saturating_add(1);
@@ -83,7 +64,7 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
         duration_sum_s: decisive.duration_sum_s,
         exceed_ratio: decisive.exceed_ratio,
         confirm: asked.confirm,
-        method_settings: serde_json::to_value(Method { plan: plan.clone(), goals: places })
+        method_settings: serde_json::to_value(&plan)
             .expect("a search's plan has no maps with keys that are no text"),
     })
 }
