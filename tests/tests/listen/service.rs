@@ -52,11 +52,11 @@ fn a_socket_handed_in_is_listened_on() -> Result<()> {
     for _ in 0..4 {
         ensure!(post(&url)? == 204);
     }
-    let told = std::fs::read_to_string(folder.path().join("stderr"))?;
+    let told = fs::read_to_string(folder.path().join("stderr"))?;
     let address = url.trim_start_matches("http://").trim_end_matches("/a");
     ensure!(told.contains(&format!("listening on {address};")), "{told}");
-    ensure!(end(&mut child.0)? == Some(0), "{}", std::fs::read_to_string(folder.path().join("stderr"))?);
-    let text = std::fs::read_to_string(folder.path().join("stored/x.log"))?;
+    ensure!(end(&mut child.0)? == Some(0), "{}", fs::read_to_string(folder.path().join("stderr"))?);
+    let text = fs::read_to_string(folder.path().join("stored/x.log"))?;
     ensure!(text.lines().count() == 4, "{text}");
     Ok(())
 }
