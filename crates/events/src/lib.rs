@@ -22,7 +22,7 @@ mod time;
 pub use inflate::{Encoding, InflateError, Inflater, UnsupportedEncoding};
 pub use kind::{Boundary, Kind, Mode};
 pub use line::{LineFormat, Liner};
-pub use members::field;
+pub use members::{field, members};
 pub use mistake::{Mistake, MistakeKind};
 pub use read::{Record, Scratch, read};
 pub use rules::{Rules, TimeFormat, Zone};

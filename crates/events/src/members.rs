@@ -14,6 +14,11 @@ pub fn field<'a>(json: &'a str, key: &str) -> Option<Cow<'a, str>> {
     }
 }
 
+/// The top-level members of an object: their names in quotes and their values, as they are written.
+pub fn members(json: &str) -> impl Iterator<Item = (&str, &str)> {
+    Members::of(json).map(|member| (member.quoted_name, member.value))
+}
+
 /// The value of the last top-level member `key`, as it is written.
 pub(crate) fn last<'a>(json: &'a str, key: &str) -> Option<&'a str> {
     Members::of(json).filter(|member| member.is_named(key)).map(|member| member.value).last()

@@ -1,10 +1,13 @@
 //! What the head of a request asks for, and whether it may: all that can be refused is refused here, before
 //! the body is read.
 
+use std::{collections::HashMap, hash::Hash};
+
 use events::{Encoding, EventTime, Inflater, Kind, Mode, Rules};
 use form_urlencoded as form;
 use http1::{Framing, RequestHead};
 use segments::Level;
+use serde_json::{Value, json};
 
 use crate::{
     Added, Compat,
@@ -15,6 +18,11 @@ use crate::{
     routes::{fluentd_tag_of, tag_of},
     shared::Shared,
 };
+
+/// What Fluentd's parser knows (http_parser.rb), besides those that have a case of their own.
+const METHODS: &str = "DELETE HEAD CONNECT TRACE COPY LOCK MKCOL MOVE PROPFIND PROPPATCH SEARCH UNLOCK BIND REBIND UNBIND ACL \
+                       REPORT MKACTIVITY CHECKOUT MERGE M-SEARCH NOTIFY SUBSCRIBE UNSUBSCRIBE PATCH PURGE MKCALENDAR LINK \
+                       UNLINK";
 
 /// What is asked of a head besides what the wire protocol needs.
 #[derive(Default)]
@@ -29,7 +37,6 @@ struct Headers<'h> {
     origin: Option<&'h [u8]>,
     asked_method: Option<&'h [u8]>,
     asked_headers: Option<&'h [u8]>,
-    forwarded_for: Option<&'h [u8]>,
 }
 
 /// Reads a head into `flight`; an answer in its place goes into `flight.reply`. `peer` is the client's address.
@@ -114,7 +121,7 @@ fn look<'a>(
         flight.time = time(query, &config.rules).map_err(Reply::Refused)?;
     }
     if config.added != Added::default() {
-        add(head, query, headers.forwarded_for, peer, config.added, &mut flight.added);
+        add(head, query, peer, config.added, &mut flight.added);
     }
     if let Some(refusal) = shared.gate.refusal(&shared.store, now_ns) {
         return refused(refusal);
@@ -144,7 +151,6 @@ impl<'h> Headers<'h> {
                 13 if name.eq_ignore_ascii_case("authorization") => read.authorization = Some(value),
                 13 if name.eq_ignore_ascii_case("proofload-ack") => read.ack = Some(value),
                 15 if name.eq_ignore_ascii_case("idempotency-key") => read.idempotency_key = Some(value),
-                15 if name.eq_ignore_ascii_case("x-forwarded-for") => read.forwarded_for = Some(value),
                 16 if name.eq_ignore_ascii_case("content-encoding") => read.content_encoding = Some(value),
                 29 if name.eq_ignore_ascii_case("access-control-request-method") => {
                     read.asked_method = Some(value);
@@ -200,11 +206,12 @@ fn method(
             let headers = allowed.then(|| String::from_utf8_lossy(asked).into_owned());
             Err(Reply::Preflight { headers })
         }
-        // Fluentd takes everything else for a POST.
-        _ if fluentd => {
+        // Fluentd takes everything else that it knows for a POST.
+        _ if fluentd && METHODS.split(' ').any(|known| known == method) => {
             flight.manner.to_head = false;
             Ok(())
         }
+        _ if fluentd => Err(Reply::Refused(Refusal::Http(http1::Error::BadMethod { at: 0 }))),
         _ => Err(Reply::Refused(Refusal::Method)),
     }
 }
@@ -302,39 +309,55 @@ fn time(query: &str, rules: &Rules) -> Result<Option<EventTime>, Refusal> {
     time.map(Some).map_err(|_| Refusal::Time(value.into_owned()))
 }
 
-/// Writes the members that records get of their request.
-fn add(
-    head: &RequestHead<'_>,
-    query: &str,
-    forwarded_for: Option<&[u8]>,
-    peer: impl FnOnce() -> String,
-    what: Added,
-    added: &mut String,
-) {
-    let mut member = |prefix: &str, name: &str, value: &str| {
-        let name = format!("{prefix}{}", name.replace('-', "_").to_uppercase());
-        let quote = |text: &str| serde_json::Value::from(text).to_string();
-        added.push(',');
-        added.push_str(&quote(&name));
-        added.push(':');
-        added.push_str(&quote(value));
+/// Writes the members that records get of their request, as Fluentd has them, into an object.
+fn add(head: &RequestHead<'_>, query: &str, peer: impl FnOnce() -> String, what: Added, added: &mut String) {
+    let headers = head.headers.iter().map(|header| (header.name, String::from_utf8_lossy(header.value)));
+    let headers = by_name(headers);
+    let mut members = Vec::new();
+    let mut member = |prefix: &str, name: &str, value: Value| {
+        members.push((format!("{prefix}{}", name.replace('-', "_").to_uppercase()), value));
     };
     if what.http_headers {
-        for header in head.headers {
-            member("HTTP_", header.name, &String::from_utf8_lossy(header.value));
+        for (name, values) in &headers {
+            // A header sent twice is an array.
+            member("HTTP_", name, if let [value] = &values[..] { json!(value) } else { json!(values) });
         }
     }
     if what.query_params {
-        form::parse(query.as_bytes()).for_each(|(name, value)| member("QUERY_", &name, &value));
+        // Of a parameter sent twice, the first.
+        let parameters = by_name(form::parse(query.as_bytes()));
+        parameters.iter().for_each(|(name, values)| member("QUERY_", name, json!(values[0])));
     }
     if what.remote_addr {
-        let forwarded = forwarded_for.map(String::from_utf8_lossy);
-        let first = forwarded.as_deref().and_then(|list| list.split(',').next()).map(str::trim);
-        match first.filter(|first| !first.is_empty()) {
-            Some(first) => member("", "REMOTE_ADDR", first),
-            None => member("", "REMOTE_ADDR", &peer()),
-        }
+        let forwarded = headers.iter().rfind(|(name, _)| name.eq_ignore_ascii_case("x-forwarded-for"));
+        let address = match forwarded.map(|(_, values)| &values[0]) {
+            None => json!(peer()),
+            // A list of nothing has no first.
+            Some(list) if list.trim_matches(',').is_empty() => Value::Null,
+            Some(list) => json!(list.split(',').next()),
+        };
+        member("", "REMOTE_ADDR", address);
     }
+    for (name, values) in by_name(members.into_iter()) {
+        // Of names that differ in case, or in - and _, the last.
+        let value = values.last().unwrap_or(&Value::Null);
+        added.push(if added.is_empty() { '{' } else { ',' });
+        added.push_str(&format!("{}:{value}", json!(name)));
+    }
+    added.push('}');
+}
+
+/// The values of each name, in the order in which the names came first.
+fn by_name<N: Clone + Eq + Hash, V>(pairs: impl Iterator<Item = (N, V)>) -> Vec<(N, Vec<V>)> {
+    let (mut places, mut named) = (HashMap::new(), Vec::new());
+    for (name, value) in pairs {
+        let place = *places.entry(name.clone()).or_insert(named.len());
+        if place == named.len() {
+            named.push((name, Vec::new()));
+        }
+        named[place].1.push(value);
+    }
+    named
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Bodies to lines.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     ops::Range,
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
@@ -107,6 +107,7 @@ impl Renderer {
             store,
             tag: &flight.tag,
             added: &flight.added,
+            added_by_name: events::members(&flight.added).collect(),
             given,
             now,
             liner: &mut self.liner,
@@ -151,7 +152,9 @@ impl Renderer {
 struct Writing<'w, 's, 'b> {
     store: &'w Store,
     tag: &'w str,
+    /// Members that every event gets, as an object; empty if there are none.
     added: &'w str,
+    added_by_name: HashMap<&'w str, &'w str>,
     given: Option<EventTime>,
     now: EventTime,
     liner: &'w mut Liner,
@@ -183,7 +186,7 @@ impl Writing<'_, '_, '_> {
         if self.added.is_empty() || !record.is_json {
             self.liner.write(self.data, time, self.tag, &record);
         } else {
-            add(record.text, self.added, self.line);
+            add(record.text, self.added, &self.added_by_name, self.line);
             self.liner.write(self.data, time, self.tag, &Record { text: self.line, ..record });
         }
         let refusal = self.room.take((self.data.len() - before) as u64).err();
@@ -242,13 +245,28 @@ fn now() -> EventTime {
     EventTime { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() }
 }
 
-/// Writes an object with more members at its end.
-fn add(object: &str, added: &str, line: &mut String) {
-    let open = object.strip_suffix('}').unwrap_or(object);
+/// Writes an object with more members: in the place of its own of that name, which a client may have forged, or at its end.
+fn add(object: &str, added: &str, by_name: &HashMap<&str, &str>, line: &mut String) {
+    let mut replaced = HashSet::new();
     line.clear();
-    line.push_str(open);
-    // An empty object takes the first member without a comma.
-    line.push_str(if open.trim_end().ends_with('{') { &added[1..] } else { added });
+    let mut push = |name: &str, value: &str| {
+        line.push(if line.is_empty() { '{' } else { ',' });
+        line.push_str(name);
+        line.push(':');
+        line.push_str(value);
+    };
+    for (name, value) in events::members(object) {
+        push(
+            name,
+            by_name.get(name).map_or(value, |own| {
+                replaced.insert(name);
+                own
+            }),
+        );
+    }
+    events::members(added)
+        .filter(|(name, _)| !replaced.contains(name))
+        .for_each(|(name, value)| push(name, value));
     line.push('}');
 }
 
@@ -363,11 +381,17 @@ mod tests {
     }
 
     #[test]
-    fn members_are_added_behind_those_that_are_there() {
+    fn members_are_added_behind_those_that_are_there_and_over_those_of_the_same_name() {
         let mut line = String::new();
-        add(r#"{"a":1}"#, r#","b":2"#, &mut line);
-        assert_eq!(line, r#"{"a":1,"b":2}"#);
-        add("{ }", r#","b":2"#, &mut line);
-        assert_eq!(line, r#"{ "b":2}"#);
+        let added = r#"{"b":"x","c":["y"]}"#;
+        for (object, expected) in [
+            (r#"{"a":1}"#, r#"{"a":1,"b":"x","c":["y"]}"#),
+            ("{}", added),
+            (r#"{"c":{"b":2},"a":1}"#, r#"{"c":["y"],"a":1,"b":"x"}"#),
+            (r#"{"b":1,"c":2}"#, added),
+        ] {
+            add(object, added, &events::members(added).collect(), &mut line);
+            assert_eq!(line, expected);
+        }
     }
 }

@@ -184,6 +184,74 @@ fn records_get_what_the_request_says() {
     assert_eq!(stored, expected);
 }
 
+/// As Fluentd 1.16.11 has stored them.
+#[test]
+fn what_comes_twice_and_what_a_client_has_forged_is_as_in_fluentd() {
+    let stand = Stand::with(|config| {
+        config.compat = Compat::fluentd();
+        config.rules = events::Rules::fluentd();
+        config.added = Added { http_headers: true, query_params: true, remote_addr: true };
+    });
+    let head = "\"HTTP_CONTENT_TYPE\":\"application/json\",\"HTTP_CONTENT_LENGTH\":\"@\"";
+    let peer = "\"REMOTE_ADDR\":\"127.0.0.1\"";
+    for (number, (query, headers, body, expected)) in [
+        (
+            "",
+            "X-Forwarded-For: 1.1.1.1 ,3.3.3.3\r\nX-Forwarded-For: 2.2.2.2\r\n",
+            "{\"a\":1}",
+            "{\"a\":1,HEAD,\"HTTP_X_FORWARDED_FOR\":[\"1.1.1.1 ,3.3.3.3\",\"2.2.2.2\"],\"REMOTE_ADDR\":\"1.1.1.1 \"}",
+        ),
+        (
+            "",
+            "X-Forwarded-For: \r\n",
+            "{\"a\":1}",
+            "{\"a\":1,HEAD,\"HTTP_X_FORWARDED_FOR\":\"\",\"REMOTE_ADDR\":null}",
+        ),
+        (
+            "",
+            "X-Foo: a\r\nx-foo: b\r\nX_Foo: c\r\nX-Foo: d\r\n",
+            "{\"a\":1}",
+            "{\"a\":1,HEAD,\"HTTP_X_FOO\":\"c\",PEER}",
+        ),
+        ("?a=1&a=2&b=3&A=4&b=", "", "{\"a\":1}", "{\"a\":1,HEAD,\"QUERY_A\":\"4\",\"QUERY_B\":\"3\",PEER}"),
+        (
+            "",
+            "Http-A: z\r\n",
+            "{\"HTTP_X_FOO\":1,\"REMOTE_ADDR\":\"me\",\"HTTP_CONTENT_TYPE\":{\"a\":2}}",
+            "{\"HTTP_X_FOO\":1,PEER,\"HTTP_CONTENT_TYPE\":\"application/json\",\"HTTP_CONTENT_LENGTH\":\"@\",\"HTTP_HTTP_A\":\"z\"}",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut client = stand.connect();
+        let length = body.len();
+        client.send(format!(
+            "POST /r{number}{query} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+        ));
+        assert_eq!(text(&client.answer()), OK);
+        let expected = expected.replace("HEAD", head).replace("PEER", peer).replace('@', &length.to_string());
+        assert_eq!(stand.stored(&format!("r{number}")), expected + "\n");
+    }
+}
+
+#[test]
+fn methods_that_fluentd_does_not_know_are_refused() {
+    let stand = fluentd();
+    for (method, is_known) in [("PATCH", true), ("DELETE", true), ("FOO", false), ("post", false)] {
+        let mut client = stand.connect();
+        client.send(format!(
+            "{method} /{method} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}"
+        ));
+        if is_known {
+            assert_eq!(text(&client.answer()), OK);
+        } else {
+            assert!(client.is_closed(), "{method}");
+        }
+        assert_eq!(stand.stored(method), if is_known { "{}\n" } else { "" });
+    }
+}
+
 #[test]
 fn a_client_that_names_a_level_gets_a_receipt() {
     let stand = fluentd();
