@@ -2,7 +2,7 @@
 
 use std::{fs, thread, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::{
     Proofload,
     disturbance::{Gaps, Witness},
     link::{LinkedHosts, distance_from_uniform},
-    machine::Cores,
+    machine::{Cores, allowed_cores},
     process::Launch,
     temporary::TemporaryFolder,
 };
@@ -57,10 +57,13 @@ p99 = "1s"
 fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let folder = TemporaryFolder::new()?;
-    let all = format!("cpus = \"0-{}\"", thread::available_parallelism()?.get() - 1);
+    let allowed = allowed_cores()?;
+    let [first, second, ..] = allowed[..] else { bail!("two processors are needed") };
+    let (all, two) = (format!("cpus = {allowed:?}"), format!("{first},{second}"));
+    let one = format!("cpus = {first}");
     for (name, processors, client, rate, reason) in [
         ("sound", None, "", "100mbit", None),
-        ("sound_on_two", Some("0,1"), "cpus = \"0\"", "100mbit", None),
+        ("sound_on_two", Some(&two), &one, "100mbit", None),
         ("all_pinned", None, &*all, "100mbit", Some("no processor of its own")),
         ("too_fast", None, "", "20gbit", Some("it carries")),
     ] {
@@ -69,7 +72,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         let witnesses = witnesses()?;
         let call = Proofload::new("run")?.arg(&file).with(|launch| launch.args(["--out", &out, "-q"]));
         let call = call.with(|launch| match processors {
-            Some(processors) => launch.under(["taskset", "-c", processors]),
+            Some(processors) => launch.under(["taskset", "-c", processors.as_str()]),
             None => launch,
         });
         let output = call.timeout(seconds(40)).run()?;
@@ -200,12 +203,12 @@ fn emulator_of(parent: u32) -> Result<Pid> {
             }
         }
     }
-    anyhow::bail!("process {parent} runs no link")
+    bail!("process {parent} runs no link")
 }
 
 /// One on every processor: the emulator may be on any.
 fn witnesses() -> Result<Vec<Witness>> {
-    (0..thread::available_parallelism()?.get() as u32).map(Witness::on).collect()
+    allowed_cores()?.into_iter().map(Witness::on).collect()
 }
 
 /// When the processor was gone that was gone most.
