@@ -123,6 +123,7 @@ mod tests {
         for _ in 0..LINES_MOST + 5 {
             (&queue).write_all(b"line\n").unwrap();
         }
-        assert_eq!((queue.lock().lines.len(), queue.lock().dropped), (LINES_MOST, 5));
+        let state = queue.lock();
+        assert_eq!((state.lines.len(), state.dropped), (LINES_MOST, 5));
     }
 }
