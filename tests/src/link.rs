@@ -191,8 +191,16 @@ impl LinkedHosts {
     ///
     /// # Errors
     /// When it does not end well.
-    pub fn stop(mut self) -> Result<Value> {
-        self.link.signal(Signal::INT);
+    pub fn stop(self) -> Result<Value> {
+        self.end_by(Signal::INT)
+    }
+
+    /// Ends the link by a signal; its report.
+    ///
+    /// # Errors
+    /// When it does not end well.
+    pub fn end_by(mut self, signal: Signal) -> Result<Value> {
+        self.link.signal(signal);
         self.link.wait(Duration::from_secs(10))?.context("the link does not end")?;
         let path = self.folder.file("link.json");
         let text = fs::read_to_string(&path).with_context(|| format!("no report: {}", self.link.stderr()))?;

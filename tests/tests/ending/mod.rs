@@ -140,9 +140,8 @@ fn a_terminal_that_goes_away_leaves_a_marked_result() -> Result<()> {
     ensure!(result.ending == Ending::Interrupted && fs::metadata(&json)?.len() > 0, "{result:?}");
     drop(connection);
 
-    let mut link = LinkedHosts::start("--delay 1ms")?;
-    link.program().signal(Signal::HUP);
-    ensure!(link.stop()?["counters"].is_array(), "the link left no counters");
+    let link = LinkedHosts::start("--delay 1ms")?;
+    ensure!(link.end_by(Signal::HUP)?["counters"].is_array(), "the link left no counters");
     Ok(())
 }
 
