@@ -11,13 +11,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 
 pub use journal::TrialJournal;
 
 use crate::{
     Ending, Environment, StudyPlan, StudyResult, TrialEntry, environment,
-    study::{ENTRY_SCHEMA, PLAN_SCHEMA, RESULT_SCHEMA},
+    study::{ENTRY_SCHEMA, LINK_SCHEMA, PLAN_SCHEMA, RESULT_SCHEMA},
 };
 
 const PLAN: &str = "plan.json";
@@ -25,6 +28,7 @@ const STUDY: &str = "study.toml";
 const ENVIRONMENT: &str = "environment.json";
 const TRIALS: &str = "trials.jsonl";
 const RESULT: &str = "result.json";
+const LINKS: &str = "links.jsonl";
 
 /// A result folder; see [`crate::study`] for what lies in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,17 +168,20 @@ impl ResultFolder {
     /// What it was measured on.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When it cannot be read, or belongs to another plan.
     pub fn environment(&self) -> Result<Environment, FolderError> {
-        Ok(self.record(ENVIRONMENT, environment::SCHEMA)?.0)
+        let (environment, belonging, _) = self.record(ENVIRONMENT, environment::SCHEMA)?;
+        self.belongs(ENVIRONMENT, None, &belonging, &self.plan_checksum()?)?;
+        Ok(environment)
     }
 
-    /// Writes what it is measured on.
+    /// Writes what it is measured on. It belongs to a plan that is written after it.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write_environment(&self, environment: &Environment) -> Result<(), FolderError> {
-        self.write(ENVIRONMENT, &seal::seal(&to_json(environment), &[]))
+    pub fn write_environment(&self, environment: &Environment, plan: &StudyPlan) -> Result<(), FolderError> {
+        let plan = seal::checksum(seal::seal(&to_json(plan), &[]).as_bytes()).expect("it was just sealed");
+        self.write(ENVIRONMENT, &seal::seal(&to_json(environment), &[("plan", &plan)]))
     }
 
     /// All records, held against each other.
@@ -183,12 +190,19 @@ impl ResultFolder {
     /// When one that is there cannot be read, is not as it was written, or does not belong to the others; when there is
     /// no plan.
     pub fn read(&self) -> Result<Contents, FolderError> {
+        let plan = self.plan()?;
         let environment = match self.environment() {
             Ok(environment) => Some(environment),
             Err(FolderError::NoResult { .. }) => None,
             Err(other) => return Err(other),
         };
-        let plan = self.plan()?;
+        let own = self.plan_checksum()?;
+        self.each_line(LINKS, |number, line| {
+            let text = line.strip_suffix(b"\n").unwrap_or(line);
+            let (_, belonging, _): (IgnoredAny, _, _) =
+                self.opened(LINKS, Some(number), text, LINK_SCHEMA)?;
+            self.belongs(LINKS, Some(number), &belonging, &own)
+        })?;
         let mut trials = Vec::new();
         // Of no line, of the first line, of the first two, …
         let mut checksums = vec![0];
@@ -237,7 +251,7 @@ impl ResultFolder {
     /// When it cannot be written, or the trials cannot be read.
     pub fn write_result(&self, result: &StudyResult) -> Result<(), FolderError> {
         let mut trials = 0;
-        self.each_line(|_, line| {
+        self.each_line(TRIALS, |_, line| {
             trials = crc32c::crc32c_append(trials, line);
             Ok(())
         })?;
@@ -259,21 +273,29 @@ impl ResultFolder {
         fs::rename(&partial, &path).map_err(failed)
     }
 
-    /// Appends a line to another file of the result.
+    /// Appends what was found of a link. What a killed run had begun to write is cut off first.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn append_line(&self, name: &str, line: &str) -> Result<(), FolderError> {
-        let path = self.file(name);
+    pub fn append_link(&self, record: &impl Serialize) -> Result<(), FolderError> {
+        let path = self.file(LINKS);
         let failed = |cause| FolderError::File { what: "write", path: path.clone(), cause };
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
         let (length, mut last) = (file.metadata().map_err(failed)?.len(), *b"\n");
         if length > 0 {
             file.read_exact_at(&mut last, length - 1).map_err(failed)?;
         }
-        // What a killed run was writing has no end: it gets one.
-        let end = if last == *b"\n" { "" } else { "\n" };
-        file.write_all(format!("{end}{line}\n").as_bytes()).map_err(failed)
+        if last != *b"\n" {
+            let mut whole = 0;
+            self.each_line(LINKS, |_, line| {
+                whole += line.len() as u64;
+                Ok(())
+            })?;
+            file.set_len(whole).map_err(failed)?;
+        }
+        let record = serde_json::to_string(record).expect("records have no maps with keys that are no text");
+        let line = seal::seal(&record, &[("plan", &self.plan_checksum()?)]) + "\n";
+        file.write_all(line.as_bytes()).map_err(failed)
     }
 
     /// All trials. A last line without an end is what a killed run was writing: it is left out.
@@ -295,7 +317,7 @@ impl ResultFolder {
         mut take: impl FnMut(TrialEntry, &[u8]) -> Result<(), FolderError>,
     ) -> Result<(), FolderError> {
         let plan = self.plan_checksum()?;
-        self.each_line(|number, line| {
+        self.each_line(TRIALS, |number, line| {
             let text = line.strip_suffix(b"\n").unwrap_or(line);
             let (entry, belonging, _): (TrialEntry, _, _) =
                 self.opened(TRIALS, Some(number), text, ENTRY_SCHEMA)?;
@@ -311,12 +333,13 @@ impl ResultFolder {
         })
     }
 
-    /// Each whole line of the journal, with its number from 1 and its end. One at a time is held in memory.
+    /// Each whole line of a file, with its number from 1 and its end. One at a time is held in memory.
     fn each_line(
         &self,
+        name: &str,
         mut take: impl FnMut(usize, &[u8]) -> Result<(), FolderError>,
     ) -> Result<(), FolderError> {
-        let mut lines = match self.open_file(TRIALS) {
+        let mut lines = match self.open_file(name) {
             Ok(file) => BufReader::new(file),
             Err(FolderError::File { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(other) => return Err(other),
@@ -325,7 +348,7 @@ impl ResultFolder {
         for number in 1.. {
             line.clear();
             let read = lines.read_until(b'\n', &mut line);
-            read.map_err(|cause| FolderError::File { what: "read", path: self.file(TRIALS), cause })?;
+            read.map_err(|cause| FolderError::File { what: "read", path: self.file(name), cause })?;
             if !line.ends_with(b"\n") {
                 break;
             }

@@ -6,14 +6,16 @@
 //! | `plan.json` | [`StudyPlan`]: everything that decides what is run, written before the first trial |
 //! | `environment.json` | [`Environment`](crate::Environment) |
 //! | `trials.jsonl` | one [`TrialEntry`] a line, in the order they ran; each is on disk before the next begins |
+//! | `links.jsonl` | what was found of each emulated link, a line each: measured, and in each trial |
 //! | `interrupted-trial.json` | the trial that an interrupt ended; it decides nothing |
 //! | `receipts/N/` | what trial N sent and was acknowledged; kept of a study with an audit, where it says more than the audit |
 //! | `stored/PROCESS/` | what a target's process stored, while it runs; kept where the audit found something |
 //! | `result.json` | [`StudyResult`]: what it means; written at the end, also after an interrupt |
 //! | `report.html`, `junit.xml`, `metrics.txt` | written from the others |
 //!
-//! The records in `plan.json`, `environment.json`, `trials.jsonl` and `result.json` begin with the checksum of what follows
-//! (`crc32c`). Trials and result name the checksum of their `plan`, the result that of its trials' lines (`trials_crc32c`).
+//! The records in `plan.json`, `environment.json`, `trials.jsonl`, `links.jsonl` and `result.json` begin with the checksum of
+//! what follows (`crc32c`). All but the plan name the checksum of their `plan`, the result that of its trials' lines
+//! (`trials_crc32c`).
 
 mod outcome;
 
@@ -37,6 +39,8 @@ use crate::{
 pub const PLAN_SCHEMA: &str = "proofload/plan/2";
 /// The form of trial entries written by this version.
 pub const ENTRY_SCHEMA: &str = "proofload/trial-entry/2";
+/// The form of a line of `links.jsonl`.
+pub const LINK_SCHEMA: &str = "proofload/link/1";
 /// The form of results written by this version.
 pub const RESULT_SCHEMA: &str = "proofload/result/2";
 

@@ -176,7 +176,12 @@ pub fn repeated(
             found => found,
         };
     }
-    let of = text::counted(judged, "valid trial");
+    let mut of = text::counted(judged, "valid trial");
+    let planned = results.plan.blocks.iter().flatten().filter(|&&planned| planned == setting).count();
+    let is_finished = results.result.as_ref().is_some_and(|result| result.ending == Ending::Finished);
+    if !is_finished && planned > readings.len() {
+        of += &format!(" ({planned} were planned)");
+    }
     if results.plan.is_carried(goal, met, judged) {
         return (Status::Met, format!("Meets {name} in {met} of {of}."));
     }

@@ -222,7 +222,7 @@ fn a_folder_is_read_as_it_was_written() {
     folder.write_plan(&written.plan).unwrap();
     let killed_at_once = Results::read(&folder).unwrap();
     assert_eq!((killed_at_once.environment, killed_at_once.trials.len()), (None, 0));
-    folder.write_environment(written.environment.as_ref().unwrap()).unwrap();
+    folder.write_environment(written.environment.as_ref().unwrap(), &written.plan).unwrap();
     let mut journal = folder.journal().unwrap();
     written.trials.iter().for_each(|entry| journal.append(entry).unwrap());
     folder.write_result(written.result.as_ref().unwrap()).unwrap();

@@ -6,14 +6,12 @@ use lab::{
     Lab,
     link::{Carried, Certificate, CertifyOptions, Counters, Link, LinkAway, LinkError, LinkSpec},
 };
-use record::{Goal, GoalQuantity, ResultFolder, Trial, Validity, VoidReason, VoidRule, units::show_time_ns};
+use record::{
+    Goal, GoalQuantity, ResultFolder, Trial, Validity, VoidReason, VoidRule, study::LINK_SCHEMA,
+    units::show_time_ns,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-/// The form of a [`LinkRecord`].
-pub const SCHEMA: &str = "proofload/link/1";
-/// The file in a result folder that has a [`LinkRecord`] in each line.
-pub const FILE: &str = "links.jsonl";
 
 /// How often a link is measured in a row until it is certified: others on the machine may disturb it for a moment.
 const ATTEMPTS: u32 = 3;
@@ -31,10 +29,10 @@ const MOST_AWAY: f64 = 0.005;
 /// such absences hold up is judged by the share of late packets.
 const SHORT_AWAY_NS: u64 = 10_000_000;
 
-/// What is known of an emulated link: a line of [`FILE`].
+/// What is known of an emulated link: a line of `links.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkRecord {
-    /// The form of this record, [`SCHEMA`].
+    /// The form of this record, [`LINK_SCHEMA`].
     pub schema: String,
     /// The link's name.
     pub link: String,
@@ -199,11 +197,10 @@ impl Links {
     }
 
     fn write(&self, link: &str, found: LinkFound) -> Result<(), LinkError> {
-        let record = LinkRecord { schema: SCHEMA.to_owned(), link: link.to_owned(), found };
-        let line = serde_json::to_string(&record).expect("a record has no maps with keys that are no text");
+        let record = LinkRecord { schema: LINK_SCHEMA.to_owned(), link: link.to_owned(), found };
         let failed =
             |error| LinkError::Traffic { what: "write down what was found", cause: io::Error::other(error) };
-        self.folder.append_line(FILE, &line).map_err(failed)
+        self.folder.append_link(&record).map_err(failed)
     }
 }
 

@@ -196,11 +196,11 @@ fn begin(
 ) -> Result<(StudyPlan, Vec<TrialEntry>, Option<StudyResult>), RunError> {
     if !options.resume {
         let host = Host::read().map_err(RunError::Host)?;
-        folder.write_environment(&environment::read(&host, env!("CARGO_PKG_VERSION")))?;
+        made.secrets = crate::plan::secret_prints(study, None).map_err(RunError::OtherPlan)?;
+        folder.write_environment(&environment::read(&host, env!("CARGO_PKG_VERSION")), &made)?;
         if let Source::File(document) = &study.source {
             folder.write_study_file(&document.masked_text())?;
         }
-        made.secrets = crate::plan::secret_prints(study, None).map_err(RunError::OtherPlan)?;
         // The last of the three: a folder with a plan is a result.
         folder.write_plan(&made)?;
         return Ok((made, Vec::new(), None));

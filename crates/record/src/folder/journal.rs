@@ -31,7 +31,7 @@ impl TrialJournal {
     pub fn append(&mut self, entry: &TrialEntry) -> Result<(), FolderError> {
         if self.plan.is_none() {
             let mut whole = 0;
-            self.folder.each_line(|_, line| {
+            self.folder.each_line(super::TRIALS, |_, line| {
                 whole += line.len() as u64;
                 Ok(())
             })?;

@@ -268,6 +268,21 @@ pub const CASES: &[Case] = &[
     ),
     // Foreign and mixed.
     refused(
+        "another study's environment",
+        |copy, beside| foreign(copy, beside, "other", ENVIRONMENT),
+        &[ENVIRONMENT, OTHER],
+    ),
+    refused(
+        "what was found of a link, without its checksum",
+        |copy, _| put(copy, "links.jsonl", "{\"schema\":\"proofload/link/1\",\"link\":\"wan\"}\n"),
+        &["links.jsonl, line 1", WRITTEN],
+    ),
+    read(
+        "a line of a link that a killed run had begun",
+        |copy, _| put(copy, "links.jsonl", "{\"crc32c\":\"0123"),
+        Sound,
+    ),
+    refused(
         "another study's result",
         |copy, beside| foreign(copy, beside, "other", RESULT),
         &[RESULT, OTHER],
