@@ -87,6 +87,7 @@ find_missing() {
         has wrk || packages+=(wrk)
         has ab || packages+=(apache2-utils)
         has h2load || packages+=(nghttp2-client)
+        has valgrind || packages+=(valgrind)
     fi
 }
 

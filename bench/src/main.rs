@@ -4,9 +4,12 @@
 //! round, each round in another order; what is compared is the median of the rounds' ratios, so that
 //! a slow minute of the machine hits everybody.
 
-use std::process::ExitCode;
+use std::{
+    path::Path,
+    process::{Command, ExitCode},
+};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Parser;
 use proofload_tests::{
     Nginx,
@@ -40,7 +43,10 @@ struct Arguments {
     only: Option<String>,
 }
 
-const NAMES: [&str; 13] = [
+/// The instructions that the measuring loop takes for a request.
+const LOOP_COST: &str = "loop-cost";
+
+const NAMES: [&str; 14] = [
     "keepalive",
     "post-200",
     "1k",
@@ -54,6 +60,7 @@ const NAMES: [&str; 13] = [
     "listen-ndjson",
     "listen-array",
     listen_accept::NAME,
+    LOOP_COST,
 ];
 
 fn main() -> ExitCode {
@@ -111,6 +118,10 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     if wanted(arguments, &[listen_accept::NAME]) {
         all_used &= listen_accept::measure(rounds.min(3), seconds)?;
+    }
+    if wanted(arguments, &[LOOP_COST]) {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/loop-cost.sh");
+        all_used &= Command::new(script).status().context("cannot run scripts/loop-cost.sh")?.success();
     }
     Ok(all_used)
 }

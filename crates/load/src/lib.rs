@@ -24,8 +24,8 @@ pub mod schedule;
 pub mod share;
 mod slot;
 mod source;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "simulated"))]
+pub mod testing;
 pub mod tick;
 pub mod validity;
 pub mod wire;

@@ -1,4 +1,4 @@
-//! A machine and plans for the unit tests of this crate.
+//! A machine and plans for the unit tests of this crate, and for programs that measure the loop itself.
 
 use record::{
     Arrivals, Connections, Distribution, EventFraming, EventPlan, HttpPlan, LoadModel, Request, Stage,

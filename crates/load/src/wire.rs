@@ -1,10 +1,10 @@
 //! The seam under the measuring loop: a clock and numbered connections.
 //!
-//! The loop knows nothing of sockets. [`kernel::KernelWire`] carries it on the kernel's TCP; the tests
-//! put a simulated network of virtual time here, and a kernel-bypass TCP fits in the same place.
+//! The loop knows nothing of sockets. [`kernel::KernelWire`] carries it on the kernel's TCP; tests and the
+//! feature `simulated` put a network of virtual time here, and a kernel-bypass TCP fits in the same place.
 
 pub mod kernel;
-#[cfg(test)]
+#[cfg(any(test, feature = "simulated"))]
 pub mod simulated;
 mod stamps;
 

@@ -1,4 +1,7 @@
 //! A network and a target of virtual time, for tests: nothing waits, and every nanosecond is known.
+//!
+//! The methods of [`Wire`] are never inlined: `scripts/loop-cost.sh` takes what happens in them out of the loop's cost,
+//! which is why none of them calls another.
 
 use std::{
     cmp::Reverse,
@@ -180,13 +183,31 @@ impl<T: Target> SimulatedWire<T> {
             events.push(Event { generation, ..event });
         }
     }
+
+    fn take(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno> {
+        let socket = &mut self.slots[slot as usize];
+        assert!(socket.open, "reading from a closed slot");
+        if socket.reset {
+            return Err(Errno::CONNRESET);
+        }
+        let n = socket.inbox.len().min(buffer.len());
+        let mut arrived_ns = None;
+        for (to, (from, at_ns)) in buffer.iter_mut().zip(socket.inbox.drain(..n)) {
+            *to = from;
+            self.readable_ns = at_ns;
+            arrived_ns = Some(at_ns.saturating_sub(self.hole_ns));
+        }
+        if n == 0 && !socket.ended { Err(Errno::AGAIN) } else { Ok(Received { bytes: n, arrived_ns }) }
+    }
 }
 
 impl<T: Target> Wire for SimulatedWire<T> {
+    #[inline(never)]
     fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
+    #[inline(never)]
     fn connect(&mut self, slot: SlotId, _: &Route) -> Result<(), Errno> {
         let n = self.attempts;
         self.attempts += 1;
@@ -217,15 +238,18 @@ impl<T: Target> Wire for SimulatedWire<T> {
         Ok(())
     }
 
+    #[inline(never)]
     fn watch(&mut self, slot: SlotId, generation: u32, _: bool) -> Result<(), Errno> {
         self.slots[slot as usize].generation = Some(generation);
         Ok(())
     }
 
+    #[inline(never)]
     fn connect_result(&mut self, slot: SlotId) -> Result<(), Errno> {
         self.slots[slot as usize].refused.map_or(Ok(()), Err)
     }
 
+    #[inline(never)]
     fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize, Errno> {
         let socket = &mut self.slots[slot as usize];
         assert!(socket.open, "sending on a closed slot");
@@ -257,26 +281,17 @@ impl<T: Target> Wire for SimulatedWire<T> {
         Ok(taken)
     }
 
+    #[inline(never)]
     fn receive(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno> {
-        let socket = &mut self.slots[slot as usize];
-        assert!(socket.open, "reading from a closed slot");
-        if socket.reset {
-            return Err(Errno::CONNRESET);
-        }
-        let n = socket.inbox.len().min(buffer.len());
-        let mut arrived_ns = None;
-        for (to, (from, at_ns)) in buffer.iter_mut().zip(socket.inbox.drain(..n)) {
-            *to = from;
-            self.readable_ns = at_ns;
-            arrived_ns = Some(at_ns.saturating_sub(self.hole_ns));
-        }
-        if n == 0 && !socket.ended { Err(Errno::AGAIN) } else { Ok(Received { bytes: n, arrived_ns }) }
+        self.take(slot, buffer)
     }
 
+    #[inline(never)]
     fn discard(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno> {
-        self.receive(slot, buffer)
+        self.take(slot, buffer)
     }
 
+    #[inline(never)]
     fn readable_for_ns(&self, _: SlotId) -> Option<RangeInclusive<u64>> {
         // As a kernel that counts in milliseconds.
         let tick_ns = 1_000_000;
@@ -284,16 +299,19 @@ impl<T: Target> Wire for SimulatedWire<T> {
         (self.hole_ns > 0).then(|| for_ns.saturating_sub(tick_ns)..=for_ns + 2 * tick_ns)
     }
 
+    #[inline(never)]
     fn handshake_ns(&self, _: SlotId) -> Option<u64> {
         None
     }
 
+    #[inline(never)]
     fn close(&mut self, slot: SlotId) {
         let socket = &mut self.slots[slot as usize];
         socket.open = false;
         socket.incarnation += 1;
     }
 
+    #[inline(never)]
     fn wait(&mut self, until_ns: Option<u64>, wake: Wake, events: &mut Vec<Event>) -> Waited {
         let began_ns = self.now_ns;
         if let Wake::Gathering(ns) = wake {
@@ -322,6 +340,7 @@ impl<T: Target> Wire for SimulatedWire<T> {
         0
     }
 
+    #[inline(never)]
     fn burn(&mut self, ns: u64) {
         self.now_ns += ns;
     }

@@ -1,0 +1,83 @@
+//! Runs the measuring loop on virtual time for a fixed number of requests; `scripts/loop-cost.sh` counts its instructions.
+//!
+//! `loop-cost` prints the names of the loads. `loop-cost NAME` runs one and prints how many requests were completed.
+
+use std::{
+    convert::Infallible,
+    env,
+    sync::{Arc, atomic::AtomicBool, mpsc},
+};
+
+use anyhow::{Result, bail, ensure};
+use load::{
+    Share,
+    book::Book,
+    request::RequestBytes,
+    testing,
+    wire::simulated::{Deed, SimulatedWire, Target},
+    worker::{Finished, Worker},
+};
+use record::{Distribution, HttpPlan, LoadModel};
+
+const LOADS: [&str; 4] = ["closed", "open", "pipelined", "events"];
+/// Requests of each load.
+const REQUESTS: u64 = 100_000;
+const MS: u64 = 1_000_000;
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nServer: simulated\r\nContent-Length: 5\r\n\r\nhello";
+const RECEIPT: &[u8] = b"HTTP/1.1 204 No Content\r\n\
+    Proofload-Receipt: segment=\"a\"; offset=1; bytes=2; level=written\r\n\r\n";
+
+/// Answers after 0.5 to 1.5 ms, evenly spread.
+struct Uneven(&'static [u8]);
+
+impl Target for Uneven {
+    fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+        let after_ns = MS / 2 + n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % MS;
+        vec![(now_ns + after_ns, Deed::Send(self.0.to_vec()))]
+    }
+}
+
+type SimulatedWorker = Worker<SimulatedWire<Uneven>>;
+
+fn main() -> Result<()> {
+    let Some(load) = env::args().nth(1) else {
+        println!("{}", LOADS.join("\n"));
+        return Ok(());
+    };
+    let (ticks, _ticks) = mpsc::channel();
+    let (_spares, spare) = mpsc::channel();
+    let plan = Arc::new(plan(&load)?);
+    let (book, stop) = (Book::new(0, ticks, spare, &plan), Arc::new(AtomicBool::new(false)));
+    let target = Uneven(if plan.events.is_some() { RECEIPT } else { ANSWER });
+    let request_bytes = RequestBytes::new(&plan).length();
+    let wire = |slots| Ok::<_, Infallible>(SimulatedWire::new(target, request_bytes, slots));
+    let Ok(mut worker) = Worker::new(plan, Share::WHOLE, book, stop, wire);
+    worker.prepare();
+    let Finished { part, .. } = run_counted(worker);
+    let completed = part.counts.completed;
+    ensure!(completed == REQUESTS, "{completed} of {REQUESTS} requests were completed");
+    println!("{completed}");
+    Ok(())
+}
+
+/// What is counted; the script knows the name.
+#[inline(never)]
+fn run_counted(worker: SimulatedWorker) -> Finished<SimulatedWire<Uneven>> {
+    let t0_ns = worker.now_ns() + MS;
+    worker.run(t0_ns)
+}
+
+fn plan(load: &str) -> Result<HttpPlan> {
+    let closed = |users| {
+        let (loops, think_time) = (Some(REQUESTS / users), Distribution::Fixed { ns: 0 });
+        let load = LoadModel::Closed { users, loops, ramp_up_ns: 0, think_time };
+        HttpPlan { load, ..testing::closed(users) }
+    };
+    Ok(match load {
+        "closed" => closed(50),
+        "open" => testing::open(REQUESTS as f64 / 2.0, 2, 250),
+        "pipelined" => HttpPlan { pipeline: 8, ..closed(20) },
+        "events" => HttpPlan { events: Some(testing::events()), ..closed(50) },
+        other => bail!("no load '{other}'; there are {}", LOADS.join(", ")),
+    })
+}
