@@ -14,6 +14,7 @@ pub mod goal;
 pub mod histogram;
 pub mod input;
 pub mod plan;
+pub mod quantity;
 pub mod receipt;
 pub mod study;
 #[cfg(test)]
@@ -31,6 +32,7 @@ pub use folder::ResultFolder;
 pub use goal::{Goal, GoalQuantity};
 pub use histogram::{Censored, Histogram, Percentile, Summary};
 pub use plan::{Arrivals, Connections, Decision, Fault, HttpPlan, LoadModel, Request, Stage, StatusSet};
+pub use quantity::{Quantity, QuantityValue};
 pub use receipt::{AckLevel, EventFraming, EventOutcome, EventPlan, ReceiptPlan};
 pub use study::{
     AuditPlan, AuditTotals, Bound, BoundKind, BoundsAfter, BoundsSoFar, Confirmation, Ending, Factor,

@@ -1,6 +1,6 @@
 //! What further trials at the lower bounds gave, and what audits found.
 
-use record::{AuditTotals, Confirmation};
+use record::{AuditTotals, Confirmation, Quantity, quantity::QUANTITIES};
 
 use crate::{Results, Status, answer::searches_of, setting::outcome, text};
 
@@ -17,21 +17,6 @@ pub const AUDIT_HEADER: [&str; 8] = [
     "corrupt",
     "never sent",
     "not where the receipt says",
-];
-
-/// Quantities by the names that people know them under.
-const QUANTITIES: [(&str, &str); 11] = [
-    ("throughput_per_s", "throughput"),
-    ("stored_events_per_s", "events stored"),
-    ("stored_bytes_per_s", "bytes stored"),
-    ("sent_bytes_per_s", "bytes sent"),
-    ("received_bytes_per_s", "bytes received"),
-    ("response_p50_us", "response time, p50"),
-    ("response_p90_us", "response time, p90"),
-    ("response_p99_us", "response time, p99"),
-    ("response_p99_9_us", "response time, p99.9"),
-    ("connect_p99_us", "time to connect, p99"),
-    ("error_ratio", "errors"),
 ];
 
 /// Further trials at the lower bound of a search.
@@ -88,7 +73,7 @@ impl Confirmed<'_> {
 
     /// Each quantity: its name, its median with the median's interval, its mean.
     pub fn rows(&self) -> Vec<Vec<String>> {
-        let known = QUANTITIES.iter().filter_map(|(name, words)| {
+        let known = QUANTITIES.iter().filter_map(|Quantity { name, words, .. }| {
             let summary = self.found.summaries.iter().find(|summary| summary.quantity == *name)?;
             let sign = if summary.at_least { "≥ " } else { "" };
             let mean = |mean| format!("{sign}{}", text::quantity(name, mean));

@@ -1,8 +1,9 @@
 //! What the trials of a study mean. Pure: the plan and the journal decide.
 
 use record::{
-    AuditResult, AuditTotals, BoundKind, BoundsAfter, Confirmation, Goal, GoalOutcome, Knee, LoadUnit,
-    Purpose, QuantitySummary, SearchOutcome, SettingOutcome, StudyPlan, Trial, TrialEntry, Warning,
+    AuditTotals, BoundKind, BoundsAfter, Confirmation, Goal, GoalOutcome, Knee, LoadUnit, Purpose, Quantity,
+    QuantitySummary, QuantityValue, SearchOutcome, SettingOutcome, StudyPlan, TrialEntry, Warning,
+    quantity::QUANTITIES,
 };
 use search::{
     knee::Kneedle,
@@ -193,7 +194,7 @@ fn knee(plan: &StudyPlan, outcome: &SettingOutcome, valid: &[&TrialEntry]) -> Op
         .iter()
         .filter(shows)
         .filter(|entry| entry.trial.counts.completed > 0)
-        .filter_map(|entry| Some((entry.load?, p99_us(&entry.trial))))
+        .filter_map(|entry| Some((entry.load?, entry.trial.response_time.percentile(0.99).ns as f64 / 1e3)))
         .filter(|(load, p99_us)| *load > 0.0 && *p99_us > 0.0)
         .collect();
     match Kneedle::default().find(&points) {
@@ -210,96 +211,17 @@ fn beyond_answer(goal: &GoalOutcome) -> Option<f64> {
     }
 }
 
-/// How a quantity is read off a trial that has it.
-enum Reading {
-    /// A quantile of response time.
-    Response(f64),
-    Other(fn(&TrialEntry) -> Option<f64>),
-}
-
-/// A quantity: its name, and how it is read.
-type Quantity = (&'static str, Reading);
-
-/// The quantities of a summary.
-const QUANTITIES: [Quantity; 11] = [
-    ("throughput_per_s", Reading::Other(|entry| Some(entry.trial.throughput_per_s))),
-    ("response_p50_us", Reading::Response(0.5)),
-    ("response_p90_us", Reading::Response(0.9)),
-    ("response_p99_us", Reading::Response(0.99)),
-    ("response_p99_9_us", Reading::Response(0.999)),
-    (
-        "connect_p99_us",
-        Reading::Other(|entry| {
-            let times = &entry.trial.connect_time;
-            (times.count() > 0).then(|| times.quantile_ns(0.99) as f64 / 1e3)
-        }),
-    ),
-    ("error_ratio", Reading::Other(|entry| Some(Goal::errors(0.0).loss_ratio_of(&entry.trial, None)))),
-    (
-        "received_bytes_per_s",
-        Reading::Other(|entry| Some(per_s(entry, entry.trial.counts.received_bytes as f64))),
-    ),
-    ("sent_bytes_per_s", Reading::Other(|entry| Some(per_s(entry, entry.trial.counts.sent_bytes as f64)))),
-    (
-        "stored_events_per_s",
-        Reading::Other(|entry| entry.audit.as_ref().map(|audit| per_s(entry, audit.stored as f64))),
-    ),
-    (
-        "stored_bytes_per_s",
-        Reading::Other(|entry| entry.audit.as_ref().map(|audit| per_s(entry, stored_bytes(audit)))),
-    ),
-];
-
-impl Reading {
-    fn of(&self, entry: &TrialEntry) -> Option<f64> {
-        match *self {
-            Self::Response(quantile) => response_us(entry, quantile),
-            Self::Other(read) => read(entry),
-        }
-    }
-
-    /// Whether it is of a time that may be the generator's own.
-    fn is_own(&self, entry: &TrialEntry) -> bool {
-        match *self {
-            Self::Response(quantile) => entry.trial.response_time.percentile(quantile).is_own(),
-            Self::Other(_) => false,
-        }
-    }
-
-    /// Whether it is of a time that may have been longer.
-    fn is_at_least(&self, entry: &TrialEntry) -> bool {
-        match *self {
-            Self::Response(quantile) => entry.trial.response_time.percentile(quantile).at_least,
-            Self::Other(_) => false,
-        }
-    }
-}
-
-fn per_s(entry: &TrialEntry, count: f64) -> f64 {
-    count / entry.trial.elapsed_s.max(1e-9)
-}
-
-/// None where nothing was waited for: no time is not the shortest time.
-fn response_us(entry: &TrialEntry, quantile: f64) -> Option<f64> {
-    let times = &entry.trial.response_time;
-    (times.observed.count() + times.censored.count() > 0).then(|| percentile_us(&entry.trial, quantile))
-}
-
-/// The bytes of the files that hold the trial's own events: all of them unless others are there too.
-fn stored_bytes(audit: &AuditResult) -> f64 {
-    let found = audit.stored + audit.repeated + audit.duplicated + audit.never_sent + audit.foreign_events;
-    audit.read.bytes as f64 * audit.stored as f64 / found.max(1) as f64
-}
-
 fn summaries(valid: &[&TrialEntry]) -> Vec<QuantitySummary> {
     let confidence = Confidence::new(0.95).expect("it lies between 0 and 1");
-    let of = |(quantity, reading): &Quantity| {
-        let of_target = valid.iter().filter(|entry| !reading.is_own(entry));
-        let values: Vec<f64> = of_target.map(|entry| reading.of(entry)).collect::<Option<_>>()?;
+    let of = |quantity: &Quantity| {
+        let measured: Vec<QuantityValue> =
+            valid.iter().map(|entry| quantity.read(entry)).collect::<Option<_>>()?;
+        let of_target = measured.iter().filter(|measured| !measured.is_own);
+        let values: Vec<f64> = of_target.map(|measured| measured.value).collect();
         let summary = summarize(&values, confidence).ok()?;
         Some(QuantitySummary {
-            quantity: (*quantity).to_owned(),
-            at_least: valid.iter().any(|entry| reading.is_at_least(entry)),
+            quantity: quantity.name.to_owned(),
+            at_least: measured.iter().any(|measured| measured.at_least),
             mean: Some(values.iter().sum::<f64>() / values.len() as f64),
             values,
             median: summary.median,
@@ -310,13 +232,4 @@ fn summaries(valid: &[&TrialEntry]) -> Vec<QuantitySummary> {
         })
     };
     QUANTITIES.iter().filter_map(of).collect()
-}
-
-fn p99_us(trial: &Trial) -> f64 {
-    percentile_us(trial, 0.99)
-}
-
-/// A lower bound where requests were cut off before they were answered.
-fn percentile_us(trial: &Trial, quantile: f64) -> f64 {
-    trial.response_time.percentile(quantile).ns as f64 / 1e3
 }

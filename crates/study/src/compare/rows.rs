@@ -1,27 +1,14 @@
 //! The values of two settings, side by side, and what they show.
 
-use record::{BoundKind, Confirmation, QuantitySummary, SearchOutcome, Setting, SettingOutcome, Warning};
+use record::{
+    BoundKind, Confirmation, QuantitySummary, SearchOutcome, Setting, SettingOutcome, Warning,
+    quantity::QUANTITIES,
+};
 use search::statistics::{self, Better, Question, Runs, Scale, Verdict, compare_all};
 
 use super::{CompareError, CompareOptions, DEFAULT_QUANTITIES, Gate, Row, Side};
 
 const LOWER_BOUND: &str = "lower_bound";
-
-/// What can be compared, which way is better, and whether it may be 0 in a sound run.
-const QUANTITIES: [(&str, Better, Scale); 12] = [
-    ("throughput_per_s", Better::More, Scale::Ratio),
-    ("response_p50_us", Better::Less, Scale::Ratio),
-    ("response_p90_us", Better::Less, Scale::Ratio),
-    ("response_p99_us", Better::Less, Scale::Ratio),
-    ("response_p99_9_us", Better::Less, Scale::Ratio),
-    ("connect_p99_us", Better::Less, Scale::Ratio),
-    ("error_ratio", Better::Less, Scale::Difference),
-    ("received_bytes_per_s", Better::More, Scale::Ratio),
-    ("sent_bytes_per_s", Better::More, Scale::Ratio),
-    ("stored_events_per_s", Better::More, Scale::Ratio),
-    ("stored_bytes_per_s", Better::More, Scale::Ratio),
-    (LOWER_BOUND, Better::More, Scale::Ratio),
-];
 
 /// Two settings whose quantities are compared.
 pub struct Pair<'a> {
@@ -65,9 +52,9 @@ impl<'a> Pair<'a> {
         wanted: &[String],
         warnings: &mut Vec<Warning>,
     ) -> Result<Vec<Values>, CompareError> {
-        let known = || QUANTITIES.map(|(name, ..)| name).to_vec();
-        if let Some(name) = wanted.iter().find(|name| !known().contains(&name.as_str())) {
-            return Err(CompareError::Quantity { name: name.clone(), known: known() });
+        let known: Vec<&str> = QUANTITIES.iter().map(|quantity| quantity.name).chain([LOWER_BOUND]).collect();
+        if let Some(name) = wanted.iter().find(|name| !known.contains(&name.as_str())) {
+            return Err(CompareError::Quantity { name: name.clone(), known });
         }
         let is_wanted = |name: &str| match wanted {
             [] => DEFAULT_QUANTITIES.contains(&name) || name == LOWER_BOUND,
@@ -78,31 +65,29 @@ impl<'a> Pair<'a> {
         let is_fair = other_loads.is_none();
         warnings.extend(other_loads);
         let mut values = Vec::new();
-        for (quantity, better, scale) in QUANTITIES.into_iter().filter(|(name, ..)| is_wanted(name)) {
-            if quantity == LOWER_BOUND {
-                values.extend(self.lower_bounds(a, b, warnings));
-                continue;
-            }
+        for quantity in QUANTITIES.iter().filter(|quantity| is_fair && is_wanted(quantity.name)) {
             let of = |outcome: &SettingOutcome| {
-                let summary = summaries(outcome).iter().find(|summary| summary.quantity == quantity);
-                summary.filter(|_| is_fair).map(|summary| (summary.values.clone(), summary.at_least))
+                let summary = summaries(outcome).iter().find(|summary| summary.quantity == quantity.name);
+                summary.map(|summary| (summary.values.clone(), summary.at_least))
             };
             if let (Some((a, a_at_least)), Some((b, b_at_least))) = (of(a), of(b)) {
                 // Values are in the order of the blocks, so with one for every block the places are the blocks.
                 let in_blocks = self.blocks.is_some_and(|blocks| a.len() == blocks && b.len() == blocks);
-                let setting = self.name.clone();
                 values.push(Values {
-                    setting,
-                    quantity,
+                    setting: self.name.clone(),
+                    quantity: quantity.name,
                     goal: None,
-                    better,
-                    scale,
+                    better: if quantity.more_is_better { Better::More } else { Better::Less },
+                    scale: if quantity.may_be_zero { Scale::Difference } else { Scale::Ratio },
                     a,
                     b,
                     in_blocks,
                     at_least: (a_at_least, b_at_least),
                 });
             }
+        }
+        if is_wanted(LOWER_BOUND) {
+            values.extend(self.lower_bounds(a, b, warnings));
         }
         Ok(values)
     }

@@ -1,0 +1,163 @@
+//! What a trial gives, each quantity said once: its name with the unit, its words, which way is better, how it is read.
+//!
+//! Outcomes, comparisons and every form of a report read this table: a new quantity is a new entry of it.
+
+use crate::{audit::AuditResult, goal::Goal, study::TrialEntry};
+
+/// The name of completed requests per second.
+pub const THROUGHPUT: &str = "throughput_per_s";
+/// The name of the median of response time.
+pub const RESPONSE_P50: &str = "response_p50_us";
+/// The name of the 99th percentile of response time.
+pub const RESPONSE_P99: &str = "response_p99_us";
+
+/// A quantity of a trial.
+#[derive(Debug)]
+pub struct Quantity {
+    /// Its name, which ends with its unit: `response_p99_us`.
+    pub name: &'static str,
+    /// What people call it: `response time, p99`.
+    pub words: &'static str,
+    /// Whether more of it is better.
+    pub more_is_better: bool,
+    /// It may be 0 in a sound trial: a ratio of two then says nothing.
+    pub may_be_zero: bool,
+    /// How it stands among the main figures of a setting; none if it does not.
+    pub column: Option<Column>,
+    /// How it is read.
+    pub reading: Reading,
+}
+
+/// A quantity among the main figures of a setting.
+#[derive(Debug)]
+pub struct Column {
+    /// The head of its column: `p99`.
+    pub head: &'static str,
+    /// Its metric family in OpenMetrics, which quantiles of the same times share.
+    pub metric: &'static str,
+    /// What that family tells.
+    pub help: &'static str,
+    /// Its title in the figures of what factors do; none if it has no such figure.
+    pub figure: Option<&'static str>,
+}
+
+/// How a quantity is read from a trial.
+#[derive(Debug)]
+pub enum Reading {
+    /// As a quantile of response time (0 to 1).
+    Response(f64),
+    /// Otherwise.
+    Other(fn(&TrialEntry) -> Option<f64>),
+}
+
+/// A quantity as a trial gave it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QuantityValue {
+    /// In the unit of the quantity's name.
+    pub value: f64,
+    /// It is of a time that still ran when it was no longer waited for: the true one may be longer.
+    pub at_least: bool,
+    /// It is of a time that may be the generator's own: it says nothing of the target.
+    pub is_own: bool,
+}
+
+/// All quantities, in the order in which people read them.
+pub static QUANTITIES: [Quantity; 11] = [
+    more(THROUGHPUT, "throughput", |entry| Some(entry.trial.throughput_per_s)).among_main_figures(Column {
+        head: "throughput",
+        metric: "proofload_throughput_per_second",
+        help: "Completed requests per second, median of the valid repeats.",
+        figure: Some("Throughput, requests per second"),
+    }),
+    more("stored_events_per_s", "events stored", |entry| {
+        Some(per_s(entry, entry.audit.as_ref()?.stored as f64))
+    }),
+    more("stored_bytes_per_s", "bytes stored", |entry| {
+        Some(per_s(entry, stored_bytes(entry.audit.as_ref()?)))
+    }),
+    more("sent_bytes_per_s", "bytes sent", |entry| Some(per_s(entry, entry.trial.counts.sent_bytes as f64))),
+    more("received_bytes_per_s", "bytes received", |entry| {
+        Some(per_s(entry, entry.trial.counts.received_bytes as f64))
+    }),
+    less(RESPONSE_P50, "response time, p50", Reading::Response(0.5))
+        .among_main_figures(response_column("p50", None)),
+    less("response_p90_us", "response time, p90", Reading::Response(0.9)),
+    less(RESPONSE_P99, "response time, p99", Reading::Response(0.99))
+        .among_main_figures(response_column("p99", Some("Response time, p99"))),
+    less("response_p99_9_us", "response time, p99.9", Reading::Response(0.999)),
+    less("connect_p99_us", "time to connect, p99", Reading::Other(connect_p99_us)),
+    Quantity { may_be_zero: true, ..less("error_ratio", "errors", Reading::Other(error_ratio)) }
+        .among_main_figures(Column {
+            head: "errors",
+            metric: "proofload_error_ratio",
+            help: "Share of requests failed, never sent or unanswered, median of the valid repeats.",
+            figure: None,
+        }),
+];
+
+/// The main figures of a setting.
+pub fn main_figures() -> impl Iterator<Item = (&'static Quantity, &'static Column)> {
+    QUANTITIES.iter().filter_map(|quantity| Some((quantity, quantity.column.as_ref()?)))
+}
+
+impl Quantity {
+    /// Its value in a trial; none if the trial has none.
+    pub fn read(&self, entry: &TrialEntry) -> Option<QuantityValue> {
+        match self.reading {
+            Reading::Response(quantile) => {
+                let times = &entry.trial.response_time;
+                // No time is not the shortest time.
+                let is_timed = !times.observed.is_empty() || !times.censored.is_empty();
+                is_timed.then(|| {
+                    let percentile = times.percentile(quantile);
+                    let (at_least, is_own) = (percentile.at_least, percentile.is_own());
+                    QuantityValue { value: percentile.ns as f64 / 1e3, at_least, is_own }
+                })
+            }
+            Reading::Other(read) => {
+                read(entry).map(|value| QuantityValue { value, at_least: false, is_own: false })
+            }
+        }
+    }
+
+    const fn among_main_figures(self, column: Column) -> Self {
+        Self { column: Some(column), ..self }
+    }
+}
+
+const fn more(name: &'static str, words: &'static str, read: fn(&TrialEntry) -> Option<f64>) -> Quantity {
+    Quantity { more_is_better: true, ..less(name, words, Reading::Other(read)) }
+}
+
+const fn less(name: &'static str, words: &'static str, reading: Reading) -> Quantity {
+    Quantity { name, words, more_is_better: false, may_be_zero: false, column: None, reading }
+}
+
+const fn response_column(head: &'static str, figure: Option<&'static str>) -> Column {
+    Column {
+        head,
+        metric: "proofload_response_time_seconds",
+        help: "Response time from the intended send, median over the valid repeats; the true one is larger where \
+               censored is \"true\".",
+        figure,
+    }
+}
+
+fn connect_p99_us(entry: &TrialEntry) -> Option<f64> {
+    let times = &entry.trial.connect_time;
+    (!times.is_empty()).then(|| times.quantile_ns(0.99) as f64 / 1e3)
+}
+
+fn error_ratio(entry: &TrialEntry) -> Option<f64> {
+    Some(Goal::errors(0.0).loss_ratio_of(&entry.trial, None))
+}
+
+fn per_s(entry: &TrialEntry, count: f64) -> f64 {
+    count / entry.trial.elapsed_s.max(1e-9)
+}
+
+/// The bytes of the files that hold the trial's own events: all of them unless others are there too.
+fn stored_bytes(audit: &AuditResult) -> f64 {
+    let found = audit.stored + audit.repeated + audit.duplicated + audit.never_sent + audit.foreign_events;
+    audit.read.bytes as f64 * audit.stored as f64 / found.max(1) as f64
+}
