@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use record::{Level, LoadUnit, Percentile, Purpose};
+use record::{
+    Level, LoadUnit, Purpose, QuantityValue,
+    quantity::{RESPONSE_P50, RESPONSE_P99, THROUGHPUT},
+};
 
 use crate::{
     Results,
-    reading::{Offered, Reading, median, median_percentile},
+    reading::{Offered, Reading, median_value},
 };
 
 /// One curve: the same thing at several loads.
@@ -26,9 +29,9 @@ pub struct LoadPoint {
     /// The load: in the search's unit, or completed requests per second.
     pub load: f64,
     /// Medians over the trials.
-    pub p50: Option<Percentile>,
+    pub p50: Option<QuantityValue>,
     /// Likewise.
-    pub p99: Option<Percentile>,
+    pub p99: Option<QuantityValue>,
     /// How many trials.
     pub trials: usize,
 }
@@ -91,8 +94,8 @@ fn searched(results: &Results, readings: &[Reading]) -> Vec<Curve> {
 fn point(load: f64, trials: &[&Reading]) -> LoadPoint {
     LoadPoint {
         load,
-        p50: median_percentile(trials.iter().filter_map(|reading| reading.p50)),
-        p99: median_percentile(trials.iter().filter_map(|reading| reading.p99)),
+        p50: median_value(trials.iter().filter_map(|reading| reading.figure(RESPONSE_P50))),
+        p99: median_value(trials.iter().filter_map(|reading| reading.figure(RESPONSE_P99))),
         trials: trials.len(),
     }
 }
@@ -106,8 +109,8 @@ fn swept(results: &Results, readings: &[Reading]) -> Vec<Curve> {
         let points = settings.iter().filter_map(|&number| {
             let valid: Vec<&Reading> =
                 readings.iter().filter(|r| r.setting == number && r.is_valid_repeat()).collect();
-            let load = median(valid.iter().map(|reading| reading.throughput_per_s))?;
-            Some(point(load, &valid))
+            let load = median_value(valid.iter().filter_map(|reading| reading.figure(THROUGHPUT)))?;
+            Some(point(load.value, &valid))
         });
         let points = points.collect();
         Curve { name: if several { name } else { String::new() }, settings, points }

@@ -1,7 +1,8 @@
 //! A trial's figures, read out of its histograms once.
 
 use record::{
-    Censored, Goal, GoalQuantity, Histogram, LoadModel, Percentile, Purpose, StudyPlan, TrialEntry,
+    Censored, Histogram, LoadModel, Percentile, Purpose, QuantityValue, StudyPlan, TrialEntry,
+    quantity::main_figures,
 };
 
 use crate::Results;
@@ -25,18 +26,12 @@ pub struct Reading {
     pub short: bool,
     /// The load as it was offered.
     pub offered: Offered,
-    /// Completed requests per second.
-    pub throughput_per_s: f64,
-    /// Median of response time.
-    pub p50: Option<Percentile>,
-    /// 99th percentile of response time.
-    pub p99: Option<Percentile>,
+    /// The main figures, in the order of their table.
+    pub figures: Vec<Option<QuantityValue>>,
     /// 99th percentile of lateness, in nanoseconds.
     pub lateness_p99_ns: Option<u64>,
     /// 99th percentile of the instrument's own lateness, in nanoseconds.
     pub own_lateness_p99_ns: Option<u64>,
-    /// Requests failed, never sent or (of an open load) unanswered, as a share of those scheduled.
-    pub error_ratio: f64,
     /// For each goal of the plan, whether it was met; none if the trial was not judged by it.
     pub met: Vec<Option<bool>>,
     /// Response time grew steadily: the load is not carried, whatever else was met.
@@ -63,7 +58,6 @@ impl Reading {
     /// Reads a trial.
     pub fn of(entry: &TrialEntry, plan: &StudyPlan) -> Self {
         let trial = &entry.trial;
-        let errors = Goal { name: String::new(), quantity: GoalQuantity::Errors, loss_ratio: 0.0 };
         Self {
             index: entry.index,
             setting: entry.setting,
@@ -79,18 +73,21 @@ impl Reading {
                     Offered::RatePerS(rates.fold(0.0, f64::max))
                 }
             },
-            throughput_per_s: trial.throughput_per_s,
-            p50: quantile(&trial.response_time, 0.5),
-            p99: quantile(&trial.response_time, 0.99),
+            figures: main_figures().map(|(quantity, _)| quantity.read(entry)).collect(),
             lateness_p99_ns: ended(&trial.lateness, 0.99),
             own_lateness_p99_ns: ended(&trial.own_lateness, 0.99),
-            error_ratio: errors.loss_ratio_of(trial, None),
             met: (0..plan.goals.len())
                 .map(|goal| (goal < entry.loss_ratios.len()).then(|| entry.meets(goal, plan)))
                 .collect(),
             piles_up: entry.growth_per_s.is_some(),
             elapsed_s: trial.elapsed_s,
         }
+    }
+
+    /// The main figure of this name; none if the trial has none.
+    pub fn figure(&self, name: &str) -> Option<QuantityValue> {
+        let place = main_figures().position(|(quantity, _)| quantity.name == name)?;
+        self.figures[place]
     }
 
     /// Whether it says something about its setting's own load.
@@ -116,26 +113,23 @@ fn ended(times: &Histogram, quantile: f64) -> Option<u64> {
 
 /// The median of some values; none if there are none.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        n if n % 2 == 1 => Some(values[middle]),
-        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
-    }
+    let measured = |value| QuantityValue { value, at_least: false, is_own: false };
+    median_value(values.into_iter().map(measured)).map(|median| median.value)
 }
 
-/// The median of some percentiles: a lower bound of the true one if any at or below its middle is. Those that may be
-/// the generator's own are left out.
-pub fn median_percentile(values: impl IntoIterator<Item = Percentile>) -> Option<Percentile> {
-    let mut values: Vec<Percentile> = values.into_iter().filter(|percentile| !percentile.is_own()).collect();
-    values.sort_by_key(|percentile| percentile.ns);
+/// The median of what some trials gave: a lower bound of the true one if any at or below its middle is. What may be the
+/// generator's own is left out.
+pub fn median_value(values: impl IntoIterator<Item = QuantityValue>) -> Option<QuantityValue> {
+    let mut values: Vec<QuantityValue> =
+        values.into_iter().filter(|measured| !measured.is_own && measured.value.is_finite()).collect();
+    values.sort_by(|a, b| a.value.total_cmp(&b.value));
     let middle = values.len().checked_sub(1)? / 2;
     let upper = values.len() / 2;
-    let at_least = values[..=upper].iter().any(|percentile| percentile.at_least);
-    let ns = u64::midpoint(values[middle].ns, values[upper].ns);
-    Some(Percentile { ns, at_least, less_own_ns: ns })
+    let at_least = values[..=upper].iter().any(|measured| measured.at_least);
+    let value = f64::midpoint(values[middle].value, values[upper].value);
+    // Without the dust of binary fractions.
+    let value = format!("{value:.12e}").parse().unwrap_or(value);
+    Some(QuantityValue { value, at_least, is_own: false })
 }
 
 #[cfg(test)]
@@ -146,9 +140,9 @@ mod tests {
     fn medians() {
         assert_eq!(median([]), None);
         assert_eq!(median([3.0, f64::NAN, 1.0]), Some(2.0));
-        let of = |ns, at_least| Percentile { ns, at_least, less_own_ns: ns };
-        assert_eq!(median_percentile([of(3, true), of(1, false), of(2, false)]), Some(of(2, false)));
-        assert_eq!(median_percentile([of(3, false), of(1, true), of(2, false)]), Some(of(2, true)));
-        assert_eq!(median_percentile([]), None);
+        let of = |value, at_least| QuantityValue { value, at_least, is_own: false };
+        assert_eq!(median_value([of(3.0, true), of(1.0, false), of(2.0, false)]), Some(of(2.0, false)));
+        assert_eq!(median_value([of(3.0, false), of(1.0, true), of(2.0, false)]), Some(of(2.0, true)));
+        assert_eq!(median_value([]), None);
     }
 }

@@ -1,18 +1,12 @@
 //! What the valid repeats of a setting gave, taken together.
 
-use record::{Percentile, QuantitySummary, SettingOutcome};
+use record::{QuantitySummary, SettingOutcome, quantity::main_figures};
 
 use crate::{
     Results,
-    reading::{Reading, median, median_percentile},
+    reading::{Reading, median_value},
     text,
 };
-
-/// The names of quantities that every setting is asked for.
-pub const THROUGHPUT: &str = "throughput_per_s";
-pub const P50: &str = "response_p50_us";
-pub const P99: &str = "response_p99_us";
-pub const ERRORS: &str = "error_ratio";
 
 /// A setting in a table of settings.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,14 +15,8 @@ pub struct SettingFigures {
     pub number: usize,
     /// Its levels, for people.
     pub name: String,
-    /// Completed requests per second.
-    pub throughput_per_s: Figure,
-    /// Median of response time, in microseconds.
-    pub p50_us: Figure,
-    /// 99th percentile of response time, in microseconds.
-    pub p99_us: Figure,
-    /// Share of requests failed, never sent or unanswered.
-    pub error_ratio: Figure,
+    /// The main figures, in the order of their table.
+    pub figures: Vec<Figure>,
     /// The least confidence of the intervals shown (0 to 1); none if there are none.
     pub confidence: Option<f64>,
     /// Valid repeats.
@@ -55,23 +43,25 @@ pub fn figures(results: &Results, readings: &[Reading], number: usize) -> Settin
     let of_setting = || readings.iter().filter(move |reading| reading.setting == number);
     let valid: Vec<&Reading> = of_setting().filter(|reading| reading.is_valid_repeat()).collect();
     let outcome = outcome(results, number);
-    let time = |name, of: fn(&Reading) -> Option<Percentile>| {
-        let median = median_percentile(valid.iter().filter_map(|reading| of(reading)));
+    let figures = main_figures().enumerate().map(|(place, (quantity, _))| {
+        let median = median_value(valid.iter().filter_map(|reading| reading.figures[place]));
         let at_least = median.is_some_and(|median| median.at_least);
-        figure(outcome, name, median.map(|median| median.ns as f64 / 1e3), at_least)
-    };
+        let summary = outcome.and_then(|outcome| summary(outcome, quantity.name));
+        let median = summary.map(|summary| summary.median).or(median.map(|median| median.value));
+        let median = median.filter(|median| median.is_finite());
+        let shown = match (summary, median) {
+            (Some(summary), _) => text::interval(summary),
+            (None, Some(median)) => text::quantity(quantity.name, median),
+            (None, None) => "–".to_owned(),
+        };
+        let interval = summary.filter(|s| s.values.len() > 1).map(|s| (s.low, s.high));
+        let shown = format!("{}{shown}", if at_least { "≥ " } else { "" });
+        Figure { median, interval, at_least, shown }
+    });
     SettingFigures {
         number,
         name: results.setting_name(number),
-        throughput_per_s: figure(
-            outcome,
-            THROUGHPUT,
-            median(valid.iter().map(|r| r.throughput_per_s)),
-            false,
-        ),
-        p50_us: time(P50, |reading| reading.p50),
-        p99_us: time(P99, |reading| reading.p99),
-        error_ratio: figure(outcome, ERRORS, median(valid.iter().map(|r| r.error_ratio)), false),
+        figures: figures.collect(),
         confidence: outcome.and_then(least_confidence),
         valid: valid.len(),
         void: of_setting().filter(|reading| reading.void).count(),
@@ -84,22 +74,11 @@ pub fn outcome(results: &Results, number: usize) -> Option<&SettingOutcome> {
 }
 
 fn least_confidence(outcome: &SettingOutcome) -> Option<f64> {
-    let shown = [THROUGHPUT, P50, P99, ERRORS];
-    let with_interval =
-        outcome.summaries.iter().filter(|s| s.values.len() > 1 && shown.contains(&s.quantity.as_str()));
+    let shown = main_figures().filter_map(|(quantity, _)| summary(outcome, quantity.name));
+    let with_interval = shown.filter(|summary| summary.values.len() > 1);
     with_interval.map(|summary| summary.confidence).min_by(f64::total_cmp)
 }
 
-fn figure(outcome: Option<&SettingOutcome>, name: &str, computed: Option<f64>, at_least: bool) -> Figure {
-    let summaries = outcome.iter().flat_map(|outcome| &outcome.summaries);
-    let summary: Option<&QuantitySummary> =
-        summaries.into_iter().find(|summary| summary.quantity == name && !summary.values.is_empty());
-    let median = summary.map(|summary| summary.median).or(computed).filter(|median| median.is_finite());
-    let shown = match (summary, median) {
-        (Some(summary), _) => text::interval(summary),
-        (None, Some(median)) => text::quantity(name, median),
-        (None, None) => "–".to_owned(),
-    };
-    let interval = summary.filter(|s| s.values.len() > 1).map(|s| (s.low, s.high));
-    Figure { median, interval, at_least, shown: format!("{}{shown}", if at_least { "≥ " } else { "" }) }
+fn summary<'a>(outcome: &'a SettingOutcome, name: &str) -> Option<&'a QuantitySummary> {
+    outcome.summaries.iter().find(|summary| summary.quantity == name && !summary.values.is_empty())
 }

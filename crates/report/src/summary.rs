@@ -1,6 +1,6 @@
 //! Rows and lines that the terminal, Markdown and the page have in common.
 
-use record::{Ending, Purpose};
+use record::{Ending, Purpose, quantity::main_figures};
 
 use crate::{
     Results, Status,
@@ -120,21 +120,16 @@ pub fn repeats(results: &Results, readings: &[Reading], answers: &[Answer], most
         .first()
         .and_then(confidence)
         .filter(|first| figures.iter().all(|figures| confidence(figures).as_ref() == Some(first)));
-    let mut header = vec!["throughput", "p50", "p99", "errors", "goals", "valid trials"];
+    let mut header: Vec<&str> = main_figures().map(|(_, column)| column.head).collect();
+    header.extend(["goals", "valid trials"]);
     if common.is_none() {
         header.push("confidence");
     }
     let rows = figures.into_iter().map(|figures| {
         let void = if figures.void > 0 { format!(" + {} void", figures.void) } else { String::new() };
         let confidence = confidence(&figures).unwrap_or_else(|| "–".to_owned());
-        let mut cells = vec![
-            figures.throughput_per_s.shown,
-            figures.p50_us.shown,
-            figures.p99_us.shown,
-            figures.error_ratio.shown,
-            goals_cell(answers, figures.number),
-            format!("{}{void}", figures.valid),
-        ];
+        let mut cells: Vec<String> = figures.figures.into_iter().map(|figure| figure.shown).collect();
+        cells.extend([goals_cell(answers, figures.number), format!("{}{void}", figures.valid)]);
         if common.is_none() {
             cells.push(confidence);
         }

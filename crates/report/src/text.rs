@@ -3,7 +3,7 @@
 use chrono::DateTime;
 pub use record::visible;
 use record::{
-    Percentile, QuantitySummary,
+    Percentile, QuantitySummary, QuantityValue,
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
 
@@ -55,6 +55,14 @@ pub fn quantity(name: &str, value: f64) -> String {
         n if n.ends_with("_ratio") => share(value),
         _ => number(value),
     }
+}
+
+/// What a trial gave of a quantity, with `≥` where the true one may be longer, in brackets where it may be the
+/// generator's own; a dash where it gave nothing.
+pub fn value(name: &str, measured: Option<QuantityValue>) -> String {
+    let Some(QuantityValue { value, at_least, is_own }) = measured else { return "–".to_owned() };
+    let shown = format!("{}{}", if at_least { "≥ " } else { "" }, quantity(name, value));
+    if is_own { format!("({shown})") } else { shown }
 }
 
 /// `12,345/s [12,100, 12,500]`: a median and its interval, the unit once if it is the same. Their confidence stands

@@ -4,13 +4,17 @@
 
 use std::{collections::BTreeSet, fmt::Write};
 
-use record::{BoundKind, LoadUnit};
+use record::{
+    BoundKind, LoadUnit,
+    quantity::{self, Column, main_figures},
+};
 
 use crate::{
     Options, Results, answer, confirmed,
     export::Export,
     reading::{Reading, readings},
-    setting, text,
+    setting::{self, SettingFigures},
+    text,
 };
 
 /// OpenMetrics 1.0 text, as the specification of the OpenMetrics project has it.
@@ -183,44 +187,34 @@ fn kind(kind: &BoundKind) -> &'static str {
 }
 
 fn repeats(results: &Results, readings: &[Reading]) -> Vec<Family> {
-    let mut throughput = Family {
-        name: "proofload_throughput_per_second",
-        kind: "gauge",
-        unit: "",
-        help: "Completed requests per second, median of the valid repeats.",
-        samples: Vec::new(),
-    };
-    let mut times = Family {
-        name: "proofload_response_time_seconds",
-        kind: "summary",
-        unit: "seconds",
-        help: "Response time from the intended send, median over the valid repeats; the true one is larger \
-         where censored is \"true\".",
-        samples: Vec::new(),
-    };
-    let mut errors = Family {
-        name: "proofload_error_ratio",
-        kind: "gauge",
-        unit: "ratio",
-        help: "Share of requests failed, never sent or unanswered, median of the valid repeats.",
-        samples: Vec::new(),
-    };
+    let mut families: Vec<Family> = Vec::new();
     for number in 0..results.plan.settings.len() {
-        let figures = setting::figures(results, readings, number);
-        let labels = || vec![("setting", figures.name.clone())];
-        let sample = |value: f64| Sample { suffix: "", labels: labels(), value };
-        throughput.samples.extend(figures.throughput_per_s.median.map(sample));
-        errors.samples.extend(figures.error_ratio.median.map(sample));
-        for (quantile, figure) in [("0.5", &figures.p50_us), ("0.99", &figures.p99_us)] {
-            times.samples.extend(figure.median.map(|median_us| {
-                let mut labels = labels();
-                labels.push(("censored", figure.at_least.to_string()));
-                labels.push(("quantile", quantile.to_owned()));
-                Sample { suffix: "", labels, value: median_us / 1e6 }
-            }));
+        let SettingFigures { name: setting, figures, .. } = setting::figures(results, readings, number);
+        for ((quantity, column), figure) in main_figures().zip(figures) {
+            let &Column { metric: name, help, .. } = column;
+            let mut labels = vec![("setting", setting.clone())];
+            let (kind, unit, divisor) = match quantity.reading {
+                quantity::Reading::Response(quantile) => {
+                    labels.extend([
+                        ("censored", figure.at_least.to_string()),
+                        ("quantile", quantile.to_string()),
+                    ]);
+                    ("summary", "seconds", 1e6)
+                }
+                quantity::Reading::Other(_) => {
+                    ("gauge", if name.ends_with("_ratio") { "ratio" } else { "" }, 1.0)
+                }
+            };
+            let sample = figure.median.map(|median| Sample { suffix: "", labels, value: median / divisor });
+            match families.iter_mut().find(|family| family.name == name) {
+                Some(family) => family.samples.extend(sample),
+                None => {
+                    families.push(Family { name, kind, unit, help, samples: sample.into_iter().collect() })
+                }
+            }
         }
     }
-    vec![throughput, times, errors]
+    families
 }
 
 fn confirmations(results: &Results) -> Vec<Family> {

@@ -1,7 +1,10 @@
 //! Load against latency, with the goals, the bounds and the knee.
 
 use maud::{Markup, html};
-use record::{GoalQuantity, Percentile, Purpose};
+use record::{
+    GoalQuantity, Purpose, QuantityValue,
+    quantity::{RESPONSE_P50, RESPONSE_P99, THROUGHPUT},
+};
 
 use super::{
     Page, Section,
@@ -38,8 +41,8 @@ fn alone(page: &Page, curve: &Curve) -> Markup {
         .take(page.limits.trials)
         .collect();
     let mut layers = vec![
-        dots(page, &trials, "s0", |reading| reading.p50),
-        dots(page, &trials, "s1", |reading| reading.p99),
+        dots(page, &trials, "s0", RESPONSE_P50),
+        dots(page, &trials, "s1", RESPONSE_P99),
         line(curve, "p50", 0, |point| point.p50),
         line(curve, "p99", 1, |point| point.p99),
         at_least(
@@ -80,7 +83,7 @@ fn side_by_side(page: &Page, curves: &[Curve]) -> Markup {
 
 fn together(page: &Page, curves: &[Curve]) -> Markup {
     let refs: Vec<&Curve> = curves.iter().collect();
-    let of = |name: &str, of: fn(&LoadPoint) -> Option<Percentile>| {
+    let of = |name: &str, of: fn(&LoadPoint) -> Option<QuantityValue>| {
         let lines = curves.iter().enumerate();
         let mut layers: Vec<Layer> =
             lines.map(|(number, curve)| line(curve, &text::clipped(&curve.name, 60), number, of)).collect();
@@ -129,37 +132,34 @@ fn chart(page: &Page, title: &str, y_label: &str, layers: Vec<Layer>) -> Chart {
     }
 }
 
-fn us(percentile: Percentile) -> f64 {
-    percentile.ns as f64 / 1e3
-}
-
 fn load_of(page: &Page, reading: &Reading) -> Option<f64> {
-    if page.results.plan.search.is_some() { reading.load } else { Some(reading.throughput_per_s) }
+    if page.results.plan.search.is_some() { reading.load } else { Some(reading.figure(THROUGHPUT)?.value) }
 }
 
-fn line(curve: &Curve, name: &str, series: usize, of: impl Fn(&LoadPoint) -> Option<Percentile>) -> Layer {
+fn line(curve: &Curve, name: &str, series: usize, of: impl Fn(&LoadPoint) -> Option<QuantityValue>) -> Layer {
     Layer::Line(Line {
         name: name.to_owned(),
         class: format!("s{}", series % SERIES),
-        points: curve.points.iter().map(|point| of(point).map(|time| (point.load, us(time)))).collect(),
+        points: curve.points.iter().map(|point| of(point).map(|time| (point.load, time.value))).collect(),
         steps: false,
         mark: Some(Shape::Series(series)),
         mark_every: 1,
     })
 }
 
-fn dots(page: &Page, trials: &[&Reading], class: &str, of: fn(&Reading) -> Option<Percentile>) -> Layer {
+fn dots(page: &Page, trials: &[&Reading], class: &str, time: &str) -> Layer {
     let valid = trials.iter().filter(|reading| !reading.void);
-    let points = valid.filter_map(|reading| Some((load_of(page, reading)?, us(of(reading)?), String::new())));
+    let point =
+        |reading: &&Reading| Some((load_of(page, reading)?, reading.figure(time)?.value, String::new()));
     Layer::Points(Points {
         name: String::new(),
         class: class.to_owned(),
         shape: Shape::Dot,
-        points: points.collect(),
+        points: valid.filter_map(point).collect(),
     })
 }
 
-type Times<'a> = (&'a str, fn(&LoadPoint) -> Option<Percentile>);
+type Times<'a> = (&'a str, fn(&LoadPoint) -> Option<QuantityValue>);
 
 /// An arrow at each median, and at whatever else, that is only a lower bound.
 fn at_least(curves: &[&Curve], times: &[Times], others: Vec<(f64, f64, String)>) -> Layer {
@@ -175,16 +175,17 @@ fn at_least(curves: &[&Curve], times: &[Times], others: Vec<(f64, f64, String)>)
     })
 }
 
-fn arrow(load: f64, name: &str, time: Percentile) -> (f64, f64, String) {
-    (load, us(time), format!("{name} {}", text::percentile(time)))
+fn arrow(load: f64, name: &str, time: QuantityValue) -> (f64, f64, String) {
+    (load, time.value, format!("{name} {}", text::value(RESPONSE_P50, Some(time))))
 }
 
 /// Single trials that no median stands for.
 fn censored_dots(page: &Page, trials: &[&Reading]) -> Vec<(f64, f64, String)> {
     let short = trials.iter().filter(|reading| reading.short && !reading.void);
     let times = short.flat_map(|reading| {
-        let times = [("p50", reading.p50), ("p99", reading.p99)];
-        times.map(|(name, time)| Some(arrow(load_of(page, reading)?, name, time.filter(|t| t.at_least)?)))
+        [("p50", RESPONSE_P50), ("p99", RESPONSE_P99)].map(|(head, name)| {
+            Some(arrow(load_of(page, reading)?, head, reading.figure(name).filter(|t| t.at_least)?))
+        })
     });
     times.flatten().collect()
 }
@@ -192,7 +193,8 @@ fn censored_dots(page: &Page, trials: &[&Reading]) -> Vec<(f64, f64, String)> {
 fn void(page: &Page, trials: &[&Reading]) -> Layer {
     let void = trials.iter().filter(|reading| reading.void);
     let points = void.filter_map(|reading| {
-        Some((load_of(page, reading)?, us(reading.p99?), format!("trial {}: void", reading.index)))
+        let time = reading.figure(RESPONSE_P99)?;
+        Some((load_of(page, reading)?, time.value, format!("trial {}: void", reading.index)))
     });
     Layer::Points(Points {
         name: "p99 of a void trial".to_owned(),
@@ -204,17 +206,10 @@ fn void(page: &Page, trials: &[&Reading]) -> Layer {
 
 fn goal_lines(page: &Page) -> Vec<Layer> {
     let goals = page.results.plan.goals.iter().take(page.limits.lines);
-    let bounds = goals.filter_map(|goal| match goal.quantity {
-        GoalQuantity::ResponseTime { bound_ns } => Some(Layer::Across(Rule {
-            at: bound_ns as f64 / 1e3,
-            label: text::clipped(&goal.name, 24),
-            class: "goal-line".to_owned(),
-        })),
-        GoalQuantity::Errors
-        | GoalQuantity::ConnectTime { .. }
-        | GoalQuantity::Lost
-        | GoalQuantity::Duplicated
-        | GoalQuantity::Corrupt => None,
+    let bounds = goals.filter_map(|goal| {
+        let GoalQuantity::ResponseTime { bound_ns } = goal.quantity else { return None };
+        let (at, label) = (bound_ns as f64 / 1e3, text::clipped(&goal.name, 24));
+        Some(Layer::Across(Rule { at, label, class: "goal-line".to_owned() }))
     });
     bounds.collect()
 }
@@ -257,14 +252,14 @@ fn knees(page: &Page, curve: &Curve) -> Vec<Layer> {
 }
 
 fn numbers(page: &Page, curves: &[Curve]) -> Markup {
-    let show = |time: Option<Percentile>| time.map_or_else(|| "–".to_owned(), text::percentile);
     let all: Vec<Vec<String>> = curves
         .iter()
         .flat_map(|curve| curve.points.iter().map(move |point| (curve, point)))
         .map(|(curve, point)| {
             let name = if curve.name.is_empty() { page.load(point.load) } else { page.text(&curve.name) };
             let LoadPoint { load, p50, p99, trials } = point;
-            vec![name, page.load(*load), show(*p50), show(*p99), trials.to_string()]
+            let [p50, p99] = [p50, p99].map(|time| text::value(RESPONSE_P50, *time));
+            vec![name, page.load(*load), p50, p99, trials.to_string()]
         })
         .collect();
     let shown = all.len().min(page.limits.settings);

@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use maud::{Markup, html};
-use record::{Factor, Level};
+use record::{
+    Factor, Level,
+    quantity::{THROUGHPUT, main_figures},
+};
 
 use super::{
     Page, Section,
@@ -55,8 +58,8 @@ struct Quantity {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Unit {
-    PerS,
-    Us,
+    /// That in the name of a quantity.
+    Of(&'static str),
     Load,
 }
 
@@ -85,17 +88,17 @@ fn quantities(page: &Page) -> Vec<Quantity> {
             })
             .collect();
     }
-    let of = |title: &str, unit, figure_of: fn(setting::SettingFigures) -> Figure| {
-        let values = settings.clone().map(|number| {
-            let figure = figure_of(setting::figures(page.results, &page.readings, number));
-            Value { median: figure.median, interval: figure.interval, at_least: figure.at_least }
-        });
-        Quantity { title: title.to_owned(), unit, values: values.collect() }
-    };
-    vec![
-        of("Throughput, requests per second", Unit::PerS, |figures| figures.throughput_per_s),
-        of("Response time, p99", Unit::Us, |figures| figures.p99_us),
-    ]
+    let figures = |number| setting::figures(page.results, &page.readings, number).figures;
+    let figures: Vec<Vec<Figure>> = settings.map(figures).collect();
+    let plotted = main_figures().enumerate().filter_map(|(place, (quantity, column))| {
+        let value = |figures: &Vec<Figure>| {
+            let Figure { median, interval, at_least, .. } = figures[place];
+            Value { median, interval, at_least }
+        };
+        let (unit, values) = (Unit::Of(quantity.name), figures.iter().map(value).collect());
+        Some(Quantity { title: column.figure?.to_owned(), unit, values })
+    });
+    plotted.collect()
 }
 
 /// The median of the blocks' lower bounds, and their least and largest.
@@ -118,8 +121,9 @@ fn lower_bound(page: &Page, setting: usize, goal: usize) -> Value {
 fn show(page: &Page, unit: Unit, value: &Value) -> String {
     let Some(median) = value.median else { return "–".to_owned() };
     let shown = match unit {
-        Unit::PerS => text::number(median.round()),
-        Unit::Us => text::quantity("_us", median),
+        // The title says of what.
+        Unit::Of(THROUGHPUT) => text::number(median.round()),
+        Unit::Of(name) => text::quantity(name, median),
         Unit::Load => page.load(median),
     };
     format!("{}{shown}", if value.at_least { "≥ " } else { "" })
@@ -145,8 +149,8 @@ fn along(page: &Page, factor: &Factor, quantity: &Quantity) -> Markup {
     let tops =
         known.iter().flat_map(|(_, value, median)| [*median, value.interval.map_or(0.0, |(_, high)| high)]);
     let (scale, show_tick): (Scale, fn(f64) -> String) = match quantity.unit {
-        Unit::Us => (Scale::log(tops), short_time_us),
-        Unit::PerS | Unit::Load => (Scale::from_zero(tops), short_number),
+        Unit::Of(name) if name.ends_with("_us") => (Scale::log(tops), short_time_us),
+        Unit::Of(_) | Unit::Load => (Scale::from_zero(tops), short_number),
     };
     let censored = known.iter().filter(|(_, value, _)| value.at_least);
     let layers = vec![

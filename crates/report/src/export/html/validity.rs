@@ -1,7 +1,7 @@
 //! Which trials may be believed, and every trial in a table.
 
 use maud::{Markup, html};
-use record::{Purpose, TrialEntry, VoidRule};
+use record::{Purpose, TrialEntry, VoidRule, quantity::main_figures};
 
 use super::{
     Page, Section,
@@ -82,16 +82,9 @@ fn every_trial(page: &Page) -> Markup {
     if page.several_settings() {
         columns.push((Column::Short, "setting"));
     }
-    columns.extend([
-        (Column::Number, "block"),
-        (Column::Word, "for"),
-        (Column::Number, "load"),
-        (Column::Number, "throughput"),
-        (Column::Number, "p50"),
-        (Column::Number, "p99"),
-        (Column::Number, "errors"),
-        (Column::Word, "says"),
-    ]);
+    columns.extend([(Column::Number, "block"), (Column::Word, "for"), (Column::Number, "load")]);
+    columns.extend(main_figures().map(|(_, column)| (Column::Number, column.head)));
+    columns.push((Column::Word, "says"));
     let rows: Vec<Vec<String>> = page.readings[..shown].iter().map(|reading| row(page, reading)).collect();
     html! {
         (table("Every trial, in the order they ran", &columns, &rows))
@@ -100,7 +93,6 @@ fn every_trial(page: &Page) -> Markup {
 }
 
 fn row(page: &Page, reading: &Reading) -> Vec<String> {
-    let time = |time: Option<record::Percentile>| time.map_or_else(|| "–".to_owned(), text::percentile);
     let mut row = vec![reading.index.to_string()];
     if page.several_settings() {
         row.push(text::clipped(&page.results.setting_name(reading.setting), page.limits.text_chars.min(60)));
@@ -115,12 +107,10 @@ fn row(page: &Page, reading: &Reading) -> Vec<String> {
         (reading.block + 1).to_string(),
         purpose.to_owned(),
         reading.load.map_or_else(|| "–".to_owned(), |load| page.load(load)),
-        text::quantity("_per_s", reading.throughput_per_s),
-        time(reading.p50),
-        time(reading.p99),
-        text::share(reading.error_ratio),
-        says(reading),
     ]);
+    let figures = main_figures().zip(&reading.figures);
+    row.extend(figures.map(|((quantity, _), figure)| text::value(quantity.name, *figure)));
+    row.push(says(reading));
     row
 }
 
