@@ -51,6 +51,14 @@ impl GoalQuantity {
     pub fn is_audited(self) -> bool {
         matches!(self, Self::Lost | Self::Duplicated | Self::Corrupt)
     }
+
+    /// The longest time that meets such a goal, in nanoseconds, if it bounds one.
+    pub fn bound_ns(self) -> Option<u64> {
+        match self {
+            Self::ResponseTime { bound_ns } | Self::ConnectTime { bound_ns } => Some(bound_ns),
+            Self::Errors | Self::Lost | Self::Duplicated | Self::Corrupt => None,
+        }
+    }
 }
 
 impl Goal {

@@ -9,8 +9,8 @@ use std::{
 
 use lab::link::LinkError;
 use record::{
-    AuditResult, Decision, ErrorClass, Goal, GoalQuantity, HttpPlan, Purpose, TrialEntry, Warning,
-    study::ENTRY_SCHEMA, units::parse_time,
+    AuditResult, Decision, ErrorClass, Goal, HttpPlan, Purpose, TrialEntry, Warning, study::ENTRY_SCHEMA,
+    units::parse_time,
 };
 
 use super::{Course, Cut, Place};
@@ -288,10 +288,7 @@ fn with_receipts(mut setup: Setup, folder: Option<&Path>) -> Setup {
 
 /// What a trial for these goals is to decide about; without a bound on a time, it is that for which answers are waited.
 pub(super) fn decision(goals: &[Goal], plan: &HttpPlan) -> Option<Decision> {
-    let bound = |goal: &Goal| match goal.quantity {
-        GoalQuantity::ResponseTime { bound_ns } | GoalQuantity::ConnectTime { bound_ns } => Some(bound_ns),
-        GoalQuantity::Errors | GoalQuantity::Lost | GoalQuantity::Duplicated | GoalQuantity::Corrupt => None,
-    };
+    let bound = |goal: &Goal| goal.quantity.bound_ns();
     let loss_ratio = goals.iter().map(|goal| goal.loss_ratio).reduce(f64::max)?;
     let waited_ns = plan.timeout_ns.min(plan.drain_ns);
     Some(Decision {

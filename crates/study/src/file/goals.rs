@@ -9,23 +9,15 @@ use record::{
 use settings::{Reader, Table, Value};
 use toml::de::DeValue;
 
-/// Percentiles that can be bounded: the key, how it is shown, and the share that may take longer.
-pub(super) const PERCENTILES: [(&str, &str, f64); 6] = [
-    ("p50", "p50", 0.5),
-    ("p90", "p90", 0.1),
-    ("p95", "p95", 0.05),
-    ("p99", "p99", 0.01),
-    ("p99_9", "p99.9", 0.001),
-    ("p99_99", "p99.99", 0.0001),
-];
-/// The same of the time that connecting takes.
-pub(super) const CONNECT_PERCENTILES: [(&str, &str, f64); 6] = [
-    ("connect_p50", "connect p50", 0.5),
-    ("connect_p90", "connect p90", 0.1),
-    ("connect_p95", "connect p95", 0.05),
-    ("connect_p99", "connect p99", 0.01),
-    ("connect_p99_9", "connect p99.9", 0.001),
-    ("connect_p99_99", "connect p99.99", 0.0001),
+/// Percentiles that can be bounded: the key of the response time, that of the time that connecting takes, how the
+/// percentile is shown, and the share that may take longer.
+pub(super) const PERCENTILES: [(&str, &str, &str, f64); 6] = [
+    ("p50", "connect_p50", "p50", 0.5),
+    ("p90", "connect_p90", "p90", 0.1),
+    ("p95", "connect_p95", "p95", 0.05),
+    ("p99", "connect_p99", "p99", 0.01),
+    ("p99_9", "connect_p99_9", "p99.9", 0.001),
+    ("p99_99", "connect_p99_99", "p99.99", 0.0001),
 ];
 
 /// What an audit finds: the key, how none of it is called, its noun, and the quantity.
@@ -39,20 +31,6 @@ pub(super) const FINDINGS: [(&str, &str, &str, GoalQuantity); 3] = [
 pub(super) struct GoalRead {
     pub(super) goal: Goal,
     pub(super) span: Range<usize>,
-}
-
-impl GoalRead {
-    /// The longest time that meets it, if it bounds one.
-    pub(super) fn bound_ns(&self) -> Option<u64> {
-        match self.goal.quantity {
-            GoalQuantity::Errors | GoalQuantity::Lost | GoalQuantity::Duplicated | GoalQuantity::Corrupt => {
-                None
-            }
-            GoalQuantity::ResponseTime { bound_ns } | GoalQuantity::ConnectTime { bound_ns } => {
-                Some(bound_ns)
-            }
-        }
-    }
 }
 
 /// All goals: a table that states several makes one of each.
@@ -84,15 +62,12 @@ fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<GoalRead> {
     if let Some(value) = errors.or(error_ratio)
         && let Some(ratio) = read_ratio(reader, value)
     {
-        let what = if ratio == 0.0 {
-            "no errors".to_owned()
-        } else {
-            format!("errors ≤ {} %", plain(ratio * 100.0))
-        };
-        goals.push((what, GoalQuantity::Errors, ratio, value.span()));
+        let Goal { name, quantity, .. } = Goal::errors(ratio);
+        goals.push((name, quantity, ratio, value.span()));
     }
-    for (list, is_response) in [(PERCENTILES, true), (CONNECT_PERCENTILES, false)] {
-        for (key, shown, share) in list {
+    for (is_response, of) in [(true, ""), (false, "connect ")] {
+        for (response_key, connect_key, shown, share) in PERCENTILES {
+            let key = if is_response { response_key } else { connect_key };
             let Some(value) = table.take(key) else { continue };
             let Some(text) = reader.text_such_as(value, "a time in quotes, such as \"10s\"") else {
                 continue;
@@ -107,7 +82,7 @@ fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<GoalRead> {
                 true => GoalQuantity::ResponseTime { bound_ns },
                 false => GoalQuantity::ConnectTime { bound_ns },
             };
-            goals.push((format!("{shown} ≤ {}", plain_time(bound_ns)), quantity, share, value.span()));
+            goals.push((format!("{of}{shown} ≤ {}", plain_time(bound_ns)), quantity, share, value.span()));
         }
     }
     for (key, none, noun, quantity) in FINDINGS {

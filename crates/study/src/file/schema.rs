@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use self::kinds::{
     choice, flag, join, one_or_more, pattern, size, table, text, texts, time, whole, workload_time,
 };
-use super::goals::{CONNECT_PERCENTILES, FINDINGS, PERCENTILES};
+use super::goals::{FINDINGS, PERCENTILES};
 
 /// The schema, draft 7, which the TOML plugins of editors know.
 pub fn schema() -> Value {
@@ -309,8 +309,9 @@ fn goals() -> Value {
     });
     let mut properties =
         json!({ "name": text("What the goal is called.", "fast"), "errors": ratio, "error_ratio": ratio });
-    for (list, what) in [(PERCENTILES, "response time"), (CONNECT_PERCENTILES, "time to connect")] {
-        for (key, _, share) in list {
+    for (is_response, what) in [(true, "response time"), (false, "time to connect")] {
+        for (response_key, connect_key, _, share) in PERCENTILES {
+            let key = if is_response { response_key } else { connect_key };
             let percent = (100.0 - share * 100.0).to_string();
             properties[key] = time(&format!("{percent} % of {what} at the most."), "10ms");
         }

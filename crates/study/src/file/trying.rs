@@ -178,7 +178,7 @@ impl<'d> Tries<'_, 'd> {
         at: std::ops::Range<usize>,
     ) {
         for goal in &self.outline.goals {
-            if goal.bound_ns().is_some_and(|bound_ns| bound_ns > plan.timeout_ns) {
+            if goal.goal.quantity.bound_ns().is_some_and(|bound_ns| bound_ns > plan.timeout_ns) {
                 let message = format!(
                     "nothing can be this slow: what takes longer than the timeout of {} has failed; give a longer \
                      timeout or a lower bound",
