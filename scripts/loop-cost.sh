@@ -16,6 +16,15 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 cargo build -q --profile debugging --target "$host" -p bench --bin loop-cost
 program=${CARGO_TARGET_DIR:-target}/$host/debugging/loop-cost
 
+# Without one of these the figures would mean something else.
+functions=$(nm --demangle "$program")
+for name in 'loop_cost::run_counted' '<load::wire::simulated::SimulatedWire<T> as load::wire::Wire>::wait'; do
+    [[ $functions == *" $name"* ]] || {
+        echo "loop-cost: the program has no function $name; name the new one in scripts/loop-cost.sh" >&2
+        exit 2
+    }
+done
+
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 for load in $("$program"); do
