@@ -400,6 +400,6 @@ mod tests {
         assert_eq!(study.trial.void_attempts, 1, "again, in a study's words");
         let plan = study::plan(&study, Vec::new(), "").unwrap();
         let search = plan.search_of(0).unwrap();
-        assert_eq!(search.method_settings["plan"]["void"]["attempts"], 2);
+        assert_eq!(search.method_settings["void"]["attempts"], 2);
     }
 }

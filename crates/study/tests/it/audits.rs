@@ -74,7 +74,7 @@ fn trials_that_loops_end_are_all_of_one_length() {
     assert_eq!((setup.ends_itself(), setup.workload.duration), (true, None));
     let plan = study::plan(&study, Vec::new(), "0").unwrap();
     for search in plan.search.iter().chain(&plan.other_searches) {
-        let goal = &search.method_settings["plan"]["goals"][0];
+        let goal = &search.method_settings["goals"][0];
         assert_eq!(goal["initial_trial_duration_s"], goal["final_trial_duration_s"], "{}", search.method);
     }
     let description = study.describe();

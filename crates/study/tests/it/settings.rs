@@ -185,7 +185,7 @@ fn settings_without_a_search_have_none_by_any_method() {
     }
     let plan = study::plan(&study, Vec::new(), "").unwrap();
     for search in plan.search.iter().chain(&plan.other_searches) {
-        let goal = &search.method_settings["plan"]["goals"][0];
+        let goal = &search.method_settings["goals"][0];
         assert_eq!(goal["initial_trial_duration_s"], goal["final_trial_duration_s"], "{}", search.method);
     }
 }
@@ -199,7 +199,7 @@ fn users_that_start_slowly_have_long_trials() {
     };
     let first_s = |study: &Study| {
         let plan = study::plan(study, Vec::new(), "").unwrap();
-        plan.search.unwrap().method_settings["plan"]["goals"][0]["initial_trial_duration_s"].as_f64()
+        plan.search.unwrap().method_settings["goals"][0]["initial_trial_duration_s"].as_f64()
     };
     assert_eq!(first_s(&study("")), Some(1.0));
     assert_eq!(first_s(&study("ramp_up = \"2s\"\n")), Some(5.0), "a second would see half of them");
