@@ -279,6 +279,8 @@ fn large(folder: &Path, trials: usize) -> Result<()> {
     let mut contents = result.read()?;
     let Some(mut found) = contents.result.take() else { bail!("it has a result") };
     contents.plan.blocks = vec![vec![0]; trials];
+    let environment = contents.environment.as_ref().context("an environment")?;
+    result.write_environment(environment, &contents.plan)?;
     result.write_plan(&contents.plan)?;
     let plan = fs::read_to_string(folder.join("plan.json"))?;
     let plan = plan.get(11..19).context("it is sealed")?;
