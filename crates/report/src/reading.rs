@@ -127,8 +127,6 @@ pub fn median_value(values: impl IntoIterator<Item = QuantityValue>) -> Option<Q
     let upper = values.len() / 2;
     let at_least = values[..=upper].iter().any(|measured| measured.at_least);
     let value = f64::midpoint(values[middle].value, values[upper].value);
-    // Without the dust of binary fractions.
-    let value = format!("{value:.12e}").parse().unwrap_or(value);
     Some(QuantityValue { value, at_least, is_own: false })
 }
 

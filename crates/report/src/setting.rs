@@ -47,7 +47,9 @@ pub fn figures(results: &Results, readings: &[Reading], number: usize) -> Settin
         let median = median_value(valid.iter().filter_map(|reading| reading.figures[place]));
         let at_least = median.is_some_and(|median| median.at_least);
         let summary = outcome.and_then(|outcome| summary(outcome, quantity.name));
-        let median = summary.map(|summary| summary.median).or(median.map(|median| median.value));
+        // Without the dust of binary fractions.
+        let computed = || format!("{:.12e}", median?.value).parse().ok();
+        let median = summary.map(|summary| summary.median).or_else(computed);
         let median = median.filter(|median| median.is_finite());
         let shown = match (summary, median) {
             (Some(summary), _) => text::interval(summary),
