@@ -436,7 +436,12 @@ impl ResultFolder {
         if belonging.plan.as_deref() == Some(plan) {
             return Ok(());
         }
-        let why = format!("it belongs to another study than the {PLAN} beside it");
+        let why = match belonging.plan {
+            Some(_) => format!("it belongs to another study than the {PLAN} beside it"),
+            None => {
+                "it does not name its study: an earlier proofload wrote it; run the study again".to_owned()
+            }
+        };
         Err(FolderError::Unsound { path: self.file(name), line, why })
     }
 
