@@ -68,6 +68,9 @@ pub(crate) fn both(meets: GoalOutcome, misses: GoalOutcome) -> GoalOutcome {
     let kind = kind(meets.kind, misses.kind);
     // What lies beyond the generator's limit is not called the target's.
     let upper = misses.upper.filter(|_| !matches!(kind, BoundKind::GeneratorBound { .. }));
+    // The trials that disagree lie between the two, as they do in any answer of two rules.
+    let has_both = kind == BoundKind::Disputed && meets.lower.is_some() && upper.is_some();
+    let kind = if has_both { BoundKind::Regular } else { kind };
     GoalOutcome { upper, kind, ..meets }
 }
 
