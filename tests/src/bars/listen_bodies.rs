@@ -175,7 +175,7 @@ fn peak_bytes(pid: u32) -> Result<u64> {
 }
 
 /// The p99 of response times, without what the generator may have made of it.
-fn p99_ms(trial: &Trial) -> f64 {
+pub(super) fn p99_ms(trial: &Trial) -> f64 {
     let own = trial.own_percentiles.iter();
     let mut own = own.filter(|own| own.times == "response_time" && own.percentile == "p99");
     let measured_us = us(trial.response_time.percentile(0.99).ns);

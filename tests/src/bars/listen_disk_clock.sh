@@ -4,7 +4,7 @@ date -s "2026-03-01 12:00:00" >/dev/null
 mkdir -p /tmp/store
 proofload listen --listen 127.0.0.1:9880 --path '/tmp/store/${tag}.%Y-%m-%d-%H.log' --threads 1 2>/tmp/listen &
 LISTEN=$!
-for _ in $(seq 100); do
+for _ in $(seq 600); do
     ! wget -q -O /dev/null http://127.0.0.1:9880/health || break
     sleep 0.1
 done
@@ -24,7 +24,7 @@ for jump in $(seq "$JUMPS"); do
 done
 sleep 0.5
 for load in $LOADS; do
-    kill -INT "$load"
+    kill -INT "$load" || { cat /tmp/listen /tmp/http-*; exit 1; }
     wait "$load" || true
 done
 kill -TERM "$LISTEN"

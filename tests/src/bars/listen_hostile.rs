@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use record::{AckLevel, Trial};
 
-use super::{Bar, Outcome, Runs, Scale, us};
+use super::{Bar, Outcome, Runs, Scale, listen_bodies::p99_ms, us};
 use crate::{
     listen::{EventLoad, ListenCall, audit},
     machine::{Cores, raise_descriptor_limit},
@@ -25,6 +25,8 @@ const RATE_PER_S: u64 = 2_000;
 const MOST_RATIO: f64 = 2.0;
 /// Below this nobody notices, in microseconds: a ratio to a fifth of a millisecond is no promise.
 const UNNOTICED_US: f64 = 1_000.0;
+/// The generator's own lateness (p99) in a round that is judged, in microseconds.
+const MOST_LATE_US: f64 = 300.0;
 /// Budget of bodies and lines, and what may be used beside it: ten thousand idle connections of 4 KiB, and
 /// buffers.
 const BUDGET_MIB: u64 = 64;
@@ -35,7 +37,8 @@ fn run(scale: Scale) -> Result<Outcome> {
     ensure!(limit > 11_000, "11,000 connections need a limit of open files above {limit}");
     let (rounds, seconds) = scale.pick((5, 2), (7, 7));
     let cores = Cores::of_this_process()?;
-    let folder = TemporaryFolder::new()?;
+    // A write waits for a sync of the same disk: see `listen-disk`.
+    let folder = TemporaryFolder::in_memory(1 << 30)?;
     let store = folder.path().join("store");
     std::fs::create_dir(&store)?;
     let words = format!("--threads 1 --budget {BUDGET_MIB}MiB --max-inflated 8MiB --max-body 4MiB");
@@ -61,9 +64,13 @@ fn run(scale: Scale) -> Result<Outcome> {
         let with = good("hostile")?;
         peak = peak.max(listen.resident_bytes()?);
         let deeds = siege.end()?;
-        let p99 = |trial: &Trial| us(trial.response_time.percentile(0.99).ns);
+        let p99 = |trial: &Trial| p99_ms(trial) * 1_000.0;
         failed += without.errors.total() + with.errors.total();
-        of_allowed.push(p99(&with) / (MOST_RATIO * p99(&without)).max(UNNOTICED_US));
+        // A generator that had no processor when it was to send is no measure of the listener.
+        let late_us = us(with.own_lateness.quantile_ns(0.99));
+        if late_us <= MOST_LATE_US || p99(&with) <= UNNOTICED_US {
+            of_allowed.push(p99(&with) / (MOST_RATIO * p99(&without)).max(UNNOTICED_US));
+        }
         calm.push(p99(&without));
         hostile.push(p99(&with));
         outcome.note(format!(
@@ -74,7 +81,13 @@ fn run(scale: Scale) -> Result<Outcome> {
             us(with.own_lateness.quantile_ns(0.99)),
         ));
     }
-    outcome.at_most("p99_of_allowed", &of_allowed, 1.0, "");
+    if of_allowed.count() * 2 > rounds {
+        outcome.at_most("p99_of_allowed", &of_allowed, 1.0, "");
+    } else {
+        let why =
+            format!("the generator itself was late in all but {} of {rounds} rounds", of_allowed.count());
+        outcome.undecided("p99_of_allowed", "<= 1", why);
+    }
     outcome.equal("failed", failed, 0, "requests of good clients");
     let most = BUDGET_MIB + BESIDE_MIB;
     let value = format!("{:.1} MiB", peak as f64 / 1_048_576.0);

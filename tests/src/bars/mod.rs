@@ -254,6 +254,11 @@ impl Outcome {
 pub struct Runs(Vec<f64>);
 
 impl Runs {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Adds a run's value.
     pub fn push(&mut self, value: f64) {
         self.0.push(value);
