@@ -166,13 +166,28 @@ impl Descriptors {
         Self::of(getrlimit(Resource::Nofile).current, open_files, threads)
     }
 
+    /// As many files as fit the storage's part of them, each of which may be open twice: until its last sync.
+    pub fn files(open_files: usize) -> usize {
+        Self::files_of(getrlimit(Resource::Nofile).current, open_files)
+    }
+
+    fn files_of(limit: Option<u64>, open_files: usize) -> usize {
+        let Some(limit) = limit else { return open_files };
+        let fit = Self::kept(limit, open_files).saturating_sub(KEPT_FOR_OTHERS) / 2;
+        open_files.min(usize::try_from(fit).unwrap_or(usize::MAX)).max(1)
+    }
+
+    fn kept(limit: u64, open_files: usize) -> u64 {
+        (open_files as u64).saturating_mul(2).saturating_add(KEPT_FOR_OTHERS).min(limit / 2 * 7 / 8)
+    }
+
     /// The storage has as many as files may be open, or wait for their last sync; but it and those that are told have never
     /// more than half of all, for a listener without connections were of no use either.
     fn of(limit: Option<u64>, open_files: usize, threads: u32) -> Self {
         let Some(limit) = limit else { return Self { told_from: u64::MAX, kept_from: u64::MAX } };
-        let kept = (open_files as u64).saturating_mul(2).saturating_add(KEPT_FOR_OTHERS);
+        let kept = Self::kept(limit, open_files);
         let told_from = limit - kept.saturating_add(u64::from(threads) * TOLD_PER_THREAD).min(limit / 2);
-        Self { told_from, kept_from: limit - kept.min(limit / 2 * 7 / 8) }
+        Self { told_from, kept_from: limit - kept }
     }
 
     /// Whether a connection has got one that leaves it no seat. The kernel gives out the lowest that is free, so that all
@@ -200,6 +215,15 @@ mod tests {
             (None, 1_000, u64::MAX, u64::MAX),
         ] {
             assert_eq!(Descriptors::of(limit, open_files, 2), Descriptors { told_from, kept_from });
+        }
+        for (limit, open_files, fit) in [
+            (Some(20_000), 1_000, 1_000),
+            (Some(1_024), 1_000, 208),
+            (Some(256), 1_000, 40),
+            (Some(32), 8, 1),
+            (None, 7, 7),
+        ] {
+            assert_eq!(Descriptors::files_of(limit, open_files), fit, "{limit:?}");
         }
     }
 

@@ -31,6 +31,8 @@ type Name = u128;
 #[derive(Debug, Default)]
 struct Shard {
     known: HashMap<Name, Known>,
+    /// How many of these are not in flight.
+    ended: usize,
     /// Those that came to an end, in that order, with the time at which they are forgotten. What is in flight is
     /// forgotten by nobody but its [`Claim`].
     order: VecDeque<(u64, Name)>,
@@ -140,6 +142,7 @@ impl Idempotency {
                 Course::InPart(in_part) => {
                     let earlier = in_part.clone();
                     known.get_mut().course = Course::InFlight;
+                    locked.ended -= 1;
                     Some(earlier)
                 }
             },
@@ -149,20 +152,33 @@ impl Idempotency {
     }
 }
 
+impl Known {
+    /// Whether it has come to an end, and is forgotten then. One that was repeated may be in flight again, or be forgotten
+    /// later.
+    fn is_until(&self, until_ns: u64) -> bool {
+        self.until_ns == until_ns && !matches!(self.course, Course::InFlight)
+    }
+}
+
 impl Shard {
     /// Forgets those whose time is over, and the oldest if there are more than `most`.
     fn forget(&mut self, now_ns: u64, most: usize) {
         while let Some((until_ns, name)) = self.order.front() {
-            if *until_ns > now_ns && self.order.len() <= most {
-                return;
+            let is_meant = self.known.get(name).is_some_and(|known| known.is_until(*until_ns));
+            if is_meant && *until_ns > now_ns && self.ended <= most {
+                break;
             }
-            // One that was repeated may be in flight again, or stand further back in the order.
-            let is_meant =
-                |known: &Known| known.until_ns == *until_ns && !matches!(known.course, Course::InFlight);
-            if self.known.get(name).is_some_and(is_meant) {
+            if is_meant {
                 self.known.remove(name);
+                self.ended -= 1;
             }
             self.order.pop_front();
+        }
+        // Each repeat of a request stored in part leaves an entry that is meant no more.
+        if self.order.len() > 2 * self.ended.max(most) {
+            let known = &self.known;
+            self.order
+                .retain(|(until_ns, name)| known.get(name).is_some_and(|known| known.is_until(*until_ns)));
         }
     }
 
@@ -170,6 +186,7 @@ impl Shard {
     fn end(&mut self, name: Name, course: Course, until_ns: u64) {
         if let Some(known) = self.known.get_mut(&name) {
             (known.course, known.until_ns) = (course, until_ns);
+            self.ended += 1;
             self.order.push_back((until_ns, name));
         }
     }
@@ -307,6 +324,29 @@ mod tests {
             claim(at_ns).leave(InPart { stored, ..in_part() }, at_ns);
             assert_eq!(claim(at_ns + 1).earlier().is_some(), is_remembered, "{parts} parts");
         }
+    }
+
+    #[test]
+    fn a_key_that_is_repeated_again_and_again_drives_out_no_other() {
+        let keys = Idempotency::new(1, u64::MAX / 2);
+        let Found::New(claim) = keys.look_up("tag", "first", b"", 0) else { panic!("a new key") };
+        claim.answer(Level::Written, b"receipt", 0);
+        // In the same shard, whichever that is.
+        for name in 0..64 {
+            for now_ns in 0..100 {
+                let Found::New(claim) = keys.look_up("again", &name.to_string(), b"", now_ns) else {
+                    continue;
+                };
+                let time = EventTime { seconds: 0, nanos: 0 };
+                let given = Box::new(Given { now: time, time: None, added: "".into() });
+                claim.leave(InPart { level: Level::Written, given, stored: Vec::new() }, now_ns);
+            }
+            if name == 0 {
+                assert!(matches!(keys.look_up("tag", "first", b"", 200), Found::Again(_)));
+            }
+        }
+        let longest = keys.shards.iter().map(|shard| lock(shard).order.len()).max();
+        assert!(longest <= Some(2 * keys.most_per_shard + 1), "{longest:?}");
     }
 
     #[test]

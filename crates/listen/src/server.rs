@@ -7,6 +7,7 @@ use segments::{Port, Recovery, Store};
 
 use crate::{
     Config, Error, Report, Statistics,
+    budget::Descriptors,
     engine::Desk,
     identity::Identity,
     listeners::{Listener, Listeners},
@@ -51,9 +52,10 @@ impl Server {
     ///
     /// # Errors
     /// See [`Error`]. Nothing listens then.
-    pub fn bind(config: Config, handed: Vec<OwnedFd>) -> Result<Self, Error> {
+    pub fn bind(mut config: Config, handed: Vec<OwnedFd>) -> Result<Self, Error> {
         config.check(handed.len()).map_err(Error::Config)?;
         config.check_processors()?;
+        config.store.open_most = Descriptors::files(config.store.open_most);
         let Listeners { threads, addresses, admin } = Listeners::open(&config, handed)?;
         let (store, ports, recovery) = Store::open(config.store.clone(), config.threads as usize)?;
         let shared = Shared::new(config, store)?;
@@ -80,6 +82,11 @@ impl Server {
     /// What was found and mended of an earlier run.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
+    }
+
+    /// Files written to at once: those asked for, or as many as this process's limit of descriptors leaves room for.
+    pub fn open_files(&self) -> usize {
+        self.shared.config.store.open_most
     }
 
     /// A remote control, for signals and other threads.

@@ -93,10 +93,17 @@ fn listen(
     if !handed.is_empty() && !plan.listens_as_told {
         config.listen.clear();
     }
-    let stored = storage_in_words(&config);
+    let (stored, asked_files) = (storage_in_words(&config), config.store.open_most);
     let server = Server::bind(config, handed).map_err(refused)?;
     notes.iter().for_each(|note| info!("{note}"));
     plan.warnings.iter().for_each(|warning| warn!("{warning}"));
+    if server.open_files() < asked_files {
+        warn!(
+            "{} files are open at once, not {asked_files} (--open-files): this process may have no more descriptors; raise \
+             `ulimit -n`, or LimitNOFILE= of the service",
+            server.open_files()
+        );
+    }
     tell_recovery(&server);
     let listening = addresses_in_words(&server);
     info!("listening on {listening}; storing in {stored}");

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use tracing::{error, level_filters::LevelFilter, warn};
+use tracing::{error, level_filters::LevelFilter};
 
 use super::draft::LogForm;
 
@@ -85,10 +85,12 @@ impl Queue {
             state.is_writing = false;
             state.dropped += u64::from(written.is_err());
             let dropped = state.dropped;
+            // Told as any line is: while there is no room, that would be dropped as well.
+            let has_room = state.lines.len() < LINES_MOST / 2;
             self.changed.notify_all();
             drop(state);
-            if written.is_ok() && dropped > told {
-                warn!("{} lines before this could not be written here and were dropped", dropped - told);
+            if written.is_ok() && has_room && dropped > told {
+                error!("{} lines before this could not be written here and were dropped", dropped - told);
                 told = dropped;
             }
         }
