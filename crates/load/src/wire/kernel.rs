@@ -3,16 +3,15 @@
 //! Two system calls a request: sockets are registered once, when they open, and never re-armed.
 
 use std::{
+    mem,
     ops::RangeInclusive,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    ptr,
 };
 
 use clock::SpinTail;
 pub use clock::monotonic_ns;
-use nix::{
-    getsockopt_impl, sockopt_impl,
-    sys::socket::{getsockopt, setsockopt, sockopt::IpBindAddressNoPort},
-};
+use nix::sys::socket::{setsockopt, sockopt::IpBindAddressNoPort};
 use rustix::{
     buffer::spare_capacity,
     event::epoll,
@@ -24,14 +23,16 @@ use rustix::{
 
 use super::{Event, Received, Route, SlotId, Waited, Wake, Wire, stamps::Stamps};
 
-sockopt_impl!(
-    /// What the kernel knows of a connection.
-    TcpInfo,
-    GetOnly,
-    libc::IPPROTO_TCP,
-    libc::TCP_INFO,
-    libc::tcp_info
-);
+/// What the kernel knows of a connection (tcp(7), `TCP_INFO`). What an older kernel does not tell is 0.
+fn tcp_info(socket: BorrowedFd<'_>) -> Option<libc::tcp_info> {
+    // SAFETY: it consists of numbers, for which zeros are valid.
+    let mut info: libc::tcp_info = unsafe { mem::zeroed() };
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    let (level, to) = (libc::IPPROTO_TCP, ptr::from_mut(&mut info).cast());
+    // SAFETY: the kernel writes at most `length` bytes, which `info` has, and the descriptor is open.
+    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, libc::TCP_INFO, to, &mut length) };
+    (result == 0).then_some(info)
+}
 
 /// Longest sleep at a stretch: how late a wish to stop may be seen.
 const LONGEST_SLEEP_NS: u64 = 50_000_000;
@@ -218,7 +219,7 @@ impl Wire for KernelWire {
     }
 
     fn readable_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>> {
-        let info = getsockopt(&self.socket(slot).ok()?, TcpInfo).ok()?;
+        let info = tcp_info(self.socket(slot).ok()?)?;
         // Of the last segment in sequence, which may have filled a hole; in ticks of the kernel, and rounded down.
         let for_ns = u64::from(info.tcpi_last_data_recv) * 1_000_000;
         let came_out_of_sequence = info.tcpi_rcv_ooopack > 0;
@@ -226,7 +227,7 @@ impl Wire for KernelWire {
     }
 
     fn handshake_ns(&self, slot: SlotId) -> Option<u64> {
-        let info = getsockopt(&self.socket(slot).ok()?, TcpInfo).ok()?;
+        let info = tcp_info(self.socket(slot).ok()?)?;
         // The first sample of the round trip is that of the handshake, unless a part of that was sent twice.
         (info.tcpi_total_retrans == 0 && info.tcpi_rtt > 0).then(|| u64::from(info.tcpi_rtt) * 1_000)
     }
