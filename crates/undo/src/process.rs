@@ -66,19 +66,23 @@ impl ProcessId {
 
     /// Whether it is one of ours that lives but has been killed, or is ending by itself.
     pub(crate) fn is_dying(self, pid_namespace: &str) -> bool {
-        if pid_namespace != self::pid_namespace() || !self.is_alive() {
-            return false;
-        }
-        let read = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", self.pid)).unwrap_or_default();
-        let stat = read("stat");
-        let flags = fields(&stat).and_then(|mut fields| fields.nth(6)?.parse::<u64>().ok());
-        let status = read("status");
+        let here = match self.known_here(pid_namespace) {
+            Ok(Some(here)) if here.is_alive() => here,
+            _ => return false,
+        };
+        let status = fs::read_to_string(format!("/proc/{}/status", here.pid)).unwrap_or_default();
         let pending = status.lines().filter_map(|line| {
             let mask = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
             u64::from_str_radix(mask.trim(), 16).ok()
         });
+        here.is_ending() || pending.into_iter().any(|mask| mask & (1 << (Signal::KILL.as_raw() - 1)) > 0)
+    }
+
+    /// Whether it has been told to end, by itself or by a signal, and does.
+    fn is_ending(self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        let flags = fields(&stat).and_then(|mut fields| fields.nth(6)?.parse::<u64>().ok());
         flags.is_some_and(|flags| flags & PF_EXITING > 0)
-            || pending.into_iter().any(|mask| mask & (1 << (Signal::KILL.as_raw() - 1)) > 0)
     }
 
     /// The same process under its number here, where its own is that of another namespace; none if it is not seen here.
@@ -104,8 +108,8 @@ impl ProcessId {
                         return Ok(Some(here));
                     }
                 }
-                // It may have ended meanwhile.
-                Err(error) if Self::of(here.pid) == Some(here) => return Err(error),
+                // It may have ended meanwhile, and while it ends it has no namespaces any more.
+                Err(error) if Self::of(here.pid) == Some(here) && !here.is_ending() => return Err(error),
                 Ok(_) | Err(_) => {}
             }
         }
