@@ -60,13 +60,16 @@ fn receipts_that_cannot_be_written_are_no_success() -> Result<()> {
         let folder = TemporaryFolder::new()?;
         let script = format!(r#"{limit}; exec "$0" "$@""#);
         let launch = Launch::new("bash").args(["-c", &script, &binary()?.display().to_string()]);
-        let words = format!("http {} -c 200 --loops 2 --think-time 1ms -q --events --receipts", serve.url());
+        let words = format!(
+            "http {} -c 200 --loops 5 --think-time 1ms --threads 1 -q --events --receipts",
+            serve.url()
+        );
         launch.words(&words).arg(folder.file("receipts")).run(Duration::from_secs(30))
     };
     let written = with("true")?;
     ensure!(written.code == Some(0), "{written:?}");
     // What goes beyond the largest file is refused, as on a full disk.
-    let lost = with("trap '' XFSZ; ulimit -f 8")?;
+    let lost = with("trap '' XFSZ; ulimit -f 4")?;
     let is_told = lost.stderr.contains("proofload: --receipts: ") && lost.stdout.contains("requests/s");
     ensure!(lost.code == Some(2) && is_told, "{lost:?}");
     Ok(())
