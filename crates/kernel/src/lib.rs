@@ -2,6 +2,7 @@
 //!
 //! Whether a process is ours is not asked here, but of `undo`.
 
+pub mod groups;
 pub mod namespaces;
 
 use std::{

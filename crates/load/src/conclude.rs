@@ -1,8 +1,10 @@
 //! From what the workers found to the record of a trial.
 
+use std::collections::BTreeMap;
+
 use record::{
-    Censored, HttpPlan, Interval, LittlesLaw, LoadModel, OwnPercentile, Trial, Validity, VoidReason, Warning,
-    trial::SCHEMA, units::show_count,
+    Censored, HttpPlan, HttpTrial, Interval, LittlesLaw, LoadModel, Measured, OwnPercentile, Trial, Validity,
+    VoidReason, Warning, trial::SCHEMA, units::show_count,
 };
 
 use crate::{masked::masked, part::Part, pool, validity};
@@ -46,14 +48,9 @@ pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Tri
         // The reason why the trial is void says it, and what helps.
         warnings.retain(|warning| warning.code != "connections_busy");
     }
-    let mut trial = Trial {
-        schema: SCHEMA.to_owned(),
-        proofload_version: circumstances.version,
-        command: circumstances.command.iter().map(|word| secrets::mask(word).into_owned()).collect(),
-        started_unix_s: circumstances.started_unix_s,
-        elapsed_s: part.elapsed_ns as f64 / 1e9,
+    let (elapsed_s, interrupted) = (part.elapsed_ns as f64 / 1e9, part.interrupted);
+    let http = HttpTrial {
         measured_s,
-        interrupted: part.interrupted,
         throughput_per_s,
         throughput_at_most_per_s: throughput_per_s * validity::throughput_lost(&plan, &part),
         counts: part.counts,
@@ -73,19 +70,28 @@ pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Tri
         away: part.away,
         own_percentiles,
         littles_law: LittlesLaw { mean_in_flight, rate_times_time },
-        validity,
-        warnings,
         plan: masked(plan),
     };
-    if trial.counts.completed == 0
-        && let Some(why) = trial.main_failure()
+    if http.counts.completed == 0
+        && let Some(why) = http.main_failure(elapsed_s)
     {
         let message = format!(
             "no request was completed: {why}; no time and no rate here says anything about a service"
         );
-        trial.warnings.push(Warning::new("nothing_completed", message));
+        warnings.push(Warning::new("nothing_completed", message));
     }
-    trial
+    Trial {
+        schema: SCHEMA.to_owned(),
+        proofload_version: circumstances.version,
+        command: circumstances.command.iter().map(|word| secrets::mask(word).into_owned()).collect(),
+        started_unix_s: circumstances.started_unix_s,
+        elapsed_s,
+        interrupted,
+        validity,
+        warnings,
+        quantities: BTreeMap::new(),
+        measured: Measured::Http(Box::new(http)),
+    }
 }
 
 /// Which completions count for the throughput, and over which time in seconds (`docs/throughput.md`).

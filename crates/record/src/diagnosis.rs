@@ -2,7 +2,7 @@
 
 use crate::{
     errors::{ErrorClass, ErrorCounts, Origin},
-    trial::Trial,
+    trial::{HttpTrial, Measured, Trial},
     units::{show_count, show_time_ns},
 };
 
@@ -10,10 +10,20 @@ impl Trial {
     /// What most of the requests that the target did not complete came to: `nothing listens at 127.0.0.1:1 (connection
     /// refused)`. None if there are none, or if this machine is to blame.
     pub fn main_failure(&self) -> Option<String> {
+        match &self.measured {
+            Measured::Http(http) => http.main_failure(self.elapsed_s),
+            Measured::Command(command) => command.failure(),
+        }
+    }
+}
+
+impl HttpTrial {
+    /// The same of requests, answers to which were waited for until `elapsed_s`.
+    pub fn main_failure(&self, elapsed_s: f64) -> Option<String> {
         let at = self.address();
         let timeout = show_time_ns(self.plan.timeout_ns);
         let Some(class) = most(&self.errors).or_else(|| most(&self.connection_errors)) else {
-            let waited = show_time_ns((self.elapsed_s * 1e9) as u64);
+            let waited = show_time_ns((elapsed_s * 1e9) as u64);
             let unanswered = self.counts.in_flight + self.counts.never_sent_busy > 0;
             return unanswered.then(|| match self.counts.connections_opened {
                 0 => format!("no connection to {at} came about within {waited}"),

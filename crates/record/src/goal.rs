@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     audit::AuditResult,
     plan::LoadModel,
-    trial::Trial,
+    trial::{HttpTrial, Measured, Trial},
     units::{plain, show_time_ns},
 };
 
@@ -23,10 +23,10 @@ pub struct Goal {
 }
 
 /// What a goal looks at.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "of", rename_all = "snake_case")]
 pub enum GoalQuantity {
-    /// Requests: lost are the failed and the never sent.
+    /// Requests: lost are the failed and the never sent. Programs: lost are those that failed.
     Errors,
     /// Requests: lost are also those whose response time is above the bound.
     ResponseTime {
@@ -44,19 +44,30 @@ pub enum GoalQuantity {
     Duplicated,
     /// Stored events: lost to the goal are those that are not as they were sent.
     Corrupt,
+    /// A quantity that the plan declares: all is lost where it is missing, above `at_most` or below `at_least`.
+    Given {
+        /// Its name.
+        quantity: String,
+        /// The largest value that meets the goal, in the quantity's unit.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at_most: Option<f64>,
+        /// The least value that meets the goal, in the quantity's unit.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at_least: Option<f64>,
+    },
 }
 
 impl GoalQuantity {
     /// Whether an audit tells. What it finds is no matter of chance: such a goal must hold in every trial.
-    pub fn is_audited(self) -> bool {
+    pub fn is_audited(&self) -> bool {
         matches!(self, Self::Lost | Self::Duplicated | Self::Corrupt)
     }
 
     /// The longest time that meets such a goal, in nanoseconds, if it bounds one.
-    pub fn bound_ns(self) -> Option<u64> {
+    pub fn bound_ns(&self) -> Option<u64> {
         match self {
-            Self::ResponseTime { bound_ns } | Self::ConnectTime { bound_ns } => Some(bound_ns),
-            Self::Errors | Self::Lost | Self::Duplicated | Self::Corrupt => None,
+            Self::ResponseTime { bound_ns } | Self::ConnectTime { bound_ns } => Some(*bound_ns),
+            Self::Errors | Self::Lost | Self::Duplicated | Self::Corrupt | Self::Given { .. } => None,
         }
     }
 }
@@ -102,38 +113,54 @@ impl Goal {
     /// it, and the share that is lost as measured.
     fn loss_ratio_bounds(&self, trial: &Trial, audit: Option<&AuditResult>) -> (f64, f64) {
         let both = |ratio: f64| (ratio, ratio);
-        let counts = &trial.counts;
+        match (&self.quantity, &trial.measured) {
+            (GoalQuantity::Lost | GoalQuantity::Duplicated | GoalQuantity::Corrupt, _) => {
+                both(audit.map_or(1.0, |audit| self.found_by(audit)))
+            }
+            (GoalQuantity::Given { quantity, at_most, at_least }, _) => {
+                let is_met = trial.quantities.get(quantity).is_some_and(|value| {
+                    at_most.is_none_or(|most| *value <= most) && at_least.is_none_or(|least| *value >= least)
+                });
+                both(if is_met { 0.0 } else { 1.0 })
+            }
+            (GoalQuantity::Errors, Measured::Command(command)) => both(command.failed_ratio()),
+            // A program has no such times.
+            (_, Measured::Command(_)) => both(1.0),
+            (_, Measured::Http(http)) => self.loss_ratio_of_requests(http),
+        }
+    }
+
+    /// The same of a goal that HTTP requests decide.
+    fn loss_ratio_of_requests(&self, http: &HttpTrial) -> (f64, f64) {
+        let counts = &http.counts;
         let ratio = |good: u64, planned: u64| match planned {
             0 => 1.0,
             planned => 1.0 - (good.min(planned) as f64 / planned as f64),
         };
         match self.quantity {
-            GoalQuantity::Errors if counts.scheduled == 0 => both(1.0),
-            GoalQuantity::Errors => {
-                // A user's last answer may be on its way when the clock stops. An arrival that has no answer
-                // after the whole time that answers are waited for is lost.
-                let unanswered = if trial.plan.load.is_open() { counts.in_flight } else { 0 };
-                let lost = counts.failed + counts.never_sent + unanswered;
-                let ratio = |lost: u64| {
-                    (lost as f64 / counts.scheduled as f64).max(refused_before_the_start(trial)).min(1.0)
-                };
-                (ratio(lost.saturating_sub(counts.lost_delayed)), ratio(lost))
-            }
             GoalQuantity::ResponseTime { bound_ns } => {
-                let (measured, most) = trial.response_time.count_up_to_ns(bound_ns);
+                let (measured, most) = http.response_time.count_up_to_ns(bound_ns);
                 (ratio(most + counts.lost_delayed, counts.scheduled), ratio(measured, counts.scheduled))
             }
             GoalQuantity::ConnectTime { bound_ns } => {
-                let refused = trial.errors.connect_failures()
-                    + trial.retried_errors.connect_failures()
-                    + trial.connection_errors.connect_failures()
+                let refused = http.errors.connect_failures()
+                    + http.retried_errors.connect_failures()
+                    + http.connection_errors.connect_failures()
                     + counts.connections_unopened;
                 let (good, all) =
-                    (trial.connect_time.count_up_to_ns(bound_ns), trial.connect_time.count() + refused);
+                    (http.connect_time.count_up_to_ns(bound_ns), http.connect_time.count() + refused);
                 (ratio(good + counts.connects_delayed, all), ratio(good, all))
             }
-            GoalQuantity::Lost | GoalQuantity::Duplicated | GoalQuantity::Corrupt => {
-                both(audit.map_or(1.0, |audit| self.found_by(audit)))
+            _ if counts.scheduled == 0 => (1.0, 1.0),
+            _ => {
+                // A user's last answer may be on its way when the clock stops. An arrival that has no answer
+                // after the whole time that answers are waited for is lost.
+                let unanswered = if http.plan.load.is_open() { counts.in_flight } else { 0 };
+                let lost = counts.failed + counts.never_sent + unanswered;
+                let ratio = |lost: u64| {
+                    (lost as f64 / counts.scheduled as f64).max(refused_before_the_start(http)).min(1.0)
+                };
+                (ratio(lost.saturating_sub(counts.lost_delayed)), ratio(lost))
             }
         }
     }
@@ -150,10 +177,10 @@ impl Goal {
 }
 
 /// The share of the connections to be opened before the start that the target did not let come about, or took back.
-fn refused_before_the_start(trial: &Trial) -> f64 {
-    match &trial.plan.load {
+fn refused_before_the_start(http: &HttpTrial) -> f64 {
+    match &http.plan.load {
         LoadModel::Open { connections, .. } if connections.initial > 0 => {
-            trial.connection_errors.connect_failures() as f64 / connections.initial as f64
+            http.connection_errors.connect_failures() as f64 / connections.initial as f64
         }
         _ => 0.0,
     }

@@ -32,13 +32,16 @@ pub use folder::ResultFolder;
 pub use goal::{Goal, GoalQuantity};
 pub use histogram::{Censored, Histogram, Percentile, Summary};
 pub use plan::{Arrivals, Connections, Decision, Fault, HttpPlan, LoadModel, Request, Stage, StatusSet};
-pub use quantity::{Quantity, QuantityValue};
+pub use quantity::{GivenQuantity, Quantity, QuantityValue};
 pub use receipt::{AckLevel, EventFraming, EventOutcome, EventPlan, ReceiptPlan};
 pub use study::{
     AuditPlan, AuditTotals, Bound, BoundKind, BoundsAfter, BoundsSoFar, Confirmation, Ending, Factor,
     GoalOutcome, Knee, Level, LoadUnit, Purpose, QuantitySummary, SearchOutcome, SearchPlan, SecretPrint,
     SecretPrints, Setting, SettingOutcome, StudyPlan, StudyResult, TrialEntry,
 };
-pub use trial::{Away, Counts, CpuUse, Interval, LittlesLaw, OwnPercentile, Trial, Warning};
+pub use trial::{
+    Away, CommandPlan, CommandRun, CommandTrial, Counts, CpuUse, Flow, HttpTrial, Interval, Kind, LittlesLaw,
+    Measured, MovedBytes, NumberRead, OwnPercentile, Trial, Warning,
+};
 pub use validity::{Validity, VoidReason, VoidRule};
 pub use visible::visible;

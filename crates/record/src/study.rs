@@ -32,7 +32,8 @@ pub use outcome::{
 use crate::{
     audit::AuditResult,
     goal::Goal,
-    trial::{Trial, Warning},
+    quantity::GivenQuantity,
+    trial::{Kind, Trial, Warning},
 };
 
 /// The form of plans written by this version.
@@ -76,6 +77,12 @@ pub struct StudyPlan {
     /// How what the target stored is compared with what it acknowledged, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditPlan>,
+    /// What makes the load.
+    #[serde(default)]
+    pub kind: Kind,
+    /// The quantities that its kind, its observers and the study file declare.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quantities: Vec<GivenQuantity>,
     /// The workload in words, for people: `GET http://127.0.0.1:8080/, keep-alive, constant arrivals`.
     pub workload: String,
     /// A digest of everything else that was given and decides about a trial: a study is taken up again only if it is the
@@ -211,6 +218,8 @@ pub enum LoadUnit {
     Rate,
     /// Connections of an open load.
     Connections,
+    /// Programs that run at once.
+    Copies,
     /// A numeric factor of the study.
     Factor(String),
 }
@@ -223,6 +232,7 @@ impl LoadUnit {
             Self::Users => format!("{} users", show_count(load.round() as u64)),
             Self::Rate => show_rate(load),
             Self::Connections => format!("{} connections", show_count(load.round() as u64)),
+            Self::Copies => format!("{} copies", show_count(load.round() as u64)),
             Self::Factor(name) => format!("{name} {}", crate::units::plain(load)),
         }
     }
@@ -233,6 +243,7 @@ impl LoadUnit {
             Self::Users => Some("users"),
             Self::Rate => Some("rate"),
             Self::Connections => Some("connections"),
+            Self::Copies => Some("copies"),
             Self::Factor(_) => None,
         }
     }
@@ -247,7 +258,7 @@ impl LoadUnit {
 
     /// Whether loads are whole numbers by nature.
     pub fn is_whole(&self) -> bool {
-        matches!(self, Self::Users | Self::Connections)
+        matches!(self, Self::Users | Self::Connections | Self::Copies)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What further trials at the lower bounds gave, and what audits found.
 
-use record::{AuditTotals, Confirmation, Quantity, quantity::QUANTITIES};
+use record::{AuditTotals, Confirmation, Quantity};
 
 use crate::{Results, Status, answer::searches_of, setting::outcome, text};
 
@@ -73,12 +73,13 @@ impl Confirmed<'_> {
 
     /// Each quantity: its name, its median with the median's interval, its mean.
     pub fn rows(&self) -> Vec<Vec<String>> {
-        let known = QUANTITIES.iter().filter_map(|Quantity { name, words, .. }| {
+        let quantities = self.results.quantities();
+        let known = quantities.iter().filter_map(|Quantity { name, words, .. }| {
             let summary = self.found.summaries.iter().find(|summary| summary.quantity == *name)?;
             let sign = if summary.at_least { "≥ " } else { "" };
             let mean = |mean| format!("{sign}{}", text::quantity(name, mean));
             let mean = summary.mean.map_or_else(|| "–".to_owned(), mean);
-            Some(vec![(*words).to_owned(), format!("{sign}{}", text::interval(summary)), mean])
+            Some(vec![text::visible(words), format!("{sign}{}", text::interval(summary)), mean])
         });
         known.collect()
     }

@@ -40,10 +40,8 @@ pub struct LoadPoint {
 pub fn axis_label(results: &Results) -> String {
     match &results.plan.search {
         Some(search) => match &search.unit {
-            LoadUnit::Users => "users".to_owned(),
             LoadUnit::Rate => "offered rate, requests per second".to_owned(),
-            LoadUnit::Connections => "connections".to_owned(),
-            LoadUnit::Factor(name) => crate::text::clipped(name, 40),
+            unit => crate::text::clipped(unit.name(), 40),
         },
         None => "throughput, completed requests per second".to_owned(),
     }
@@ -123,7 +121,7 @@ fn load_factor(results: &Results, readings: &[Reading]) -> Option<String> {
     let offered: BTreeMap<usize, f64> = readings
         .iter()
         .map(|reading| match reading.offered {
-            Offered::Users(load) | Offered::RatePerS(load) => (reading.setting, load),
+            Offered::Users(load) | Offered::RatePerS(load) | Offered::Copies(load) => (reading.setting, load),
         })
         .collect();
     let rises = |settings: &Vec<usize>| {

@@ -1,8 +1,10 @@
 //! A trial's figures, read out of its histograms once.
 
+use std::borrow::Cow;
+
 use record::{
-    Censored, Histogram, LoadModel, Percentile, Purpose, QuantityValue, StudyPlan, TrialEntry,
-    quantity::main_figures,
+    Censored, Histogram, LoadModel, Measured, Percentile, Purpose, Quantity, QuantityValue, StudyPlan,
+    TrialEntry, quantity::main_figures,
 };
 
 use crate::Results;
@@ -26,8 +28,8 @@ pub struct Reading {
     pub short: bool,
     /// The load as it was offered.
     pub offered: Offered,
-    /// The main figures, in the order of their table.
-    pub figures: Vec<Option<QuantityValue>>,
+    /// The main figures by their names, in the order of their table.
+    pub figures: Vec<(Cow<'static, str>, Option<QuantityValue>)>,
     /// 99th percentile of lateness, in nanoseconds.
     pub lateness_p99_ns: Option<u64>,
     /// 99th percentile of the instrument's own lateness, in nanoseconds.
@@ -47,16 +49,34 @@ pub enum Offered {
     Users(f64),
     /// Largest rate of an open load, per second.
     RatePerS(f64),
+    /// Programs at once.
+    Copies(f64),
+}
+
+impl Offered {
+    fn by(measured: &Measured) -> Self {
+        match measured {
+            Measured::Command(command) => Self::Copies(f64::from(command.plan.copies)),
+            Measured::Http(http) => match &http.plan.load {
+                LoadModel::Closed { users, .. } => Self::Users(*users as f64),
+                LoadModel::Open { stages, .. } => {
+                    let rates = stages.iter().map(|stage| stage.from_rate_per_s.max(stage.to_rate_per_s));
+                    Self::RatePerS(rates.fold(0.0, f64::max))
+                }
+            },
+        }
+    }
 }
 
 /// Reads every trial.
 pub fn readings(results: &Results) -> Vec<Reading> {
-    results.trials.iter().map(|entry| Reading::of(entry, &results.plan)).collect()
+    let quantities = results.quantities();
+    results.trials.iter().map(|entry| Reading::of(entry, &results.plan, &quantities)).collect()
 }
 
 impl Reading {
     /// Reads a trial.
-    pub fn of(entry: &TrialEntry, plan: &StudyPlan) -> Self {
+    pub fn of(entry: &TrialEntry, plan: &StudyPlan, quantities: &[Quantity]) -> Self {
         let trial = &entry.trial;
         Self {
             index: entry.index,
@@ -66,16 +86,12 @@ impl Reading {
             load: entry.load.filter(|load| load.is_finite()),
             void: trial.validity.is_void(),
             short: entry.is_short(plan),
-            offered: match &trial.plan.load {
-                LoadModel::Closed { users, .. } => Offered::Users(*users as f64),
-                LoadModel::Open { stages, .. } => {
-                    let rates = stages.iter().map(|stage| stage.from_rate_per_s.max(stage.to_rate_per_s));
-                    Offered::RatePerS(rates.fold(0.0, f64::max))
-                }
-            },
-            figures: main_figures().map(|(quantity, _)| quantity.read(entry)).collect(),
-            lateness_p99_ns: ended(&trial.lateness, 0.99),
-            own_lateness_p99_ns: ended(&trial.own_lateness, 0.99),
+            offered: Offered::by(&trial.measured),
+            figures: main_figures(quantities)
+                .map(|(quantity, _)| (quantity.name.clone(), quantity.read(entry)))
+                .collect(),
+            lateness_p99_ns: trial.http().and_then(|http| ended(&http.lateness, 0.99)),
+            own_lateness_p99_ns: trial.http().and_then(|http| ended(&http.own_lateness, 0.99)),
             met: (0..plan.goals.len())
                 .map(|goal| (goal < entry.loss_ratios.len()).then(|| entry.meets(goal, plan)))
                 .collect(),
@@ -86,8 +102,7 @@ impl Reading {
 
     /// The main figure of this name; none if the trial has none.
     pub fn figure(&self, name: &str) -> Option<QuantityValue> {
-        let place = main_figures().position(|(quantity, _)| quantity.name == name)?;
-        self.figures[place]
+        self.figures.iter().find(|(known, _)| known == name)?.1
     }
 
     /// Whether it says something about its setting's own load.

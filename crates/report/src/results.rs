@@ -1,8 +1,9 @@
 //! What is reported: a result folder, read.
 
 use record::{
-    Environment, ResultFolder, Setting, SettingOutcome, StudyPlan, StudyResult, TrialEntry,
+    Environment, Quantity, ResultFolder, Setting, SettingOutcome, StudyPlan, StudyResult, TrialEntry,
     folder::{Contents, FolderError},
+    quantity::quantities,
 };
 
 /// All that a study left behind.
@@ -30,6 +31,11 @@ impl Results {
         // A run that was taken up again has more trials than the result that the one before left.
         let result = result.filter(|result| result.trials == trials.len() as u64);
         Ok(Self { plan, environment, trials, result, so_far: Vec::new() })
+    }
+
+    /// The quantities of the study, in the order in which people read them.
+    pub fn quantities(&self) -> Vec<Quantity> {
+        quantities(&self.plan)
     }
 
     /// What was found in each setting, or is known so far.

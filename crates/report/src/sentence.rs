@@ -1,6 +1,6 @@
 //! The sentences that answer a study, which every format shows: one for each goal in each setting.
 
-use record::{Bound, BoundKind, Ending, Goal, GoalOutcome, GoalQuantity, LoadUnit, TrialEntry};
+use record::{Bound, BoundKind, Ending, Goal, GoalOutcome, GoalQuantity, LoadUnit, Measured, TrialEntry};
 
 use crate::{
     Results, Status,
@@ -110,8 +110,10 @@ impl Place<'_> {
 
     /// What most requests at a load came to, if most failed.
     fn failure_at(&self, load: f64) -> String {
-        let failed = |entry: &&TrialEntry| 2 * entry.trial.errors.total() > entry.trial.counts.scheduled;
-        let why = self.decisive(load).filter(failed).find_map(|entry| entry.trial.main_failure());
+        let why = self
+            .decisive(load)
+            .filter(|entry| mostly_failed(entry))
+            .find_map(|entry| entry.trial.main_failure());
         why.map_or_else(String::new, |why| format!(": {why}"))
     }
 
@@ -122,7 +124,10 @@ impl Place<'_> {
             GoalQuantity::Errors | GoalQuantity::ResponseTime { .. }
         );
         let cannot_tell = |entry: &&TrialEntry| {
-            entry.trial.plan.load.is_open() && entry.trial.medians_over_time().is_none()
+            entry
+                .trial
+                .http()
+                .is_some_and(|http| http.plan.load.is_open() && http.medians_over_time().is_none())
         };
         let entry = self.decisive(load).find(cannot_tell).filter(|_| grows)?;
         let length = text::seconds(entry.asked_s?);
@@ -185,12 +190,18 @@ pub fn repeated(
     if results.plan.is_carried(goal, met, judged) {
         return (Status::Met, format!("Meets {name} in {met} of {of}."));
     }
-    let failed = |entry: &&TrialEntry| {
-        !entry.trial.validity.is_void() && 2 * entry.trial.errors.total() > entry.trial.counts.scheduled
-    };
+    let failed = |entry: &&TrialEntry| !entry.trial.validity.is_void() && mostly_failed(entry);
     let why = results.trials_of(setting).filter(failed).find_map(|entry| entry.trial.main_failure());
     let why = why.map_or_else(String::new, |why| format!(": {why}"));
     (Status::NotMet, format!("Does not meet {name}: {met} of {of} did{why}."))
+}
+
+/// Whether more than half of the requests, or of the programs, failed.
+fn mostly_failed(entry: &TrialEntry) -> bool {
+    match &entry.trial.measured {
+        Measured::Http(http) => 2 * http.errors.total() > http.counts.scheduled,
+        Measured::Command(command) => command.failed_ratio() > 0.5,
+    }
 }
 
 /// Why the study could not be run to its end.
@@ -288,7 +299,7 @@ fn one(unit: &LoadUnit, load: f64) -> String {
         LoadUnit::Rate => format!("{} requests/s", text::rate(load)),
         LoadUnit::Users => text::counted(load.round() as usize, "user"),
         LoadUnit::Connections => text::counted(load.round() as usize, "connection"),
-        LoadUnit::Factor(_) => unit.show(load),
+        LoadUnit::Copies | LoadUnit::Factor(_) => unit.show(load),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the valid repeats of a setting gave, taken together.
 
-use record::{QuantitySummary, SettingOutcome, quantity::main_figures};
+use record::{Quantity, QuantitySummary, SettingOutcome, quantity::main_figures};
 
 use crate::{
     Results,
@@ -43,17 +43,18 @@ pub fn figures(results: &Results, readings: &[Reading], number: usize) -> Settin
     let of_setting = || readings.iter().filter(move |reading| reading.setting == number);
     let valid: Vec<&Reading> = of_setting().filter(|reading| reading.is_valid_repeat()).collect();
     let outcome = outcome(results, number);
-    let figures = main_figures().enumerate().map(|(place, (quantity, _))| {
-        let median = median_value(valid.iter().filter_map(|reading| reading.figures[place]));
+    let quantities = results.quantities();
+    let figures = main_figures(&quantities).map(|(quantity, _)| {
+        let median = median_value(valid.iter().filter_map(|reading| reading.figure(&quantity.name)));
         let at_least = median.is_some_and(|median| median.at_least);
-        let summary = outcome.and_then(|outcome| summary(outcome, quantity.name));
+        let summary = outcome.and_then(|outcome| summary(outcome, &quantity.name));
         // Without the dust of binary fractions.
         let computed = || format!("{:.12e}", median?.value).parse().ok();
         let median = summary.map(|summary| summary.median).or_else(computed);
         let median = median.filter(|median| median.is_finite());
         let shown = match (summary, median) {
             (Some(summary), _) => text::interval(summary),
-            (None, Some(median)) => text::quantity(quantity.name, median),
+            (None, Some(median)) => text::quantity(&quantity.name, median),
             (None, None) => "–".to_owned(),
         };
         let interval = summary.filter(|s| s.values.len() > 1).map(|s| (s.low, s.high));
@@ -64,7 +65,7 @@ pub fn figures(results: &Results, readings: &[Reading], number: usize) -> Settin
         number,
         name: results.setting_name(number),
         figures: figures.collect(),
-        confidence: outcome.and_then(least_confidence),
+        confidence: outcome.and_then(|outcome| least_confidence(outcome, &quantities)),
         valid: valid.len(),
         void: of_setting().filter(|reading| reading.void).count(),
     }
@@ -75,8 +76,8 @@ pub fn outcome(results: &Results, number: usize) -> Option<&SettingOutcome> {
     results.outcomes().iter().find(|outcome| outcome.setting == number)
 }
 
-fn least_confidence(outcome: &SettingOutcome) -> Option<f64> {
-    let shown = main_figures().filter_map(|(quantity, _)| summary(outcome, quantity.name));
+fn least_confidence(outcome: &SettingOutcome, quantities: &[Quantity]) -> Option<f64> {
+    let shown = main_figures(quantities).filter_map(|(quantity, _)| summary(outcome, &quantity.name));
     let with_interval = shown.filter(|summary| summary.values.len() > 1);
     with_interval.map(|summary| summary.confidence).min_by(f64::total_cmp)
 }

@@ -18,7 +18,7 @@ pub const SEARCH_HEADER: [&str; 5] =
 #[derive(Debug, Clone, PartialEq)]
 pub struct Repeats {
     /// The heads of the columns, the setting's own left out.
-    pub header: Vec<&'static str>,
+    pub header: Vec<String>,
     /// Each setting's number, its name, and its cells.
     pub rows: Vec<(usize, String, Vec<String>)>,
     /// The confidence of every interval, if it is the same; otherwise it has a column.
@@ -120,10 +120,12 @@ pub fn repeats(results: &Results, readings: &[Reading], answers: &[Answer], most
         .first()
         .and_then(confidence)
         .filter(|first| figures.iter().all(|figures| confidence(figures).as_ref() == Some(first)));
-    let mut header: Vec<&str> = main_figures().map(|(_, column)| column.head).collect();
-    header.extend(["goals", "valid trials"]);
+    let quantities = results.quantities();
+    let heads = main_figures(&quantities).map(|(_, column)| text::visible(&column.head));
+    let mut header: Vec<String> = heads.collect();
+    header.extend(["goals", "valid trials"].map(str::to_owned));
     if common.is_none() {
-        header.push("confidence");
+        header.push("confidence".to_owned());
     }
     let rows = figures.into_iter().map(|figures| {
         let void = if figures.void > 0 { format!(" + {} void", figures.void) } else { String::new() };

@@ -47,6 +47,7 @@ pub fn quantity(name: &str, value: f64) -> String {
     }
     match name {
         n if n.ends_with("_bytes_per_s") => format!("{}/s", show_bytes(value.max(0.0).round() as u64)),
+        n if n.ends_with("_bit_per_s") => show_bit_rate(value),
         n if n.ends_with("_per_s") => show_rate(value),
         n if n.ends_with("_us") => show_time_ns((value.max(0.0) * 1e3).round() as u64),
         n if n.ends_with("_ns") => show_time_ns(value.max(0.0).round() as u64),
@@ -55,6 +56,17 @@ pub fn quantity(name: &str, value: f64) -> String {
         n if n.ends_with("_ratio") => share(value),
         _ => number(value),
     }
+}
+
+/// `937.2 Mbit/s`, in the units of links: powers of ten.
+fn show_bit_rate(bits_per_s: f64) -> String {
+    let (scale, unit) = match bits_per_s.abs() {
+        1e9.. => (1e9, "Gbit/s"),
+        1e6.. => (1e6, "Mbit/s"),
+        1e3.. => (1e3, "kbit/s"),
+        _ => (1.0, "bit/s"),
+    };
+    format!("{} {unit}", number(bits_per_s / scale))
 }
 
 /// What a trial gave of a quantity, with `≥` where the true one may be longer, in brackets where it may be the

@@ -1,16 +1,40 @@
 //! What one trial answers, in one sentence.
 
-use record::{ErrorClass, LoadModel, Trial, units::show_time_ns};
+use record::{CommandTrial, ErrorClass, HttpTrial, LoadModel, Measured, Trial, units::show_time_ns};
 
 use crate::{Status, text};
 
 /// What a trial of a load without goals says: whether every planned request was completed as expected, on connections
 /// without a fault (a target may close those of the pool that carry nothing), and the sentence for people.
 pub fn trial_answer(trial: &Trial) -> (Status, String) {
-    let counts = &trial.counts;
-    let unused = trial.connection_errors.of(ErrorClass::ClosedUnused);
-    let sound = counts.failed + counts.never_sent + counts.in_flight == 0
-        && trial.connection_errors.total() == unused;
+    match &trial.measured {
+        Measured::Http(http) => of_requests(trial, http),
+        Measured::Command(command) => of_programs(trial, command),
+    }
+}
+
+/// A trial of programs: whether all of them did what was expected.
+fn of_programs(trial: &Trial, command: &CommandTrial) -> (Status, String) {
+    let failure = command.failure();
+    let status = match &failure {
+        _ if trial.validity.is_void() => Status::Void,
+        None => Status::Met,
+        Some(_) => Status::NotMet,
+    };
+    let copies = text::counted(command.runs.len(), "program");
+    let sentence = match (trial.validity.reasons(), failure) {
+        ([first, ..], _) => format!("Not decided: {}.", first.evidence),
+        ([], Some(why)) => format!("Failed: {why}."),
+        ([], None) => format!("Ran {copies} in {}.", text::seconds(command.wall_s)),
+    };
+    (status, sentence)
+}
+
+fn of_requests(trial: &Trial, http: &HttpTrial) -> (Status, String) {
+    let counts = &http.counts;
+    let unused = http.connection_errors.of(ErrorClass::ClosedUnused);
+    let sound =
+        counts.failed + counts.never_sent + counts.in_flight == 0 && http.connection_errors.total() == unused;
     let status = match () {
         () if trial.validity.is_void() => Status::Void,
         () if sound => Status::Met,
@@ -23,29 +47,29 @@ pub fn trial_answer(trial: &Trial) -> (Status, String) {
             let why = trial.main_failure().unwrap_or_else(|| "no request was completed".to_owned());
             format!("Carried nothing: {why}.")
         }
-        ([], _) => format!("Carried {}: {}, {}.", load(trial), times(trial), failures(trial)),
+        ([], _) => format!("Carried {}: {}, {}.", load(trial, http), times(http), failures(trial, http)),
     };
     (status, format!("{short}{sentence}"))
 }
 
 /// `1,000 requests/s for 10 s`, `812 of 1,000 requests/s for 10 s`, `5,123 requests/s with 100 users for 30 s`.
-fn load(trial: &Trial) -> String {
-    let duration = text::seconds(trial.measured_s);
-    let carried = text::rate(trial.throughput_per_s);
-    match &trial.plan.load {
+fn load(trial: &Trial, http: &HttpTrial) -> String {
+    let duration = text::seconds(http.measured_s);
+    let carried = text::rate(http.throughput_per_s);
+    match &http.plan.load {
         LoadModel::Closed { users, .. } => {
             format!("{carried} requests/s with {} for {duration}", text::counted(*users as usize, "user"))
         }
         LoadModel::Open { .. } => {
-            let sending_s = trial.plan.sending_ns().map_or(trial.measured_s, |ns| ns as f64 / 1e9);
+            let sending_s = http.plan.sending_ns().map_or(http.measured_s, |ns| ns as f64 / 1e9);
             let sending_s =
-                if trial.interrupted { sending_s.min(trial.measured_s) } else { sending_s }.max(1e-9);
+                if trial.interrupted { sending_s.min(http.measured_s) } else { sending_s }.max(1e-9);
             let planned = |requests: u64| requests as f64 / sending_s;
             // A backlog of a few requests at the end is no shortfall; nor is it that the time ends with the last request of
             // a number, not an interval behind it.
-            let short = trial.throughput_per_s < 0.99 * planned(trial.counts.scheduled.saturating_sub(1));
+            let short = http.throughput_per_s < 0.99 * planned(http.counts.scheduled.saturating_sub(1));
             let of = match short {
-                true => format!("{carried} of {}", text::rate(planned(trial.counts.scheduled))),
+                true => format!("{carried} of {}", text::rate(planned(http.counts.scheduled))),
                 false => carried,
             };
             format!("{of} requests/s for {duration}")
@@ -53,22 +77,22 @@ fn load(trial: &Trial) -> String {
     }
 }
 
-fn times(trial: &Trial) -> String {
+fn times(http: &HttpTrial) -> String {
     let shown = |quantile, name| {
-        let percentile = trial.response_time.percentile(quantile);
+        let percentile = http.response_time.percentile(quantile);
         let sign = if percentile.at_least { "≥ " } else { "" };
         format!("{name} {sign}{}", show_time_ns(percentile.ns))
     };
     // A valid trial's p90 is the target's.
-    match trial.response_time.percentile(0.99).is_own() {
+    match http.response_time.percentile(0.99).is_own() {
         true => format!("{} (p99 may be the generator's own)", shown(0.9, "p90")),
         false => shown(0.99, "p99"),
     }
 }
 
 /// What became of the requests that were not completed; `no errors` if all were.
-fn failures(trial: &Trial) -> String {
-    let counts = &trial.counts;
+fn failures(trial: &Trial, http: &HttpTrial) -> String {
+    let counts = &http.counts;
     let share = |n: u64| text::share(n as f64 / counts.scheduled.max(1) as f64);
     let kinds = [
         (counts.failed, "of the requests failed"),
@@ -77,7 +101,7 @@ fn failures(trial: &Trial) -> String {
     ];
     let told = kinds.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", share(n)));
     let mut told: Vec<String> = told.collect();
-    let connections = trial.connection_errors.total() - trial.connection_errors.of(ErrorClass::ClosedUnused);
+    let connections = http.connection_errors.total() - http.connection_errors.of(ErrorClass::ClosedUnused);
     if connections > 0 {
         told.push(format!("{} failed", text::counted(connections as usize, "connection")));
     }

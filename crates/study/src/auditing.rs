@@ -1,15 +1,19 @@
 //! After a trial: what the target acknowledged, held against what it stored.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use record::{AuditResult, Trial, Validity, VoidReason, VoidRule};
+use record::{AuditResult, Purpose, ResultFolder, Trial, TrialEntry, VoidReason, VoidRule};
 
 use crate::{
+    course::Cut,
+    evidence::Evidence,
+    observers::{At, Observer, Seen},
     stand::{names_target_folder, put_target_folder},
     study::Audit,
 };
@@ -17,13 +21,54 @@ use crate::{
 /// How often it is looked whether a target has written what it still owed.
 const GLANCE: Duration = Duration::from_millis(100);
 
+/// The observer that audits: what a target stored of what it acknowledged.
+#[derive(Debug)]
+pub(crate) struct Audits {
+    pub evidence: Evidence,
+}
+
+impl Audits {
+    /// Within this result folder, after the trials of an earlier run.
+    pub(crate) fn new(folder: &ResultFolder, done: &[TrialEntry]) -> io::Result<Self> {
+        Evidence::new(folder, done).map(|evidence| Self { evidence })
+    }
+}
+
+impl Observer for Audits {
+    fn before(&mut self, _: &mut At<'_>) -> Result<(), Cut> {
+        Ok(())
+    }
+
+    fn after(&mut self, at: &mut At<'_>, _: &Trial) -> Result<Seen, Cut> {
+        let Some(asked) = &at.setup.audit else { return Ok(Seen::default()) };
+        let receipts = self.evidence.receipts_of(at.number);
+        let (audit, doubt) = match audit(asked, &receipts, at.stand.stored(), at.stop) {
+            // The trial did not come to its end.
+            Ok(None) => return Err(Cut::Stopped),
+            Ok(Some(audit)) => {
+                let doubt = doubt(&audit);
+                (Some(audit), doubt)
+            }
+            Err(why) => (None, Some(why)),
+        };
+        let is_clean = doubt.is_none() && audit.as_ref().is_some_and(AuditResult::is_clean);
+        let is_worth_it = matches!(at.purpose, Purpose::Repeat | Purpose::Confirm);
+        self.evidence.audited(at.number, is_clean, is_worth_it).map_err(Cut::Failed)?;
+        let void = |why| VoidReason {
+            rule: VoidRule::Unaudited,
+            evidence: format!("what was stored could not be held against what was acknowledged: {why}"),
+        };
+        Ok(Seen { audit, certain: doubt.map(void).into_iter().collect(), ..Seen::default() })
+    }
+}
+
 /// The audit of a trial. A target may take its time to write: as long as something that it acknowledged is missing, and it
 /// still has time, its files are read again. None if it still had time when this was to stop: what is missing then may
 /// yet be written.
 ///
 /// # Errors
 /// Why nothing can be said.
-pub(crate) fn audit(
+fn audit(
     asked: &Audit,
     receipts: &Path,
     stored: &[PathBuf],
@@ -64,16 +109,8 @@ fn literal(folder: &Path) -> PathBuf {
     text.chars().map(escape).collect::<String>().into()
 }
 
-/// Makes a trial void of which an audit could not say anything.
-pub(crate) fn make_void(trial: &mut Trial, why: String) {
-    let mut reasons = trial.validity.reasons().to_vec();
-    let evidence = format!("what was stored could not be held against what was acknowledged: {why}");
-    reasons.push(VoidReason { rule: VoidRule::Unaudited, evidence });
-    trial.validity = Validity::from_reasons(reasons);
-}
-
 /// Why an audit may not be believed, if it may not.
-pub(crate) fn doubt(audit: &AuditResult) -> Option<String> {
+fn doubt(audit: &AuditResult) -> Option<String> {
     if audit.is_conclusive() {
         return None;
     }

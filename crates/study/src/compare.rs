@@ -7,7 +7,7 @@
 mod gate;
 mod rows;
 
-use record::{Environment, Level, StudyPlan, StudyResult, Warning};
+use record::{Environment, Level, StudyPlan, StudyResult, Warning, quantity::quantities};
 use schemars::JsonSchema;
 use search::statistics::{self, Confidence, Verdict};
 use serde::{Deserialize, Serialize};
@@ -17,9 +17,6 @@ use rows::{Pair, Values};
 
 /// The form of comparisons written by this version.
 pub const SCHEMA: &str = "proofload/comparison/1";
-
-/// What is compared when nothing else is asked for, besides the lower bounds of searches.
-pub const DEFAULT_QUANTITIES: [&str; 3] = ["throughput_per_s", "response_p99_us", "error_ratio"];
 
 /// A result, as its folder holds it.
 #[derive(Debug, Clone, Copy)]
@@ -73,7 +70,7 @@ pub enum CompareError {
         /// As asked for.
         name: String,
         /// Those there are.
-        known: Vec<&'static str>,
+        known: Vec<String>,
     },
     /// A factor or level that the study does not have.
     #[error("the study has no {what}; it has {}", known.join(", "))]
@@ -226,8 +223,9 @@ fn conclude(
         return Err(CompareError::Nothing { why });
     }
     let mut values: Vec<Values> = Vec::new();
+    let quantities = quantities(a.plan);
     for pair in pairs {
-        values.extend(pair.values(&options.quantities, &mut warnings)?);
+        values.extend(pair.values(&quantities, &options.quantities, &mut warnings)?);
     }
     let rows: Vec<Row> = rows::judge(values, options, &mut warnings);
     if rows.is_empty() {

@@ -13,8 +13,9 @@ use rand_pcg::Pcg64Mcg;
 use record::{Purpose, ResultFolder, StudyPlan, TrialEntry, Warning, folder::TrialJournal};
 
 use crate::{
-    evidence::Evidence,
+    auditing::Audits,
     links::Links,
+    observers::Observers,
     outcome,
     run::{Event, Options},
     searching::Searching,
@@ -35,7 +36,7 @@ pub(crate) enum Cut {
 pub(crate) struct Kept<'a> {
     pub folder: &'a ResultFolder,
     pub journal: TrialJournal,
-    pub evidence: Evidence,
+    pub audits: Audits,
 }
 
 /// A study on its way.
@@ -63,8 +64,7 @@ pub(crate) struct Course<'a> {
     stand_is_for: Option<usize>,
     /// Searched settings whose target has answered a single request.
     asked: Vec<usize>,
-    evidence: Evidence,
-    links: Links,
+    observers: Observers,
     /// How long the target needs for what the last trial left it to do.
     leftover: Duration,
     notes: Vec<String>,
@@ -121,7 +121,7 @@ impl<'a> Course<'a> {
         kept: Kept<'a>,
         done: Vec<TrialEntry>,
     ) -> Self {
-        let Kept { folder, journal, evidence } = kept;
+        let Kept { folder, journal, audits } = kept;
         Self {
             study,
             plan,
@@ -141,8 +141,7 @@ impl<'a> Course<'a> {
             stand: None,
             stand_is_for: None,
             asked: Vec::new(),
-            evidence,
-            links: Links::new(folder),
+            observers: Observers { audits, links: Links::new(folder) },
             notes: Vec::new(),
             unwritten: Vec::new(),
         }
@@ -286,10 +285,13 @@ impl<'a> Course<'a> {
         if self.stand.is_none() {
             return;
         }
+        if let Some(why) = self.clean_up() {
+            self.notice(Warning::new("not_cleaned_up", why));
+        }
         for message in self.stand.take().map(Stand::down).unwrap_or_default() {
             self.notice(Warning::new("not_taken_down", message));
         }
-        if let Err(message) = self.evidence.target_ended() {
+        if let Err(message) = self.observers.audits.evidence.target_ended() {
             self.notice(Warning::new("stored_files", message));
         }
     }

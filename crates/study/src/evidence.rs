@@ -53,9 +53,14 @@ impl Evidence {
 
     /// An empty place for a trial's receipts: a run that was killed may have left some there.
     pub(crate) fn receipts(&self, trial: u64) -> Result<PathBuf, String> {
-        let folder = self.folder.join(RECEIPTS).join(trial.to_string());
+        let folder = self.receipts_of(trial);
         remove(&folder)?;
         Ok(folder)
+    }
+
+    /// The place of a trial's receipts.
+    pub(crate) fn receipts_of(&self, trial: u64) -> PathBuf {
+        self.folder.join(RECEIPTS).join(trial.to_string())
     }
 
     /// An empty place for what a target stores.
@@ -70,7 +75,7 @@ impl Evidence {
         if !is_clean {
             self.found = Some(trial);
         } else if !is_worth_it {
-            remove(&self.folder.join(RECEIPTS).join(trial.to_string()))?;
+            remove(&self.receipts_of(trial))?;
         }
         Ok(())
     }

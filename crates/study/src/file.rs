@@ -10,6 +10,7 @@
 
 mod audits;
 mod checks;
+mod command;
 mod describe;
 mod factors;
 mod goals;

@@ -3,7 +3,7 @@
 //! A target that is given a little more than it carries falls behind slowly: after a trial of a few seconds its
 //! answers may still be within a goal's bound, and would not be after a minute. Such a load is not carried.
 
-use record::{GoalQuantity, Trial};
+use record::{GoalQuantity, HttpTrial};
 
 /// The share of all pairs of intervals in which the later one must be the slower one, less those in which it is
 /// the faster one (Kendall's S over the number of pairs).
@@ -28,18 +28,19 @@ pub struct Growth {
 ///
 /// The trend is that of Theil and Sen (the median of the slopes between all pairs of seconds), its steadiness
 /// Kendall's S: neither is moved by a single stall.
-pub fn growth_of(trial: &Trial, goal: GoalQuantity) -> Option<Growth> {
+pub fn growth_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth> {
     if !trial.plan.load.is_open() {
         return None;
     }
     let bound_s = match goal {
-        GoalQuantity::ResponseTime { bound_ns } => bound_ns,
+        GoalQuantity::ResponseTime { bound_ns } => *bound_ns,
         // Without a bound of its own: what is not answered while answers are waited for is lost.
         GoalQuantity::Errors => trial.plan.timeout_ns.min(trial.plan.drain_ns),
         GoalQuantity::ConnectTime { .. }
         | GoalQuantity::Lost
         | GoalQuantity::Duplicated
-        | GoalQuantity::Corrupt => return None,
+        | GoalQuantity::Corrupt
+        | GoalQuantity::Given { .. } => return None,
     } as f64
         / 1e9;
     let sending_s = trial.plan.sending_ns()? as f64 / 1e9;
@@ -73,12 +74,12 @@ mod tests {
     const GOAL: GoalQuantity = GoalQuantity::ResponseTime { bound_ns: 50_000_000 };
 
     /// A trial of 1,000 requests a second whose seconds had these medians, in milliseconds.
-    fn trial(medians_ms: &[f64]) -> Trial {
+    fn trial(medians_ms: &[f64]) -> HttpTrial {
         every(1.0, medians_ms)
     }
 
     /// The same with intervals of so many seconds.
-    fn every(interval_s: f64, medians_ms: &[f64]) -> Trial {
+    fn every(interval_s: f64, medians_ms: &[f64]) -> HttpTrial {
         let workload = HttpWorkload {
             url: "127.0.0.1:1".to_owned(),
             rate: Some("1000".to_owned()),
@@ -97,12 +98,12 @@ mod tests {
             version: String::new(),
             series: medians_ms.iter().enumerate().map(second).collect(),
         };
-        conclude(workload.plan(&HOST).unwrap(), Part::default(), circumstances)
+        conclude(workload.plan(&HOST).unwrap(), Part::default(), circumstances).http().unwrap().clone()
     }
 
     #[test]
     fn an_overload_of_one_per_cent_is_seen_long_before_the_bound_is_reached() {
-        let slope = growth_of(&trial(&[5.5, 15.0, 24.8, 35.1, 44.9]), GOAL).unwrap().per_s;
+        let slope = growth_of(&trial(&[5.5, 15.0, 24.8, 35.1, 44.9]), &GOAL).unwrap().per_s;
         assert!((slope - 0.01).abs() < 0.001, "{slope}");
     }
 
@@ -111,50 +112,50 @@ mod tests {
         let mut grown = trial(&[5.5, 15.0, 24.8, 35.1, 44.9]);
         for (away_s, may_be_own) in [(0.0, false), (0.02, false), (0.06, true), (1.0, true)] {
             grown.away.total_s = away_s;
-            assert_eq!(growth_of(&grown, GOAL).unwrap().may_be_own, may_be_own, "{away_s} s");
+            assert_eq!(growth_of(&grown, &GOAL).unwrap().may_be_own, may_be_own, "{away_s} s");
         }
     }
 
     #[test]
     fn a_queue_that_finds_its_length_does_not_grow() {
-        assert_eq!(growth_of(&trial(&[1.0, 3.1, 2.2, 3.4, 2.9]), GOAL), None);
-        assert_eq!(growth_of(&trial(&[0.5, 0.52, 0.53, 0.55, 0.57]), GOAL), None);
+        assert_eq!(growth_of(&trial(&[1.0, 3.1, 2.2, 3.4, 2.9]), &GOAL), None);
+        assert_eq!(growth_of(&trial(&[0.5, 0.52, 0.53, 0.55, 0.57]), &GOAL), None);
     }
 
     #[test]
     fn a_single_stall_is_no_growth() {
-        assert_eq!(growth_of(&trial(&[0.5, 0.5, 30.0, 12.0, 0.5]), GOAL), None);
-        assert_eq!(growth_of(&trial(&[0.5, 0.5, 0.5, 0.5, 80.0]), GOAL), None);
+        assert_eq!(growth_of(&trial(&[0.5, 0.5, 30.0, 12.0, 0.5]), &GOAL), None);
+        assert_eq!(growth_of(&trial(&[0.5, 0.5, 0.5, 0.5, 80.0]), &GOAL), None);
     }
 
     #[test]
     fn a_second_that_ended_late_counts() {
         let mut late = trial(&[5.5, 15.0, 24.8, 35.1]);
         late.series[3].end_s += 0.02;
-        assert!(growth_of(&late, GOAL).is_some());
+        assert!(growth_of(&late, &GOAL).is_some());
     }
 
     #[test]
     fn too_few_seconds_show_no_trend() {
         let too_short: Vec<f64> = (0..7).map(|index| 5.0 + 10.0 * f64::from(index)).collect();
-        assert_eq!(growth_of(&every(0.1, &too_short), GOAL), None);
+        assert_eq!(growth_of(&every(0.1, &too_short), &GOAL), None);
     }
 
     #[test]
     fn an_overload_of_one_per_cent_shows_within_a_second() {
         let backlog = |index: i32| 1.0 + f64::from(index) + 0.3 * f64::from(index % 3);
-        let slope = growth_of(&every(0.1, &(0..10).map(backlog).collect::<Vec<_>>()), GOAL).unwrap().per_s;
+        let slope = growth_of(&every(0.1, &(0..10).map(backlog).collect::<Vec<_>>()), &GOAL).unwrap().per_s;
         assert!((slope - 0.01).abs() < 0.002, "{slope}");
         let noise = |index: i32| 1.0 + f64::from(index * 7 % 10) * 0.1;
-        assert_eq!(growth_of(&every(0.1, &(0..10).map(noise).collect::<Vec<_>>()), GOAL), None);
+        assert_eq!(growth_of(&every(0.1, &(0..10).map(noise).collect::<Vec<_>>()), &GOAL), None);
     }
 
     #[test]
     fn goals_without_a_bound_take_the_time_that_answers_are_waited_for() {
         let slow = trial(&[10.0, 20.0, 30.0, 40.0, 50.0]);
-        assert_eq!(growth_of(&slow, GoalQuantity::Errors), None, "0.55 s is within the drain of 2 s");
+        assert_eq!(growth_of(&slow, &GoalQuantity::Errors), None, "0.55 s is within the drain of 2 s");
         let fast = trial(&[100.0, 200.0, 300.0, 400.0, 500.0]);
-        assert!(growth_of(&fast, GoalQuantity::Errors).is_some());
-        assert_eq!(growth_of(&fast, GoalQuantity::ConnectTime { bound_ns: 1 }), None);
+        assert!(growth_of(&fast, &GoalQuantity::Errors).is_some());
+        assert_eq!(growth_of(&fast, &GoalQuantity::ConnectTime { bound_ns: 1 }), None);
     }
 }

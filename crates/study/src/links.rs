@@ -5,9 +5,10 @@ use std::{collections::BTreeMap, io};
 use lab::{
     Lab,
     link::{Carried, Certificate, CertifyOptions, Counters, Link, LinkAway, LinkError, LinkSpec},
+    plan::LinkKind,
 };
 use record::{
-    Goal, GoalQuantity, ResultFolder, Trial, Validity, VoidReason, VoidRule, study::LINK_SCHEMA,
+    GivenQuantity, Goal, GoalQuantity, ResultFolder, Trial, VoidReason, VoidRule, study::LINK_SCHEMA,
     units::show_time_ns,
 };
 use schemars::JsonSchema;
@@ -28,6 +29,13 @@ const MOST_AWAY: f64 = 0.005;
 /// The same, where none was longer than this, in nanoseconds: a virtual processor that slept may wake up so late. What
 /// such absences hold up is judged by the share of late packets.
 const SHORT_AWAY_NS: u64 = 10_000_000;
+
+use crate::{
+    course::Cut,
+    observers::{At, Observer, Seen},
+    stand::StandError,
+    study::Setup,
+};
 
 /// What is known of an emulated link: a line of `links.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -91,6 +99,61 @@ impl Measured {
     }
 }
 
+/// The directions of a link, as its quantities call them.
+const WAYS: [&str; 2] = ["a_to_b", "b_to_a"];
+
+type Counter = (&'static str, &'static str, bool, fn(&Carried) -> u64);
+
+/// What is told of each direction of a link: the end of the quantity's name, its words, whether more of it is better, and how
+/// it is read.
+const COUNTED: [Counter; 4] = [
+    ("bytes", "bytes", true, |carried| carried.delivered_bytes),
+    ("packets", "packets", true, |carried| carried.delivered_packets),
+    ("dropped_packets", "packets dropped by its full queue", false, |carried| carried.dropped_queue_packets),
+    ("lost_packets", "packets lost as asked", false, |carried| carried.dropped_loss_packets),
+];
+
+fn quantity(link: &str, way: &str, counter: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    format!("link_{}_{way}_{counter}", link.chars().map(plain).collect::<String>())
+}
+
+/// The quantities that the emulated links of a setup give.
+pub(crate) fn quantities(setup: &Setup) -> Vec<GivenQuantity> {
+    let links = setup.lab.iter().flat_map(|plan| &plan.links);
+    let emulated = links.filter(|link| matches!(link.kind, LinkKind::Emulated(_)));
+    let of = |(link, way, (counter, words, more_is_better, _)): (&str, &str, Counter)| GivenQuantity {
+        name: quantity(link, way, counter),
+        words: format!("link {link}, {}, {words}", way.replace('_', " ")),
+        more_is_better,
+        is_main: false,
+    };
+    emulated
+        .flat_map(|link| WAYS.map(|way| COUNTED.map(|counter| of((&link.name, way, counter)))))
+        .flatten()
+        .collect()
+}
+
+impl Observer for Links {
+    fn before(&mut self, at: &mut At<'_>) -> Result<(), Cut> {
+        let Some(lab) = at.stand.lab() else { return Ok(()) };
+        self.before = counters(lab).map_err(link_cut)?;
+        // Workers may have pinned themselves since they were started.
+        lab.place_links().map_err(|error| Cut::Failed(StandError::Lab(error).to_string()))
+    }
+
+    fn after(&mut self, at: &mut At<'_>, trial: &Trial) -> Result<Seen, Cut> {
+        match at.stand.lab() {
+            Some(lab) => self.look_after(lab, at.number, trial, at.goals).map_err(link_cut),
+            None => Ok(Seen::default()),
+        }
+    }
+}
+
+fn link_cut(error: LinkError) -> Cut {
+    Cut::Failed(format!("a link of the lab: {error}"))
+}
+
 impl Links {
     pub(crate) fn new(folder: &ResultFolder) -> Self {
         Self { folder: folder.clone(), measured: Vec::new(), before: BTreeMap::new() }
@@ -138,62 +201,57 @@ impl Links {
         self.measured.iter().find(|known| known.shape == shape)
     }
 
-    /// A trial begins.
-    pub(crate) fn begin(&mut self, lab: Option<&mut Lab>) -> Result<(), LinkError> {
-        self.before = counters(lab)?;
-        Ok(())
-    }
-
-    /// A trial has ended: writes down what the links carried. Returns why the trial is void whatever it found, and why it is
-    /// where its goals were not met.
-    pub(crate) fn end(
+    fn look_after(
         &mut self,
-        lab: Option<&mut Lab>,
+        lab: &mut Lab,
         number: u64,
         trial: &Trial,
         goals: &[Goal],
-    ) -> Result<Doubts, LinkError> {
-        let Some(lab) = lab else { return Ok(Doubts::default()) };
-        let mut doubts = Doubts::default();
-        doubts.certain.extend(lab.crowding().map(str::to_owned));
+    ) -> Result<Seen, LinkError> {
+        let reason = |evidence: String| VoidReason { rule: VoidRule::Link, evidence };
+        let mut seen = Seen::default();
+        seen.certain.extend(lab.crowding().map(|why| reason(why.to_owned())));
         for (name, link) in lab.links() {
             let reasons = self.of(link).map_or(&[][..], |known| &known.reasons).join("; ");
             if !reasons.is_empty() {
-                doubts.certain.push(format!("link {name} is not certified: {reasons}"));
+                seen.certain.push(reason(format!("link {name} is not certified: {reasons}")));
             }
         }
-        for (name, after) in counters(Some(lab))? {
+        for (name, after) in counters(lab)? {
             let Some(before) = self.before.get(&name) else { continue };
             let [a_to_b, b_to_a] = [0, 1].map(|index| Carried::between(&before[index], &after[index]));
-            for carried in [a_to_b, b_to_a] {
+            for (way, carried) in WAYS.into_iter().zip([a_to_b, b_to_a]) {
                 if carried.not_emulated_packets > 0 {
-                    doubts.certain.push(format!(
+                    seen.certain.push(reason(format!(
                         "link {name} lost {} packets because this machine was too slow for it; ask for less, or leave it a \
                          processor",
                         carried.not_emulated_packets
-                    ));
+                    )));
                 }
                 if carried.late_packets.saturating_sub(FEW_LATE) * LATE_ONE_IN > carried.delivered_packets {
-                    doubts.perhaps.push(format!(
+                    seen.perhaps.push(reason(format!(
                         "link {name} handed {} of {} packets over more than 1 ms late; leave it a processor",
                         carried.late_packets, carried.delivered_packets
-                    ));
+                    )));
+                }
+                for (counter, _, _, value) in COUNTED {
+                    seen.quantities.insert(quantity(&name, way, counter), value(&carried) as f64);
                 }
             }
             let away = after[0].away.since(before[0].away);
             if may_have_decided(away, a_to_b.late_packets + b_to_a.late_packets, trial, goals) {
-                doubts.perhaps.push(format!(
+                seen.perhaps.push(reason(format!(
                     "link {name} moved nothing {} times, for {} in all and {} at the longest, because its emulator was away: \
                      stopped, or without a processor; leave it one",
                     away.times,
                     show_time_ns(away.total_ns),
                     show_time_ns(away.longest_ns)
-                ));
+                )));
             }
             let (a_to_b, b_to_a) = (Box::new(a_to_b), Box::new(b_to_a));
             self.write(&name, LinkFound::Trial { trial: number, a_to_b, b_to_a, away })?;
         }
-        Ok(doubts)
+        Ok(seen)
     }
 
     fn write(&self, link: &str, found: LinkFound) -> Result<(), LinkError> {
@@ -216,7 +274,9 @@ fn may_have_decided(away: LinkAway, late_packets: u64, trial: &Trial, goals: &[G
     if missed.peek().is_none() {
         return away.longest_ns > SHORT_AWAY_NS && away.total_ns as f64 / 1e9 > trial.elapsed_s * MOST_AWAY;
     }
-    let held_up = 2.0 * late_packets as f64 / trial.counts.scheduled.max(1) as f64;
+    // A program may have been held up by any of it.
+    let Some(http) = trial.http() else { return away.total_ns as f64 / 1e9 > trial.elapsed_s * MOST_AWAY };
+    let held_up = 2.0 * late_packets as f64 / http.counts.scheduled.max(1) as f64;
     missed.any(|goal| {
         let later = |bound_ns: u64| bound_ns.saturating_add(away.total_ns);
         let quantity = match goal.quantity {
@@ -225,7 +285,7 @@ fn may_have_decided(away: LinkAway, late_packets: u64, trial: &Trial, goals: &[G
             }
             GoalQuantity::ConnectTime { bound_ns } => GoalQuantity::ConnectTime { bound_ns: later(bound_ns) },
             // Only what is given up is an error.
-            _ => return away.total_ns >= trial.plan.timeout_ns.min(trial.plan.drain_ns),
+            _ => return away.total_ns >= http.plan.timeout_ns.min(http.plan.drain_ns),
         };
         let shorter = Goal { quantity, ..goal.clone() };
         let fewer = Goal { loss_ratio: goal.loss_ratio + held_up, ..goal.clone() };
@@ -233,25 +293,8 @@ fn may_have_decided(away: LinkAway, late_packets: u64, trial: &Trial, goals: &[G
     })
 }
 
-/// Why a trial may say nothing because of its links.
-#[derive(Debug, Default)]
-pub(crate) struct Doubts {
-    /// Whatever it found.
-    pub certain: Vec<String>,
-    /// If a goal was not met.
-    pub perhaps: Vec<String>,
-}
-
-/// Makes a trial void for these reasons, if there are any.
-pub(crate) fn make_void(trial: &mut Trial, why: Vec<String>) {
-    let mut reasons = trial.validity.reasons().to_vec();
-    reasons.extend(why.into_iter().map(|evidence| VoidReason { rule: VoidRule::Link, evidence }));
-    trial.validity = Validity::from_reasons(reasons);
-}
-
-fn counters(lab: Option<&mut Lab>) -> Result<BTreeMap<String, [Counters; 2]>, LinkError> {
-    let links = lab.into_iter().flat_map(Lab::links);
-    links.map(|(name, link)| Ok((name.to_owned(), link.counters()?))).collect()
+fn counters(lab: &mut Lab) -> Result<BTreeMap<String, [Counters; 2]>, LinkError> {
+    lab.links().map(|(name, link)| Ok((name.to_owned(), link.counters()?))).collect()
 }
 
 /// What is asked of a link, but for what is drawn.
@@ -282,7 +325,7 @@ fn summary(name: &str, certificate: &Certificate) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lateness::tests::trial;
+    use crate::judge::tests::trial;
 
     #[test]
     fn an_absence_matters_only_where_it_may_have_made_the_difference() {
@@ -308,7 +351,9 @@ mod tests {
         assert!(!decides(10, away(18, 3), 9, &[]), "a virtual processor wakes up so late");
         assert!(!decides(10, away(15, 15), 9, &[]), "too short a time to move a 99th percentile");
         let mut failed = trial(10, 0, &[]);
-        (failed.elapsed_s, failed.counts.failed, failed.plan.timeout_ns) = (4.0, 1, 1_000 * MS);
+        failed.elapsed_s = 4.0;
+        let http = failed.http_mut().unwrap();
+        (http.counts.failed, http.plan.timeout_ns) = (1, 1_000 * MS);
         let errors = [Goal::errors(0.0)];
         assert!(!may_have_decided(away(300, 300), 9, &failed, &errors), "nobody gave up because of it");
         assert!(may_have_decided(away(1_100, 1_100), 9, &failed, &errors));

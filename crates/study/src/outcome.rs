@@ -3,7 +3,7 @@
 use record::{
     AuditTotals, BoundKind, BoundsAfter, Confirmation, Goal, GoalOutcome, Knee, LoadUnit, Purpose, Quantity,
     QuantitySummary, QuantityValue, SearchOutcome, SettingOutcome, StudyPlan, TrialEntry, Warning,
-    quantity::QUANTITIES,
+    quantity::quantities,
 };
 use search::{
     knee::Kneedle,
@@ -46,7 +46,7 @@ fn of_setting(plan: &StudyPlan, entries: &[TrialEntry], setting: usize) -> Resul
         outcome.knee = knee(plan, &outcome, &valid);
     } else {
         outcome.goals_met = goals_met(plan, &valid);
-        outcome.summaries = summaries(&valid);
+        outcome.summaries = summaries(plan, &valid);
         if valid.is_empty() && !own.is_empty() {
             let message =
                 "every trial was void: nothing may be concluded here; the reasons are with the trials";
@@ -77,7 +77,9 @@ fn search_of(
         last.goals = searching.bounds();
     }
     let mut found = SearchOutcome { path, ..searching.outcome(block) };
-    if of_block.iter().all(|entry| entry.trial.plan.duration_ns.is_none()) {
+    let ends_itself =
+        |entry: &&&TrialEntry| entry.trial.http().is_none_or(|http| http.plan.duration_ns.is_none());
+    if of_block.iter().all(ends_itself) {
         // They were as long as their requests took, whatever the search counted them for.
         found.trial_seconds = of_block.iter().map(|entry| entry.trial.elapsed_s).sum();
     }
@@ -123,7 +125,7 @@ fn confirmation(
         planned,
         valid: valid.len() as u32,
         met: (0..plan.goals.len()).map(met).collect(),
-        summaries: summaries(&valid),
+        summaries: summaries(plan, &valid),
         audit: AuditTotals::of(valid.iter().filter_map(|entry| entry.audit.as_ref())),
     })
 }
@@ -193,8 +195,10 @@ fn knee(plan: &StudyPlan, outcome: &SettingOutcome, valid: &[&TrialEntry]) -> Op
     let points: Vec<(f64, f64)> = valid
         .iter()
         .filter(shows)
-        .filter(|entry| entry.trial.counts.completed > 0)
-        .filter_map(|entry| Some((entry.load?, entry.trial.response_time.percentile(0.99).ns as f64 / 1e3)))
+        .filter_map(|entry| {
+            let http = entry.trial.http().filter(|http| http.counts.completed > 0)?;
+            Some((entry.load?, http.response_time.percentile(0.99).ns as f64 / 1e3))
+        })
         .filter(|(load, p99_us)| *load > 0.0 && *p99_us > 0.0)
         .collect();
     match Kneedle::default().find(&points) {
@@ -211,7 +215,7 @@ fn beyond_answer(goal: &GoalOutcome) -> Option<f64> {
     }
 }
 
-fn summaries(valid: &[&TrialEntry]) -> Vec<QuantitySummary> {
+fn summaries(plan: &StudyPlan, valid: &[&TrialEntry]) -> Vec<QuantitySummary> {
     let confidence = Confidence::new(0.95).expect("it lies between 0 and 1");
     let of = |quantity: &Quantity| {
         let measured: Vec<QuantityValue> =
@@ -220,7 +224,7 @@ fn summaries(valid: &[&TrialEntry]) -> Vec<QuantitySummary> {
         let values: Vec<f64> = of_target.map(|measured| measured.value).collect();
         let summary = summarize(&values, confidence).ok()?;
         Some(QuantitySummary {
-            quantity: quantity.name.to_owned(),
+            quantity: quantity.name.clone().into_owned(),
             at_least: measured.iter().any(|measured| measured.at_least),
             mean: Some(values.iter().sum::<f64>() / values.len() as f64),
             values,
@@ -231,5 +235,5 @@ fn summaries(valid: &[&TrialEntry]) -> Vec<QuantitySummary> {
             warnings: summary.warnings,
         })
     };
-    QUANTITIES.iter().filter_map(of).collect()
+    quantities(plan).iter().filter_map(of).collect()
 }

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use load::HttpWorkload;
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_pcg::Pcg64Mcg;
 use record::{
-    AuditPlan, LoadUnit, SecretPrint, SecretPrints, StudyPlan,
+    AuditPlan, GivenQuantity, LoadUnit, SecretPrint, SecretPrints, StudyPlan,
     study::PLAN_SCHEMA,
     units::{parse_time, show_time_ns},
 };
 use secrets::fingerprint;
 
 use crate::{
-    Setup, searching,
+    Setup, Workload, observers, searching,
     study::{Source, Study},
 };
 
@@ -27,7 +28,11 @@ pub fn plan(study: &Study, command: Vec<String>, proofload_version: &str) -> Res
     let first = study.setup(0, study.search.as_ref().map(|search| search.min));
     let first =
         first.map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
-    let duration = first.workload.duration.as_deref().and_then(|text| parse_time(text).ok());
+    let own = first.workload.http().and_then(|http| http.duration.as_deref());
+    let duration = match own {
+        Some(text) => parse_time(text).ok().map(|duration| duration.as_secs_f64()),
+        None => first.workload.http().is_none().then(|| first.workload.length_s()).flatten(),
+    };
     Ok(StudyPlan {
         schema: PLAN_SCHEMA.to_owned(),
         proofload_version: proofload_version.to_owned(),
@@ -38,17 +43,42 @@ pub fn plan(study: &Study, command: Vec<String>, proofload_version: &str) -> Res
         settings: study.settings.clone(),
         blocks: blocks(study),
         goals: study.goals.clone(),
-        trial_duration_s: duration.map(|duration| duration.as_secs_f64()),
+        trial_duration_s: duration,
         search: searches.next(),
         other_searches: searches.collect(),
         audit: first
             .audit
             .as_ref()
             .map(|audit| AuditPlan { files: audit.files.clone(), flush_s: audit.flush.as_secs_f64() }),
+        kind: first.workload.kind(),
+        quantities: quantities(study)?,
         workload: in_words(&first, study.search.as_ref().map(|search| &search.unit)),
         inputs: digest(study),
         secrets: None,
     })
+}
+
+/// The quantities that the settings' kinds and observers declare, each once.
+fn quantities(study: &Study) -> Result<Vec<GivenQuantity>, String> {
+    let load = study.search.as_ref().map(|search| search.min);
+    let mut all: Vec<GivenQuantity> = Vec::new();
+    let mut wrong = Ok(());
+    study.each_setup((0..study.settings.len()).map(|setting| (setting, load)), &mut |_, setup| {
+        match setup {
+            Ok(setup) => {
+                for given in setup.workload.quantities().into_iter().chain(observers::quantities(&setup)) {
+                    if !all.iter().any(|known| known.name == given.name) {
+                        all.push(given);
+                    }
+                }
+            }
+            Err(mistakes) => {
+                wrong = Err(mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+            }
+        }
+        wrong.is_ok()
+    });
+    wrong.map(|()| all)
 }
 
 /// What the secrets of a study are known again by.
@@ -95,7 +125,7 @@ fn digest(study: &Study) -> String {
             tables.remove(BUDGET);
             format!("{overrides:?}\n{tables:?}")
         }
-        Source::Fixed(setup) => format!("{:?}", setup.workload.masked()),
+        Source::Fixed(setup) => setup.workload.fingerprint(),
     };
     let all = format!("{given}\n{:?}", study.trial);
     let hash = all.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
@@ -118,18 +148,33 @@ fn blocks(study: &Study) -> Vec<Vec<usize>> {
 
 /// The workload, but for what a search varies.
 fn in_words(setup: &Setup, varied: Option<&LoadUnit>) -> String {
-    let workload = &setup.workload.masked();
-    let mut parts = vec![format!("{} {}", setup.method(), workload.url)];
+    match &setup.workload {
+        Workload::Http(workload) => http_in_words(setup, &workload.masked(), varied),
+        Workload::Command(workload) => {
+            let mut parts = vec![secrets::mask(&workload.in_words()).into_owned()];
+            parts.extend(target_in_words(setup));
+            if varied != Some(&LoadUnit::Copies) && workload.copies > 1 {
+                parts.push(format!("{} at once", workload.copies));
+            }
+            parts.join(", ")
+        }
+    }
+}
+
+fn target_in_words(setup: &Setup) -> Option<String> {
+    let target = setup.target.as_ref()?;
+    Some(format!("target {} ({})", target.name, secrets::mask(&target.what)))
+}
+
+fn http_in_words(setup: &Setup, workload: &HttpWorkload, varied: Option<&LoadUnit>) -> String {
+    let has_body = workload.body.is_some() || workload.events.is_some();
+    let method = workload.method.as_deref().unwrap_or(if has_body { "POST" } else { "GET" });
+    let mut parts = vec![format!("{method} {}", workload.url)];
     parts.extend(workload.events.as_ref().map(|_| {
         let per_request = workload.events_per_request.as_deref().unwrap_or("1");
         format!("{per_request} numbered event{} a request", if per_request == "1" { "" } else { "s" })
     }));
-    parts.extend(
-        setup
-            .target
-            .as_ref()
-            .map(|target| format!("target {} ({})", target.name, secrets::mask(&target.what))),
-    );
+    parts.extend(target_in_words(setup));
     parts
         .push(if workload.no_keepalive { "a connection per request" } else { "kept connections" }.to_owned());
     parts.extend(workload.arrivals.as_ref().map(|arrivals| format!("{arrivals} arrivals")));

@@ -8,17 +8,15 @@ use std::{
 
 use load::{Host, Tick};
 use record::{
-    BoundsSoFar, Ending, HttpPlan, Purpose, ResultFolder, SecretPrint, StudyPlan, StudyResult, TrialEntry,
-    Warning,
+    BoundsSoFar, Ending, Purpose, ResultFolder, SecretPrint, StudyPlan, StudyResult, TrialEntry, Warning,
     folder::{Contents, FolderError},
     study::RESULT_SCHEMA,
 };
 
 use crate::{
+    auditing::Audits,
     course::{Course, Cut, Kept},
-    environment,
-    evidence::Evidence,
-    outcome,
+    environment, outcome,
     study::{Source, Study},
 };
 
@@ -65,8 +63,6 @@ pub enum Event<'a> {
         purpose: Purpose,
         /// The load of a search, in words.
         load: Option<String>,
-        /// Its plan.
-        plan: &'a HttpPlan,
     },
     /// A second of a trial.
     Second(&'a Tick),
@@ -144,12 +140,12 @@ pub fn run(
     let mut told = earlier.map(|earlier| earlier.warnings).unwrap_or_default();
     // It was why the earlier run ended; this one ends in its own way.
     told.retain(|warning| warning.code != FAILED);
-    let evidence = Evidence::new(folder, &done).map_err(|cause| FolderError::File {
+    let audits = Audits::new(folder, &done).map_err(|cause| FolderError::File {
         what: "find",
         path: folder.path().to_owned(),
         cause,
     })?;
-    let mut course = Course::new(study, &plan, options, on_event, Kept { folder, journal, evidence }, done);
+    let mut course = Course::new(study, &plan, options, on_event, Kept { folder, journal, audits }, done);
     course.unwritten.extend(other_environment(folder, options)?);
     let ending = course.finish();
     course.take_down();

@@ -1,33 +1,32 @@
 //! What stands while trials run: hosts, links, targets, and the place that the load comes from.
 
+mod command;
+mod http;
+
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
-use fleet::{FleetError, Workers};
+use fleet::FleetError;
 use lab::{
     Lab,
     plan::{Plan, Program},
 };
-use load::{Circumstances, Host, Part, Tick, conclude, preflight};
-use record::{
-    Decision, Distribution, HttpPlan, LoadModel, Trial, Validity, VoidReason, VoidRule, units::parse_cpus,
-};
+use record::units::parse_cpus;
 
-use crate::study::Setup;
+use crate::{Workload, study::Setup};
 
 /// Stands in commands and patterns for the folder that a target's process stores in.
 const TARGET_FOLDER: &str = "{target_folder}";
 
-/// A target of whose answers a share fails is no silent one: it is asked so often at the most.
-const MOST_PROBES: u32 = 10;
+pub(crate) use command::Step;
+
+/// Where programs keep what they need for as long as hosts and target stand; no process has such a name.
+const SCRATCH_FOLDER: &str = ".scratch";
 
 /// How often sockets are looked at while they settle, and the wish to stop during a pause.
 const GLANCE: Duration = Duration::from_millis(20);
@@ -43,6 +42,10 @@ pub(crate) struct Stand {
     worker: Vec<String>,
     /// The folders that the target's processes store in.
     stored: Vec<PathBuf>,
+    /// The folder that stands for `{scratch}`.
+    scratch: PathBuf,
+    /// The journals of what is changed on this machine.
+    folder: undo::Folder,
 }
 
 /// Why a trial could not be run.
@@ -58,6 +61,8 @@ pub(crate) enum StandError {
     Unfit(String),
     #[error("cannot read this machine's limits: {0}")]
     Host(io::Error),
+    #[error("{0}")]
+    Program(String),
 }
 
 impl Stand {
@@ -72,12 +77,20 @@ impl Stand {
     ) -> Result<Self, StandError> {
         let plan = setup.lab.as_ref().map(|plan| storing_in(plan, stored));
         // Wrong ones are told with the workload's other mistakes.
-        let cpus = setup.workload.cpus.as_deref().and_then(|text| parse_cpus(text).ok()).unwrap_or_default();
+        let cpus = setup.workload.cpus().and_then(|text| parse_cpus(text).ok()).unwrap_or_default();
         let busy_cpus = cpus.into_iter().map(|cpu| cpu as usize).collect();
         let options = lab::Options { busy_cpus, ..options.clone() };
         let lab = plan.as_ref().map(|plan| Lab::up_measuring(plan, &options, measure)).transpose()?;
         let folders = setup.target_processes().map(|name| stored.join(name)).collect();
-        let mut stand = Self { setup, lab, quiet_sockets: 0, worker: worker.to_vec(), stored: folders };
+        let mut stand = Self {
+            setup,
+            lab,
+            quiet_sockets: 0,
+            worker: worker.to_vec(),
+            stored: folders,
+            scratch: stored.join(SCRATCH_FOLDER),
+            folder: options.folder.clone(),
+        };
         stand.quiet_sockets = stand.sockets();
         Ok(stand)
     }
@@ -87,108 +100,14 @@ impl Stand {
         self.lab.as_mut()
     }
 
+    /// The workload that it was brought up for.
+    pub(crate) fn workload(&self) -> &Workload {
+        &self.setup.workload
+    }
+
     /// Whether another setup can be run on what stands.
     pub(crate) fn carries(&self, setup: &Setup) -> bool {
         self.setup.lab == setup.lab && self.setup.from == setup.from && self.setup.target == setup.target
-    }
-
-    /// The plan of a trial, fitted to the place that the load comes from, with what was changed for that or, as an error,
-    /// what does not fit. `decides` tells what it is to decide about.
-    pub(crate) fn plan(
-        &self,
-        setup: &Setup,
-        seed: u64,
-        decides: impl FnOnce(&HttpPlan) -> Option<Decision>,
-    ) -> Result<(HttpPlan, Result<Vec<String>, String>), StandError> {
-        let host = self.host().map_err(StandError::Host)?;
-        let told = |mistake: load::FieldMistake| format!("{}: {}", mistake.field, mistake.message);
-        let plan = setup.workload.plan(&host);
-        let mut plan = plan.map_err(|mistakes| {
-            StandError::Unfit(mistakes.into_iter().map(told).collect::<Vec<_>>().join("; "))
-        })?;
-        plan.seed = seed;
-        plan.decides = decides(&plan);
-        if let (Some(decides), None) = (plan.decides, &setup.workload.drain) {
-            // What a goal allows to take longer must be waited for.
-            plan.drain_ns = plan.drain_ns.max(decides.longest_ns.min(plan.timeout_ns));
-        }
-        // Every host that the load comes from has its part of it.
-        plan.processes = plan.processes.max(self.setup.from.len() as u32);
-        let fitted = match preflight::fit(&mut plan, &host, setup.workload.asked()) {
-            Err(refusals) if plan.forced => {
-                Ok(refusals.into_iter().map(|r| format!("force although: {r}")).collect())
-            }
-            fitted => fitted.map_err(|refusals| refusals.join("; ")),
-        };
-        if setup.workload.processes.is_none() && u64::from(plan.processes) < plan.connections() {
-            plan.processes = plan.processes.next_multiple_of(self.setup.from.len().max(1) as u32);
-        }
-        Ok((plan, fitted))
-    }
-
-    /// A trial that this machine has too little for: void, so that a search looks for a load that it can make.
-    pub(crate) fn not_run(plan: HttpPlan, command: &[String], why: String) -> Trial {
-        let mut trial = conclude(plan, Part::default(), circumstances(command));
-        trial.validity =
-            Validity::from_reasons(vec![VoidReason { rule: VoidRule::LocalExhaustion, evidence: why }]);
-        trial
-    }
-
-    /// Runs one trial.
-    pub(crate) fn run(
-        &self,
-        plan: HttpPlan,
-        stop: &Arc<AtomicBool>,
-        command: &[String],
-        mut on_tick: impl FnMut(&Tick),
-    ) -> Result<Trial, StandError> {
-        let plan = Arc::new(plan);
-        let mut circumstances = circumstances(command);
-        let hosts = self.workers();
-        let workers = if hosts.is_empty() { Workers::Here(&self.worker) } else { Workers::On(&hosts) };
-        let part = fleet::run(&plan, workers, stop, |tick| {
-            on_tick(&tick);
-            circumstances.series.push(tick.interval());
-        });
-        let plan = Arc::unwrap_or_clone(plan);
-        match part {
-            Ok(part) => Ok(conclude(plan, part, circumstances)),
-            Err(error) if error.is_for_want() => Ok(Self::not_run(plan, command, error.to_string())),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Asks the target by single requests of this plan's, from every host that the load comes from: why none is answered as
-    /// expected, in words, if single ones tell; none once each host has an answer. An event in them is of a run of its own,
-    /// without receipts. An answer that is later than a trial of `trial` and its drain is none.
-    pub(crate) fn silence(
-        &self,
-        plan: &HttpPlan,
-        trial: Option<Duration>,
-        stop: &Arc<AtomicBool>,
-    ) -> Result<Option<String>, StandError> {
-        let mut plan = plan.clone();
-        let hosts = self.setup.from.len().max(1);
-        let think_time = Distribution::Fixed { ns: 0 };
-        plan.load = LoadModel::Closed { users: hosts as u64, loops: Some(1), ramp_up_ns: 0, think_time };
-        (plan.duration_ns, plan.requests, plan.decides) = (None, None, None);
-        (plan.processes, plan.threads, plan.pipeline) = (hosts as u32, 1, 1);
-        if let Some(events) = &mut plan.events {
-            (events.receipts, events.retries) = (None, 0);
-        }
-        if let Some(trial) = trial {
-            plan.timeout_ns = plan.timeout_ns.min(trial.as_nanos() as u64 + plan.drain_ns);
-        }
-        let until = Instant::now() + Duration::from_nanos(plan.timeout_ns);
-        let mut why = None;
-        for _ in 0..MOST_PROBES {
-            let trial = self.run(plan.clone(), stop, &[], |_| ())?;
-            why = (trial.counts.completed < hosts as u64).then(|| trial.main_failure()).flatten();
-            if why.is_none() || Instant::now() >= until {
-                break;
-            }
-        }
-        Ok(why)
     }
 
     /// The folders that the target's processes store in, one each.
@@ -222,41 +141,12 @@ impl Stand {
         outcome.err().unwrap_or_default().iter().map(ToString::to_string).collect()
     }
 
-    /// The limits of the place that the load comes from. Its hosts are on this machine, and only ports are a host's own:
-    /// the one that has fewest says how many all have, because each makes the same part of the load.
-    fn host(&self) -> io::Result<Host> {
-        let hosts: Vec<_> = self.lab.iter().flat_map(Lab::hosts).collect();
-        let limits = self.setup.from.iter().filter_map(|&number| hosts.get(number));
-        let limits: Vec<Host> = limits.map(|host| host.inside(Host::read)).collect::<io::Result<_>>()?;
-        match limits.iter().min_by_key(|host| host.ports) {
-            Some(least) => Ok(Host { ports: least.ports * limits.len() as u64, ..*least }),
-            None => Host::read(),
-        }
-    }
-
-    fn workers(&self) -> Vec<Vec<String>> {
-        let (Some(lab), Ok(program)) = (&self.lab, std::env::current_exe()) else { return Vec::new() };
-        let mut command = vec![program.display().to_string()];
-        command.extend(self.worker.iter().cloned());
-        let hosts: Vec<_> = lab.hosts().collect();
-        self.setup.from.iter().map(|&host| hosts[host].arguments_to_run(&command)).collect()
-    }
-
     /// TCP sockets in use where the load comes from, TIME_WAIT not counted; 0 where that is the machine's own
     /// network, in which others have theirs.
     fn sockets(&self) -> u64 {
         let Some(lab) = &self.lab else { return 0 };
         let hosts: Vec<_> = lab.hosts().collect();
         self.setup.from.iter().filter_map(|&host| hosts[host].inside(kernel::tcp_sockets).ok()).sum()
-    }
-}
-
-fn circumstances(command: &[String]) -> Circumstances {
-    Circumstances {
-        started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
-        command: command.to_vec(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        series: Vec::new(),
     }
 }
 

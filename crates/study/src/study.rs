@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use load::HttpWorkload;
 use record::{Factor, Goal, LoadUnit, Setting};
 use settings::Mistake;
 
-use crate::file::Document;
+use crate::{file::Document, workload::Workload};
 
 /// A study. Made from a file by [`crate::file::read`], or by a command that needs no file.
 #[derive(Debug, Clone)]
@@ -103,7 +102,7 @@ pub struct Setup {
     /// Hosts that the load comes from, by their numbers in the lab's plan; none without a lab.
     pub from: Vec<usize>,
     /// The workload, with the load in its place.
-    pub workload: HttpWorkload,
+    pub workload: Workload,
     /// What the target's files are held against, if they are.
     pub audit: Option<Audit>,
 }
@@ -140,17 +139,6 @@ impl Setup {
             plan.processes.iter().filter(own).map(|process| process.name.as_str())
         })
     }
-
-    /// The method of its requests.
-    pub fn method(&self) -> &str {
-        let has_body = self.workload.body.is_some() || self.workload.events.is_some();
-        self.workload.method.as_deref().unwrap_or(if has_body { "POST" } else { "GET" })
-    }
-
-    /// Whether its trials end by themselves, whatever time they are given.
-    pub fn ends_itself(&self) -> bool {
-        self.workload.loops.is_some() || self.workload.requests.is_some()
-    }
 }
 
 impl Study {
@@ -174,7 +162,7 @@ impl Study {
             Source::Fixed(setup) => {
                 let mut setup = (**setup).clone();
                 if let (Some(search), Some(load)) = (&self.search, load) {
-                    set_load(&mut setup.workload, &search.unit, load);
+                    setup.workload.set_load(&search.unit, load);
                 }
                 Ok(setup)
             }
@@ -197,15 +185,5 @@ impl Study {
                 let _ = wanted.all(|(setting, load)| take(setting, self.setup(setting, load)));
             }
         }
-    }
-}
-
-/// Puts a search's load into the workload. A factor's place is in the file, not here.
-pub fn set_load(workload: &mut HttpWorkload, unit: &LoadUnit, load: f64) {
-    match unit {
-        LoadUnit::Users => workload.users = Some(format!("{}", load.round())),
-        LoadUnit::Connections => workload.connections = Some(format!("{}", load.round())),
-        LoadUnit::Rate => workload.rate = Some(format!("{load}")),
-        LoadUnit::Factor(_) => {}
     }
 }

@@ -8,7 +8,7 @@ use record::{
     Goal, LoadUnit,
     units::{parse_count, parse_rate, parse_ratio, parse_time},
 };
-use study::{Fresh, Search, Setup, Source, Study, Target, TrialShape};
+use study::{Fresh, Search, Setup, Source, Study, Target, TrialShape, Workload};
 
 use super::{
     text::Mistakes,
@@ -285,6 +285,7 @@ impl LimitArgs {
             workload.loops = Some(JMETER_LOOPS.to_owned());
         }
         let target = Target { name: "target".to_owned(), what: workload.url.clone() };
+        let workload = Workload::Http(Box::new(workload));
         Setup { lab: None, target: Some(target), from: Vec::new(), workload, audit: None }
     }
 }
@@ -295,14 +296,15 @@ fn try_ends(study: &Study, host: &Host) -> Vec<String> {
     let mut mistakes = Vec::new();
     for load in [search.min, search.max] {
         let Ok(setup) = study.setup(0, Some(load)) else { continue };
-        match setup.workload.plan(host) {
+        let workload = setup.workload.http().expect("it was made just so");
+        match workload.plan(host) {
             Err(wrong) => {
                 mistakes.extend(wrong.into_iter().map(told_by_option));
             }
             Ok(mut plan) => {
                 let missing = load::preflight::missing_here(&plan).into_iter().filter(|_| !plan.forced);
                 mistakes.extend(missing.map(told_by_option));
-                let asked = setup.workload.asked();
+                let asked = workload.asked();
                 let option = if search.unit == LoadUnit::Rate { "--connections" } else { "--max" };
                 if let Err(refusals) = load::preflight::fit_or_advise(&mut plan, host, asked, option)
                     && !plan.forced
@@ -353,14 +355,15 @@ mod tests {
         let study = study("users http://127.0.0.1/").unwrap();
         assert_eq!(study.goals, [Goal::errors(0.0)]);
         let setup = study.setup(0, Some(128.0)).unwrap();
-        assert_eq!(setup.workload.users.as_deref(), Some("128"));
+        assert_eq!(setup.workload.http().unwrap().users.as_deref(), Some("128"));
     }
 
     #[test]
     fn the_jmeter_habit_is_a_preset() {
         let study = study("users http://127.0.0.1/ --preset jmeter --no-keepalive").unwrap();
         let setup = study.setup(0, Some(3.0)).unwrap();
-        assert_eq!((setup.workload.loops.as_deref(), setup.workload.no_keepalive), (Some("100"), true));
+        let workload = setup.workload.http().unwrap();
+        assert_eq!((workload.loops.as_deref(), workload.no_keepalive), (Some("100"), true));
     }
 
     #[test]

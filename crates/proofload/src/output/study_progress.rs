@@ -7,7 +7,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use record::{
-    BoundsSoFar, Goal, GoalQuantity, LoadUnit, Purpose, TrialEntry,
+    BoundsSoFar, Goal, GoalQuantity, LoadUnit, Measured, Purpose, TrialEntry,
     units::{show_count, show_rate, show_time_ns},
 };
 use study::{Event, Study};
@@ -130,7 +130,7 @@ impl StudyProgress {
                     Some((goal, loss)) => {
                         let share = format!("{:.3}", loss * 100.0);
                         let share = share.trim_end_matches('0').trim_end_matches('.');
-                        format!("not met: {} ({share} {})", goal.name, counted_against(goal.quantity))
+                        format!("not met: {} ({share} {})", goal.name, counted_against(&goal.quantity))
                     }
                     None if self.goals.is_empty() => "measured".to_owned(),
                     None => "met".to_owned(),
@@ -138,13 +138,14 @@ impl StudyProgress {
             }
             [first, ..] => format!("not decided, void: {}", first.evidence),
         };
-        format!(
-            "{:>5.0} s  {}  {}, p99 {}  {verdict}",
-            self.begun.elapsed().as_secs_f64(),
-            self.running,
-            show_rate(trial.throughput_per_s),
-            show_time_ns(trial.response_time.percentile(0.99).ns),
-        )
+        let figures = match &trial.measured {
+            Measured::Http(http) => {
+                let p99 = show_time_ns(http.response_time.percentile(0.99).ns);
+                format!("{}, p99 {p99}", show_rate(http.throughput_per_s))
+            }
+            Measured::Command(command) => show_time_ns((command.wall_s * 1e9) as u64),
+        };
+        format!("{:>5.0} s  {}  {figures}  {verdict}", self.begun.elapsed().as_secs_f64(), self.running)
     }
 
     fn of_bounds(&self, bounds: &[BoundsSoFar], remaining_s: f64) -> String {
@@ -177,7 +178,7 @@ impl StudyProgress {
 }
 
 /// What is counted against a goal. Late is not lost.
-fn counted_against(quantity: GoalQuantity) -> &'static str {
+fn counted_against(quantity: &GoalQuantity) -> &'static str {
     match quantity {
         GoalQuantity::Errors => "% of requests failed, unanswered or never sent",
         GoalQuantity::ResponseTime { .. } => "% of requests over it",
@@ -185,5 +186,6 @@ fn counted_against(quantity: GoalQuantity) -> &'static str {
         GoalQuantity::Lost => "% of events lost",
         GoalQuantity::Duplicated => "% of events duplicated",
         GoalQuantity::Corrupt => "% of events corrupt",
+        GoalQuantity::Given { .. } => "% of it missed",
     }
 }

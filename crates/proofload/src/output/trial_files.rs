@@ -56,6 +56,7 @@ impl Files {
 /// A log in the format of the HdrHistogram libraries, version 1.3: one line a quantity, told apart by tags.
 /// Values are nanoseconds, shown in milliseconds.
 fn write_hlog(mut output: &mut dyn Write, trial: &Trial) -> io::Result<()> {
+    let Some(http) = trial.http() else { return Ok(()) };
     let start = UNIX_EPOCH + Duration::from_secs_f64(trial.started_unix_s);
     let mut serializer = V2DeflateSerializer::new();
     let mut log = IntervalLogWriterBuilder::new()
@@ -65,14 +66,14 @@ fn write_hlog(mut output: &mut dyn Write, trial: &Trial) -> io::Result<()> {
         .with_max_value_divisor(1e6)
         .begin_log_with(&mut output, &mut serializer)?;
     for (tag, histogram) in [
-        ("response", &trial.response_time.observed),
-        ("response-censored", &trial.response_time.censored),
-        ("service", &trial.service_time.observed),
-        ("service-censored", &trial.service_time.censored),
-        ("connect", &trial.connect_time),
-        ("first-byte", &trial.first_byte_time),
-        ("lateness", &trial.lateness),
-        ("own-lateness", &trial.own_lateness),
+        ("response", &http.response_time.observed),
+        ("response-censored", &http.response_time.censored),
+        ("service", &http.service_time.observed),
+        ("service-censored", &http.service_time.censored),
+        ("connect", &http.connect_time),
+        ("first-byte", &http.first_byte_time),
+        ("lateness", &http.lateness),
+        ("own-lateness", &http.own_lateness),
     ] {
         let length = Duration::from_secs_f64(trial.elapsed_s);
         log.write_histogram(&*histogram.to_hdr(), Duration::ZERO, length, Tag::new(tag))

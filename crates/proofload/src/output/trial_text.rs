@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use record::{
-    Censored, ErrorClass, ErrorCounts, Histogram, LoadModel, Percentile, Trial, Validity,
+    Censored, ErrorClass, ErrorCounts, Histogram, HttpTrial, LoadModel, Percentile, Trial, Validity,
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
 
@@ -16,26 +16,27 @@ pub fn render(trial: &Trial) -> String {
 }
 
 fn write_all(out: &mut String, trial: &Trial) -> std::fmt::Result {
+    let Some(http) = trial.http() else { return Ok(()) };
     let (status, sentence) = report::trial_answer(trial);
     writeln!(out, "{sentence}\n")?;
-    writeln!(out, "{} {}", trial.plan.request.method, trial.plan.url)?;
-    writeln!(out, "  {}", plan_line(trial))?;
+    writeln!(out, "{} {}", http.plan.request.method, http.plan.url)?;
+    writeln!(out, "  {}", plan_line(http))?;
     if trial.interrupted {
         writeln!(out, "\nINTERRUPTED: the figures are of the {:.1} s that ran.", trial.elapsed_s)?;
     }
     write_validity(out, trial)?;
-    write_counts(out, trial)?;
-    write_times(out, trial)?;
-    write_failures(out, trial)?;
-    write_generator(out, trial)?;
+    write_counts(out, http, trial.elapsed_s)?;
+    write_times(out, http)?;
+    write_failures(out, http)?;
+    write_generator(out, http)?;
     for warning in &trial.warnings {
         writeln!(out, "\nWarning: {}.", warning.message)?;
     }
     writeln!(out, "\nGoal: every planned request completed, every connection sound: {}.", status.word())
 }
 
-fn plan_line(trial: &Trial) -> String {
-    let plan = &trial.plan;
+fn plan_line(http: &HttpTrial) -> String {
+    let plan = &http.plan;
     let mut parts = Vec::new();
     match &plan.load {
         LoadModel::Closed { users, loops, ramp_up_ns, think_time } => {
@@ -81,7 +82,7 @@ fn plan_line(trial: &Trial) -> String {
     if plan.pipeline > 1 {
         parts.push(format!("pipeline {}", plan.pipeline));
     }
-    parts.push(format!("{} thread(s)", trial.cpu.threads));
+    parts.push(format!("{} thread(s)", http.cpu.threads));
     if plan.processes > 1 {
         parts.push(format!("{} processes", plan.processes));
     }
@@ -98,10 +99,10 @@ fn write_validity(out: &mut String, trial: &Trial) -> std::fmt::Result {
     }
 }
 
-fn write_counts(out: &mut String, trial: &Trial) -> std::fmt::Result {
-    let c = &trial.counts;
+fn write_counts(out: &mut String, http: &HttpTrial, elapsed_s: f64) -> std::fmt::Result {
+    let c = &http.counts;
     let not_made = |errors: &ErrorCounts| errors.connect_failures() - errors.of(ErrorClass::ClosedUnused);
-    let errors = [&trial.errors, &trial.retried_errors, &trial.connection_errors];
+    let errors = [&http.errors, &http.retried_errors, &http.connection_errors];
     let unopened = c.connections_unopened + errors.into_iter().map(not_made).sum::<u64>();
     writeln!(
         out,
@@ -120,8 +121,8 @@ fn write_counts(out: &mut String, trial: &Trial) -> std::fmt::Result {
             "Retries      {n} attempts failed and were made again, {unsent} of them before anything was sent"
         )?;
     }
-    let per_s = |bytes: u64| show_bytes((bytes as f64 / trial.elapsed_s.max(1e-9)) as u64);
-    writeln!(out, "Throughput   {} over {:.2} s", show_rate(trial.throughput_per_s), trial.measured_s)?;
+    let per_s = |bytes: u64| show_bytes((bytes as f64 / elapsed_s.max(1e-9)) as u64);
+    writeln!(out, "Throughput   {} over {:.2} s", show_rate(http.throughput_per_s), http.measured_s)?;
     writeln!(
         out,
         "Bytes        {} received ({}/s, {} of it bodies), {} sent ({}/s)",
@@ -141,8 +142,8 @@ fn write_counts(out: &mut String, trial: &Trial) -> std::fmt::Result {
     )
 }
 
-fn write_times(out: &mut String, trial: &Trial) -> std::fmt::Result {
-    if trial.counts.completed == 0 && trial.response_time.censored.is_empty() {
+fn write_times(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
+    if http.counts.completed == 0 && http.response_time.censored.is_empty() {
         return writeln!(out, "\nNo request was completed: there are no times to show.");
     }
     writeln!(
@@ -150,16 +151,16 @@ fn write_times(out: &mut String, trial: &Trial) -> std::fmt::Result {
         "\n{:<19}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
         "", "mean", "p50", "p90", "p99", "p99.9", "max"
     )?;
-    write_censored(out, "Response time", &trial.response_time)?;
-    let open = matches!(trial.plan.load, LoadModel::Open { .. });
+    write_censored(out, "Response time", &http.response_time)?;
+    let open = matches!(http.plan.load, LoadModel::Open { .. });
     if open {
-        write_censored(out, "Service time", &trial.service_time)?;
+        write_censored(out, "Service time", &http.service_time)?;
     }
-    write_histogram(out, "First byte", &trial.first_byte_time)?;
-    write_histogram(out, "Connect", &trial.connect_time)?;
+    write_histogram(out, "First byte", &http.first_byte_time)?;
+    write_histogram(out, "Connect", &http.connect_time)?;
     if open {
-        write_histogram(out, "Lateness", &trial.lateness)?;
-        write_histogram(out, "  generator's share", &trial.own_lateness)?;
+        write_histogram(out, "Lateness", &http.lateness)?;
+        write_histogram(out, "  generator's share", &http.own_lateness)?;
         writeln!(
             out,
             "Response time counts from when a request was due; service time from when it left, and hides what waited."
@@ -200,39 +201,39 @@ fn write_histogram(out: &mut String, name: &str, times: &Histogram) -> std::fmt:
     writeln!(out, "{:>10}", show_time_ns(times.max_ns()))
 }
 
-fn write_failures(out: &mut String, trial: &Trial) -> std::fmt::Result {
-    if trial.retried_errors.total() > 0 {
+fn write_failures(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
+    if http.retried_errors.total() > 0 {
         writeln!(out, "\nAttempts made again")?;
-        for (class, n) in trial.retried_errors.iter() {
+        for (class, n) in http.retried_errors.iter() {
             writeln!(out, "  {:<18}{:>12}  {}", class.name(), show_count(n), class.meaning())?;
         }
     }
-    if trial.errors.total() > 0 {
+    if http.errors.total() > 0 {
         writeln!(out, "\nFailed requests")?;
-        for (class, n) in trial.errors.iter() {
+        for (class, n) in http.errors.iter() {
             writeln!(out, "  {:<18}{:>12}  {}", class.name(), show_count(n), class.meaning())?;
         }
     }
-    if trial.connection_errors.total() > 0 {
+    if http.connection_errors.total() > 0 {
         writeln!(out, "\nFailed connections")?;
-        for (class, n) in trial.connection_errors.iter() {
+        for (class, n) in http.connection_errors.iter() {
             writeln!(out, "  {:<18}{:>12}  {}", class.name(), show_count(n), class.meaning())?;
         }
     }
-    let failed = trial.errors.total() + trial.retried_errors.total() > 0;
-    if !trial.statuses.is_empty() && (failed || trial.statuses.keys().any(|&status| status != 200)) {
+    let failed = http.errors.total() + http.retried_errors.total() > 0;
+    if !http.statuses.is_empty() && (failed || http.statuses.keys().any(|&status| status != 200)) {
         let statuses: Vec<String> =
-            trial.statuses.iter().map(|(status, n)| format!("{status}: {}", show_count(*n))).collect();
+            http.statuses.iter().map(|(status, n)| format!("{status}: {}", show_count(*n))).collect();
         writeln!(out, "\nStatuses     {}", statuses.join(", "))?;
     }
     Ok(())
 }
 
-fn write_generator(out: &mut String, trial: &Trial) -> std::fmt::Result {
-    let cpu = &trial.cpu;
-    let per_request = if trial.counts.sent > 0 {
+fn write_generator(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
+    let cpu = &http.cpu;
+    let per_request = if http.counts.sent > 0 {
         let used_s = cpu.user_s + cpu.system_s - cpu.spin_s;
-        format!(", {:.1} µs a request", used_s.max(0.0) * 1e6 / trial.counts.sent as f64)
+        format!(", {:.1} µs a request", used_s.max(0.0) * 1e6 / http.counts.sent as f64)
     } else {
         String::new()
     };
@@ -245,7 +246,7 @@ fn write_generator(out: &mut String, trial: &Trial) -> std::fmt::Result {
         cpu.system_s,
         show_bytes(cpu.max_resident_bytes),
     )?;
-    let law = &trial.littles_law;
+    let law = &http.littles_law;
     writeln!(
         out,
         "Little's law {:.2} in flight on average; rate × service time = {:.2}",

@@ -164,7 +164,7 @@ fn write_repeats(
     if rows.is_empty() {
         return Ok(());
     }
-    let header: Vec<&str> = std::iter::once("setting").chain(header).collect();
+    let header: Vec<&str> = std::iter::once("setting").chain(header.iter().map(String::as_str)).collect();
     let rows = rows.into_iter().map(|(_, name, cells)| std::iter::once(name).chain(cells).collect());
     write_table(out, &header, &rows.collect::<Vec<_>>())?;
     match confidence {

@@ -17,6 +17,7 @@ mod answers;
 mod chosen;
 mod curve;
 mod factors;
+mod flows;
 mod glossary;
 mod ladder;
 mod lateness;
@@ -87,6 +88,7 @@ impl Page<'_> {
             factors::section(self),
             percentiles::section(self),
             series::section(self),
+            flows::section(self),
             lateness::section(self),
             Some(validity::section(self)),
             about::environment(self),

@@ -147,10 +147,8 @@ fn bounds(results: &Results) -> Vec<Family> {
     let mut throughput =
         family("proofload_conditional_throughput", "The lower bound less what was lost at it (RFC 9971).");
     let unit = results.plan.search.as_ref().map_or("", |search| match &search.unit {
-        LoadUnit::Users => "users",
         LoadUnit::Rate => "per_second",
-        LoadUnit::Connections => "connections",
-        LoadUnit::Factor(name) => name,
+        unit => unit.name(),
     });
     for setting in 0..results.plan.settings.len() {
         for search in answer::searches_of(results, setting) {
@@ -188,9 +186,10 @@ fn kind(kind: &BoundKind) -> &'static str {
 
 fn repeats(results: &Results, readings: &[Reading]) -> Vec<Family> {
     let mut families: Vec<Family> = Vec::new();
+    let quantities = results.quantities();
     for number in 0..results.plan.settings.len() {
         let SettingFigures { name: setting, figures, .. } = setting::figures(results, readings, number);
-        for ((quantity, column), figure) in main_figures().zip(figures) {
+        for ((quantity, column), figure) in main_figures(&quantities).zip(figures) {
             let &Column { metric: name, help, .. } = column;
             let mut labels = vec![("setting", setting.clone())];
             let (kind, unit, divisor) = match quantity.reading {
@@ -201,7 +200,11 @@ fn repeats(results: &Results, readings: &[Reading]) -> Vec<Family> {
                     ]);
                     ("summary", "seconds", 1e6)
                 }
-                quantity::Reading::Other(_) => {
+                quantity::Reading::Given => {
+                    labels.push(("quantity", quantity.name.clone().into_owned()));
+                    ("gauge", "", 1.0)
+                }
+                quantity::Reading::Http(_) | quantity::Reading::Entry(_) => {
                     ("gauge", if name.ends_with("_ratio") { "ratio" } else { "" }, 1.0)
                 }
             };

@@ -220,7 +220,7 @@ fn write_repeats(
     if rows.is_empty() {
         return Ok(());
     }
-    let header: Vec<&str> = std::iter::once("setting").chain(header).collect();
+    let header: Vec<&str> = std::iter::once("setting").chain(header.iter().map(String::as_str)).collect();
     let rows = rows.into_iter().map(|(_, name, cells)| {
         std::iter::once(name).chain(cells).map(|cell| text::clipped(&cell, LONGEST_NAME)).collect()
     });

@@ -1,12 +1,11 @@
 //! The values of two settings, side by side, and what they show.
 
 use record::{
-    BoundKind, Confirmation, QuantitySummary, SearchOutcome, Setting, SettingOutcome, Warning,
-    quantity::QUANTITIES,
+    BoundKind, Confirmation, Quantity, QuantitySummary, SearchOutcome, Setting, SettingOutcome, Warning,
 };
 use search::statistics::{self, Better, Question, Runs, Scale, Verdict, compare_all};
 
-use super::{CompareError, CompareOptions, DEFAULT_QUANTITIES, Gate, Row, Side};
+use super::{CompareError, CompareOptions, Gate, Row, Side};
 
 const LOWER_BOUND: &str = "lower_bound";
 
@@ -22,7 +21,7 @@ pub struct Pair<'a> {
 /// The values of one quantity.
 pub struct Values {
     setting: String,
-    quantity: &'static str,
+    quantity: String,
     goal: Option<String>,
     better: Better,
     scale: Scale,
@@ -49,23 +48,29 @@ impl<'a> Pair<'a> {
     /// The values of every quantity that both have.
     pub fn values(
         &self,
+        quantities: &[Quantity],
         wanted: &[String],
         warnings: &mut Vec<Warning>,
     ) -> Result<Vec<Values>, CompareError> {
-        let known: Vec<&str> = QUANTITIES.iter().map(|quantity| quantity.name).chain([LOWER_BOUND]).collect();
-        if let Some(name) = wanted.iter().find(|name| !known.contains(&name.as_str())) {
+        let names = quantities.iter().map(|quantity| quantity.name.clone().into_owned());
+        let known: Vec<String> = names.chain([LOWER_BOUND.to_owned()]).collect();
+        if let Some(name) = wanted.iter().find(|name| !known.contains(name)) {
             return Err(CompareError::Quantity { name: name.clone(), known });
         }
-        let is_wanted = |name: &str| match wanted {
-            [] => DEFAULT_QUANTITIES.contains(&name) || name == LOWER_BOUND,
+        // What is compared when nothing else is asked for.
+        let is_wanted = |name: &str, by_default: bool| match wanted {
+            [] => by_default,
             wanted => wanted.iter().any(|wanted| wanted == name),
+        };
+        let is_compared = |quantity: &Quantity| {
+            is_wanted(&quantity.name, quantity.column.as_ref().is_some_and(|column| column.is_compared))
         };
         let (Some(a), Some(b)) = (self.a, self.b) else { return Ok(Vec::new()) };
         let other_loads = self.other_loads(a, b);
         let is_fair = other_loads.is_none();
         warnings.extend(other_loads);
         let mut values = Vec::new();
-        for quantity in QUANTITIES.iter().filter(|quantity| is_fair && is_wanted(quantity.name)) {
+        for quantity in quantities.iter().filter(|quantity| is_fair && is_compared(quantity)) {
             let of = |outcome: &SettingOutcome| {
                 let summary = summaries(outcome).iter().find(|summary| summary.quantity == quantity.name);
                 summary.map(|summary| (summary.values.clone(), summary.at_least))
@@ -75,7 +80,7 @@ impl<'a> Pair<'a> {
                 let in_blocks = self.blocks.is_some_and(|blocks| a.len() == blocks && b.len() == blocks);
                 values.push(Values {
                     setting: self.name.clone(),
-                    quantity: quantity.name,
+                    quantity: quantity.name.clone().into_owned(),
                     goal: None,
                     better: if quantity.more_is_better { Better::More } else { Better::Less },
                     scale: if quantity.may_be_zero { Scale::Difference } else { Scale::Ratio },
@@ -86,7 +91,7 @@ impl<'a> Pair<'a> {
                 });
             }
         }
-        if is_wanted(LOWER_BOUND) {
+        if is_wanted(LOWER_BOUND, true) {
             values.extend(self.lower_bounds(a, b, warnings));
         }
         Ok(values)
@@ -131,7 +136,7 @@ impl<'a> Pair<'a> {
             let in_blocks = self.blocks.is_some() && of_a.blocks == of_b.blocks;
             Some(Values {
                 setting: self.name.clone(),
-                quantity: LOWER_BOUND,
+                quantity: LOWER_BOUND.to_owned(),
                 goal: Some(name),
                 better: Better::More,
                 scale: Scale::Ratio,
@@ -261,7 +266,7 @@ impl Values {
         };
         Row {
             setting: self.setting.clone(),
-            quantity: self.quantity.to_owned(),
+            quantity: self.quantity.clone(),
             goal: self.goal.clone(),
             a: self.a.clone(),
             b: self.b.clone(),

@@ -51,7 +51,9 @@ pub(crate) fn refuse_silent(study: &Study, options: &Options) -> Result<(), Stri
 
 /// Whether nothing listened all through a trial.
 pub(super) fn is_refused(trial: &Trial) -> bool {
-    trial.counts.connections_opened == 0 && trial.errors.of(ErrorClass::ConnectRefused) > 0
+    trial.http().is_some_and(|http| {
+        http.counts.connections_opened == 0 && http.errors.of(ErrorClass::ConnectRefused) > 0
+    })
 }
 
 impl Course<'_> {
@@ -94,8 +96,10 @@ fn ask(
     trial_s: f64,
     options: &Options,
 ) -> Result<Option<String>, StandError> {
-    let (plan, _) = stand.plan(setup, !study.seed, |plan| decision(&study.goals, plan))?;
+    // What a program asks is not known.
+    let Some(workload) = setup.workload.http() else { return Ok(None) };
+    let (plan, _) = stand.plan(workload, !study.seed, |plan| decision(&study.goals, plan))?;
     // Of a trial that its requests end, every answer is waited for.
-    let trial = (!setup.ends_itself()).then(|| Duration::from_secs_f64(trial_s));
+    let trial = (!setup.workload.ends_itself()).then(|| Duration::from_secs_f64(trial_s));
     stand.silence(&plan, trial, &options.stop)
 }

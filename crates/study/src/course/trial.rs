@@ -1,27 +1,39 @@
 //! One trial of a study: hosts and targets brought up for it, what it leaves judged and written down.
 
 use std::{
-    path::Path,
-    sync::atomic::Ordering,
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use lab::link::LinkError;
 use record::{
-    AuditResult, Decision, ErrorClass, Goal, HttpPlan, Purpose, TrialEntry, Warning, study::ENTRY_SCHEMA,
-    units::parse_time,
+    Decision, ErrorClass, Goal, HttpPlan, Purpose, Trial, TrialEntry, Warning, study::ENTRY_SCHEMA,
 };
 
 use super::{Course, Cut, Place};
 use crate::{
-    auditing,
-    growth::{Growth, growth_of},
-    lateness, links,
+    judge::judge,
+    observers::At,
     run::Event,
-    stand::{Stand, StandError},
+    stand::{Stand, StandError, Step},
     study::{Fresh, Setup},
+    workload::Workload,
 };
+
+/// What observers look at; a macro, because the parts of the course are lent apart.
+macro_rules! at {
+    ($course:ident, $setup:expr, $place:expr) => {
+        At {
+            stand: $course.stand.as_mut().expect("it was brought up just before"),
+            setup: $setup,
+            number: $course.next_index,
+            purpose: $place.purpose,
+            goals: &$course.plan.goals,
+            stop: &$course.options.stop,
+        }
+    };
+}
 
 /// How often the wish to stop is looked for during a pause.
 const GLANCE: Duration = Duration::from_millis(20);
@@ -36,18 +48,20 @@ impl Course<'_> {
         let setup = self.study.setup(place.setting, place.load).map_err(|mistakes| {
             Cut::Failed(mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
         })?;
-        let receipts = setup.audit.as_ref().map(|_| self.evidence.receipts(self.next_index));
-        let receipts = receipts.transpose().map_err(Cut::Failed)?;
-        let setup = with_receipts(with_duration(setup, duration), receipts.as_deref());
+        let mut setup = setup;
+        if let Some(duration) = duration {
+            setup.workload.last(duration);
+        }
+        if setup.audit.is_some() {
+            let receipts = self.observers.audits.evidence.receipts(self.next_index).map_err(Cut::Failed)?;
+            setup.workload.put_receipts(Some(&receipts));
+        }
         self.bring_up(&setup, place)?;
         self.let_settle()?;
         self.may_go_on()?;
         let study_time_s = self.study_time_s();
-        self.links.begin(self.stand.as_mut().and_then(Stand::lab)).map_err(link_cut)?;
-        if let Some(lab) = self.stand.as_mut().and_then(Stand::lab) {
-            // Workers may have pinned themselves since they were started.
-            lab.place_links().map_err(|error| cut(StandError::Lab(error)))?;
-        }
+        self.run_step(&setup, Step::Prepare)?;
+        self.observers.before(at!(self, &setup, place))?;
         let mut trial = self.run_one(&setup, place)?;
         if trial.interrupted {
             let text = serde_json::to_string_pretty(&trial).expect("a trial can be written as JSON");
@@ -55,23 +69,11 @@ impl Course<'_> {
             written.map_err(|error| Cut::Failed(error.to_string()))?;
             return Err(Cut::Stopped);
         }
-        let audit = self.audit(&setup, place, receipts.as_deref(), &mut trial)?;
-        let lab = self.stand.as_mut().and_then(Stand::lab);
-        let doubts = self.links.end(lab, self.next_index, &trial, &self.plan.goals).map_err(link_cut)?;
-        links::make_void(&mut trial, doubts.perhaps);
-        let goals = &self.plan.goals;
-        let judged = self.shows_growth(place, duration, &trial);
-        let growth: Vec<Option<Growth>> =
-            goals.iter().map(|goal| judged.then(|| growth_of(&trial, goal.quantity)).flatten()).collect();
-        let growth_per_s = growth.iter().flatten().map(|growth| growth.per_s).reduce(f64::max);
-        lateness::judge(&mut trial, audit.as_ref(), goals, &growth);
-        links::make_void(&mut trial, doubts.certain);
+        self.run_step(&setup, Step::Conclude)?;
+        let seen = self.observers.after(at!(self, &setup, place), &trial)?;
+        trial.quantities.extend(seen.quantities.clone());
+        let judged = judge(&mut trial, &seen, &self.plan.goals, self.explores(place, duration));
         self.leftover = leftover(&trial);
-        // What piles up is not carried, however little was late by then.
-        let loss_ratios = goals.iter().zip(&growth).map(|(goal, growth)| match growth {
-            Some(_) => 1.0,
-            None => goal.loss_ratio_of(&trial, audit.as_ref()),
-        });
         let mut entry = TrialEntry {
             schema: ENTRY_SCHEMA.to_owned(),
             index: self.next_index,
@@ -80,9 +82,9 @@ impl Course<'_> {
             purpose: place.purpose,
             load: place.load,
             attempt: place.attempt,
-            loss_ratios: loss_ratios.collect(),
-            growth_per_s,
-            audit,
+            loss_ratios: judged.loss_ratios,
+            growth_per_s: judged.growth_per_s,
+            audit: seen.audit,
             noticed: std::mem::take(&mut self.unwritten),
             asked_s: duration.map(|duration| duration.as_secs_f64()),
             study_time_s,
@@ -99,77 +101,82 @@ impl Course<'_> {
         Ok(&self.entries[self.entries.len() - 1])
     }
 
-    /// Whether growth is looked for. Tenths of a second rise and fall together with a noisy target's queue: they tell of
-    /// trials that decide, not of those that explore.
-    fn shows_growth(&self, place: Place, duration: Option<Duration>, trial: &record::Trial) -> bool {
-        let full_s = self.plan.search_of(place.setting).map(|search| search.trial_duration_s);
-        let explores =
-            duration.zip(full_s).is_some_and(|(asked, full_s)| asked.as_secs_f64() < full_s * 0.999);
-        trial.plan.interval_ns() >= 1_000_000_000 || !explores
-    }
-
-    /// What the target stored of what it acknowledged in this trial; none if that is not asked for.
-    fn audit(
-        &mut self,
-        setup: &Setup,
-        place: Place,
-        receipts: Option<&Path>,
-        trial: &mut record::Trial,
-    ) -> Result<Option<AuditResult>, Cut> {
-        let Some((asked, receipts)) = setup.audit.as_ref().zip(receipts) else { return Ok(None) };
-        let stand = self.stand.as_ref().expect("it was brought up just before");
-        let audited = auditing::audit(asked, receipts, stand.stored(), &self.options.stop);
-        let (audit, doubt) = match audited {
-            // The trial did not come to its end.
-            Ok(None) => return Err(Cut::Stopped),
-            Ok(Some(audit)) => {
-                let doubt = auditing::doubt(&audit);
-                (Some(audit), doubt)
-            }
-            Err(why) => (None, Some(why)),
-        };
-        let is_clean = doubt.is_none() && audit.as_ref().is_some_and(AuditResult::is_clean);
-        if let Some(why) = doubt {
-            auditing::make_void(trial, why);
-        }
-        let is_worth_it = matches!(place.purpose, Purpose::Repeat | Purpose::Confirm);
-        self.evidence.audited(self.next_index, is_clean, is_worth_it).map_err(Cut::Failed)?;
-        Ok(audit)
-    }
-
-    fn run_one(&mut self, setup: &Setup, place: Place) -> Result<record::Trial, Cut> {
-        let stand = self.stand.as_ref().expect("it was brought up just before");
-        let seed = self.study.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(self.next_index);
-        // A warm-up is no trial of its own number.
-        let seed = if place.purpose == Purpose::WarmUp { !seed } else { seed };
-        let decides = |plan: &HttpPlan| decision(&self.plan.goals, plan);
-        let (plan, fitted) = stand.plan(setup, seed, decides).map_err(cut)?;
-        for note in fitted.clone().unwrap_or_default() {
-            if !self.notes.contains(&note) {
-                (self.on_event)(Event::Warning(&format!("using {note}")));
-                self.notes.push(note);
-            }
-        }
-        let unit = self.plan.search.as_ref().map(|search| &search.unit);
-        (self.on_event)(Event::Begins {
+    fn run_one(&mut self, setup: &Setup, place: Place) -> Result<Trial, Cut> {
+        let unit = self.plan.search_of(place.setting).map(|search| &search.unit);
+        let begins = Event::Begins {
             name: &self.plan.settings[place.setting].name,
             purpose: place.purpose,
             load: place.load.zip(unit).map(|(load, unit)| unit.show(load)),
-            plan: &plan,
-        });
-        if let Err(why) = fitted {
-            return Ok(Stand::not_run(plan, &self.options.command, why));
+        };
+        match &setup.workload {
+            Workload::Http(workload) => {
+                let stand = self.stand.as_ref().expect("it was brought up just before");
+                let seed = self.study.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(self.next_index);
+                // A warm-up is no trial of its own number.
+                let seed = if place.purpose == Purpose::WarmUp { !seed } else { seed };
+                let decides = |plan: &HttpPlan| decision(&self.plan.goals, plan);
+                let (plan, fitted) = stand.plan(workload, seed, decides).map_err(cut)?;
+                for note in fitted.clone().unwrap_or_default() {
+                    if !self.notes.contains(&note) {
+                        (self.on_event)(Event::Warning(&format!("using {note}")));
+                        self.notes.push(note);
+                    }
+                }
+                (self.on_event)(begins);
+                if let Err(why) = fitted {
+                    return Ok(Stand::not_run(plan, &self.options.command, why));
+                }
+                let on_event = &mut *self.on_event;
+                let trial = stand.run(plan, &self.options.stop, &self.options.command, |tick| {
+                    on_event(Event::Second(tick));
+                });
+                // A target that died explains more than the errors of the trial it died in.
+                stand.failure().map_err(cut)?;
+                trial.map_err(|error| match error {
+                    StandError::Fleet(_) if self.options.stop.load(Ordering::Relaxed) => Cut::Stopped,
+                    error => cut(error),
+                })
+            }
+            Workload::Command(workload) => {
+                (self.on_event)(begins);
+                let folder = self.output_folder();
+                let stand = self.stand.as_mut().expect("it was brought up just before");
+                let trial = stand.run_programs(workload, &folder, &self.options.stop, &self.options.command);
+                stand.failure().map_err(cut)?;
+                trial.map_err(cut)
+            }
         }
-        let on_event = &mut *self.on_event;
-        let trial = stand.run(plan, &self.options.stop, &self.options.command, |tick| {
-            on_event(Event::Second(tick));
-        });
-        // A target that died explains more than the errors of the trial it died in.
-        stand.failure().map_err(cut)?;
-        trial.map_err(|error| match error {
-            StandError::Fleet(_) if self.options.stop.load(Ordering::Relaxed) => Cut::Stopped,
+    }
+
+    /// Whether a trial counts for less than a whole one of its search.
+    fn explores(&self, place: Place, duration: Option<Duration>) -> bool {
+        let full_s = self.plan.search_of(place.setting).map(|search| search.trial_duration_s);
+        duration.zip(full_s).is_some_and(|(asked, full_s)| asked.as_secs_f64() < full_s * 0.999)
+    }
+
+    /// Where what the programs of the next trial write is kept.
+    fn output_folder(&self) -> PathBuf {
+        self.folder.path().join("output").join(self.next_index.to_string())
+    }
+
+    /// Runs a step around trials, such as `prepare`, if the workload has it.
+    fn run_step(&mut self, setup: &Setup, step: Step) -> Result<(), Cut> {
+        let Workload::Command(workload) = &setup.workload else { return Ok(()) };
+        let folder = self.output_folder();
+        let Some(stand) = self.stand.as_mut() else { return Ok(()) };
+        stand.run_step(workload, step, &folder, &self.options.stop).map_err(|error| match error {
+            _ if self.options.stop.load(Ordering::Relaxed) => Cut::Stopped,
             error => cut(error),
         })
+    }
+
+    /// Runs the workload's own `cleanup`, if it has one. Returns why it failed.
+    pub(super) fn clean_up(&mut self) -> Option<String> {
+        let folder = self.output_folder();
+        let stand = self.stand.as_mut()?;
+        let Workload::Command(workload) = stand.workload().clone() else { return None };
+        let stop = AtomicBool::new(false);
+        stand.run_step(&workload, Step::Cleanup, &folder, &stop).err().map(|error| error.to_string())
     }
 
     /// Hosts and targets as the setting wants them, warmed up if they are new.
@@ -182,7 +189,8 @@ impl Course<'_> {
         };
         // All over a link that is not certified is void: measured again, it may be.
         let mut lab = self.stand.as_mut().and_then(Stand::lab);
-        let is_kept = is_kept && !lab.as_mut().is_some_and(|lab| self.links.may_be_certified_yet(lab));
+        let is_kept =
+            is_kept && !lab.as_mut().is_some_and(|lab| self.observers.links.may_be_certified_yet(lab));
         if is_kept && self.stand.as_ref().is_some_and(|stand| stand.carries(setup)) {
             return Ok(());
         }
@@ -191,8 +199,8 @@ impl Course<'_> {
             self.leftover = Duration::ZERO;
             (self.on_event)(Event::SettingUp { name: &self.plan.settings[place.setting].name });
         }
-        let stored = self.evidence.stored().map_err(Cut::Failed)?;
-        let (links, mut told) = (&mut self.links, Vec::new());
+        let stored = self.observers.audits.evidence.stored().map_err(Cut::Failed)?;
+        let (links, mut told) = (&mut self.observers.links, Vec::new());
         let logs = self.folder.path().join("logs").join(self.next_index.to_string());
         let lab = lab::Options { keep_logs: Some(logs), ..self.options.lab.clone() };
         let stand = Stand::up(setup.clone(), &lab, &self.options.worker, &stored, &mut |name, link| {
@@ -205,9 +213,12 @@ impl Course<'_> {
             error => cut(error),
         })?);
         self.stand_is_for = Some(place.setting);
+        self.run_step(setup, Step::Setup)?;
         self.ask_first(setup, place.setting)?;
         if let Some(duration) = self.study.trial.warm_up {
-            let warm = with_receipts(with_duration(setup.clone(), Some(duration)), None);
+            let mut warm = setup.clone();
+            warm.workload.last(duration);
+            warm.workload.put_receipts(None);
             let place = Place { purpose: Purpose::WarmUp, ..place };
             let trial = self.run_one(&warm, place)?;
             if trial.interrupted {
@@ -253,37 +264,16 @@ impl Course<'_> {
 
 /// How long a target may need for the requests that a trial gave up waiting for (a timeout, the end), at the rate it
 /// answered the others.
-pub(super) fn leftover(trial: &record::Trial) -> Duration {
-    let given_up = trial.counts.in_flight + trial.errors.of(ErrorClass::Timeout);
+pub(super) fn leftover(trial: &Trial) -> Duration {
+    let Some(http) = trial.http() else { return Duration::ZERO };
+    let given_up = http.counts.in_flight + http.errors.of(ErrorClass::Timeout);
     if given_up == 0 {
         return Duration::ZERO;
     }
-    if trial.throughput_per_s <= 0.0 {
+    if http.throughput_per_s <= 0.0 {
         return LONGEST_LEFTOVER;
     }
-    Duration::from_secs_f64(given_up as f64 / trial.throughput_per_s).min(LONGEST_LEFTOVER)
-}
-
-/// A trial's length in the place of the workload's own; a workload that ends by loops or requests keeps its end.
-///
-/// What counts was checked to be longer than the ramp-up. In a shorter one, which only warms up, all users start at once.
-fn with_duration(mut setup: Setup, duration: Option<Duration>) -> Setup {
-    if let (Some(duration), false) = (duration, setup.ends_itself()) {
-        setup.workload.duration = Some(format!("{}s", duration.as_secs_f64()));
-        let ramp_up = setup.workload.ramp_up.as_deref().and_then(|text| parse_time(text).ok());
-        if ramp_up.is_some_and(|ramp_up| ramp_up >= duration) {
-            setup.workload.ramp_up = None;
-        }
-    }
-    setup
-}
-
-/// Where the events' receipts go; none are kept of a trial that no audit looks at.
-fn with_receipts(mut setup: Setup, folder: Option<&Path>) -> Setup {
-    if setup.audit.is_some() {
-        setup.workload.receipts = folder.map(|folder| folder.display().to_string());
-    }
-    setup
+    Duration::from_secs_f64(given_up as f64 / http.throughput_per_s).min(LONGEST_LEFTOVER)
 }
 
 /// What a trial for these goals is to decide about; without a bound on a time, it is that for which answers are waited.
@@ -298,26 +288,6 @@ pub(super) fn decision(goals: &[Goal], plan: &HttpPlan) -> Option<Decision> {
     })
 }
 
-fn link_cut(error: LinkError) -> Cut {
-    Cut::Failed(format!("a link of the lab: {error}"))
-}
-
 pub(super) fn cut(error: StandError) -> Cut {
     Cut::Failed(error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use load::HttpWorkload;
-
-    use super::*;
-
-    #[test]
-    fn a_warm_up_shorter_than_the_ramp_up_starts_all_users_at_once() {
-        let workload = HttpWorkload { ramp_up: Some("5s".to_owned()), ..HttpWorkload::default() };
-        let setup = Setup { lab: None, target: None, from: Vec::new(), workload, audit: None };
-        let lasting = |seconds| with_duration(setup.clone(), Some(Duration::from_secs(seconds))).workload;
-        assert_eq!((lasting(2).ramp_up, lasting(2).duration.as_deref()), (None, Some("2s")));
-        assert_eq!(lasting(30).ramp_up.as_deref(), Some("5s"));
-    }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use record::Setting;
+use record::{Kind, Setting};
 use settings::{Reader, suggestion};
 use toml::{Spanned, de::DeTable};
 
 use super::{
-    ground::{Ground, WITH_PLACES, names_in_places},
+    command,
+    ground::{Ground, WITH_PLACES, kind_of, names_in_places},
     outline::Outline,
     places::{self, Piece, TARGET_FOLDER},
 };
@@ -38,6 +39,7 @@ pub(super) fn places(
             "targets" => own.extend(["self", "port", TARGET_FOLDER]),
             "audit" => own.push(TARGET_FOLDER),
             "processes" => own.push("self"),
+            "workload" if kind_of(tree) == Kind::Command => own.extend(command::LATE_PLACES),
             _ => {}
         }
         places::each_text(value, &mut |value, text| {
@@ -108,7 +110,7 @@ pub(super) fn factors(
             let name = factor.name;
             let message = format!(
                 "the factor '{name}' changes nothing: write {{{name}}} where its levels belong, or give it the name of a \
-                 key of [workload.http]"
+                 key of the workload's table"
             );
             reader.mistake(factor.span.clone(), message);
         }
@@ -124,7 +126,8 @@ pub(super) fn overridden(
     ground: &Ground<'_>,
 ) {
     let workload = tree.get("workload").and_then(|workload| workload.get_ref().as_table());
-    let http = workload.and_then(|workload| workload.get("http")?.get_ref().as_table());
+    let http = workload
+        .and_then(|workload| workload.get("http").or_else(|| workload.get("command"))?.get_ref().as_table());
     for (key, value) in http.into_iter().flatten() {
         let key = key.get_ref().as_ref();
         let factor = outline.factors.get(key).filter(|factor| factor.when.is_empty());

@@ -6,10 +6,13 @@ use lab::plan::{LinkKind, Plan, Program};
 use record::{LoadUnit, units::show_count, visible};
 
 use super::{
-    length::{length_s, minutes, minutes_of_both, trial_s, worst_case},
+    length::{minutes, minutes_of_both, trial_s, worst_case},
     searches::preset_trials,
 };
-use crate::study::{Fresh, Search, Setup, Study};
+use crate::{
+    CommandWorkload, Workload,
+    study::{Fresh, Search, Setup, Study},
+};
 
 /// Lines of a list that are shown before "… and n more".
 const SHOWN: usize = 6;
@@ -157,12 +160,12 @@ impl Study {
                 Some(search) => {
                     let (loads, at_a_load_s) = worst_case(search);
                     let confirmed_s = f64::from(search.confirm) * trial_s(search);
-                    is_open |= setup.ends_itself();
+                    is_open |= setup.workload.ends_itself();
                     least_s += 2.0 * at_a_load_s + confirmed_s + around_s;
                     most_s += loads * at_a_load_s + confirmed_s + around_s;
                 }
                 None => {
-                    let length = length_s(&setup.workload);
+                    let length = setup.workload.length_s();
                     is_open |= length.is_none();
                     least_s += length.unwrap_or(0.0) + around_s;
                     most_s += length.unwrap_or(0.0) + around_s;
@@ -235,8 +238,13 @@ fn targets(setups: &[(bool, Setup)]) -> String {
 }
 
 fn workload(setup: &Setup, study: &Study) -> String {
-    let workload = &setup.workload;
-    let mut words = vec![format!("{} {}", setup.method(), cut(&workload.url))];
+    let workload = match &setup.workload {
+        Workload::Http(workload) => workload,
+        Workload::Command(workload) => return command(workload, study),
+    };
+    let has_body = workload.body.is_some() || workload.events.is_some();
+    let method = workload.method.as_deref().unwrap_or(if has_body { "POST" } else { "GET" });
+    let mut words = vec![format!("{method} {}", cut(&workload.url))];
     let searched =
         study.search.as_ref().filter(|_| study.settings.first().is_some_and(|first| first.searched));
     let unit = searched.map(|search| &search.unit);
@@ -263,6 +271,34 @@ fn workload(setup: &Setup, study: &Study) -> String {
     }
     if workload.no_keepalive {
         words.push("a new connection for every request".to_owned());
+    }
+    if study.settings.len() > 1 {
+        words.push("in the first setting".to_owned());
+    }
+    words.join(", ")
+}
+
+fn command(workload: &CommandWorkload, study: &Study) -> String {
+    let searched =
+        study.search.as_ref().filter(|_| study.settings.first().is_some_and(|first| first.searched));
+    let mut words = vec![cut(&workload.in_words())];
+    match searched.map(|search| &search.unit) {
+        Some(LoadUnit::Copies) => words.push("copies searched for".to_owned()),
+        _ if workload.copies > 1 => words.push(format!("{} at once", show_count(workload.copies.into()))),
+        _ => {}
+    }
+    words.extend(workload.stop_after.map(|time| format!("ended after {}", seconds(time))));
+    words.extend(workload.timeout.map(|time| format!("timeout {}", seconds(time))));
+    let steps = [
+        ("setup", &workload.setup),
+        ("prepare", &workload.prepare),
+        ("conclude", &workload.conclude),
+        ("cleanup", &workload.cleanup),
+    ];
+    let steps = steps.into_iter().filter(|(_, words)| words.is_some()).map(|(name, _)| name);
+    let steps: Vec<&str> = steps.collect();
+    if !steps.is_empty() {
+        words.push(format!("with {}", steps.join(", ")));
     }
     if study.settings.len() > 1 {
         words.push("in the first setting".to_owned());

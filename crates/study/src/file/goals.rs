@@ -4,7 +4,7 @@ use std::{ops::Range, time::Duration};
 
 use record::{
     Goal, GoalQuantity,
-    units::{parse_ratio, parse_time, plain},
+    units::{parse_rate, parse_ratio, parse_size, parse_time, plain},
 };
 use settings::{Reader, Table, Value};
 use toml::de::DeValue;
@@ -92,12 +92,16 @@ fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<GoalRead> {
             if ratio == 0.0 { none.to_owned() } else { format!("{noun} ≤ {} %", plain(ratio * 100.0)) };
         goals.push((what, quantity, ratio, value.span()));
     }
+    if let Some(goal) = read_given(reader, &mut table) {
+        goals.push(goal);
+    }
     let span = table.span();
     table.finish(reader);
     if goals.is_empty() && reader.mistakes() == begun {
         reader.mistake(
             span,
-            "a goal states something: errors = 0.0, p99 = \"10ms\" or connect_p99 = \"900ms\"",
+            "a goal states something: errors = 0.0, p99 = \"10ms\", connect_p99 = \"900ms\", or a quantity with at_most or \
+             at_least",
         );
     }
     let goal = |(what, quantity, loss_ratio, span): (String, _, _, _)| {
@@ -108,6 +112,77 @@ fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<GoalRead> {
         GoalRead { goal: Goal { name, quantity, loss_ratio }, span }
     };
     goals.into_iter().map(goal).collect()
+}
+
+/// `quantity = "wall_s"`, and `at_most`, `at_least` or both. Whether there is such a quantity is told by the settings.
+fn read_given(
+    reader: &mut Reader<'_>,
+    table: &mut Table<'_, '_>,
+) -> Option<(String, GoalQuantity, f64, Range<usize>)> {
+    let (least, most) = (table.take("at_least"), table.take("at_most"));
+    let Some(value) = table.take("quantity") else {
+        for value in [least, most].into_iter().flatten() {
+            reader.mistake(value.span(), "'quantity' is missing: what this bounds, such as \"wall_s\"");
+        }
+        return None;
+    };
+    let name = reader.text(value)?.to_owned();
+    if least.is_none() && most.is_none() {
+        reader.mistake(value.span(), "a goal bounds its quantity: add at_most or at_least");
+        return None;
+    }
+    let mut bound = |value: Option<&Value<'_>>| match value {
+        Some(value) => read_bound_of(reader, &name, value).map(Some),
+        None => Some(None),
+    };
+    let (at_least, at_most) = (bound(least)?, bound(most)?);
+    if let (Some(least), Some(most)) = (at_least, at_most)
+        && least > most
+    {
+        reader.mistake(value.span(), format!("nothing is at least {least} and at most {most}"));
+    }
+    let words = [("≥", at_least), ("≤", at_most)];
+    let words = words.iter().filter_map(|(sign, bound)| Some(format!("{sign} {}", plain((*bound)?))));
+    let what = format!("{name} {}", words.collect::<Vec<_>>().join(" and "));
+    Some((what, GoalQuantity::Given { quantity: name, at_most, at_least }, 0.0, value.span()))
+}
+
+/// A number in the unit of a quantity's name, or a text with a unit: `"12s"`, `"100MB"`, `"900Mbit"`.
+fn read_bound_of(reader: &mut Reader<'_>, quantity: &str, value: &Value<'_>) -> Option<f64> {
+    if let DeValue::Integer(_) | DeValue::Float(_) = value.get_ref() {
+        let text = match value.get_ref() {
+            DeValue::Float(number) => number.as_str().to_owned(),
+            other => {
+                if let DeValue::Integer(number) = other {
+                    number.to_string()
+                } else {
+                    String::new()
+                }
+            }
+        };
+        let number = text.replace('_', "").parse::<f64>().ok().filter(|number| number.is_finite());
+        if number.is_none() {
+            reader.mistake(value.span(), format!("'{text}' is no bound"));
+        }
+        return number;
+    }
+    let text = reader
+        .text_such_as(value, "a number in the quantity's unit, or a text such as \"12s\" or \"100MB\"")?;
+    let told = |error: record::units::UnitError| error.to_string();
+    let read = match quantity {
+        name if name.ends_with("_bit_per_s") => {
+            lab::link::text::parse_rate(text).map(|rate| rate.unwrap_or_default() as f64)
+        }
+        name if name.ends_with("_bytes") => parse_size(text).map(|size| size as f64).map_err(told),
+        name if name.ends_with("_per_s") => parse_rate(text).map_err(told),
+        name if name.ends_with("_us") => {
+            parse_time(text).map(|time| time.as_nanos() as f64 / 1e3).map_err(told)
+        }
+        name if name.ends_with("_s") => parse_time(text).map(|time| time.as_secs_f64()).map_err(told),
+        name if name.ends_with("_ratio") => parse_ratio(text).map_err(told),
+        _ => text.replace('_', "").parse().map_err(|_| format!("'{text}' is no number")),
+    };
+    reader.checked(value, read)
 }
 
 /// A share from 0 to below 1: a number, or text such as `"0.1%"`.

@@ -9,6 +9,7 @@ use std::{
 };
 
 use lab::{file::Groups, plan::Plan};
+use record::Kind;
 use settings::{Reader, Table, Value};
 use toml::{
     Spanned,
@@ -16,7 +17,9 @@ use toml::{
 };
 
 use super::{
-    Document, audits, checks, length,
+    Document, audits, checks,
+    command::{self, CommandRead},
+    length,
     levels::Levels,
     outline::Outline,
     places,
@@ -24,7 +27,7 @@ use super::{
     wiring::{check_ways, finish_commands, put_on_local, spread},
     workload::{self, OTHERS, WORDS, Way, WorkloadRead},
 };
-use crate::study::{Setup, set_load};
+use crate::{Workload, study::Setup};
 
 /// Tables in whose texts levels stand. A factor that is named there sets nothing else; to be named in a pattern of the audit's
 /// files as well is no matter.
@@ -75,7 +78,10 @@ impl<'d> Ground<'d> {
         outline: &'d Outline<'d>,
     ) -> Self {
         let named = names_in_places(tree, &WITH_PLACES);
-        let is_key = |name: &&str| WORDS.contains(name) || OTHERS.contains(name);
+        let is_key = |name: &&str| match kind_of(tree) {
+            Kind::Http => WORDS.contains(name) || OTHERS.contains(name),
+            Kind::Command => command::KEYS.contains(name),
+        };
         let setters = outline.factors.names().filter(is_key).filter(|name| !named.contains(name)).collect();
         Self { tree, outline, targets: Targets::read(reader, tree), folder: document.folder(), setters }
     }
@@ -159,21 +165,36 @@ impl<'d> Ground<'d> {
         let mut table = Table::of(&table, span.clone());
         table.take("target");
         table.take("from");
-        let WorkloadRead { mut workload, mut spans } = workload::read(reader, table, &way);
-        spread(&mut workload, standing.as_ref(), authority.as_deref(), &see);
         let search = self.outline.search.as_ref().filter(|_| load.is_some());
         let search = search.map(|search| search.at(|factor| levels.level(factor)));
-        length::put(reader, &mut workload, &mut spans, self.outline.duration.as_ref(), search);
+        let (mut workload, spans) = match kind_of(self.tree) {
+            Kind::Http => {
+                let WorkloadRead { mut workload, mut spans } = workload::read(reader, table, &way);
+                spread(&mut workload, standing.as_ref(), authority.as_deref(), &see);
+                length::put(reader, &mut workload, &mut spans, self.outline.duration.as_ref(), search);
+                workload.seed = self.outline.seed;
+                (Workload::Http(Box::new(workload)), spans)
+            }
+            Kind::Command => {
+                let CommandRead { mut workload, spans } = command::read(reader, table, &way);
+                length::put_stop(reader, &mut workload, &spans, self.outline.duration.as_ref(), search);
+                (Workload::Command(Box::new(workload)), spans)
+            }
+        };
         if let (Some(search), Some(load)) = (&self.outline.search, load) {
-            set_load(&mut workload, &search.search.unit, load);
+            workload.set_load(&search.search.unit, load);
         }
-        workload.seed = self.outline.seed;
         if let Some(hosts) = &mut hosts {
             finish_commands(&mut hosts.plan, standing.as_ref(), authority.as_deref());
         }
         // Without a target nothing could be said of its files, and why there is none has been told.
         let audit = self.tree.get("audit").filter(|_| is_whole).and_then(|value| {
-            audits::check_events(reader, value, &workload, &spans);
+            match &workload {
+                Workload::Http(workload) => audits::check_events(reader, value, workload, &spans),
+                Workload::Command(_) => {
+                    reader.mistake(value.span(), "only numbered events of [workload.http] can be audited");
+                }
+            }
             audits::read(reader, value, levels, standing.as_ref(), &self.folder)
         });
         let setup = Setup {
@@ -239,15 +260,28 @@ impl<'d> Ground<'d> {
         'd: 's,
     {
         let Some(value) = self.tree.get("workload") else {
-            reader.mistake(0..0, "[workload.http] is missing: what is sent to the target");
+            let message = "[workload.http] is missing: what is sent to the target; or [workload.command]: the program that \
+                           is run";
+            reader.mistake(0..0, message);
             return None;
         };
-        let mut table = reader.table(value, "a table [workload.http]");
-        let http = table.need(reader, "http", "the table [workload.http]");
+        let mut table = reader.table(value, "a table [workload.http] or [workload.command]");
+        let (http, command) = (table.take("http"), table.take("command"));
+        let span = table.span();
         table.finish(reader);
-        let http = http?;
+        let http = match (http, command) {
+            (Some(_), Some(command)) => {
+                reader.mistake(command.span(), "[workload.http] is there too: a study has one workload");
+                return None;
+            }
+            (Some(own), None) | (None, Some(own)) => own,
+            (None, None) => {
+                reader.mistake(span, "the table [workload.http] or [workload.command] is missing");
+                return None;
+            }
+        };
         let Some(written) = http.get_ref().as_table() else {
-            reader.expected(http.span(), "a table [workload.http]", http.get_ref());
+            reader.expected(http.span(), "a table", http.get_ref());
             return None;
         };
         let mut table = levels.put_table(reader, written);
@@ -334,6 +368,15 @@ impl<'d> Ground<'d> {
             format!("'from' is missing: the host or hosts that the load comes from{which}"),
         );
         None
+    }
+}
+
+/// The kind of a study's workload.
+pub(super) fn kind_of(tree: &DeTable<'_>) -> Kind {
+    let workload = tree.get("workload").and_then(|workload| workload.get_ref().as_table());
+    match workload.is_some_and(|workload| workload.contains_key("command")) {
+        true => Kind::Command,
+        false => Kind::Http,
     }
 }
 

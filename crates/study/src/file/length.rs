@@ -3,18 +3,12 @@
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 
 use load::HttpWorkload;
-use record::{
-    Stage,
-    units::{parse_time, show_count},
-};
+use record::units::show_count;
 
 use settings::Reader;
 
 use super::searches::preset_trials;
-use crate::study::Search;
-
-/// Duration of a trial that nothing else bounds, in seconds, behind its ramp-up.
-const DEFAULT_S: f64 = 10.0;
+use crate::{CommandWorkload, study::Search};
 
 /// Loads that a search measures at the most, if all are measured in full, and seconds of trials at each: doubling up
 /// from the least load, then halving the interval until it is as narrow as asked.
@@ -32,22 +26,6 @@ pub(super) fn worst_case(search: &Search) -> (f64, f64) {
 pub(super) fn trial_s(search: &Search) -> f64 {
     let own = search.trial_duration.map(|duration| duration.as_secs_f64());
     own.unwrap_or_else(|| preset_trials(&search.preset).0)
-}
-
-/// How long a trial lasts, unless its requests alone end it.
-pub(super) fn length_s(workload: &HttpWorkload) -> Option<f64> {
-    if !workload.stages.is_empty() {
-        let stages = workload.stages.iter().filter_map(|stage| stage.parse::<Stage>().ok());
-        return Some(stages.map(|stage| stage.duration_ns as f64 / 1e9).sum());
-    }
-    let bounded = workload.loops.is_some() || workload.requests.is_some();
-    match &workload.duration {
-        Some(duration) => parse_time(duration).ok().map(|duration| duration.as_secs_f64()),
-        None => (!bounded).then(|| {
-            let ramp_up = workload.ramp_up.as_deref().and_then(|text| parse_time(text).ok());
-            DEFAULT_S + ramp_up.unwrap_or_default().as_secs_f64()
-        }),
-    }
 }
 
 /// How long a trial lasts, where the workload does not say it: the study's own length, or that of its search.
@@ -77,6 +55,21 @@ pub(super) fn put(
         (None, None) => return,
     };
     workload.duration = Some(format!("{length_s}s"));
+}
+
+/// The same of programs: a length of the study ends them, if it says one.
+pub(super) fn put_stop(
+    reader: &mut Reader<'_>,
+    workload: &mut CommandWorkload,
+    spans: &BTreeMap<&'static str, Range<usize>>,
+    trial: Option<&(Duration, Range<usize>)>,
+    search: Option<&Search>,
+) {
+    if let (Some(_), Some(span)) = (trial, spans.get("stop_after")) {
+        reader.mistake(span.clone(), "the duration is given in [trial] too: leave out one of both");
+    }
+    let length = search.and_then(|search| search.trial_duration).or(trial.map(|(length, _)| *length));
+    workload.stop_after = workload.stop_after.or(length);
 }
 
 /// Two times for people in one format, that of the longer: `48 min` and `2 h 5 min`, not `47 min 20 s`.

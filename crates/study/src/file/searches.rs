@@ -17,7 +17,7 @@ use super::{
 use crate::study::Search;
 
 /// Loads that every workload has, beside factors.
-const UNITS: [&str; 3] = ["users", "rate", "connections"];
+const UNITS: [&str; 4] = ["users", "rate", "connections", "copies"];
 const SHORTEST_TRIAL: Duration = Duration::from_millis(100);
 
 /// The search, and where its parts stand.
@@ -49,8 +49,11 @@ pub(super) fn read<'d>(
         return None;
     };
     let mut table = reader.table(value, "a table [search]");
-    let vary =
-        table.need(reader, "vary", "\"users\", \"rate\", \"connections\", or a factor with search = true");
+    let vary = table.need(
+        reader,
+        "vary",
+        "\"users\", \"rate\", \"connections\", \"copies\", or a factor with search = true",
+    );
     let unit = vary.and_then(|value| read_unit(reader, value, factors));
     let is_whole = unit.as_ref().is_none_or(|(unit, _)| unit.is_whole());
     let mut bound = |reader: &mut Reader<'_>, key| {
@@ -173,6 +176,7 @@ fn read_unit<'d>(
         ("users", _) => Some((LoadUnit::Users, None)),
         ("rate", _) => Some((LoadUnit::Rate, None)),
         ("connections", _) => Some((LoadUnit::Connections, None)),
+        ("copies", _) => Some((LoadUnit::Copies, None)),
         (_, Some(_)) => {
             let message = format!(
                 "the factor '{name}' has levels; to have it searched for: {name} = {{ search = true }}"
@@ -183,7 +187,7 @@ fn read_unit<'d>(
         _ => {
             let hint = suggestion(name, UNITS.into_iter().chain(factors.names()));
             let message = format!(
-                "'{name}' is nothing that a search varies{hint} (users, rate, connections, a factor)"
+                "'{name}' is nothing that a search varies{hint} (users, rate, connections, copies, a factor)"
             );
             reader.mistake(value.span(), message);
             None

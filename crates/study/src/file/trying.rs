@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use load::preflight;
-use record::{HttpPlan, Level, LoadUnit, Setting, Warning, units::parse_time};
-use settings::Reader;
+use load::{HttpWorkload, preflight};
+use record::{GoalQuantity, HttpPlan, Kind, Level, LoadUnit, Setting, Warning, units::parse_time};
+use settings::{Reader, suggestion};
 use toml::{Spanned, de::DeTable};
 
 use super::{
@@ -17,7 +17,10 @@ use super::{
     places,
     searches::SearchRead,
 };
-use crate::study::{Search, Source, Study};
+use crate::{
+    Workload, observers,
+    study::{Search, Source, Study},
+};
 
 /// Mistakes after which no further settings are tried.
 const ENOUGH: usize = 1_000;
@@ -114,32 +117,73 @@ impl<'d> Tries<'_, 'd> {
         };
         for load in loads {
             let Some(mut assembled) = self.ground.assembled(reader, levels, load) else { return };
-            let workload = &mut assembled.setup.workload;
+            if let Some(search) = search
+                && !has_unit(reader, search, &assembled)
+            {
+                return;
+            }
+            self.hold_known(reader, &assembled);
+            let Workload::Http(workload) = &mut assembled.setup.workload else {
+                self.refuse_times(reader);
+                continue;
+            };
             // Where requests go has been told to be missing: there is no use in looking for it.
             let is_lost = workload.url.is_empty() || !places::names(&workload.url).is_empty();
             if is_lost {
                 workload.url = "http://127.0.0.1/".to_owned();
             }
+            let mut workload = (**workload).clone();
             assembled.is_whole &= !is_lost;
             if let Some(search) = search
-                && !suits(reader, search, setting, &assembled)
+                && !suits(reader, search, setting, &assembled, &workload)
             {
-                let workload = &mut assembled.setup.workload;
                 match search.search.unit {
                     LoadUnit::Users => workload.users = None,
                     LoadUnit::Rate => workload.rate = None,
                     LoadUnit::Connections => workload.connections = None,
-                    LoadUnit::Factor(_) => {}
+                    LoadUnit::Copies | LoadUnit::Factor(_) => {}
                 }
             }
-            if self.planned.insert(format!("{load:?} {:?}", assembled.setup.workload)) {
-                self.plan(reader, &assembled, search.zip(load));
+            if self.planned.insert(format!("{load:?} {workload:?}")) {
+                self.plan(reader, &assembled, &workload, search.zip(load));
             }
         }
     }
 
-    fn plan(&self, reader: &mut Reader<'_>, assembled: &Assembled, searched: Option<(&SearchRead<'_>, f64)>) {
-        let Assembled { setup, spans, workload, .. } = assembled;
+    /// Goals on quantities that there are not.
+    fn hold_known(&self, reader: &mut Reader<'_>, assembled: &Assembled) {
+        let setup = &assembled.setup;
+        let given = || setup.workload.quantities().into_iter().chain(observers::quantities(setup));
+        for goal in &self.outline.goals {
+            let GoalQuantity::Given { quantity, .. } = &goal.goal.quantity else { continue };
+            if assembled.is_whole && !given().any(|known| known.name == *quantity) {
+                let names: Vec<String> = given().map(|known| known.name).collect();
+                let hint = suggestion(quantity, names.iter().map(String::as_str));
+                let known =
+                    if names.is_empty() { String::new() } else { format!(" (known: {})", names.join(", ")) };
+                let message = format!("no trial of this study gives a quantity '{quantity}'{hint}{known}");
+                reader.mistake(goal.span.clone(), message);
+            }
+        }
+    }
+
+    /// Goals that programs cannot have.
+    fn refuse_times(&self, reader: &mut Reader<'_>) {
+        for goal in self.outline.goals.iter().filter(|goal| goal.goal.quantity.bound_ns().is_some()) {
+            let message =
+                "a program has no such times; bound a quantity: quantity = \"wall_s\", at_most = 10";
+            reader.mistake(goal.span.clone(), message);
+        }
+    }
+
+    fn plan(
+        &self,
+        reader: &mut Reader<'_>,
+        assembled: &Assembled,
+        http: &HttpWorkload,
+        searched: Option<(&SearchRead<'_>, f64)>,
+    ) {
+        let Assembled { spans, workload, .. } = assembled;
         let load_key = searched.and_then(|(search, _)| search.search.unit.key());
         let load_span =
             searched.map(
@@ -155,11 +199,11 @@ impl<'d> Tries<'_, 'd> {
                 .or_else(of_path)
                 .unwrap_or_else(|| workload.clone())
         };
-        match setup.workload.plan(&self.document.host) {
+        match http.plan(&self.document.host) {
             Ok(plan) => {
                 let load = ["users", "connections"].into_iter().find(|key| spans.contains_key(key));
                 let at = load_span.clone().unwrap_or_else(|| place(load.unwrap_or_default()));
-                self.fit(reader, assembled, plan, at);
+                self.fit(reader, assembled, http, plan, at);
             }
             Err(mistakes) => {
                 for mistake in mistakes {
@@ -174,6 +218,7 @@ impl<'d> Tries<'_, 'd> {
         &self,
         reader: &mut Reader<'_>,
         assembled: &Assembled,
+        http: &HttpWorkload,
         mut plan: HttpPlan,
         at: std::ops::Range<usize>,
     ) {
@@ -197,7 +242,7 @@ impl<'d> Tries<'_, 'd> {
             // Each of them is a host of its own, with a part of the connections.
             (Some(_), _) => return,
         }
-        let asked = assembled.setup.workload.asked();
+        let asked = http.asked();
         let key = if plan.load.is_open() { "connections" } else { "users" };
         let fitted = preflight::fit_or_advise(&mut plan, &host, asked, key);
         for refusal in fitted.err().into_iter().flatten() {
@@ -206,9 +251,36 @@ impl<'d> Tries<'_, 'd> {
     }
 }
 
+/// Whether a workload has what the search varies at all.
+fn has_unit(reader: &mut Reader<'_>, search: &SearchRead<'_>, assembled: &Assembled) -> bool {
+    let unit = &search.search.unit;
+    let kind = assembled.setup.workload.kind();
+    let has = match (unit, kind) {
+        (LoadUnit::Factor(_), _) | (LoadUnit::Copies, Kind::Command) => true,
+        (LoadUnit::Copies, Kind::Http) | (_, Kind::Command) => false,
+        _ => true,
+    };
+    if !has {
+        let instead = if kind == Kind::Command {
+            "copies, or a factor"
+        } else {
+            "users, rate, connections, or a factor"
+        };
+        let message = format!("this workload has no {}; a search varies {instead}", unit.name());
+        reader.mistake(search.vary.clone(), message);
+    }
+    has
+}
+
 /// Whether a workload is of the kind whose load the search varies.
-fn suits(reader: &mut Reader<'_>, search: &SearchRead<'_>, setting: &Setting, assembled: &Assembled) -> bool {
-    let Assembled { setup, spans, .. } = assembled;
+fn suits(
+    reader: &mut Reader<'_>,
+    search: &SearchRead<'_>,
+    setting: &Setting,
+    assembled: &Assembled,
+    workload: &HttpWorkload,
+) -> bool {
+    let spans = &assembled.spans;
     let Some(unit) = search.search.unit.key() else { return true };
     let mistakes = reader.mistakes();
     if setting.levels.contains_key(unit)
@@ -228,7 +300,7 @@ fn suits(reader: &mut Reader<'_>, search: &SearchRead<'_>, setting: &Setting, as
     {
         reader
             .mistake(span.clone(), "a rate makes an open load, which has no users that a search could vary");
-    } else if unit == "connections" && setup.workload.rate.is_none() {
+    } else if unit == "connections" && workload.rate.is_none() {
         let message =
             "without a rate every connection is a user: give the workload a rate, or vary = \"users\"";
         reader.mistake(search.vary.clone(), message);
@@ -286,7 +358,8 @@ fn without_lacking(
 
 /// The duration that the workload itself gives, if it is the same everywhere.
 fn workload_duration(tree: &DeTable<'_>) -> Option<std::time::Duration> {
-    let http = tree.get("workload")?.get_ref().as_table()?.get("http")?;
+    let workload = tree.get("workload")?.get_ref().as_table()?;
+    let http = workload.get("http").or_else(|| workload.get("command"))?;
     let duration = http.get_ref().as_table()?.get("duration").map(Spanned::get_ref)?;
     parse_time(duration.as_str()?).ok()
 }

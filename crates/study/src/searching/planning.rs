@@ -1,6 +1,6 @@
 //! The plan of a search, from what a study asks for.
 
-use record::{Goal, SearchPlan, units::parse_time};
+use record::{Goal, SearchPlan};
 use search::{Preset, SurelyNot, Unit};
 
 use crate::study::{Search, Study};
@@ -85,10 +85,11 @@ impl Length {
         let mut is_first = true;
         study.each_setup(own.map(|(number, _)| (number, Some(asked.min))), &mut |_, setup| {
             let Ok(setup) = setup else { return true };
-            length.ends_itself |= std::mem::take(&mut is_first) && setup.ends_itself();
-            let ramp_up = setup.workload.ramp_up.as_deref().filter(|_| !setup.ends_itself());
-            let ramp_up = ramp_up.and_then(|text| parse_time(text).ok()).unwrap_or_default();
-            length.ramp_up_s = length.ramp_up_s.max(ramp_up.as_secs_f64());
+            let ends_itself = setup.workload.ends_itself();
+            length.ends_itself |= std::mem::take(&mut is_first) && ends_itself;
+            if !ends_itself {
+                length.ramp_up_s = length.ramp_up_s.max(setup.workload.ramp_up().as_secs_f64());
+            }
             true
         });
         length

@@ -206,9 +206,8 @@ fn repeats(page: &Page) -> Markup {
     };
     let kinds = std::iter::once(Column::Name).chain(std::iter::repeat(Column::Short));
     let mut columns: Vec<(Column, &str)> = kinds.zip(names.iter().map(String::as_str)).collect();
-    columns.extend(
-        header.iter().map(|&head| (if head == "goals" { Column::Short } else { Column::Number }, head)),
-    );
+    let heads = header.iter().map(String::as_str);
+    columns.extend(heads.map(|head| (if head == "goals" { Column::Short } else { Column::Number }, head)));
     let level = |number: usize, factor: &Factor| {
         let level = page.results.plan.settings[number].levels.get(&factor.name);
         level.map_or_else(|| "–".to_owned(), |level| page.text(&level.to_string()))

@@ -1,6 +1,6 @@
 //! Which trials stand for a study.
 
-use record::{Goal, TrialEntry};
+use record::{Goal, TrialEntry, quantity::main_figures};
 
 use super::Page;
 use crate::{
@@ -88,11 +88,17 @@ fn of_repeats<'a>(page: &'a Page, setting: usize) -> Vec<Chosen<'a>> {
         let trials = page.results.trials_of(setting);
         trials.filter(|entry| decides(entry))
     };
-    let Some(middle) = median(valid().map(|entry| entry.trial.throughput_per_s)) else { return Vec::new() };
-    let distance = |entry: &TrialEntry| (entry.trial.throughput_per_s - middle).abs();
+    let quantities = page.results.quantities();
+    let first = |entry: &TrialEntry| {
+        let figure = main_figures(&quantities).find_map(|(quantity, _)| quantity.read(entry));
+        figure.map_or(0.0, |figure| figure.value)
+    };
+    let head = main_figures(&quantities).next().map_or("time", |(_, column)| &column.head);
+    let Some(middle) = median(valid().map(first)) else { return Vec::new() };
+    let distance = |entry: &TrialEntry| (first(entry) - middle).abs();
     let nearest = valid().min_by(|a, b| distance(a).total_cmp(&distance(b)));
     let name = if page.several_settings() { format!("{}, ", page.setting(setting)) } else { String::new() };
-    let chosen =
-        nearest.map(|entry| Chosen { entry, why: format!("{name}nearest to the median throughput") });
+    let chosen = nearest
+        .map(|entry| Chosen { entry, why: format!("{name}nearest to the median {}", page.text(head)) });
     chosen.into_iter().collect()
 }

@@ -1,6 +1,6 @@
 //! What the factors do: a figure for one, heat maps for more.
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use maud::{Markup, html};
 use record::{
@@ -56,10 +56,10 @@ struct Quantity {
     values: Vec<Value>,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, PartialEq)]
 enum Unit {
     /// That in the name of a quantity.
-    Of(&'static str),
+    Of(Cow<'static, str>),
     Load,
 }
 
@@ -88,15 +88,16 @@ fn quantities(page: &Page) -> Vec<Quantity> {
             })
             .collect();
     }
+    let quantities = page.results.quantities();
     let figures = |number| setting::figures(page.results, &page.readings, number).figures;
     let figures: Vec<Vec<Figure>> = settings.map(figures).collect();
-    let plotted = main_figures().enumerate().filter_map(|(place, (quantity, column))| {
+    let plotted = main_figures(&quantities).enumerate().filter_map(|(place, (quantity, column))| {
         let value = |figures: &Vec<Figure>| {
             let Figure { median, interval, at_least, .. } = figures[place];
             Value { median, interval, at_least }
         };
-        let (unit, values) = (Unit::Of(quantity.name), figures.iter().map(value).collect());
-        Some(Quantity { title: column.figure?.to_owned(), unit, values })
+        let (unit, values) = (Unit::Of(quantity.name.clone()), figures.iter().map(value).collect());
+        Some(Quantity { title: page.text(column.figure.as_ref()?), unit, values })
     });
     plotted.collect()
 }
@@ -118,11 +119,11 @@ fn lower_bound(page: &Page, setting: usize, goal: usize) -> Value {
     }
 }
 
-fn show(page: &Page, unit: Unit, value: &Value) -> String {
+fn show(page: &Page, unit: &Unit, value: &Value) -> String {
     let Some(median) = value.median else { return "–".to_owned() };
     let shown = match unit {
         // The title says of what.
-        Unit::Of(THROUGHPUT) => text::number(median.round()),
+        Unit::Of(name) if name == THROUGHPUT => text::number(median.round()),
         Unit::Of(name) => text::quantity(name, median),
         Unit::Load => page.load(median),
     };
@@ -148,7 +149,7 @@ fn along(page: &Page, factor: &Factor, quantity: &Quantity) -> Markup {
         known.iter().filter_map(|&(x, value, _)| value.interval.map(|(low, high)| (x, low, high))).collect();
     let tops =
         known.iter().flat_map(|(_, value, median)| [*median, value.interval.map_or(0.0, |(_, high)| high)]);
-    let (scale, show_tick): (Scale, fn(f64) -> String) = match quantity.unit {
+    let (scale, show_tick): (Scale, fn(f64) -> String) = match &quantity.unit {
         Unit::Of(name) if name.ends_with("_us") => (Scale::log(tops), short_time_us),
         Unit::Of(_) | Unit::Load => (Scale::from_zero(tops), short_number),
     };
@@ -254,7 +255,7 @@ fn heat_map(
                             @match place(column, row).map(|number| &quantity.values[number]) {
                                 Some(value) if value.median.is_some() => {
                                     @let shade = shade(value.median.unwrap_or_default(), known);
-                                    td class={ "h" (shade) } { (show(page, quantity.unit, value)) }
+                                    td class={ "h" (shade) } { (show(page, &quantity.unit, value)) }
                                 }
                                 _ => td.none { "–" },
                             }

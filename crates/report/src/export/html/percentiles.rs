@@ -92,9 +92,9 @@ fn at_bounds(page: &Page, setting: usize) -> Option<(Option<String>, Vec<Distrib
 fn merged(name: String, trials: &[&TrialEntry]) -> Option<Distribution> {
     let mut response = Censored::default();
     let mut service = Censored::default();
-    for entry in trials {
-        response.merge(&entry.trial.response_time);
-        service.merge(&entry.trial.service_time);
+    for http in trials.iter().filter_map(|entry| entry.trial.http()) {
+        response.merge(&http.response_time);
+        service.merge(&http.service_time);
     }
     quantile(&response, 0.5)?;
     let service = (service != response).then_some(service);

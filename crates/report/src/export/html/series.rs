@@ -18,8 +18,7 @@ use crate::{
 const OPEN: usize = 2;
 
 pub fn section(page: &Page) -> Option<Section> {
-    let all: Vec<Chosen> =
-        chosen(page).into_iter().filter(|chosen| !chosen.entry.trial.series.is_empty()).collect();
+    let all: Vec<Chosen> = chosen(page).into_iter().filter(|chosen| !intervals(chosen).is_empty()).collect();
     if all.is_empty() {
         return None;
     }
@@ -39,6 +38,11 @@ pub fn section(page: &Page) -> Option<Section> {
     Some(Section { anchor: "series", heading: "Second by second", body })
 }
 
+/// The seconds of a trial of requests; none of another kind.
+fn intervals<'a>(chosen: &Chosen<'a>) -> &'a [Interval] {
+    chosen.entry.trial.http().map_or(&[], |http| &http.series)
+}
+
 /// A stretch of a trial: one interval, or several taken together.
 struct Stretch {
     start_s: f64,
@@ -53,7 +57,7 @@ struct Stretch {
 }
 
 fn one(page: &Page, chosen: &Chosen) -> Markup {
-    let series = &chosen.entry.trial.series;
+    let series = intervals(chosen);
     let together = series.len().div_ceil(page.limits.points.max(1)).max(1);
     let stretches = stretches(series, together);
     let void = chosen.entry.trial.validity.is_void();

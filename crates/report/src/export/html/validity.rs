@@ -83,7 +83,9 @@ fn every_trial(page: &Page) -> Markup {
         columns.push((Column::Short, "setting"));
     }
     columns.extend([(Column::Number, "block"), (Column::Word, "for"), (Column::Number, "load")]);
-    columns.extend(main_figures().map(|(_, column)| (Column::Number, column.head)));
+    let quantities = page.results.quantities();
+    let heads: Vec<String> = main_figures(&quantities).map(|(_, column)| page.text(&column.head)).collect();
+    columns.extend(heads.iter().map(|head| (Column::Number, head.as_str())));
     columns.push((Column::Word, "says"));
     let rows: Vec<Vec<String>> = page.readings[..shown].iter().map(|reading| row(page, reading)).collect();
     html! {
@@ -108,8 +110,7 @@ fn row(page: &Page, reading: &Reading) -> Vec<String> {
         purpose.to_owned(),
         reading.load.map_or_else(|| "–".to_owned(), |load| page.load(load)),
     ]);
-    let figures = main_figures().zip(&reading.figures);
-    row.extend(figures.map(|((quantity, _), figure)| text::value(quantity.name, *figure)));
+    row.extend(reading.figures.iter().map(|(name, figure)| text::value(name, *figure)));
     row.push(says(reading));
     row
 }

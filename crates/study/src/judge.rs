@@ -1,9 +1,51 @@
-//! Whether a generator that was late says anything against what a trial showed of its goals.
+//! The judge of a trial: whether it may be believed, and how much of it is lost to each goal.
 
 use load::validity::absences;
-use record::{AuditResult, Goal, GoalQuantity, Trial, Validity, VoidReason, VoidRule};
+use record::{AuditResult, Goal, GoalQuantity, HttpTrial, Measured, Trial, Validity, VoidReason, VoidRule};
 
-use crate::growth::Growth;
+use crate::{
+    growth::{Growth, growth_of},
+    observers::Seen,
+};
+
+/// What a trial says of its goals.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    /// The share lost to each goal (0 to 1).
+    pub loss_ratios: Vec<f64>,
+    /// By how much the median response time grew, if it grew so that a goal is not met, in seconds per second.
+    pub growth_per_s: Option<f64>,
+}
+
+/// Judges a trial by what it measured, by what the observers saw, and by its goals; it is valid or void from then on. Of a
+/// trial that `explores`, short bins of time show no growth: they rise and fall with a noisy target's queue.
+pub(crate) fn judge(trial: &mut Trial, seen: &Seen, goals: &[Goal], explores: bool) -> Verdict {
+    let audit = seen.audit.as_ref();
+    add_reasons(trial, &seen.perhaps);
+    let growth: Vec<Option<Growth>> = match &trial.measured {
+        Measured::Http(http) if http.plan.interval_ns() >= 1_000_000_000 || !explores => {
+            goals.iter().map(|goal| growth_of(http, &goal.quantity)).collect()
+        }
+        _ => vec![None; goals.len()],
+    };
+    forgive(trial, audit, goals, &growth);
+    add_reasons(trial, &seen.certain);
+    // What piles up is not carried, however little was late by then.
+    let loss_ratios = goals.iter().zip(&growth).map(|(goal, growth)| match growth {
+        Some(_) => 1.0,
+        None => goal.loss_ratio_of(trial, audit),
+    });
+    Verdict {
+        loss_ratios: loss_ratios.collect(),
+        growth_per_s: growth.iter().flatten().map(|growth| growth.per_s).reduce(f64::max),
+    }
+}
+
+fn add_reasons(trial: &mut Trial, more: &[VoidReason]) {
+    let mut reasons = trial.validity.reasons().to_vec();
+    reasons.extend_from_slice(more);
+    trial.validity = Validity::from_reasons(reasons);
+}
 
 /// Judges the generator's lateness by the goals: what else voids a trial stays.
 ///
@@ -13,7 +55,7 @@ use crate::growth::Growth;
 /// goals is on response times: else it is part of nothing that was asked. A shared processor and a late
 /// link are forgiven only where all goals were met in spite of it. Response times may have grown because of absences:
 /// `growth` is that by each goal.
-pub fn judge(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], growth: &[Option<Growth>]) {
+fn forgive(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], growth: &[Option<Growth>]) {
     if goals.is_empty() {
         return;
     }
@@ -27,11 +69,13 @@ pub fn judge(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], gro
             "whether the goal '{}' was met is not known: as measured it was not, and {}, which is enough to have made the \
              difference; give it processors of its own (--cpus)",
             goal.name,
-            absences(&trial.away)
+            trial.http().map_or_else(String::new, |http| absences(&http.away))
         );
         reasons.retain(|reason| reason.rule != VoidRule::Late);
         reasons.push(VoidReason { rule: VoidRule::Late, evidence });
-    } else if !growth.iter().flatten().any(|growth| growth.may_be_own) || !was_lengthened(trial) {
+    } else if !growth.iter().flatten().any(|growth| growth.may_be_own)
+        || !trial.http().is_some_and(was_lengthened)
+    {
         let is_forgiven = |reason: &VoidReason| match reason.rule {
             VoidRule::Late => is_timed,
             rule => matches!(rule, VoidRule::ProcessorShared | VoidRule::Link) && is_met,
@@ -48,8 +92,8 @@ pub fn judge(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], gro
 }
 
 /// Whether the generator lengthened so many response times that it may have moved the medians of single seconds.
-fn was_lengthened(trial: &Trial) -> bool {
-    trial.response_time.lengthened.count() * 100 > trial.counts.scheduled
+fn was_lengthened(http: &HttpTrial) -> bool {
+    http.response_time.lengthened.count() * 100 > http.counts.scheduled
 }
 
 #[cfg(test)]
@@ -68,9 +112,10 @@ pub(crate) mod tests {
             series: Vec::new(),
         };
         let mut trial = conclude(workload.plan(&Host::EXAMPLE).unwrap(), Part::default(), circumstances);
-        trial.counts.scheduled = 100;
+        let http = trial.http_mut().unwrap();
+        http.counts.scheduled = 100;
         let ms = 1_000_000;
-        (0..100).for_each(|_| trial.response_time.record_ns(response_ms * ms, own_ms * ms));
+        (0..100).for_each(|_| http.response_time.record_ns(response_ms * ms, own_ms * ms));
         let reason = |&rule: &VoidRule| VoidReason { rule, evidence: "the generator".to_owned() };
         trial.validity = Validity::from_reasons(rules.iter().map(reason).collect());
         trial
@@ -81,7 +126,7 @@ pub(crate) mod tests {
     }
 
     fn rules_after_growth(mut trial: Trial, goals: &[Goal], growth: Option<Growth>) -> Vec<VoidRule> {
-        judge(&mut trial, None, goals, &[growth]);
+        forgive(&mut trial, None, goals, &[growth]);
         trial.validity.reasons().iter().map(|reason| reason.rule).collect()
     }
 
@@ -118,8 +163,9 @@ pub(crate) mod tests {
     #[test]
     fn the_reason_says_how_the_generator_was_late() {
         let told = |away: Away| {
-            let mut trial = Trial { away, ..trial(11, 5, &[]) };
-            judge(&mut trial, None, &[Goal::response_time(0.99, 10_000_000)], &[None]);
+            let mut trial = trial(11, 5, &[]);
+            trial.http_mut().unwrap().away = away;
+            forgive(&mut trial, None, &[Goal::response_time(0.99, 10_000_000)], &[None]);
             trial.validity.reasons()[0].evidence.clone()
         };
         let once = Away { times: 1, total_s: 0.005, longest_s: 0.005 };

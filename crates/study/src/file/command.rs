@@ -1,0 +1,282 @@
+//! The table `[workload.command]`: any program as the load.
+
+use std::{collections::BTreeMap, ops::Range, path::Path, time::Duration};
+
+use record::{
+    MovedBytes, NumberRead,
+    units::{parse_count, parse_size},
+};
+use settings::{Reader, Table, Value};
+use toml::de::DeValue;
+
+use super::{places, programs, workload::Way};
+use crate::workload::{COPY, CommandWorkload, Reading, SCRATCH};
+
+/// Keys that a factor of the same name sets.
+pub(super) const KEYS: [&str; 13] = [
+    "target",
+    "from",
+    "run",
+    "setup",
+    "prepare",
+    "conclude",
+    "cleanup",
+    "directory",
+    "copies",
+    "timeout",
+    "stop_after",
+    "expect",
+    "bytes",
+];
+/// What stands for something only when a trial runs.
+pub(super) const LATE_PLACES: [&str; 2] = [SCRATCH, COPY];
+/// The most copies that run at once.
+const MOST_COPIES: u64 = 10_000;
+
+/// A workload of programs, and where its fields stand.
+pub(super) struct CommandRead {
+    pub(super) workload: CommandWorkload,
+    pub(super) spans: BTreeMap<&'static str, Range<usize>>,
+}
+
+/// Reads it. `target` and `from` have been taken from the table.
+pub(super) fn read(reader: &mut Reader<'_>, mut table: Table<'_, '_>, way: &Way<'_>) -> CommandRead {
+    let mut spans = BTreeMap::new();
+    let span = table.span();
+    let mut words = |key: &'static str| {
+        let value = table.take(key)?;
+        spans.insert(key, value.span());
+        read_words(reader, value, way)
+    };
+    let [run, setup, prepare, conclude, cleanup] =
+        ["run", "setup", "prepare", "conclude", "cleanup"].map(&mut words);
+    if run.is_none() && !spans.contains_key("run") {
+        reader.mistake(span, "'run' is missing: the program, as a list of words or as a line for the shell");
+    }
+    let mut time = |reader: &mut Reader<'_>, key: &'static str| -> Option<Duration> {
+        let value = table.take(key)?;
+        spans.insert(key, value.span());
+        let time = reader.time(value)?;
+        if time.is_zero() {
+            reader.mistake(value.span(), "no program ends within no time; give a time such as \"30s\"");
+        }
+        Some(time).filter(|time| !time.is_zero())
+    };
+    let (timeout, stop_after) = (time(reader, "timeout"), time(reader, "stop_after"));
+    if let (Some(timeout), Some(stop_after)) = (timeout, stop_after)
+        && timeout <= stop_after
+    {
+        let message = "the timeout comes before 'stop_after': every copy would fail; leave one of both out";
+        reader.mistake(spans["timeout"].clone(), message);
+    }
+    let mut copies = 1;
+    if let Some(value) = table.take("copies") {
+        spans.insert("copies", value.span());
+        copies = read_copies(reader, value).unwrap_or(1);
+    }
+    let expect = table.take("expect").map_or_else(
+        || vec![0],
+        |value| {
+            spans.insert("expect", value.span());
+            read_statuses(reader, value)
+        },
+    );
+    let bytes = table.take("bytes").and_then(|value| {
+        spans.insert("bytes", value.span());
+        read_bytes(reader, value, way)
+    });
+    let environment =
+        table.take("env").map_or_else(BTreeMap::new, |value| read_environment(reader, value, way));
+    let directory = table.take("directory").and_then(|value| {
+        spans.insert("directory", value.span());
+        Some(in_folder(&places::finished(reader.text(value)?, way.stands_for), way.folder))
+    });
+    let read = table.take("read").map_or_else(Vec::new, |value| read_numbers(reader, value));
+    table.finish(reader);
+    CommandRead {
+        workload: CommandWorkload {
+            run: run.unwrap_or_default(),
+            setup,
+            prepare,
+            conclude,
+            cleanup,
+            environment,
+            directory,
+            copies,
+            timeout,
+            stop_after,
+            expect,
+            bytes,
+            read,
+        },
+        spans,
+    }
+}
+
+/// Words of a command, or a line for the shell; the program must be there.
+fn read_words(reader: &mut Reader<'_>, value: &Value<'_>, way: &Way<'_>) -> Option<Vec<String>> {
+    let finished = |text: &str| places::finished(text, way.stands_for);
+    if let DeValue::String(line) = value.get_ref() {
+        if line.trim().is_empty() {
+            reader.mistake(value.span(), "an empty command");
+            return None;
+        }
+        return Some(vec!["sh".to_owned(), "-c".to_owned(), finished(line)]);
+    }
+    let what = "a list of words such as [\"scp\", \"a\", \"b:c\"], or a line for the shell";
+    let words: Option<Vec<String>> =
+        reader.array(value, what).iter().map(|word| Some(finished(reader.text(word)?))).collect();
+    let words = words?;
+    let Some(program) = words.first() else {
+        reader.mistake(value.span(), "an empty command");
+        return None;
+    };
+    let is_known = places::names(program).is_empty();
+    if is_known && !programs::is_installed(program) {
+        reader.mistake(value.span(), format!("there is no program '{program}' on this machine; install it"));
+    }
+    Some(words)
+}
+
+fn read_copies(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<u32> {
+    let text = match value.get_ref() {
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.as_str().to_owned(),
+        _ => reader.text_such_as(value, "a count such as 4")?.to_owned(),
+    };
+    let copies = reader.checked(value, parse_count(&text))?;
+    if copies == 0 || copies > MOST_COPIES {
+        reader.mistake(value.span(), format!("{copies} copies: give a count from 1 to {MOST_COPIES}"));
+        return None;
+    }
+    Some(copies as u32)
+}
+
+fn read_statuses(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<i32> {
+    let one = std::slice::from_ref(value);
+    let values = if let DeValue::Array(values) = value.get_ref() { &values[..] } else { one };
+    let statuses: Vec<i32> =
+        values.iter().filter_map(|value| reader.whole(value, 0..256)).map(|status| status as i32).collect();
+    if values.is_empty() {
+        reader.mistake(value.span(), "no exit status is a success; give one such as 0");
+    }
+    statuses
+}
+
+/// A size, `"link"`, or `{ path = "…" }`.
+fn read_bytes(reader: &mut Reader<'_>, value: &Value<'_>, way: &Way<'_>) -> Option<MovedBytes> {
+    match value.get_ref() {
+        DeValue::Table(_) => {
+            let mut table = reader.table(value, "a table such as { path = \"{scratch}/copy\" }");
+            let path = table.need(reader, "path", "the file or folder that grows");
+            let path = path.and_then(|path| reader.text(path));
+            table.finish(reader);
+            Some(MovedBytes::Path(in_folder(&places::finished(path?, way.stands_for), way.folder)))
+        }
+        DeValue::String(text) if text == "link" => Some(MovedBytes::Link),
+        DeValue::Integer(number) => {
+            let size = number.to_string();
+            reader.checked(value, parse_size(&size)).map(MovedBytes::Declared)
+        }
+        _ => {
+            let what = "a size such as \"100MB\", \"link\", or { path = \"…\" }";
+            let text = reader.text_such_as(value, what)?;
+            reader.checked(value, parse_size(text)).map(MovedBytes::Declared)
+        }
+    }
+}
+
+fn read_environment(reader: &mut Reader<'_>, value: &Value<'_>, way: &Way<'_>) -> BTreeMap<String, String> {
+    let table = reader.table(value, "a table of texts such as { LANG = \"C\" }");
+    let mut environment = BTreeMap::new();
+    for (_, name, value) in table.all() {
+        if let Some(text) = reader.text(value) {
+            secrets::mask::learn_variable(name, text);
+            environment.insert(name.to_owned(), places::finished(text, way.stands_for));
+        }
+    }
+    environment
+}
+
+/// `read = [{ json = "/end/sum/bits_per_second", name = "goodput", unit = "bit/s", better = "more" }]`.
+fn read_numbers(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<Reading> {
+    let what =
+        "a list such as [{ json = \"/end/sum/bits_per_second\", name = \"goodput\", unit = \"bit/s\" }]";
+    let mut numbers: Vec<Reading> = Vec::new();
+    for value in reader.array(value, what) {
+        let Some(number) = read_number(reader, value) else { continue };
+        if numbers.iter().any(|other| other.number.quantity == number.number.quantity) {
+            reader.mistake(value.span(), format!("'{}' is read twice", number.words));
+        }
+        numbers.push(number);
+    }
+    numbers
+}
+
+fn read_number(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Reading> {
+    let mut table =
+        reader.table(value, "a table such as { json = \"/end/seconds\", name = \"time\", unit = \"s\" }");
+    let json = table.need(reader, "json", "where the number stands (RFC 6901), such as \"/end/seconds\"");
+    let json = json.and_then(|value| Some((value.span(), reader.text(value)?.to_owned())));
+    let name = table.need(reader, "name", "what it is called, such as \"goodput\"");
+    let name = name.and_then(|value| Some((value.span(), reader.text(value)?.to_owned())));
+    let unit = table.take("unit").and_then(|value| Some((value.span(), reader.text(value)?.to_owned())));
+    let better = table.take("better").and_then(|value| {
+        let text = reader.text(value)?;
+        if !["more", "less"].contains(&text) {
+            reader
+                .mistake(value.span(), format!("'{text}' is not which way is better: \"more\" or \"less\""));
+        }
+        Some(text == "more")
+    });
+    table.finish(reader);
+    let ((json_at, json), (name_at, name)) = (json?, name?);
+    if !json.is_empty() && !json.starts_with('/') {
+        let message = format!("'{json}' is no place in JSON: it begins with '/', such as /end/seconds");
+        reader.mistake(json_at, message);
+    }
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(plain) || name.len() > 40 {
+        let message =
+            format!("'{name}' is not a name: up to 40 small letters, digits and '_', a letter first");
+        reader.mistake(name_at, message);
+        return None;
+    }
+    let (suffix, words) = match unit {
+        None => (String::new(), name.replace('_', " ")),
+        Some((at, unit)) => {
+            let Some(suffix) = suffix_of(&unit) else {
+                let known: Vec<&str> = UNITS.iter().map(|(unit, _)| *unit).collect();
+                let message = format!("'{unit}' is no unit known here (one of {})", known.join(", "));
+                reader.mistake(at, message);
+                return None;
+            };
+            (format!("_{suffix}"), name.replace('_', " "))
+        }
+    };
+    let quantity = if name.ends_with(&suffix) { name } else { format!("{name}{suffix}") };
+    Some(Reading { number: NumberRead { json, quantity, more_is_better: better.unwrap_or(true) }, words })
+}
+
+/// Units, and how the name of a quantity in them ends.
+const UNITS: [(&str, &str); 10] = [
+    ("bit/s", "bit_per_s"),
+    ("B/s", "bytes_per_s"),
+    ("B", "bytes"),
+    ("1/s", "per_s"),
+    ("s", "s"),
+    ("us", "us"),
+    ("ns", "ns"),
+    ("ratio", "ratio"),
+    ("packets", "packets"),
+    ("count", "count"),
+];
+
+fn suffix_of(unit: &str) -> Option<&'static str> {
+    UNITS.iter().find(|(known, _)| *known == unit).map(|(_, suffix)| *suffix)
+}
+
+/// A path beside the study, unless it is whole or is put together later.
+fn in_folder(path: &str, folder: &Path) -> String {
+    if path.starts_with('{') { path.to_owned() } else { folder.join(path).display().to_string() }
+}

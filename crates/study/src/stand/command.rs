@@ -1,0 +1,486 @@
+//! Programs as the load, run on the hosts of a study or here.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::{Path, PathBuf},
+    process::{Child, ExitStatus, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use command::{Flows, MemoryGroup, Order, Report, number_in};
+use lab::plan::{Flood, Process, Program};
+use record::{CommandTrial, Flow, Measured, MovedBytes, Trial, Validity, Warning, trial::SCHEMA};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Stand, StandError};
+use crate::{CommandWorkload, workload::SCRATCH};
+
+/// Length of the bins that flows are counted in.
+const BIN: Duration = Duration::from_millis(100);
+/// A step around a trial that takes longer has failed.
+const STEP_TIMEOUT: Duration = Duration::from_secs(600);
+/// The rate at the end of a trial is that of so many seconds, or of its second half if it is shorter than twice that.
+const LAST_S: f64 = 5.0;
+
+/// What is run around trials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Once when hosts and target are new.
+    Setup,
+    /// Before each trial.
+    Prepare,
+    /// After each trial.
+    Conclude,
+    /// Once before hosts and target go.
+    Cleanup,
+}
+
+impl Step {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Setup => "setup",
+            Self::Prepare => "prepare",
+            Self::Conclude => "conclude",
+            Self::Cleanup => "cleanup",
+        }
+    }
+
+    fn of(self, workload: &CommandWorkload) -> Option<&[String]> {
+        let words = match self {
+            Self::Setup => &workload.setup,
+            Self::Prepare => &workload.prepare,
+            Self::Conclude => &workload.conclude,
+            Self::Cleanup => &workload.cleanup,
+        };
+        words.as_deref()
+    }
+}
+
+/// A process that runs the copies of one host.
+enum Runner {
+    OnHost(lab::Process),
+    Here(Child),
+}
+
+impl Stand {
+    /// Runs a step around trials on the first host that the load comes from, if the workload has it.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub(crate) fn run_step(
+        &mut self,
+        workload: &CommandWorkload,
+        step: Step,
+        folder: &Path,
+        stop: &AtomicBool,
+    ) -> Result<(), StandError> {
+        let Some(words) = step.of(workload) else { return Ok(()) };
+        let mut order = self.order(workload, words, step.name(), folder)?;
+        (order.copies, order.timeout, order.expect) = (vec![0], Some(STEP_TIMEOUT), vec![0]);
+        let report = self.conduct(vec![order], stop, |_| Ok(()))?;
+        let trial = CommandTrial { runs: report.runs, ..CommandTrial::default() };
+        match trial.failure() {
+            Some(why) => Err(StandError::Program(format!(
+                "{}: {}{}",
+                step.name(),
+                words.join(" "),
+                why.strip_prefix("the program").unwrap_or(&why)
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs one trial. What the programs write is kept in `folder`.
+    ///
+    /// # Errors
+    /// When they cannot be run, or counted.
+    pub(crate) fn run_programs(
+        &mut self,
+        workload: &CommandWorkload,
+        folder: &Path,
+        stop: &AtomicBool,
+        command: &[String],
+    ) -> Result<Trial, StandError> {
+        let mut orders = Vec::new();
+        let hosts = self.setup.from.len().max(1) as u32;
+        for host in 0..hosts {
+            let copies: Vec<u32> = (0..workload.copies).filter(|copy| copy % hosts == host).collect();
+            if copies.is_empty() {
+                continue;
+            }
+            let mut order = self.order(workload, &workload.run, "command", folder)?;
+            order.copies = copies;
+            orders.push(order);
+        }
+        let memory = MemoryGroup::make(&self.folder).ok();
+        for order in &mut orders {
+            order.groups = memory.iter().map(MemoryGroup::joined_by).collect();
+        }
+        let path = match &workload.bytes {
+            Some(MovedBytes::Path(path)) => Some(self.in_scratch(path)),
+            _ => None,
+        };
+        let size_before = path.as_deref().map_or(0, size_of);
+        let outputs: Vec<PathBuf> =
+            orders.iter().flat_map(|order| order.copies.iter().map(|copy| order.output(*copy))).collect();
+        let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
+        let begun = Instant::now();
+        let mut flows = Flows::begin(BIN, self.interfaces()?).map_err(StandError::Host)?;
+        let mut peak_memory_bytes = None;
+        let report = self.conduct(orders, stop, |links| {
+            flows.look()?;
+            links.into_iter().for_each(|(name, bytes, packets)| flows.count(name, bytes, packets));
+            peak_memory_bytes = peak_memory_bytes.max(memory.as_ref().and_then(MemoryGroup::used_bytes));
+            Ok(())
+        })?;
+        let elapsed_s = begun.elapsed().as_secs_f64();
+        let flows = flows.end();
+        let moved_bytes = match &workload.bytes {
+            None => None,
+            Some(MovedBytes::Declared(bytes)) => {
+                Some(bytes * report.runs.iter().filter(|run| run.succeeded).count() as u64)
+            }
+            Some(MovedBytes::Path(_)) => {
+                path.as_deref().map(|path| size_of(path).saturating_sub(size_before))
+            }
+            Some(MovedBytes::Link) => {
+                Some(sum(&flows, "sent", |flow| flow.bytes).max(sum(&flows, "received", |flow| flow.bytes)))
+            }
+        };
+        let hosts = self.from_names();
+        let measured = CommandTrial {
+            plan: workload.plan(hosts),
+            runs: report.runs.into_iter().map(masked).collect(),
+            wall_s: report.wall_s,
+            user_s: report.user_s,
+            system_s: report.system_s,
+            peak_memory_bytes,
+            largest_process_bytes: report.largest_process_bytes,
+            moved_bytes,
+            flows,
+            bin_s: BIN.as_secs_f64(),
+        };
+        let mut warnings = Vec::new();
+        if memory.is_none() {
+            let message = "this machine counts no memory for groups of processes (control groups): the peak memory of all \
+                           processes together is not known";
+            warnings.push(Warning::new("peak_memory_unknown", message));
+        }
+        let quantities = quantities(workload, &measured, &outputs, &mut warnings);
+        warnings.extend(measured.failure().map(|why| Warning::new("program_failed", why)));
+        Ok(Trial {
+            schema: SCHEMA.to_owned(),
+            proofload_version: env!("CARGO_PKG_VERSION").to_owned(),
+            command: command.iter().map(|word| secrets::mask(word).into_owned()).collect(),
+            started_unix_s,
+            elapsed_s,
+            interrupted: report.interrupted,
+            validity: Validity::Valid,
+            warnings,
+            quantities,
+            measured: Measured::Command(Box::new(measured)),
+        })
+    }
+
+    fn order(
+        &self,
+        workload: &CommandWorkload,
+        words: &[String],
+        name: &str,
+        folder: &Path,
+    ) -> Result<Order, StandError> {
+        for made in [folder, &self.scratch] {
+            let explain = |error| StandError::Program(format!("cannot make {}: {error}", made.display()));
+            fs::create_dir_all(made).map_err(explain)?;
+        }
+        let put = |text: &String| self.in_scratch(text);
+        Ok(Order {
+            command: words.iter().map(put).collect(),
+            environment: workload
+                .environment
+                .iter()
+                .map(|(name, value)| (name.clone(), put(value)))
+                .collect(),
+            directory: workload.directory.as_ref().map(|directory| put(directory).into()),
+            copies: Vec::new(),
+            expect: workload.expect.clone(),
+            timeout: workload.timeout.filter(|_| name == "command"),
+            stop_after: workload.stop_after.filter(|_| name == "command"),
+            groups: Vec::new(),
+            folder: std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()),
+            name: name.to_owned(),
+            parent: self.lab.is_none().then(std::process::id),
+        })
+    }
+
+    /// A text with the folder that programs may write to in its place.
+    fn in_scratch(&self, text: &str) -> String {
+        text.replace(&format!("{{{SCRATCH}}}"), &self.scratch.display().to_string())
+    }
+
+    /// Runs orders at once, each on a host that the load comes from, until all have ended. `look` is called at the end of
+    /// every bin, with the bytes and packets of each direction of the emulated links.
+    fn conduct(
+        &mut self,
+        orders: Vec<Order>,
+        stop: &AtomicBool,
+        mut look: impl FnMut(Vec<(String, u64, u64)>) -> io::Result<()>,
+    ) -> Result<Report, StandError> {
+        let broken = |error: io::Error| StandError::Program(format!("cannot run a program: {error}"));
+        let reports: Vec<PathBuf> = orders.iter().map(Order::report).collect();
+        let hosts: Vec<Option<usize>> = match self.setup.from[..] {
+            [] => vec![None],
+            ref from => from.iter().copied().map(Some).collect(),
+        };
+        let mut runners = Vec::new();
+        for (order, host) in orders.iter().zip(hosts) {
+            runners.push(self.start_runner(order, host).map_err(broken)?);
+        }
+        let mut bin = Instant::now() + BIN;
+        let mut told = false;
+        while runners.iter_mut().any(|runner| runner.ended().is_none()) {
+            if stop.load(Ordering::Relaxed) && !told {
+                told = true;
+                runners.iter().for_each(Runner::stop);
+            }
+            runners.iter_mut().for_each(|runner| runner.wait(bin.saturating_duration_since(Instant::now())));
+            if Instant::now() >= bin {
+                bin += BIN;
+                look(self.link_counts()?).map_err(StandError::Host)?;
+            }
+        }
+        look(self.link_counts()?).map_err(StandError::Host)?;
+        let mut all = Report::default();
+        for ((mut runner, path), order) in runners.into_iter().zip(reports).zip(&orders) {
+            let Some(mut report) = Report::read(&path) else {
+                let how = runner.ended().map_or_else(String::new, |status| format!(" ({status})"));
+                let lines = runner.last_lines();
+                return Err(StandError::Program(format!(
+                    "the process that runs {} ended without a report{how}{lines}",
+                    order.command.first().map_or("the program", String::as_str)
+                )));
+            };
+            let _ = fs::remove_file(path);
+            let host = runner.host(self);
+            report.runs.iter_mut().for_each(|run| run.host.clone_from(&host));
+            all.merge(report);
+        }
+        Ok(all)
+    }
+
+    fn start_runner(&mut self, order: &Order, host: Option<usize>) -> io::Result<Runner> {
+        let _ = fs::remove_file(order.report());
+        let program = std::env::current_exe()?;
+        let words = ["command-run".to_owned(), serde_json::to_string(order)?];
+        let (Some(host), Some(lab)) = (host, &mut self.lab) else {
+            let child = std::process::Command::new(program)
+                .args(words)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                // Ctrl-C is for the study, which then asks its runners to stop.
+                .process_group(0)
+                .spawn()?;
+            return Ok(Runner::Here(child));
+        };
+        let mut command = vec![program.display().to_string()];
+        command.extend(words);
+        let process = Process {
+            name: format!("{}-{}-{host}", lab.plan().hosts[host].name, order.name),
+            host,
+            program: Program::Command(command),
+            environment: BTreeMap::new(),
+            directory: None,
+            ready: None,
+            ready_timeout: Duration::ZERO,
+            log_limit_bytes: 1 << 20,
+            flood: Flood::Truncate,
+            may_end: true,
+            stage: 0,
+        };
+        lab.spawn(&process).map(Runner::OnHost).map_err(io::Error::other)
+    }
+
+    /// The names of the hosts that the load comes from.
+    fn from_names(&self) -> Vec<String> {
+        let Some(lab) = &self.lab else { return Vec::new() };
+        self.setup.from.iter().map(|&host| lab.plan().hosts[host].name.clone()).collect()
+    }
+
+    /// The counters of the interfaces of the hosts that the load comes from.
+    fn interfaces(&self) -> Result<Vec<(String, File)>, StandError> {
+        let Some(lab) = &self.lab else { return Ok(Vec::new()) };
+        let hosts: Vec<_> = lab.hosts().collect();
+        let open = |&host: &usize| {
+            // The file stays that of the network it was opened in.
+            let file = hosts[host].inside(|| File::open("/proc/thread-self/net/dev"))?;
+            Ok((hosts[host].name().to_owned(), file))
+        };
+        self.setup.from.iter().map(open).collect::<io::Result<_>>().map_err(StandError::Host)
+    }
+
+    /// The bytes and packets that each direction of the emulated links has carried so far.
+    fn link_counts(&mut self) -> Result<Vec<(String, u64, u64)>, StandError> {
+        let mut counts = Vec::new();
+        for (name, link) in self.lab.iter_mut().flat_map(lab::Lab::links) {
+            let told = |error| StandError::Program(format!("a link of the lab: {error}"));
+            for (way, counters) in ["a to b", "b to a"].into_iter().zip(link.counters().map_err(told)?) {
+                let pipe = counters.pipe;
+                counts.push((format!("link {name} {way}"), pipe.delivered_bytes, pipe.delivered_packets));
+            }
+        }
+        Ok(counts)
+    }
+}
+
+impl Runner {
+    fn ended(&mut self) -> Option<ExitStatus> {
+        match self {
+            Self::OnHost(process) => process.ended(),
+            Self::Here(child) => child.try_wait().unwrap_or_else(|_| Some(ExitStatus::from_raw(1 << 8))),
+        }
+    }
+
+    /// Waits for its end, at most for so long.
+    fn wait(&mut self, patience: Duration) {
+        match self {
+            Self::OnHost(process) => drop(process.wait(patience)),
+            Self::Here(child) => {
+                let until = Instant::now() + patience;
+                while Instant::now() < until && matches!(child.try_wait(), Ok(None)) {
+                    thread::sleep(
+                        Duration::from_millis(2).min(until.saturating_duration_since(Instant::now())),
+                    );
+                }
+            }
+        }
+    }
+
+    /// Asks it to end what it runs.
+    fn stop(&self) {
+        match self {
+            Self::OnHost(process) => process.signal(Signal::TERM),
+            // It has not been waited for, so that its number is its own.
+            Self::Here(child) => drop(kill_process(Pid::from_child(child), Signal::TERM)),
+        }
+    }
+
+    fn last_lines(&self) -> String {
+        match self {
+            Self::OnHost(process) => {
+                let lines = process.last_lines().join("\n");
+                if lines.is_empty() { lines } else { format!("; its log: {lines}") }
+            }
+            Self::Here(_) => String::new(),
+        }
+    }
+
+    fn host(&self, stand: &Stand) -> String {
+        match (self, &stand.lab) {
+            (Self::OnHost(process), Some(lab)) => {
+                let hosts = lab.plan().hosts.iter().map(|host| &host.name);
+                let own = |name: &&String| process.name().starts_with(&format!("{name}-"));
+                hosts.filter(own).max_by_key(|name| name.len()).cloned().unwrap_or_default()
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+/// The quantities of a trial by their names, as the workload declares them.
+fn quantities(
+    workload: &CommandWorkload,
+    trial: &CommandTrial,
+    outputs: &[PathBuf],
+    warnings: &mut Vec<Warning>,
+) -> BTreeMap<String, f64> {
+    let total = |way, of: fn(&Flow) -> u64| sum(&trial.flows, way, of) as f64;
+    let mut quantities = BTreeMap::from([
+        ("wall_s".to_owned(), trial.wall_s),
+        ("user_s".to_owned(), trial.user_s),
+        ("system_s".to_owned(), trial.system_s),
+        ("largest_process_bytes".to_owned(), trial.largest_process_bytes as f64),
+    ]);
+    if !trial.flows.is_empty() {
+        quantities.extend([
+            ("sent_bytes".to_owned(), total("sent", |flow| flow.bytes)),
+            ("received_bytes".to_owned(), total("received", |flow| flow.bytes)),
+            ("sent_packets".to_owned(), total("sent", |flow| flow.packets)),
+            ("received_packets".to_owned(), total("received", |flow| flow.packets)),
+        ]);
+        let rate = last_rate(trial, "sent").max(last_rate(trial, "received"));
+        quantities.insert("last_5_s_bit_per_s".to_owned(), rate);
+    }
+    quantities.extend(trial.peak_memory_bytes.map(|bytes| ("peak_memory_bytes".to_owned(), bytes as f64)));
+    if let Some(bytes) = trial.moved_bytes {
+        quantities.insert("moved_bytes".to_owned(), bytes as f64);
+        quantities.insert("goodput_bit_per_s".to_owned(), bytes as f64 * 8.0 / trial.wall_s.max(1e-9));
+    }
+    for read in &workload.read {
+        let number = &read.number;
+        let found: Vec<f64> = outputs
+            .iter()
+            .filter_map(|path| number_in(&fs::read_to_string(path).ok()?, &number.json))
+            .collect();
+        if found.len() < outputs.len() {
+            warnings.push(Warning::new(
+                "number_not_found",
+                format!(
+                    "{} of {} copies wrote no number at {} of JSON on standard output: {} is not known",
+                    outputs.len() - found.len(),
+                    outputs.len(),
+                    number.json,
+                    number.quantity
+                ),
+            ));
+            continue;
+        }
+        let value = if number.more_is_better {
+            found.iter().sum()
+        } else {
+            found.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+        };
+        quantities.insert(number.quantity.clone(), value);
+    }
+    quantities
+}
+
+/// The rate in one direction over the last seconds of a trial, in bits per second.
+fn last_rate(trial: &CommandTrial, way: &str) -> f64 {
+    let whole_bins = (trial.wall_s / trial.bin_s) as usize;
+    let counted = ((LAST_S.min(trial.wall_s / 2.0) / trial.bin_s) as usize).clamp(1, whole_bins.max(1));
+    let of = |flow: &Flow| {
+        let end = whole_bins.min(flow.bins.len());
+        flow.bins[end.saturating_sub(counted)..end].iter().sum()
+    };
+    let bytes = sum(&trial.flows, way, of);
+    bytes as f64 * 8.0 / (counted as f64 * trial.bin_s)
+}
+
+/// The sum over what the interfaces sent, or received.
+fn sum(flows: &BTreeMap<String, Flow>, way: &str, of: impl Fn(&Flow) -> u64) -> u64 {
+    let own = flows.iter().filter(|(name, _)| name.rsplit(' ').next() == Some(way));
+    own.map(|(_, flow)| of(flow)).sum()
+}
+
+/// The size of a file, or of all files in a folder; 0 if there is none.
+fn size_of(path: impl AsRef<Path>) -> u64 {
+    let path = path.as_ref();
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => {
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            entries.map(|entry| size_of(entry.path())).sum()
+        }
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    }
+}
+
+fn masked(mut run: record::CommandRun) -> record::CommandRun {
+    run.last_lines = secrets::mask(&run.last_lines).into_owned();
+    run
+}

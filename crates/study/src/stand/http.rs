@@ -1,0 +1,148 @@
+//! Requests of our own generator, made where the load comes from.
+
+use std::{
+    io,
+    sync::{Arc, atomic::AtomicBool},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use fleet::Workers;
+use lab::Lab;
+use load::{Circumstances, Host, HttpWorkload, Part, Tick, conclude, preflight};
+use record::{Decision, Distribution, HttpPlan, LoadModel, Trial, Validity, VoidReason, VoidRule};
+
+use super::{Stand, StandError};
+
+/// A target of whose answers a share fails is no silent one: it is asked so often at the most.
+const MOST_PROBES: u32 = 10;
+
+impl Stand {
+    /// The plan of a trial, fitted to the place that the load comes from, with what was changed for that or, as an error,
+    /// what does not fit. `decides` tells what it is to decide about.
+    pub(crate) fn plan(
+        &self,
+        workload: &HttpWorkload,
+        seed: u64,
+        decides: impl FnOnce(&HttpPlan) -> Option<Decision>,
+    ) -> Result<(HttpPlan, Result<Vec<String>, String>), StandError> {
+        let host = self.host().map_err(StandError::Host)?;
+        let told = |mistake: load::FieldMistake| format!("{}: {}", mistake.field, mistake.message);
+        let plan = workload.plan(&host);
+        let mut plan = plan.map_err(|mistakes| {
+            StandError::Unfit(mistakes.into_iter().map(told).collect::<Vec<_>>().join("; "))
+        })?;
+        plan.seed = seed;
+        plan.decides = decides(&plan);
+        if let (Some(decides), None) = (plan.decides, &workload.drain) {
+            // What a goal allows to take longer must be waited for.
+            plan.drain_ns = plan.drain_ns.max(decides.longest_ns.min(plan.timeout_ns));
+        }
+        // Every host that the load comes from has its part of it.
+        plan.processes = plan.processes.max(self.setup.from.len() as u32);
+        let fitted = match preflight::fit(&mut plan, &host, workload.asked()) {
+            Err(refusals) if plan.forced => {
+                Ok(refusals.into_iter().map(|r| format!("force although: {r}")).collect())
+            }
+            fitted => fitted.map_err(|refusals| refusals.join("; ")),
+        };
+        if workload.processes.is_none() && u64::from(plan.processes) < plan.connections() {
+            plan.processes = plan.processes.next_multiple_of(self.setup.from.len().max(1) as u32);
+        }
+        Ok((plan, fitted))
+    }
+
+    /// A trial that this machine has too little for: void, so that a search looks for a load that it can make.
+    pub(crate) fn not_run(plan: HttpPlan, command: &[String], why: String) -> Trial {
+        let mut trial = conclude(plan, Part::default(), circumstances(command));
+        trial.validity =
+            Validity::from_reasons(vec![VoidReason { rule: VoidRule::LocalExhaustion, evidence: why }]);
+        trial
+    }
+
+    /// Runs one trial.
+    pub(crate) fn run(
+        &self,
+        plan: HttpPlan,
+        stop: &Arc<AtomicBool>,
+        command: &[String],
+        mut on_tick: impl FnMut(&Tick),
+    ) -> Result<Trial, StandError> {
+        let plan = Arc::new(plan);
+        let mut circumstances = circumstances(command);
+        let hosts = self.workers();
+        let workers = if hosts.is_empty() { Workers::Here(&self.worker) } else { Workers::On(&hosts) };
+        let part = fleet::run(&plan, workers, stop, |tick| {
+            on_tick(&tick);
+            circumstances.series.push(tick.interval());
+        });
+        let plan = Arc::unwrap_or_clone(plan);
+        match part {
+            Ok(part) => Ok(conclude(plan, part, circumstances)),
+            Err(error) if error.is_for_want() => Ok(Self::not_run(plan, command, error.to_string())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Asks the target by single requests of this plan's, from every host that the load comes from: why none is answered as
+    /// expected, in words, if single ones tell; none once each host has an answer. An event in them is of a run of its own,
+    /// without receipts. An answer that is later than a trial of `trial` and its drain is none.
+    pub(crate) fn silence(
+        &self,
+        plan: &HttpPlan,
+        trial: Option<Duration>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Option<String>, StandError> {
+        let mut plan = plan.clone();
+        let hosts = self.setup.from.len().max(1);
+        let think_time = Distribution::Fixed { ns: 0 };
+        plan.load = LoadModel::Closed { users: hosts as u64, loops: Some(1), ramp_up_ns: 0, think_time };
+        (plan.duration_ns, plan.requests, plan.decides) = (None, None, None);
+        (plan.processes, plan.threads, plan.pipeline) = (hosts as u32, 1, 1);
+        if let Some(events) = &mut plan.events {
+            (events.receipts, events.retries) = (None, 0);
+        }
+        if let Some(trial) = trial {
+            plan.timeout_ns = plan.timeout_ns.min(trial.as_nanos() as u64 + plan.drain_ns);
+        }
+        let until = Instant::now() + Duration::from_nanos(plan.timeout_ns);
+        let mut why = None;
+        for _ in 0..MOST_PROBES {
+            let trial = self.run(plan.clone(), stop, &[], |_| ())?;
+            let answered = trial.http().map_or(0, |http| http.counts.completed);
+            why = (answered < hosts as u64).then(|| trial.main_failure()).flatten();
+            if why.is_none() || Instant::now() >= until {
+                break;
+            }
+        }
+        Ok(why)
+    }
+
+    /// The limits of the place that the load comes from. Its hosts are on this machine, and only ports are a host's own:
+    /// the one that has fewest says how many all have, because each makes the same part of the load.
+    fn host(&self) -> io::Result<Host> {
+        let hosts: Vec<_> = self.lab.iter().flat_map(Lab::hosts).collect();
+        let limits = self.setup.from.iter().filter_map(|&number| hosts.get(number));
+        let limits: Vec<Host> = limits.map(|host| host.inside(Host::read)).collect::<io::Result<_>>()?;
+        match limits.iter().min_by_key(|host| host.ports) {
+            Some(least) => Ok(Host { ports: least.ports * limits.len() as u64, ..*least }),
+            None => Host::read(),
+        }
+    }
+
+    fn workers(&self) -> Vec<Vec<String>> {
+        let (Some(lab), Ok(program)) = (&self.lab, std::env::current_exe()) else { return Vec::new() };
+        let mut command = vec![program.display().to_string()];
+        command.extend(self.worker.iter().cloned());
+        let hosts: Vec<_> = lab.hosts().collect();
+        self.setup.from.iter().map(|&host| hosts[host].arguments_to_run(&command)).collect()
+    }
+}
+
+fn circumstances(command: &[String]) -> Circumstances {
+    Circumstances {
+        started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
+        command: command.to_vec(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        series: Vec::new(),
+    }
+}

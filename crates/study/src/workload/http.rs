@@ -1,0 +1,63 @@
+//! The kind `http`: requests of our own generator.
+
+use std::time::Duration;
+
+use load::HttpWorkload;
+use record::{LoadUnit, Stage, units::parse_time};
+
+/// Duration of a trial that nothing else bounds, in seconds, behind its ramp-up.
+const DEFAULT_S: f64 = 10.0;
+
+/// How long a trial lasts, unless its requests alone end it, in seconds.
+pub(super) fn length_s(workload: &HttpWorkload) -> Option<f64> {
+    if !workload.stages.is_empty() {
+        let stages = workload.stages.iter().filter_map(|stage| stage.parse::<Stage>().ok());
+        return Some(stages.map(|stage| stage.duration_ns as f64 / 1e9).sum());
+    }
+    let bounded = workload.loops.is_some() || workload.requests.is_some();
+    match &workload.duration {
+        Some(duration) => parse_time(duration).ok().map(|duration| duration.as_secs_f64()),
+        None => (!bounded).then(|| DEFAULT_S + ramp_up(workload).as_secs_f64()),
+    }
+}
+
+/// The time over which users start.
+pub(super) fn ramp_up(workload: &HttpWorkload) -> Duration {
+    workload.ramp_up.as_deref().and_then(|text| parse_time(text).ok()).unwrap_or_default()
+}
+
+/// Puts a search's load in its place.
+pub(super) fn set_load(workload: &mut HttpWorkload, unit: &LoadUnit, load: f64) {
+    match unit {
+        LoadUnit::Users => workload.users = Some(format!("{}", load.round())),
+        LoadUnit::Connections => workload.connections = Some(format!("{}", load.round())),
+        LoadUnit::Rate => workload.rate = Some(format!("{load}")),
+        LoadUnit::Copies | LoadUnit::Factor(_) => {}
+    }
+}
+
+/// Gives a trial this length.
+///
+/// What counts was checked to be longer than the ramp-up. In a shorter one, which only warms up, all users start at once.
+pub(super) fn last(workload: &mut HttpWorkload, length: Duration) {
+    workload.duration = Some(format!("{}s", length.as_secs_f64()));
+    if workload.ramp_up.is_some() && ramp_up(workload) >= length {
+        workload.ramp_up = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warm_up_shorter_than_the_ramp_up_starts_all_users_at_once() {
+        let lasting = |seconds| {
+            let mut workload = HttpWorkload { ramp_up: Some("5s".to_owned()), ..HttpWorkload::default() };
+            last(&mut workload, Duration::from_secs(seconds));
+            workload
+        };
+        assert_eq!((lasting(2).ramp_up, lasting(2).duration.as_deref()), (None, Some("2s")));
+        assert_eq!(lasting(30).ramp_up.as_deref(), Some("5s"));
+    }
+}
