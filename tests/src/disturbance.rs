@@ -12,8 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::proofload::Trial;
 use anyhow::{Context, Result, anyhow, bail};
-use record::Trial;
 use rustix::{
     process::Signal,
     thread::{CpuSet, gettid, sched_setaffinity},

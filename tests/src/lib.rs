@@ -27,7 +27,7 @@ pub mod witnessed_target;
 
 pub use bars::{Bar, Outcome, Scale};
 pub use nginx::{Nginx, Options as NginxOptions};
-pub use proofload::{Output, Proofload};
+pub use proofload::{Output, Proofload, Trial};
 pub use serve::{Serve, ServeReport};
 pub use vm::Vm;
 

@@ -2,13 +2,13 @@
 
 use std::{
     fs,
+    ops::Deref,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
-use record::{ErrorClass, Trial, VoidReason, VoidRule};
-use serde::Deserialize;
+use record::{ErrorClass, HttpTrial, Validity, VoidReason, VoidRule, Warning};
 
 use crate::{
     process::{Finished, Launch, Process},
@@ -191,6 +191,28 @@ impl Output {
     }
 }
 
+/// A trial of HTTP requests: its envelope, and what the requests measured as if these were fields of its own.
+#[derive(Debug, Clone)]
+pub struct Trial {
+    /// From the start to the last answer awaited, in seconds.
+    pub elapsed_s: f64,
+    /// All figures are of the part that ran.
+    pub interrupted: bool,
+    /// Whether it may be believed.
+    pub validity: Validity,
+    /// What a careful reader should know.
+    pub warnings: Vec<Warning>,
+    http: HttpTrial,
+}
+
+impl Deref for Trial {
+    type Target = HttpTrial;
+
+    fn deref(&self) -> &HttpTrial {
+        &self.http
+    }
+}
+
 /// Whether every planned request is in exactly one of the four counts.
 pub fn adds_up(trial: &Trial) -> bool {
     let counts = &trial.counts;
@@ -225,7 +247,8 @@ pub fn read_trial(path: &Path) -> Result<Option<Trial>> {
 /// # Errors
 /// When it is not a trial of the form that `record` describes.
 pub fn parse_trial(text: &str) -> Result<Trial> {
-    // By way of a value: the statuses' names are text in JSON, numbers in `Trial`.
-    let value: serde_json::Value = serde_json::from_str(text).context("the JSON cannot be read")?;
-    Trial::deserialize(value).context("the JSON is not a trial")
+    let trial: record::Trial = serde_json::from_str(text).context("the JSON is not a trial")?;
+    let http = trial.http().context("it is no trial of HTTP requests")?.clone();
+    let record::Trial { elapsed_s, interrupted, validity, warnings, .. } = trial;
+    Ok(Trial { elapsed_s, interrupted, validity, warnings, http })
 }

@@ -17,6 +17,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use proofload_tests::Trial;
 use proofload_tests::{
     Bar, Nginx, Output, Proofload, Scale, Serve,
     link::LinkedHosts,
@@ -25,7 +26,7 @@ use proofload_tests::{
     proofload::{adds_up, binary, is_crowded, parse_trial},
     temporary::TemporaryFolder,
 };
-use record::{ErrorClass, Histogram, Trial, VoidRule};
+use record::{ErrorClass, Histogram, VoidRule};
 
 static QUIET: RwLock<()> = RwLock::new(());
 

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, rc::Rc};
 
 use proptest::prelude::*;
-use record::{Arrivals, Distribution, ErrorClass, Fault, HttpPlan, LoadModel, Trial, VoidRule};
+use record::{Arrivals, Distribution, ErrorClass, Fault, HttpPlan, HttpTrial, LoadModel, VoidRule};
 
 use crate::{
     conclude::{Circumstances, conclude},
@@ -29,11 +29,11 @@ fn trial(plan: HttpPlan, part: Part) -> HttpTrial {
         version: String::new(),
         series: Vec::new(),
     };
-    conclude(plan, part, circumstances)
+    conclude(plan, part, circumstances).http().unwrap().clone()
 }
 
 /// Runs a plan against a target of steady answers.
-fn measure(plan: HttpPlan, after_ns: u64) -> Trial {
+fn measure(plan: HttpPlan, after_ns: u64) -> HttpTrial {
     let (part, _) = run(plan.clone(), Steady { after_ns });
     trial(plan, part)
 }

@@ -96,7 +96,7 @@ fn further_trials_at_the_lower_bound_and_audits_are_shown() {
 #[test]
 fn a_second_without_an_answer_is_a_gap() {
     let mut results = searches::none_met();
-    let series = &mut results.trials[1].trial.series;
+    let series = &mut results.trials[1].trial.http_mut().unwrap().series;
     (series[2].completed, series[2].p50_us, series[2].p99_us, series[2].max_us) = (0, None, None, None);
     let with_gap = page(&results);
     let lines =

@@ -148,7 +148,10 @@ fn json_has_everything_but_the_whole_histograms() {
     assert_eq!(document["plan"]["title"], "200 users");
     assert_eq!(document["trials"].as_array().map(Vec::len), Some(results.trials.len()));
     let p99_us = &document["trials"][0]["trial"]["response_time"]["observed"]["p99_us"];
-    assert_eq!(p99_us.as_f64(), results.trials[0].trial.response_time.observed.summary().p99_us);
+    assert_eq!(
+        p99_us.as_f64(),
+        results.trials[0].trial.http().unwrap().response_time.observed.summary().p99_us
+    );
 }
 
 #[test]
@@ -187,7 +190,7 @@ fn the_answer_is_one_sentence_everywhere() {
 fn bounds_of_trials_too_short_are_unconfirmed() {
     let mut results = searches::one_goal();
     assert!(!answers(&results)[0].sentence.contains("not confirmed"));
-    results.trials.iter_mut().for_each(|entry| entry.trial.series.truncate(3));
+    results.trials.iter_mut().for_each(|entry| entry.trial.http_mut().unwrap().series.truncate(3));
     let sentence = &answers(&results)[0].sentence;
     assert!(
         sentence.contains(", not confirmed for longer than 5 s: give longer trials (--trial)."),

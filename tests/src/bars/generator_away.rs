@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::proofload::Trial;
 use anyhow::Result;
-use record::Trial;
 
 use super::{Bar, Outcome, Scale, ms};
 use crate::{

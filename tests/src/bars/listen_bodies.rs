@@ -7,8 +7,9 @@ use std::{
     thread,
 };
 
+use crate::proofload::Trial;
 use anyhow::{Context, Result, bail};
-use record::{AckLevel, Trial};
+use record::AckLevel;
 
 use super::{Bar, Outcome, Runs, Scale, us};
 use crate::{

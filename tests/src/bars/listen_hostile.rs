@@ -1,7 +1,8 @@
 //! Good clients of the listener do not suffer from bad ones.
 
+use crate::proofload::Trial;
 use anyhow::{Context, Result, ensure};
-use record::{AckLevel, Trial};
+use record::AckLevel;
 
 use super::{Bar, Outcome, Runs, Scale, listen_bodies::p99_ms, us};
 use crate::{

@@ -1,7 +1,8 @@
 //! Every way in which a target can go wrong is counted in its own class, as often as it happened.
 
+use crate::proofload::Trial;
 use anyhow::{Context, Result};
-use record::{ErrorClass, Trial};
+use record::ErrorClass;
 
 use super::{Bar, Outcome, Scale, seconds, unanswered_connects};
 use crate::{

@@ -1,7 +1,7 @@
 //! Requests leave when the plan says: what a coarse timer adds shows as response time.
 
+use crate::proofload::Trial;
 use anyhow::Result;
-use record::Trial;
 
 use super::{Bar, Outcome, Runs, Scale, us};
 use crate::{

@@ -51,7 +51,7 @@ fn backlog_overflow(outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-fn unanswered(listener: &Deaf) -> Result<record::Trial> {
+fn unanswered(listener: &Deaf) -> Result<crate::proofload::Trial> {
     let url = format!("http://{}/", listener.address);
     let words = format!("-u {USERS} --loops 1 --timeout 500ms -q");
     let output = Proofload::http(&url, &words)?.timeout(seconds(30)).run()?;

@@ -1,8 +1,9 @@
 //! The instrument's faults, put in on purpose: every one makes the trial void, by the rule made for
 //! it, and the same trial without the fault is valid.
 
+use crate::proofload::Trial;
 use anyhow::{Context, Result};
-use record::{Trial, VoidRule};
+use record::VoidRule;
 
 use super::{Bar, Outcome, Scale};
 use crate::{

@@ -83,11 +83,11 @@ fn a_study_on_hosts_is_run_reported_and_compared_with_itself() -> Result<()> {
     let valid: Vec<_> = trials.iter().filter(|entry| !entry.trial.validity.is_void()).collect();
     for entry in &valid {
         ensure!(
-            entry.trial.counts.failed == 0 && entry.trial.counts.completed > 0,
+            http(entry).counts.failed == 0 && http(entry).counts.completed > 0,
             "{:?}",
-            entry.trial.counts
+            http(entry).counts
         );
-        ensure!(entry.trial.counts.received_body_bytes == entry.trial.counts.completed * 5 * 1024);
+        ensure!(http(entry).counts.received_body_bytes == http(entry).counts.completed * 5 * 1024);
     }
     if valid.len() == 4 {
         ensure!(output.code == Some(0), "{}", output.described());
@@ -305,7 +305,7 @@ fn listeners_lose_nothing_that_they_acknowledged() -> Result<()> {
     for entry in &trials {
         let audit = entry.audit.as_ref().with_context(|| format!("trial {} has no audit", entry.index))?;
         ensure!(audit.is_clean() && audit.is_conclusive(), "trial {}: {audit:?}", entry.index);
-        ensure!(audit.sent.taken_over() == entry.trial.counts.completed, "{audit:?}");
+        ensure!(audit.sent.taken_over() == http(entry).counts.completed, "{audit:?}");
         ensure!(audit.stored >= audit.sent.taken_over(), "{audit:?}");
     }
     for outcome in &result.outcomes {
@@ -354,4 +354,9 @@ fn what_a_listener_lost_is_told_and_kept() -> Result<()> {
     let junit = report(&folder, "--junit -")?;
     ensure!(junit.contains("name=\"audit\"") && junit.contains("<failure"), "{junit}");
     Ok(())
+}
+
+/// What a trial's requests measured.
+fn http(entry: &record::TrialEntry) -> &record::HttpTrial {
+    entry.trial.http().expect("these studies send HTTP requests")
 }

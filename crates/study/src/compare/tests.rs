@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use record::{
-    Bound, BoundKind, Confirmation, Ending, Factor, Goal, GoalOutcome, LoadUnit, QuantitySummary,
+    Bound, BoundKind, Confirmation, Ending, Factor, Goal, GoalOutcome, Kind, LoadUnit, QuantitySummary,
     SearchOutcome, SearchPlan, Setting, SettingOutcome,
     study::{PLAN_SCHEMA, RESULT_SCHEMA},
 };
@@ -34,6 +34,8 @@ fn plan(levels: &[&str]) -> StudyPlan {
         search: None,
         other_searches: Vec::new(),
         audit: None,
+        kind: Kind::Http,
+        quantities: Vec::new(),
         workload: "GET http://127.0.0.1/".to_owned(),
         inputs: String::new(),
         secrets: None,

@@ -9,7 +9,13 @@ use record::{
 use settings::{Reader, Table, Value};
 use toml::de::DeValue;
 
-use super::{places, programs, workload::Way};
+use serde_json::json;
+
+use super::{
+    places, programs,
+    schema::kinds::{choice, one_or_more, size, table, text, time, whole},
+    workload::Way,
+};
 use crate::workload::{COPY, CommandWorkload, Reading, SCRATCH};
 
 /// Keys that a factor of the same name sets.
@@ -111,6 +117,41 @@ pub(super) fn read(reader: &mut Reader<'_>, mut table: Table<'_, '_>, way: &Way<
         },
         spans,
     }
+}
+
+/// The table in the JSON Schema of study files.
+pub(super) fn schema() -> serde_json::Value {
+    let words = |what: &str, example: &str| json!({ "type": ["string", "array"], "items": { "type": "string" }, "description": what, "examples": [example] });
+    let number = table(
+        json!({
+            "json": text("Where it stands in the JSON on standard output (RFC 6901).", "/end/sum_received/bits_per_second"),
+            "name": text("What it is called.", "goodput"),
+            "unit": choice("Its unit.", &UNITS.map(|(unit, _)| unit)),
+            "better": choice("Which way is better.", &["more", "less"]),
+        }),
+        &["json", "name"],
+    );
+    let moved = table(json!({ "path": text("The file or folder that grows.", "{scratch}/copy") }), &["path"]);
+    let properties = json!({
+        "target": text("The target, where there are several.", "web"),
+        "from": one_or_more("The hosts that the programs run on, in turn.", "client"),
+        "run": words("The program: a list of words, or a line for the shell.", "scp {scratch}/file web:"),
+        "setup": words("Run once when hosts and target are new.", "head -c 100M /dev/urandom > {scratch}/file"),
+        "prepare": words("Run before each trial.", "rm -f {scratch}/copy"),
+        "conclude": words("Run after each trial.", "cmp {scratch}/file {scratch}/copy"),
+        "cleanup": words("Run once before hosts and target go.", "true"),
+        "env": { "type": "object", "additionalProperties": { "type": "string" }, "description": "Variables of their environment." },
+        "directory": text("The folder that they are started in.", "{scratch}"),
+        "copies": whole(1, "How many run at once; {copy} is the number of each, from 0.", 4),
+        "timeout": time("A copy that takes longer has failed.", "60s"),
+        "stop_after": time("The copies are ended after this time, which is no failure.", "15s"),
+        "expect": { "type": ["integer", "array", "string"], "items": { "type": "integer" }, "default": 0, "description": "Exit statuses that are a success.", "examples": [0] },
+        "bytes": { "anyOf": [size("Bytes that each copy moves, or \"link\": what the hosts sent or received.", "100MB"), { "const": "link" }, moved] },
+        "read": { "type": "array", "items": number, "description": "Numbers that are read from what the program writes." },
+    });
+    let mut table = table(properties, &["run"]);
+    table["description"] = json!("Any program as the load, run on hosts of the study or here.");
+    table
 }
 
 /// Words of a command, or a line for the shell; the program must be there.

@@ -4,7 +4,7 @@
 //! than a schema can, so there are no types that one could be derived from. What a text may hold is said by
 //! patterns, all of which let `{factor}` stand anywhere.
 
-mod kinds;
+pub(super) mod kinds;
 
 use lab::plan::KnownKind;
 use search::Preset;
@@ -13,7 +13,10 @@ use serde_json::{Value, json};
 use self::kinds::{
     choice, flag, join, one_or_more, pattern, size, table, text, texts, time, whole, workload_time,
 };
-use super::goals::{FINDINGS, PERCENTILES};
+use super::{
+    command,
+    goals::{FINDINGS, PERCENTILES},
+};
 
 /// The schema, draft 7, which the TOML plugins of editors know.
 pub fn schema() -> Value {
@@ -33,9 +36,9 @@ pub fn schema() -> Value {
             "additionalProperties": target()
         },
         "workload": {
-            "type": "object", "additionalProperties": false, "required": ["http"],
-            "description": "What is sent to the target.",
-            "properties": { "http": workload() }
+            "type": "object", "additionalProperties": false, "minProperties": 1, "maxProperties": 1,
+            "description": "What makes the load.",
+            "properties": { "http": workload(), "command": command::schema() }
         },
         "factors": factors(),
         "trial": trial(),
@@ -240,7 +243,7 @@ fn factors() -> Value {
     );
     json!({
         "type": "object",
-        "description": "What varies: all combinations are run. {NAME} stands for a level in any text; a factor that is called like a key of [workload.http] sets that key.",
+        "description": "What varies: all combinations are run. {NAME} stands for a level in any text; a factor that is called like a key of the workload sets that key.",
         "propertyNames": { "pattern": "^[A-Za-z][A-Za-z0-9_-]{0,39}$" },
         "additionalProperties": { "anyOf": [levels, varying] }
     })
@@ -269,7 +272,7 @@ fn search() -> Value {
         })
     };
     let properties = json!({
-        "vary": text("users, rate, connections, or a factor with search = true.", "rate"),
+        "vary": text("users, rate, connections, copies, or a factor with search = true.", "rate"),
         "min": load("Least load.", json!(100)),
         "max": load("Largest load.", json!("100k")),
         "width": {
@@ -321,10 +324,22 @@ fn goals() -> Value {
         properties[key]["description"] =
             json!(format!("Largest share of events that an audit may find {noun}."));
     }
+    join(
+        &mut properties,
+        json!({
+            "quantity": text("A quantity of the trials, which at_most and at_least bound.", "wall_s"),
+            "at_most": bound("The largest value that meets the goal, in the quantity's unit or with one.", "12s"),
+            "at_least": bound("The least value that meets the goal, in the quantity's unit or with one.", "900mbit"),
+        }),
+    );
     json!({
         "type": "array", "minItems": 1, "description": "What a load must satisfy; a table may state several.",
         "items": table(properties, &[])
     })
+}
+
+fn bound(what: &str, example: &str) -> Value {
+    json!({ "type": ["number", "string"], "description": what, "examples": [example] })
 }
 
 fn when(what: &str) -> Value {

@@ -18,13 +18,13 @@ fn listeners_are_set_up_to_be_audited() {
     let Program::Known(listen) = &plan.processes[0].program else { panic!("{plan:?}") };
     assert_eq!((listen.kind, listen.port, listen.backlog), (KnownKind::Listen, 9880, Some(128)));
     assert_eq!(setup.target_processes().collect::<Vec<_>>(), ["local-listen"]);
-    assert_eq!(setup.workload.url, "http://127.0.0.1:9880/tag");
-    assert_eq!(setup.workload.events.as_deref(), Some("{\"a\":1}"));
+    assert_eq!(setup.workload.http().unwrap().url, "http://127.0.0.1:9880/tag");
+    assert_eq!(setup.workload.http().unwrap().events.as_deref(), Some("{\"a\":1}"));
     let audit = setup.audit.unwrap();
     assert_eq!(audit.files[0], "{target_folder}/**/*.log");
     assert!(audit.files[1].starts_with('/') && audit.files[1].ends_with("/folder/stored/listen.log"));
     assert_eq!(audit.flush, Duration::from_secs(12));
-    let quantities: Vec<GoalQuantity> = study.goals.iter().map(|goal| goal.quantity).collect();
+    let quantities: Vec<GoalQuantity> = study.goals.iter().map(|goal| goal.quantity.clone()).collect();
     let audited = [GoalQuantity::Lost, GoalQuantity::Duplicated, GoalQuantity::Corrupt];
     assert_eq!(quantities[1..], audited);
     assert_eq!(study.goals[1].name, "nothing lost");
@@ -71,7 +71,10 @@ fn a_factor_chooses_the_method_of_the_search() {
 fn trials_that_loops_end_are_all_of_one_length() {
     let study = read(LISTENERS);
     let setup = study.setup(1, Some(3.0)).unwrap();
-    assert_eq!((setup.ends_itself(), setup.workload.duration), (true, None));
+    assert_eq!(
+        (setup.workload.ends_itself(), setup.workload.http().unwrap().duration.as_deref()),
+        (true, None)
+    );
     let plan = study::plan(&study, Vec::new(), "0").unwrap();
     for search in plan.search.iter().chain(&plan.other_searches) {
         let goal = &search.method_settings["goals"][0];

@@ -37,7 +37,7 @@ fn keys_are_set_by_their_paths() {
     let set = |key: &str, value: &str| {
         let study = study::file::read("f", TEXT, &[(key.to_owned(), value.to_owned())], &HOST).unwrap();
         let setup = study.setup(0, None).unwrap();
-        (study, setup.workload)
+        (study, setup.workload.http().unwrap().clone())
     };
     assert_eq!(set("trial.repeats", "3").0.trial.repeats, 3);
     assert_eq!(set("seed", "9").1.seed, 9);

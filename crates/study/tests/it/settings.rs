@@ -18,7 +18,7 @@ fn setups(study: &Study) -> Vec<Setup> {
 }
 
 fn workload(text: &str) -> HttpWorkload {
-    setups(&read(text)).remove(0).workload
+    setups(&read(text)).remove(0).workload.http().unwrap().clone()
 }
 
 fn names(study: &Study) -> Vec<&str> {
@@ -32,7 +32,7 @@ fn without_hosts_there_is_one_with_the_target_and_the_load() {
     let plan = setup.lab.as_ref().unwrap();
     assert_eq!((plan.hosts[0].name.as_str(), plan.hosts.len(), &setup.from[..]), ("local", 1, &[0][..]));
     assert_eq!(plan.processes[0].name, "local-web");
-    assert_eq!(setup.workload.url, "http://127.0.0.1:8080/");
+    assert_eq!(setup.workload.http().unwrap().url, "http://127.0.0.1:8080/");
     assert_eq!((study.settings.len(), study.settings[0].name.as_str()), (1, ""));
     assert_eq!((study.trial.fresh, study.trial.repeats, study.seed), (Fresh::Setting, 1, 1));
 }
@@ -43,7 +43,10 @@ fn what_runs_already_is_reached_from_this_machine() {
     let target = "[targets.old]\nurl = \"http://127.0.0.1:8080/app/\"\n[workload.http]\npath = \"/x\"\n";
     for text in [url, target] {
         let setup = setups(&read(text)).remove(0);
-        assert_eq!((setup.lab, setup.workload.url.as_str()), (None, "http://127.0.0.1:8080/x"));
+        assert_eq!(
+            (setup.lab, setup.workload.http().unwrap().url.as_str()),
+            (None, "http://127.0.0.1:8080/x")
+        );
         assert_eq!(setup.from, [0_usize; 0]);
     }
     assert_eq!(workload(&target.replace("path = \"/x\"\n", "")).url, "http://127.0.0.1:8080/app/");
@@ -59,7 +62,8 @@ fn combinations_are_in_the_order_of_the_file_and_limited_by_when() {
     assert!(mistakes[0].contains("changes nothing"), "{mistakes:?}");
     assert_eq!(names(&study), ["users=1 mode=sweep", "users=2 mode=sweep threads=1", "mode=one"]);
     let setups = setups(&study);
-    let users: Vec<Option<&str>> = setups.iter().map(|setup| setup.workload.users.as_deref()).collect();
+    let users: Vec<Option<&str>> =
+        setups.iter().map(|setup| setup.workload.http().unwrap().users.as_deref()).collect();
     assert_eq!(users, [Some("1"), Some("2"), None]);
     assert_eq!(study.settings[1].levels["threads"], Level::Number(1.0));
 }
@@ -76,8 +80,11 @@ fn levels_keep_their_kind_where_a_text_is_nothing_but_their_place() {
     let Program::Known(known) = &process.program else { panic!("{process:?}") };
     assert_eq!((known.port, known.args.join(" ").as_str()), (8081, "--body 1KiB --seed 8081"));
     assert_eq!(process.environment["AT"], "8081");
-    assert_eq!((setup.workload.no_keepalive, setup.workload.duration.as_deref()), (true, Some("1.5s")));
-    assert_eq!(setup.workload.url, "http://127.0.0.1:8081/");
+    assert_eq!(
+        (setup.workload.http().unwrap().no_keepalive, setup.workload.http().unwrap().duration.as_deref()),
+        (true, Some("1.5s"))
+    );
+    assert_eq!(setup.workload.http().unwrap().url, "http://127.0.0.1:8081/");
 }
 
 #[test]
@@ -97,7 +104,7 @@ fn a_factor_chooses_the_target_and_only_that_is_started() {
         started,
         [["local-helper", "local-a"], ["local-helper", "local-b"], ["local-helper", "local-c"]]
     );
-    let urls: Vec<&str> = setups.iter().map(|setup| setup.workload.url.as_str()).collect();
+    let urls: Vec<&str> = setups.iter().map(|setup| setup.workload.http().unwrap().url.as_str()).collect();
     assert_eq!(urls, ["http://127.0.0.1:8080/x", "http://127.0.0.1:80/x", "http://127.0.0.1:9000/x"]);
     let c = &setups[2].lab.as_ref().unwrap().processes[1];
     assert_eq!(c.program, Program::Command(["./c", "--listen", ":9000", "{a}"].map(str::to_owned).to_vec()));
@@ -111,10 +118,16 @@ fn a_target_on_several_hosts_gets_connections_on_all() {
                  [targets.site]\non = \"web\"\nrun = \"nginx\"\n[workload.http]\n";
     let setup = setups(&read(hosts)).remove(0);
     assert_eq!(setup.from, [0, 1]);
-    assert_eq!(setup.workload.url, "http://10.1.0.3:80/");
-    assert_eq!(setup.workload.connect_to.as_deref(), Some("10.1.0.3:80,10.1.0.4:80,10.1.0.5:80"));
+    assert_eq!(setup.workload.http().unwrap().url, "http://10.1.0.3:80/");
+    assert_eq!(
+        setup.workload.http().unwrap().connect_to.as_deref(),
+        Some("10.1.0.3:80,10.1.0.4:80,10.1.0.5:80")
+    );
     let other = setups(&read(&format!("{hosts}url = \"http://{{web2}}/\"\nfrom = \"client2\"\n"))).remove(0);
-    assert_eq!((other.workload.url.as_str(), other.workload.connect_to), ("http://10.1.0.4/", None));
+    assert_eq!(
+        (other.workload.http().unwrap().url.as_str(), other.workload.http().unwrap().connect_to.as_deref()),
+        ("http://10.1.0.4/", None)
+    );
     assert_eq!(other.from, [1]);
 }
 
@@ -127,11 +140,11 @@ fn a_search_puts_its_load_in_its_place() {
         (study.search.unwrap().unit, setup)
     };
     let (unit, of_users) = setup("users", "");
-    assert_eq!((unit, of_users.workload.users.as_deref()), (LoadUnit::Users, Some("640")));
-    assert_eq!(setup("rate", "").1.workload.rate.as_deref(), Some("640"));
+    assert_eq!((unit, of_users.workload.http().unwrap().users.as_deref()), (LoadUnit::Users, Some("640")));
+    assert_eq!(setup("rate", "").1.workload.http().unwrap().rate.as_deref(), Some("640"));
     let (unit, of_factor) = setup("pipeline", "[factors]\npipeline = { search = true }\n");
     assert_eq!(
-        (unit, of_factor.workload.pipeline.as_deref()),
+        (unit, of_factor.workload.http().unwrap().pipeline.as_deref()),
         (LoadUnit::Factor("pipeline".into()), Some("640"))
     );
     let text = format!("{}{search}[factors]\nqueue = {{ search = true }}\n", ONE.replace("8080", ""));
@@ -161,7 +174,8 @@ fn only_the_settings_of_when_are_searched() {
     let searched: Vec<bool> = study.settings.iter().map(|setting| setting.searched).collect();
     assert_eq!(searched, [false, true]);
     let setups = setups(&study);
-    let lengths: Vec<Option<&str>> = setups.iter().map(|setup| setup.workload.duration.as_deref()).collect();
+    let lengths: Vec<Option<&str>> =
+        setups.iter().map(|setup| setup.workload.http().unwrap().duration.as_deref()).collect();
     assert_eq!(lengths, [Some("3s"), Some("2s")]);
     assert_eq!(study.search.as_ref().unwrap().trial_duration, Some(Duration::from_secs(2)));
     let goal = &study.goals[0];
@@ -236,7 +250,7 @@ fn bodies_in_files_lie_beside_the_study() {
     let name = concat!(env!("CARGO_MANIFEST_DIR"), "/study.toml");
     let body = |body: &str| {
         let study = study::file::read(name, &format!("{ONE}body = \"{body}\"\n"), &[], &HOST);
-        study.map(|study| study.setup(0, None).unwrap().workload.body.unwrap())
+        study.map(|study| study.setup(0, None).unwrap().workload.http().unwrap().body.clone().unwrap())
     };
     assert_eq!(body("@Cargo.toml").unwrap(), concat!("@", env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
     assert!(body("@no-such-file").unwrap_err()[0].message.contains("no-such-file"));

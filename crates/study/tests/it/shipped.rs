@@ -53,7 +53,7 @@ fn the_example_of_the_design_lacks_only_balancers() {
     assert_eq!((study.settings.len(), study.trial.repeats), (20, 6));
     let setup = study.setup(0, None).unwrap();
     assert_eq!(setup.lab.unwrap().processes.len(), 25);
-    assert!(setup.workload.no_keepalive && setup.from.len() == 2);
+    assert!(setup.workload.http().unwrap().no_keepalive && setup.from.len() == 2);
 }
 
 #[test]
