@@ -8,7 +8,7 @@ use lab::{
     plan::LinkKind,
 };
 use record::{
-    GivenQuantity, Goal, GoalQuantity, ResultFolder, Trial, VoidReason, VoidRule, study::LINK_SCHEMA,
+    GivenQuantity, Goal, GoalQuantity, Kind, ResultFolder, Trial, VoidReason, VoidRule, study::LINK_SCHEMA,
     units::show_time_ns,
 };
 use schemars::JsonSchema;
@@ -114,24 +114,46 @@ const COUNTED: [Counter; 4] = [
 ];
 
 fn quantity(link: &str, way: &str, counter: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-    format!("link_{}_{way}_{counter}", link.chars().map(plain).collect::<String>())
+    format!("link_{}_{way}_{counter}", plain(link))
+}
+
+/// A link's name as names of quantities have it.
+fn plain(link: &str) -> String {
+    link.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
 /// The quantities that the emulated links of a setup give.
 pub(crate) fn quantities(setup: &Setup) -> Vec<GivenQuantity> {
     let links = setup.lab.iter().flat_map(|plan| &plan.links);
-    let emulated = links.filter(|link| matches!(link.kind, LinkKind::Emulated(_)));
+    let emulated: Vec<_> = links.filter(|link| matches!(link.kind, LinkKind::Emulated(_))).collect();
+    let is_main = setup.workload.kind() == Kind::Command;
+    let product = |link: &&lab::plan::Link| GivenQuantity {
+        name: product_name(&link.name),
+        words: "bandwidth × delay".to_owned(),
+        more_is_better: true,
+        is_main,
+    };
+    let products = emulated.iter().map(product);
     let of = |(link, way, (counter, words, more_is_better, _)): (&str, &str, Counter)| GivenQuantity {
         name: quantity(link, way, counter),
         words: format!("link {link}, {}, {words}", way.replace('_', " ")),
         more_is_better,
         is_main: false,
     };
-    emulated
-        .flat_map(|link| WAYS.map(|way| COUNTED.map(|counter| of((&link.name, way, counter)))))
-        .flatten()
-        .collect()
+    let counted = emulated
+        .iter()
+        .flat_map(|link| WAYS.map(|way| COUNTED.map(|counter| of((&link.name, way, counter)))));
+    products.chain(counted.flatten()).collect()
+}
+
+/// The bytes that fill a link for a round trip: the slower direction's rate times both delays.
+fn product_name(link: &str) -> String {
+    format!("link_{}_bdp_bytes", plain(link))
+}
+
+fn product_bytes(spec: &LinkSpec) -> Option<f64> {
+    let rates = [&spec.a_to_b, &spec.b_to_a].into_iter().filter_map(|shape| shape.rate_bits_per_s);
+    Some(rates.min()? as f64 / 8.0 * spec.round_trip_ns() as f64 / 1e9)
 }
 
 impl Observer for Links {
@@ -216,6 +238,7 @@ impl Links {
             if !reasons.is_empty() {
                 seen.certain.push(reason(format!("link {name} is not certified: {reasons}")));
             }
+            seen.quantities.extend(product_bytes(link.spec()).map(|bytes| (product_name(name), bytes)));
         }
         for (name, after) in counters(lab)? {
             let Some(before) = self.before.get(&name) else { continue };

@@ -36,7 +36,7 @@ pub struct CommandPlan {
 pub enum MovedBytes {
     /// It is given, for each copy.
     Declared(u64),
-    /// The growth of a file, or of all files in a folder, from before the trial to its end.
+    /// The growth of a file, or of all files in a folder, from before the trial to its end; none is not known.
     Path(String),
     /// What the hosts of the load sent and received on their interfaces, whichever is more.
     Link,
@@ -52,6 +52,9 @@ pub struct NumberRead {
     pub quantity: String,
     /// Whether more of it is better.
     pub more_is_better: bool,
+    /// It may be missing without a word.
+    #[serde(default)]
+    pub optional: bool,
 }
 
 /// What a trial of programs measured.

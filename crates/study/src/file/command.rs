@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::{
     places, programs,
-    schema::kinds::{choice, one_or_more, size, table, text, time, whole},
+    schema::kinds::{choice, flag, one_or_more, size, table, text, time, whole},
     workload::Way,
 };
 use crate::workload::{COPY, CommandWorkload, Reading, SCRATCH};
@@ -128,6 +128,7 @@ pub(super) fn schema() -> serde_json::Value {
             "name": text("What it is called.", "goodput"),
             "unit": choice("Its unit.", &UNITS.map(|(unit, _)| unit)),
             "better": choice("Which way is better.", &["more", "less"]),
+            "optional": flag("Whether it may be missing without a word.", false),
         }),
         &["json", "name"],
     );
@@ -262,6 +263,7 @@ fn read_number(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Reading> {
     let name = table.need(reader, "name", "what it is called, such as \"goodput\"");
     let name = name.and_then(|value| Some((value.span(), reader.text(value)?.to_owned())));
     let unit = table.take("unit").and_then(|value| Some((value.span(), reader.text(value)?.to_owned())));
+    let optional = table.take("optional").and_then(|value| reader.flag(value)).unwrap_or(false);
     let better = table.take("better").and_then(|value| {
         let text = reader.text(value)?;
         if !["more", "less"].contains(&text) {
@@ -296,7 +298,10 @@ fn read_number(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Reading> {
         }
     };
     let quantity = if name.ends_with(&suffix) { name } else { format!("{name}{suffix}") };
-    Some(Reading { number: NumberRead { json, quantity, more_is_better: better.unwrap_or(true) }, words })
+    Some(Reading {
+        number: NumberRead { json, quantity, more_is_better: better.unwrap_or(true), optional },
+        words,
+    })
 }
 
 /// Units, and how the name of a quantity in them ends.

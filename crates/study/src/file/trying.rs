@@ -117,12 +117,8 @@ impl<'d> Tries<'_, 'd> {
         };
         for load in loads {
             let Some(mut assembled) = self.ground.assembled(reader, levels, load) else { return };
-            if let Some(search) = search
-                && !has_unit(reader, search, &assembled)
-            {
-                return;
-            }
             self.hold_known(reader, &assembled);
+            let has_load = search.is_none_or(|search| has_unit(reader, search, &assembled));
             let Workload::Http(workload) = &mut assembled.setup.workload else {
                 self.refuse_times(reader);
                 continue;
@@ -134,6 +130,9 @@ impl<'d> Tries<'_, 'd> {
             }
             let mut workload = (**workload).clone();
             assembled.is_whole &= !is_lost;
+            if !has_load {
+                return;
+            }
             if let Some(search) = search
                 && !suits(reader, search, setting, &assembled, &workload)
             {

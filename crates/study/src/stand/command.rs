@@ -146,7 +146,8 @@ impl Stand {
                 Some(bytes * report.runs.iter().filter(|run| run.succeeded).count() as u64)
             }
             Some(MovedBytes::Path(_)) => {
-                path.as_deref().map(|path| size_of(path).saturating_sub(size_before))
+                let grown = path.as_deref().map(|path| size_of(path).saturating_sub(size_before));
+                grown.filter(|bytes| *bytes > 0)
             }
             Some(MovedBytes::Link) => {
                 Some(sum(&flows, "sent", |flow| flow.bytes).max(sum(&flows, "received", |flow| flow.bytes)))
@@ -426,6 +427,9 @@ fn quantities(
             .iter()
             .filter_map(|path| number_in(&fs::read_to_string(path).ok()?, &number.json))
             .collect();
+        if found.len() < outputs.len() && number.optional {
+            continue;
+        }
         if found.len() < outputs.len() {
             warnings.push(Warning::new(
                 "number_not_found",
