@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use lab::plan::KnownKind;
 use record::Setting;
 use settings::{Reader, suggestion};
 use toml::{Spanned, de::DeTable};
@@ -39,6 +40,9 @@ pub(super) fn places(
             "audit" => own.push(TARGET_FOLDER),
             "processes" => own.push("self"),
             _ => {}
+        }
+        if ["processes", "targets", "workload"].contains(&part) {
+            own.extend(KnownKind::all_writes());
         }
         places::each_text(value, &mut |value, text| {
             for piece in places::pieces(text) {
