@@ -65,6 +65,10 @@ pub(super) fn check_places(
         });
     }
     for (span, name) in unknown {
+        if KnownKind::all_writes().contains(&name) {
+            reader.mistake(span, format!("no program of this lab writes {{{name}}}"));
+            continue;
+        }
         let why = match groups.named(name).as_deref() {
             Some([_]) => format!("'{name}' has no address"),
             Some(_) => format!("'{name}' is several hosts; name one of them, such as {{{name}1}}"),
