@@ -10,8 +10,8 @@ mod processes;
 
 use settings::{Mistake, Reader, Table};
 
-pub use hosts::Groups;
-pub use processes::schema as process_schema;
+pub use hosts::{Groups, host_schema};
+pub use processes::process_schema;
 
 use crate::plan::{Plan, Process};
 

@@ -145,10 +145,10 @@ pub struct Known {
 
 /// The keys that all known programs have.
 const KEYS: &[Key<Known>] = &[
-    Key {
-        name: "args",
-        help: "arguments added to a known program's command line",
-        takes: Takes::Other(
+    Key::new(
+        "args",
+        "arguments added to a known program's command line",
+        Takes::Other(
             |what| schema::texts(what, "--capacity"),
             |known, reader, value, _| {
                 let values = reader.array(value, "a list of arguments in quotes");
@@ -156,12 +156,12 @@ const KEYS: &[Key<Known>] = &[
                     values.iter().filter_map(|value| reader.text(value)).map(str::to_owned).collect();
             },
         ),
-    },
-    Key {
-        name: "port",
-        help: "the port that it listens on; a known program has one of its own",
-        takes: Takes::Whole(1..65_536, 8080, |known, port| known.port = port as u16),
-    },
+    ),
+    Key::new(
+        "port",
+        "the port that it listens on; a known program has one of its own",
+        Takes::Whole(1..65_536, 8080, |known, n| known.port = n as u16),
+    ),
 ];
 
 /// Reads what is said of a program that we know; the names of all keys are known where the program is not.
@@ -189,21 +189,12 @@ pub(crate) fn read(
 /// The schema of the keys of known programs. One that only some have says which.
 pub(crate) fn schema() -> Map<String, Json> {
     let mut all = keys::schema(KEYS);
-    // By the key and what it is for: the programs that have it.
-    let mut own: Vec<(&str, &str, Vec<&str>)> = Vec::new();
     for kind in KnownKind::all() {
         for (key, help, schema) in kind.keys() {
-            all.entry(key).or_insert(schema);
-            match own.iter_mut().find(|other| (other.0, other.1) == (key, help)) {
-                Some((.., names)) => names.push(kind.name()),
-                None => own.push((key, help, vec![kind.name()])),
-            }
+            let key = all.entry(key).or_insert(schema);
+            let others = key["description"].as_str().unwrap_or_default();
+            key["description"] = format!("{others} {}: {help}.", kind.name()).trim_start().into();
         }
-    }
-    for (key, help, names) in own {
-        let before = all[key]["description"].as_str().filter(|text| !text.is_empty());
-        let before = before.map(|text| format!("{text} ")).unwrap_or_default();
-        all[key]["description"] = format!("{before}{}: {help}.", names.join(", ")).into();
     }
     all
 }

@@ -11,21 +11,19 @@ use crate::plan::Plan;
 
 /// A key of a table that is read into a `T`.
 pub(crate) struct Key<T: 'static> {
-    /// Its name.
     pub name: &'static str,
     /// What it is for, without a capital letter and a full stop.
     pub help: &'static str,
-    /// What it takes, and what becomes of that.
-    pub takes: Takes<T>,
+    takes: Takes<T>,
 }
 
-/// What a key takes: the default of a flag, the bounds of a number, an example of anything else, and where the value goes.
+/// What a key takes: an example, and where the value goes. Numbers have bounds too; flags are false unless given.
 pub(crate) enum Takes<T: 'static> {
-    Flag(bool, fn(&mut T, bool)),
+    Flag(fn(&mut T, bool)),
     Whole(Range<u64>, u64, fn(&mut T, u64)),
-    Size(&'static str, fn(&mut T, u64) -> Result<(), String>),
+    Size(&'static str, fn(&mut T, u64)),
     Time(&'static str, fn(&mut T, Duration)),
-    Text(&'static str, fn(&mut T, &str) -> Result<(), String>),
+    Text(&'static str, fn(&mut T, &str)),
     /// One of these words, given by its place among them; the first unless given.
     Choice(&'static [&'static str], fn(&mut T, usize)),
     /// Anything else: its schema, from what it is for, and its reader.
@@ -68,40 +66,36 @@ pub(crate) fn sentence(help: &str) -> String {
 }
 
 impl<T> Key<T> {
+    pub(crate) const fn new(name: &'static str, help: &'static str, takes: Takes<T>) -> Self {
+        Self { name, help, takes }
+    }
+
     fn read(&self, own: &mut T, reader: &mut Reader<'_>, value: &Value<'_>, scene: &Scene<'_>) {
-        match &self.takes {
-            Takes::Flag(_, put) => reader.flag(value).into_iter().for_each(|flag| put(own, flag)),
+        // What could not be taken has been told.
+        let _: Option<()> = match &self.takes {
+            Takes::Flag(put) => reader.flag(value).map(|flag| put(own, flag)),
             Takes::Whole(bounds, _, put) => {
-                reader.whole(value, bounds.clone()).into_iter().for_each(|number| put(own, number));
+                reader.whole(value, bounds.clone()).map(|number| put(own, number))
             }
-            Takes::Size(_, put) => {
-                let put = reader.size(value).map_or(Ok(()), |size| put(own, size));
-                reader.checked(value, put);
+            Takes::Size(_, put) => reader.size(value).map(|size| put(own, size)),
+            Takes::Time(_, put) => reader.time(value).map(|time| put(own, time)),
+            Takes::Text(_, put) => reader.text(value).map(|text| put(own, text)),
+            Takes::Choice(words, put) => reader.text(value).and_then(|text| {
+                let at = words.iter().position(|word| *word == text);
+                let refuse = || format!("'{text}' is no '{}'; one of {}", self.name, words.join(", "));
+                reader.checked(value, at.ok_or_else(refuse)).map(|at| put(own, at))
+            }),
+            Takes::Other(_, read) => {
+                read(own, reader, value, scene);
+                None
             }
-            Takes::Time(_, put) => reader.time(value).into_iter().for_each(|time| put(own, time)),
-            Takes::Text(_, put) => {
-                let put = reader.text(value).map_or(Ok(()), |text| put(own, text));
-                reader.checked(value, put);
-            }
-            Takes::Choice(words, put) => {
-                let Some(text) = reader.text(value) else { return };
-                match words.iter().position(|word| *word == text) {
-                    Some(place) => put(own, place),
-                    None => {
-                        let known = words.join(", ");
-                        reader
-                            .mistake(value.span(), format!("'{text}' is no '{}'; one of {known}", self.name));
-                    }
-                }
-            }
-            Takes::Other(_, read) => read(own, reader, value, scene),
-        }
+        };
     }
 
     /// Its schema; `what` says what it is for.
     pub(crate) fn schema(&self, what: &str) -> Json {
         match &self.takes {
-            Takes::Flag(default, _) => schema::flag(what, *default),
+            Takes::Flag(_) => schema::flag(what, false),
             Takes::Whole(bounds, example, _) => schema::whole(bounds.start, what, *example),
             Takes::Size(example, _) => schema::size(what, example),
             Takes::Time(example, _) => schema::time(what, example),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
 
 use serde_json::{Map, Value as Json, json};
-use settings::{Reader, Table, Value, places, schema as schemas, suggestion};
+use settings::{Reader, Table, Value, places, schema, suggestion};
 use toml::de::DeValue;
 
 use super::{
@@ -88,74 +88,52 @@ fn is_on_its_port(one: &Process, other: &Process) -> bool {
 }
 
 /// What a table says of its processes, beside what they run.
-struct Draft {
-    process: Process,
-    /// Whether they may end, if that is said.
-    may_end: Option<bool>,
-}
-
-const KEYS: &[Key<Draft>] = &[
-    Key {
-        name: "ready",
-        help: "when it is ready: tcp:PORT, http://self:PORT/PATH, log:TEXT, file:PATH or exit",
-        takes: Takes::Other(
-            |what| schemas::text(what, "tcp:8080"),
-            |draft, reader, value, scene| draft.process.ready = read_ready(reader, value, scene.plan),
+const KEYS: &[Key<Process>] = &[
+    Key::new(
+        "ready",
+        "when it is ready: tcp:PORT, http://self:PORT/PATH, log:TEXT, file:PATH or exit",
+        Takes::Other(
+            |what| schema::text(what, "tcp:8080"),
+            |own, reader, value, scene| own.ready = read_ready(reader, value, scene.plan),
         ),
-    },
-    Key {
-        name: "ready_timeout",
-        help: "how long that may take",
-        takes: Takes::Time("10s", |draft, time| draft.process.ready_timeout = time),
-    },
-    Key {
-        name: "log_limit",
-        help: "output that is kept",
-        takes: Takes::Size("64MiB", |draft, bytes| {
-            draft.process.log_limit_bytes = bytes;
-            Ok(())
-        }),
-    },
-    Key {
-        name: "flood",
-        help: "what happens to more output",
-        takes: Takes::Choice(&["fail", "truncate"], |draft, place| {
-            draft.process.flood = [Flood::Fail, Flood::Truncate][place];
-        }),
-    },
-    Key {
-        name: "directory",
-        help: "the folder that it is started in",
-        takes: Takes::Text("{target_folder}", |draft, path| {
-            draft.process.directory = Some(path.into());
-            Ok(())
-        }),
-    },
-    Key {
-        name: "may_end",
-        help: "whether it may end, with status 0, while the study runs",
-        takes: Takes::Flag(false, |draft, may_end| draft.may_end = Some(may_end)),
-    },
-    Key {
-        name: "env",
-        help: "variables of its environment",
-        takes: Takes::Other(
-            |what| {
-                json!({
-                    "type": "object", "description": what, "additionalProperties": { "type": "string" }
-                })
-            },
-            |draft, reader, value, _| draft.process.environment = read_environment(reader, value),
+    ),
+    Key::new(
+        "ready_timeout",
+        "how long that may take",
+        Takes::Time("10s", |own, time| own.ready_timeout = time),
+    ),
+    Key::new("log_limit", "output that is kept", Takes::Size("64MiB", |own, n| own.log_limit_bytes = n)),
+    Key::new(
+        "flood",
+        "what happens to more output",
+        Takes::Choice(&["fail", "truncate"], |own, at| own.flood = [Flood::Fail, Flood::Truncate][at]),
+    ),
+    Key::new(
+        "directory",
+        "the folder that it is started in",
+        Takes::Text("{target_folder}", |own, path| own.directory = Some(path.into())),
+    ),
+    Key::new(
+        "may_end",
+        "whether it may end, with status 0, while the study runs",
+        Takes::Flag(|own, is| own.may_end = is),
+    ),
+    Key::new(
+        "env",
+        "variables of its environment",
+        Takes::Other(
+            |what| json!({ "type": "object", "description": what, "additionalProperties": { "type": "string" } }),
+            |own, reader, value, _| own.environment = read_environment(reader, value),
         ),
-    },
+    ),
 ];
 
 /// The schema of the keys of `[[processes]]` and of targets, but for `on`, `command` and `name`.
-pub fn schema() -> Map<String, Json> {
-    let mut schema = program::schema();
-    schema.insert("run".to_owned(), schemas::choice("A program that is known.", &KnownKind::names()));
-    schema.extend(keys::schema(KEYS));
-    schema
+pub fn process_schema() -> Map<String, Json> {
+    let mut keys = program::schema();
+    keys.insert("run".to_owned(), schema::choice("A program that is known.", &KnownKind::names()));
+    keys.extend(keys::schema(KEYS));
+    keys
 }
 
 /// A table's processes, one for each host. The name is a key of the table unless it is given.
@@ -181,7 +159,7 @@ pub(super) fn read_one(
     let name = name.map(str::to_owned).or(own_name);
     let scene = Scene { plan, groups };
     let program = read_program(reader, &mut table, &scene);
-    let process = Process {
+    let mut process = Process {
         name: String::new(),
         host: 0,
         program: Program::Command(Vec::new()),
@@ -194,15 +172,13 @@ pub(super) fn read_one(
         may_end: false,
         stage,
     };
-    let mut draft = Draft { process, may_end: None };
-    keys::read(KEYS, &mut draft, reader, &mut table, &scene);
+    keys::read(KEYS, &mut process, reader, &mut table, &scene);
     table.finish(reader);
     let Some((kind, program)) = program else { return Vec::new() };
-    let Draft { mut process, may_end } = draft;
     if let (None, Program::Known(known)) = (&process.ready, &program) {
         process.ready = Some(known.kind.ready(known.port));
     }
-    process.may_end = may_end.unwrap_or(process.ready == Some(Ready::Exit));
+    process.may_end |= process.ready == Some(Ready::Exit);
     process.program = program;
     let name = name.unwrap_or(kind);
     let on_host =

@@ -94,7 +94,7 @@ fn tc(end: &End, arguments: &[String]) -> Result<(), LinkError> {
     // "Specified qdisc kind is unknown", or ENOENT where the answer has no words.
     let cause = if said.contains("kind is unknown") || said.contains("No such file") {
         "this kernel has no sch_netem and cannot load it".to_owned()
-    } else if ["Exclusivity flag", "File exists"].iter().any(|part| said.contains(part)) {
+    } else if ["NLM_F_REPLACE", "Exclusivity flag", "File exists"].iter().any(|part| said.contains(part)) {
         format!(
             "it has a queueing discipline already, which would be lost; tc qdisc del dev {} root",
             end.device

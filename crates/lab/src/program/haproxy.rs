@@ -29,15 +29,11 @@ impl KnownProgram for Haproxy {
     const NAME: &'static str = "haproxy";
     const PORT: u16 = 80;
     const KEYS: &'static [Key<Self>] = &[
-        Key {
-            name: "workers",
-            help: "threads",
-            takes: Takes::Whole(1..1_025, 1, |own, workers| own.workers = workers as u32),
-        },
-        Key {
-            name: "backends",
-            help: "the hosts that requests go to",
-            takes: Takes::Other(
+        Key::new("workers", "threads", Takes::Whole(1..1_025, 1, |own, n| own.workers = n as u32)),
+        Key::new(
+            "backends",
+            "the hosts that requests go to",
+            Takes::Other(
                 |what| schema::one_or_more(what, "web"),
                 |own, reader, value, scene| {
                     for host in scene.groups.list(reader, value) {
@@ -49,12 +45,12 @@ impl KnownProgram for Haproxy {
                     }
                 },
             ),
-        },
-        Key {
-            name: "backend_port",
-            help: "their port",
-            takes: Takes::Whole(1..65_536, 80, |own, port| own.backend_port = port as u16),
-        },
+        ),
+        Key::new(
+            "backend_port",
+            "their port",
+            Takes::Whole(1..65_536, 80, |own, n| own.backend_port = n as u16),
+        ),
     ];
     const NEEDS: &'static [&'static str] = &["backends"];
 

@@ -20,11 +20,11 @@ pub struct Listen {
 impl KnownProgram for Listen {
     const NAME: &'static str = "listen";
     const PORT: u16 = 9880;
-    const KEYS: &'static [Key<Self>] = &[Key {
-        name: "backlog",
-        help: BACKLOG,
-        takes: Takes::Whole(1..1 << 31, 4096, |own, backlog| own.backlog = Some(backlog as u32)),
-    }];
+    const KEYS: &'static [Key<Self>] = &[Key::new(
+        "backlog",
+        BACKLOG,
+        Takes::Whole(1..1 << 31, 4096, |own, n| own.backlog = Some(n as u32)),
+    )];
 
     fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>> {
         let mut command = place.ours(Self::NAME);

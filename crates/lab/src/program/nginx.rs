@@ -36,10 +36,10 @@ impl KnownProgram for Nginx {
     const NAME: &'static str = "nginx";
     const PORT: u16 = 80;
     const KEYS: &'static [Key<Self>] = &[
-        Key {
-            name: "files",
-            help: "files by path and size",
-            takes: Takes::Other(
+        Key::new(
+            "files",
+            "files by path and size",
+            Takes::Other(
                 |what| {
                     json!({
                         "type": "object", "description": what,
@@ -48,11 +48,11 @@ impl KnownProgram for Nginx {
                 },
                 read_files,
             ),
-        },
-        Key {
-            name: "file",
-            help: "one file",
-            takes: Takes::Other(
+        ),
+        Key::new(
+            "file",
+            "one file",
+            Takes::Other(
                 |what| {
                     let path = schema::text("The path that it is served at.", "/dummy_file");
                     let keys = json!({ "path": path, "size": schema::size("Its size.", "5KiB") });
@@ -62,22 +62,14 @@ impl KnownProgram for Nginx {
                 },
                 read_file,
             ),
-        },
-        Key {
-            name: "log_bodies",
-            help: "whether it is a data listener, which logs request bodies and answers 204",
-            takes: Takes::Flag(false, |own, flag| own.log_bodies = flag),
-        },
-        Key {
-            name: "backlog",
-            help: BACKLOG,
-            takes: Takes::Whole(1..1 << 31, 4096, |own, backlog| own.backlog = Some(backlog as u32)),
-        },
-        Key {
-            name: "workers",
-            help: "worker processes",
-            takes: Takes::Whole(1..1_025, 1, |own, workers| own.workers = workers as u32),
-        },
+        ),
+        Key::new(
+            "log_bodies",
+            "whether it is a data listener, which logs request bodies and answers 204",
+            Takes::Flag(|own, is| own.log_bodies = is),
+        ),
+        Key::new("backlog", BACKLOG, Takes::Whole(1..1 << 31, 4096, |own, n| own.backlog = Some(n as u32))),
+        Key::new("workers", "worker processes", Takes::Whole(1..1_025, 1, |own, n| own.workers = n as u32)),
     ];
 
     fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>> {

@@ -50,11 +50,11 @@ const SSH_CONFIG: &str = "ssh_config";
 impl KnownProgram for Sshd {
     const NAME: &'static str = "sshd";
     const PORT: u16 = 22;
-    const KEYS: &'static [Key<Self>] = &[Key {
-        name: "config",
-        help: "wide allows 100 sessions and 200 connections that are not logged in yet; debian is as Debian delivers it",
-        takes: Takes::Choice(&CONFIGS, |own, place| own.config = [Config::Wide, Config::Debian][place]),
-    }];
+    const KEYS: &'static [Key<Self>] = &[Key::new(
+        "config",
+        "wide allows 100 sessions and 200 connections that are not logged in yet; debian is as Debian delivers it",
+        Takes::Choice(&CONFIGS, |own, place| own.config = [Config::Wide, Config::Debian][place]),
+    )];
     const WRITES: &'static [&'static str] = &[SSH_CONFIG];
 
     fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>> {

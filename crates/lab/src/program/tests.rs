@@ -69,7 +69,6 @@ fn a_key_says_which_programs_have_it() {
     let keys = schema();
     let about = |key: &str| keys[key]["description"].as_str().unwrap_or_default();
     assert_eq!(about("port"), "The port that it listens on; a known program has one of its own.");
-    assert!(about("backlog").starts_with("nginx, listen: length of the queue"), "{}", about("backlog"));
     assert_eq!(about("workers"), "nginx: worker processes. haproxy: threads.");
     for kind in KnownKind::all() {
         for (key, help, _) in kind.keys() {

@@ -52,34 +52,10 @@ pub fn schema() -> Value {
 }
 
 fn hosts() -> Value {
-    let properties = json!({
-        "count": whole(1, "Makes NAME1 … NAMEn; the name alone means all of them.", 25),
-        "forward": flag("Whether it passes packets on.", false),
-        "loopback": texts("Addresses on its loopback interface, each a /32.", "192.168.16.100"),
-        "routes": {
-            "type": "array", "description": "Routes beyond those of its links.",
-            "items": table(json!({
-                "to": text("A network, or \"default\".", "10.2.0.0/16"),
-                "via": text("A host, or an address on a link of this host.", "router"),
-            }), &["to", "via"])
-        },
-        "sysctls": {
-            "type": "object", "description": "Settings of the host's network, by their whole names.",
-            "additionalProperties": { "type": ["string", "integer", "boolean"] }
-        },
-        "congestion": text("TCP's congestion control; cubic unless given.", "bbr"),
-        "tcp_rmem": { "type": ["string", "integer"], "description": "Most bytes of a socket's receive buffer.", "examples": ["64MB"] },
-        "tcp_wmem": { "type": ["string", "integer"], "description": "Most bytes of a socket's send buffer.", "examples": ["64MB"] },
-        "cpus": {
-            "description": "Processors that its processes may use.", "examples": ["0-3", [0, 1]],
-            "type": ["string", "integer", "array"]
-        },
-        "cpu_quota": { "type": ["number", "string"], "description": "Processors that its processes may use together.", "examples": [0.5] },
-    });
     json!({
         "type": "object", "minProperties": 1,
         "description": "Hosts by name: network namespaces of this machine. Without them there is one, called local.",
-        "additionalProperties": table(properties, &[])
+        "additionalProperties": table(lab::file::host_schema().into(), &[])
     })
 }
 
