@@ -77,6 +77,8 @@ find_missing() {
         has haproxy || packages+=(haproxy)
         has sshd || packages+=(openssh-server)
         has ssh || packages+=(openssh-client)
+        [[ -x /usr/lib/openssh/sftp-server ]] || packages+=(openssh-sftp-server)
+        has rsync || packages+=(rsync)
         has curl || packages+=(curl)
         has xz || packages+=(xz-utils)
         [[ -x /usr/bin/time ]] || packages+=(time)

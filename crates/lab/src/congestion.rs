@@ -4,7 +4,7 @@
 //! (`net.ipv4.tcp_allowed_congestion_control`, ip-sysctl). What it has chosen stays chosen, so the machine's list is longer
 //! for the moment of choosing only.
 
-use std::{collections::BTreeSet, fs, io, path::Path};
+use std::{collections::BTreeSet, fs, io};
 
 use rustix::fs::{FlockOperation, flock};
 use undo::{Change, Journal};
@@ -16,8 +16,8 @@ pub(crate) const SETTING: &str = "net.ipv4.tcp_congestion_control";
 /// What hosts use unless told otherwise, as most users' machines do.
 pub(crate) const DEFAULT: &str = "cubic";
 
-const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
-const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
+const AVAILABLE: &str = "net.ipv4.tcp_available_congestion_control";
 
 /// Does `choose` while the machine allows what the hosts are to use, as far as this user may have it allowed.
 pub(crate) fn while_allowed(
@@ -25,13 +25,14 @@ pub(crate) fn while_allowed(
     journal: Option<&Journal>,
     choose: impl FnOnce() -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let (Some(journal), Ok(list)) = (journal, fs::OpenOptions::new().write(true).open(ALLOWED)) else {
+    let path = kernel::setting(ALLOWED);
+    let (Some(journal), Ok(list)) = (journal, fs::OpenOptions::new().write(true).open(&path)) else {
         return choose();
     };
     let failed = |cause: io::Error| Error::failed("choose the hosts' congestion control", cause);
     // Labs that begin together would take each other's words back.
     flock(&list, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
-    let read = |path: &str| fs::read_to_string(path).map_err(failed);
+    let read = |name| kernel::read(kernel::setting(name)).map_err(failed);
     let (allowed, available) = (read(ALLOWED)?, read(AVAILABLE)?);
     let has = |list: &str, word: &str| list.split_whitespace().any(|own| own == word);
     let chosen = plan.hosts.iter().map(|host| host.sysctls.get(SETTING).map_or(DEFAULT, String::as_str));
@@ -39,11 +40,11 @@ pub(crate) fn while_allowed(
         chosen.filter(|name| has(&available, name) && !has(&allowed, name)).collect();
     let mut added = Vec::new();
     for &word in &missing {
-        added.push(journal.record(Change::Word { path: ALLOWED.into(), word: word.to_owned() })?);
+        added.push(journal.record(Change::Word { path: path.clone(), word: word.to_owned() })?);
     }
     if !missing.is_empty() {
         let words: Vec<&str> = allowed.split_whitespace().chain(missing).collect();
-        fs::write(Path::new(ALLOWED), words.join(" ")).map_err(failed)?;
+        fs::write(&path, words.join(" ")).map_err(failed)?;
     }
     let chosen = choose();
     added.into_iter().try_for_each(|entry| journal.undo(entry))?;
@@ -52,6 +53,6 @@ pub(crate) fn while_allowed(
 
 /// What there is to choose from, for a message.
 pub(crate) fn available() -> String {
-    let list = fs::read_to_string(AVAILABLE).unwrap_or_default();
+    let list = kernel::read(kernel::setting(AVAILABLE)).unwrap_or_default();
     list.split_whitespace().collect::<Vec<_>>().join(", ")
 }

@@ -4,12 +4,14 @@
 //! out is a [`Plan`] in which nothing is left to be decided.
 
 mod hosts;
+pub(crate) mod keys;
 mod links;
 mod processes;
 
 use settings::{Mistake, Reader, Table};
 
-pub use hosts::Groups;
+pub use hosts::{Groups, host_schema};
+pub use processes::process_schema;
 
 use crate::plan::{Plan, Process};
 

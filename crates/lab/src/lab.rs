@@ -22,6 +22,7 @@ use std::{
 };
 
 use kernel::namespaces::{self, Kind};
+use settings::places;
 use undo::{Change, Folder, Journal, ProcessId};
 
 pub(crate) use bring_up::PLAN_FILE;
@@ -203,6 +204,12 @@ impl HostHandle<'_> {
         vec!["lab-exec".to_owned(), order]
     }
 
+    /// The words of a command that is to run on the host, as those of its processes: `{NAME}` becomes the address of the host
+    /// NAME, `{self}` its own, `{ssh_config}` a file that an sshd of the lab has written.
+    pub fn finished(&self, words: &[String]) -> Vec<String> {
+        self.lab.finished(self.index, words)
+    }
+
     /// Runs `work` on a thread of its own inside the host's network.
     ///
     /// # Errors
@@ -288,6 +295,17 @@ impl Lab {
     /// Where its configuration and logs lie while it is up.
     pub fn run_folder(&self) -> &Path {
         &self.run_folder
+    }
+
+    fn finished(&self, own: usize, words: &[String]) -> Vec<String> {
+        let stands_for = |name: &str| {
+            if self.plan.writes(name) {
+                return Some(self.run_folder.join(name).display().to_string());
+            }
+            let host = if name == "self" { Some(own) } else { self.plan.host(name) };
+            Some(self.plan.address_of(host?)?.to_string())
+        };
+        words.iter().map(|word| places::finished(word, &stands_for)).collect()
     }
 
     /// Starts one more process and waits until it is ready.

@@ -22,6 +22,7 @@ mod numbers;
 pub mod plan;
 mod preflight;
 mod process;
+pub mod program;
 mod quota;
 mod rootless;
 mod running;

@@ -16,8 +16,11 @@ use netlink_packet_route::{
     address::{AddressAttribute, AddressHeaderFlags, AddressMessage},
     link::{InfoBridge, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
     route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType},
+    tc::TcHandle,
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+pub(crate) use tbf::{Bucket, ETHERNET_HEADER_BYTES};
 
 /// The index of the loopback interface in every namespace.
 pub(crate) const LOOPBACK: u32 = 1;
@@ -97,8 +100,8 @@ impl Netlink {
 
     /// Limits what an interface sends, in bits of Ethernet frames (without FCS) per second.
     pub(crate) fn limit_rate(&mut self, index: u32, rate_bits_per_s: u64, mtu: u32) -> io::Result<()> {
-        let message = tbf::message(index, rate_bits_per_s, mtu);
-        self.create(RouteNetlinkMessage::NewQueueDiscipline(message)).map_err(|error| match error.kind() {
+        let bucket = Bucket::of_port(rate_bits_per_s, mtu);
+        self.add_bucket(index, TcHandle::ROOT, &bucket).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => io::Error::new(
                 error.kind(),
                 "this kernel has no sch_tbf, which limits a segment's rate, and cannot load it; leave the rate out, \
@@ -106,6 +109,11 @@ impl Netlink {
             ),
             _ => error,
         })
+    }
+
+    /// Puts a token bucket on an interface, below another queueing discipline unless `parent` is the root.
+    pub(crate) fn add_bucket(&mut self, index: u32, parent: TcHandle, bucket: &Bucket) -> io::Result<()> {
+        self.create(RouteNetlinkMessage::NewQueueDiscipline(bucket.message(index, parent)))
     }
 
     /// Gives an interface an address, which works at once.

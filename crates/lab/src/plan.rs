@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::link::LinkSpec;
+pub use crate::program::{Known, KnownKind};
 
 /// A whole lab.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -37,6 +38,15 @@ impl Plan {
     pub fn address_of(&self, host: usize) -> Option<Ipv4Addr> {
         let first = self.ends_of(host).next().map(|(_, end)| end.address);
         first.or_else(|| self.hosts.get(host)?.loopback.first().copied())
+    }
+
+    /// Whether a program of the lab [writes](KnownKind::writes) a file of this name for the commands of others.
+    pub fn writes(&self, file: &str) -> bool {
+        let is_written = |process: &Process| match &process.program {
+            Program::Known(known) => known.kind.writes().contains(&file),
+            Program::Command(_) => false,
+        };
+        self.processes.iter().any(is_written)
     }
 }
 
@@ -144,51 +154,10 @@ pub struct Process {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Program {
     /// Words of a command line. `{NAME}` stands for the first address of the host NAME, `{self}` for that
-    /// of the process's own.
+    /// of the process's own; `{ssh_config}` for a file that an sshd of the lab [writes](KnownKind::writes).
     Command(Vec<String>),
     /// A program that we know how to set up.
     Known(Known),
-}
-
-/// A program that we know how to set up.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Known {
-    /// Which.
-    pub kind: KnownKind,
-    /// The port it listens on.
-    pub port: u16,
-    /// nginx: files to serve, by path and size in bytes.
-    pub files: Vec<(String, u64)>,
-    /// nginx: whether it is a data listener: it logs the body of every request as a line, and answers 204.
-    pub log_bodies: bool,
-    /// nginx, listen: the length of the queue of connections not yet accepted; theirs if none.
-    pub backlog: Option<u32>,
-    /// Where a data listener stores what it is sent, made if it is missing; in the process's own folder of the lab,
-    /// which goes with the lab, if none.
-    pub store: Option<PathBuf>,
-    /// nginx: worker processes. haproxy: threads.
-    pub workers: u32,
-    /// haproxy: where requests go.
-    pub backends: Vec<(String, Ipv4Addr, u16)>,
-    /// Arguments added to its command line.
-    pub args: Vec<String>,
-}
-
-/// The programs that we know how to set up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum KnownKind {
-    /// A web server.
-    Nginx,
-    /// A load balancer.
-    Haproxy,
-    /// The server of OpenSSH.
-    Sshd,
-    /// A server of iperf3.
-    Iperf3,
-    /// Our own target.
-    Serve,
-    /// Our own data listener.
-    Listen,
 }
 
 /// When a process counts as ready.

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use settings::places;
+
 use crate::{
-    plan::{Plan, Process, Program},
+    plan::{KnownKind, Plan, Process, Program},
     process::exec::search_path,
 };
 
@@ -11,7 +13,16 @@ use crate::{
 pub(crate) fn lacks(plan: &Plan) -> Vec<String> {
     let mut lacks = processors(plan);
     lacks.extend(plan.processes.iter().filter_map(program));
+    lacks.extend(plan.processes.iter().filter_map(|process| unwritten(plan, process)));
     lacks
+}
+
+/// A file that a command names and no program of the lab writes.
+fn unwritten(plan: &Plan, process: &Process) -> Option<String> {
+    let Program::Command(words) = &process.program else { return None };
+    let mut names = words.iter().flat_map(|word| places::names(word));
+    let name = names.find(|name| KnownKind::all_writes().contains(name) && !plan.writes(name))?;
+    Some(format!("{}: no program of this lab writes {{{name}}}", process.name))
 }
 
 fn processors(plan: &Plan) -> Vec<String> {

@@ -1,7 +1,6 @@
 //! A process on a host: started in its namespaces, its output kept, its end watched.
 
 pub(crate) mod exec;
-pub(crate) mod known;
 pub(crate) mod log;
 pub(crate) mod ready;
 

@@ -3,6 +3,7 @@
 
 pub mod places;
 mod reader;
+pub mod schema;
 
 use std::fmt;
 

@@ -1,5 +1,7 @@
 //! Labs from outside: what runs in them, who may have them, and how they are left to themselves.
 
+mod programs;
+
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
@@ -28,96 +30,6 @@ fn is_left(labs: &Labs, before: &proofload_tests::lab::Inventory) -> Result<()> 
 fn run_folder(announced: &str) -> Result<String> {
     let line = announced.lines().find_map(|line| line.strip_prefix("files and logs in "));
     Ok(line.with_context(|| format!("no folder is named: {announced}"))?.to_owned())
-}
-
-const PROGRAMS: &str = r#"
-title = "programs"
-[hosts]
-client = {}
-balancer = {}
-web = { count = 2 }
-[[links]]
-between = ["client", "balancer", "web"]
-[[processes]]
-on = "web1"
-run = "nginx"
-files = { "/who" = 100 }
-[[processes]]
-on = "web2"
-run = "nginx"
-files = { "/who" = 200 }
-[[processes]]
-on = "balancer"
-run = "haproxy"
-backends = ["web"]
-[[processes]]
-on = "web1"
-run = "sshd"
-[[processes]]
-on = "web2"
-run = "iperf3"
-[[processes]]
-on = "balancer"
-run = "serve"
-"#;
-
-/// The folder that Debian's sshd wants, and that its service would make.
-struct SshdFolder {
-    is_ours: bool,
-}
-
-impl SshdFolder {
-    const PATH: &str = "/run/sshd";
-
-    fn made() -> Result<Self> {
-        let is_ours = !Path::new(Self::PATH).is_dir();
-        if is_ours {
-            fs::create_dir(Self::PATH)?;
-        }
-        Ok(Self { is_ours })
-    }
-}
-
-impl Drop for SshdFolder {
-    fn drop(&mut self) {
-        if self.is_ours {
-            let _ = fs::remove_dir(Self::PATH);
-        }
-    }
-}
-
-#[test]
-fn known_programs_answer_other_hosts_and_are_gone_after() -> Result<()> {
-    let _alone = alone();
-    let _sshd = SshdFolder::made()?;
-    let labs = Labs::new()?;
-    labs.run("clean")?;
-    let before = labs.inventory()?;
-    let (lab, _) = labs.up(&labs.file("programs.toml", PROGRAMS)?)?;
-    let folder = run_folder(&lab.stdout())?;
-    let at_client = |command: &str| labs.done(&format!("lab shell client -- {command}"));
-
-    let bytes = |url: &str| at_client(&format!("curl -sf -o /dev/null -w %{{size_download}} {url}"));
-    ensure!(bytes("http://10.1.0.3/who")? == "100" && bytes("http://10.1.0.4/who")? == "200");
-    // One after the other, whichever was asked when it was found ready.
-    let mut balanced = [bytes("http://10.1.0.2/who")?, bytes("http://10.1.0.2/who")?];
-    balanced.sort();
-    ensure!(balanced == ["100", "200"], "haproxy does not use both servers: {balanced:?}");
-    ensure!(at_client("curl -sf -o /dev/null -w %{http_code} http://10.1.0.2:8080/")? == "200");
-
-    let key = format!("{folder}/web1-sshd/client_key");
-    let ssh = format!(
-        "ssh -F /dev/null -i {key} -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \
-         root@10.1.0.3 cat /proc/net/fib_trie"
-    );
-    let addresses = at_client(&ssh)?;
-    ensure!(addresses.contains("10.1.0.3") && !addresses.contains("10.1.0.1\n"), "elsewhere: {addresses}");
-
-    let flow: serde_json::Value = serde_json::from_str(&at_client("iperf3 -c 10.1.0.4 -t 1 -J")?)?;
-    let carried = flow.pointer("/end/sum_received/bytes").and_then(serde_json::Value::as_u64);
-    ensure!(carried > Some(1_000_000), "{flow}");
-    labs.down(lab)?;
-    is_left(&labs, &before)
 }
 
 const CONGESTION: &str = r#"

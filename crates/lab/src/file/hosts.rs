@@ -3,9 +3,11 @@
 use std::{collections::BTreeMap, net::Ipv4Addr, ops::Range};
 
 use record::units::parse_cpus;
-use settings::{Reader, Table, Value, mask, parse_network, suggestion};
+use serde_json::{Map, Value as Json, json};
+use settings::{Reader, Table, Value, mask, parse_network, schema, suggestion};
 use toml::de::DeValue;
 
+use super::keys::{self, Key, Scene, Takes};
 use crate::{
     congestion,
     plan::{Host, Plan, Route},
@@ -89,9 +91,11 @@ pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> (Vec<H
             reader.mistake(span.clone(), format!("'{name}' is not a name: {NAME}"));
         }
         let mut table = reader.table(value, "a table such as { count = 2 } or {}");
-        let count = table.take("count").and_then(|value| reader.whole(value, 1..MOST_HOSTS + 1));
-        let (host, routes) = read_one(reader, &mut table);
+        let mut draft = Draft::default();
+        let scene = Scene { plan: &Plan::default(), groups: &Groups::default() };
+        keys::read(KEYS, &mut draft, reader, &mut table, &scene);
         table.finish(reader);
+        let Draft { host, count, routes } = draft;
         let first = hosts.len();
         let names: Vec<String> = match count {
             Some(count) => (1..=count).map(|number| format!("{name}{number}")).collect(),
@@ -149,61 +153,142 @@ fn gateway(plan: &Plan, groups: &Groups, host: usize, via: &str) -> Result<Ipv4A
     }
 }
 
-fn read_one(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> (Host, Vec<RouteText>) {
-    let forward = table.take("forward").and_then(|value| reader.flag(value)).unwrap_or(false);
-    let mut host = Host { forward, ..Host::default() };
-    if let Some(value) = table.take("loopback") {
-        let values = reader.array(value, "a list of addresses such as [\"192.168.16.100\"]");
-        host.loopback = values.iter().filter_map(|value| reader.address(value)).collect();
-    }
-    host.cpus = table.take("cpus").and_then(|value| read_cpus(reader, value));
-    host.cpu_quota = table
-        .take("cpu_quota")
-        .and_then(|value| reader.positive(value, "a number of processors above 0, such as 0.5"));
-    if let Some(name) = table.take("congestion").and_then(|value| read_congestion(reader, value)) {
-        host.sysctls.insert(congestion::SETTING.to_owned(), name);
-    }
-    for (name, at_first) in [("tcp_rmem", 131_072), ("tcp_wmem", 16_384)] {
-        if let Some(most) = table.take(name).and_then(|value| read_buffer(reader, value)) {
-            host.sysctls.insert(format!("net.ipv4.{name}"), format!("4096 {} {most}", at_first.min(most)));
+/// What a table says of its hosts.
+#[derive(Default)]
+struct Draft {
+    host: Host,
+    count: Option<u64>,
+    routes: Vec<RouteText>,
+}
+
+const KEYS: &[Key<Draft>] = &[
+    Key::new(
+        "count",
+        "makes NAME1 … NAMEn; the name alone means all of them",
+        Takes::Whole(1..MOST_HOSTS + 1, 25, |own, n| own.count = Some(n)),
+    ),
+    Key::new("forward", "whether it passes packets on", Takes::Flag(|own, is| own.host.forward = is)),
+    Key::new(
+        "loopback",
+        "addresses on its loopback interface, each a /32",
+        Takes::Other(
+            |what| schema::texts(what, "192.168.16.100"),
+            |own, reader, value, _| {
+                let values = reader.array(value, "a list of addresses such as [\"192.168.16.100\"]");
+                own.host.loopback = values.iter().filter_map(|value| reader.address(value)).collect();
+            },
+        ),
+    ),
+    Key::new(
+        "cpus",
+        "processors that its processes may use",
+        Takes::Other(
+            |what| {
+                let types = ["string", "integer", "array"];
+                json!({ "description": what, "examples": ["0-3", [0, 1]], "type": types })
+            },
+            |own, reader, value, _| own.host.cpus = read_cpus(reader, value),
+        ),
+    ),
+    Key::new(
+        "cpu_quota",
+        "processors that its processes may use together",
+        Takes::Other(
+            |what| json!({ "type": ["number", "string"], "description": what, "examples": [0.5] }),
+            |own, reader, value, _| {
+                let quota = reader.positive(value, "a number of processors above 0, such as 0.5");
+                own.host.cpu_quota = quota;
+            },
+        ),
+    ),
+    Key::new(
+        "congestion",
+        "TCP's congestion control; cubic unless given",
+        Takes::Other(
+            |what| schema::text(what, "bbr"),
+            |own, reader, value, _| {
+                let name = read_congestion(reader, value);
+                own.host.sysctls.extend(name.map(|name| (congestion::SETTING.to_owned(), name)));
+            },
+        ),
+    ),
+    Key::new(
+        "tcp_rmem",
+        "most bytes of a socket's receive buffer",
+        Takes::Other(
+            |what| schema::size(what, "64MB"),
+            |own, reader, value, _| read_buffer(&mut own.host, reader, value, "net.ipv4.tcp_rmem", 131_072),
+        ),
+    ),
+    Key::new(
+        "tcp_wmem",
+        "most bytes of a socket's send buffer",
+        Takes::Other(
+            |what| schema::size(what, "64MB"),
+            |own, reader, value, _| read_buffer(&mut own.host, reader, value, "net.ipv4.tcp_wmem", 16_384),
+        ),
+    ),
+    Key::new(
+        "sysctls",
+        "settings of the host's network, by their whole names",
+        Takes::Other(
+            |what| {
+                let value = json!({ "type": ["string", "integer", "boolean"] });
+                json!({ "type": "object", "description": what, "additionalProperties": value })
+            },
+            |own, reader, value, _| read_settings(&mut own.host, reader, value),
+        ),
+    ),
+    Key::new(
+        "routes",
+        "routes beyond those of its links",
+        Takes::Other(
+            |what| {
+                let keys = json!({
+                    "to": schema::text("A network, or \"default\".", "10.2.0.0/16"),
+                    "via": schema::text("A host, or an address on a link of this host.", "router"),
+                });
+                let route = schema::table(keys, &["to", "via"]);
+                json!({ "type": "array", "description": what, "items": route })
+            },
+            |own, reader, value, _| own.routes = read_route_texts(reader, value),
+        ),
+    ),
+];
+
+/// The schema of a host's keys.
+pub fn host_schema() -> Map<String, Json> {
+    keys::schema(KEYS)
+}
+
+fn read_settings(host: &mut Host, reader: &mut Reader<'_>, value: &Value<'_>) {
+    let settings = reader.table(value, "a table such as { \"net.ipv4.tcp_rmem\" = \"4096 87380 67108864\" }");
+    for (span, name, value) in settings.all() {
+        if !is_setting(name) {
+            let message = "a host's settings are those of its network, such as \"net.ipv4.ip_forward\"; write \
+                           the whole name in quotes";
+            reader.mistake(span, format!("'{name}': {message}"));
+        } else if let Some(text) = setting(reader, value) {
+            host.sysctls.insert(name.to_owned(), text);
         }
     }
-    if let Some(value) = table.take("sysctls") {
-        let settings =
-            reader.table(value, "a table such as { \"net.ipv4.tcp_rmem\" = \"4096 87380 67108864\" }");
-        for (span, name, value) in settings.all() {
-            if !is_setting(name) {
-                let message = "a host's settings are those of its network, such as \"net.ipv4.ip_forward\"; write \
-                               the whole name in quotes";
-                reader.mistake(span, format!("'{name}': {message}"));
-            } else if let Some(text) = setting(reader, value) {
-                host.sysctls.insert(name.to_owned(), text);
-            }
-        }
-    }
-    let routes = table.take("routes").map(|value| read_route_texts(reader, value)).unwrap_or_default();
-    (host, routes)
 }
 
 fn read_congestion(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
     let name = reader.text_such_as(value, "an algorithm in quotes, such as \"cubic\" or \"bbr\"")?;
     let is_name =
         !name.is_empty() && name.len() < 16 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if !is_name {
-        reader
-            .mistake(value.span(), format!("'{name}' is not the name of an algorithm such as cubic or bbr"));
-    }
-    is_name.then(|| name.to_owned())
+    let refuse = || format!("'{name}' is not the name of an algorithm such as cubic or bbr");
+    reader.checked(value, is_name.then(|| name.to_owned()).ok_or_else(refuse))
 }
 
-/// The most bytes of a socket's buffer.
-fn read_buffer(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<u64> {
-    let most = reader.size(value)?;
-    let fits = (4_096..1 << 31).contains(&most);
-    if !fits {
+/// The most bytes of a socket's buffer; `first` are those that it begins with.
+fn read_buffer(host: &mut Host, reader: &mut Reader<'_>, value: &Value<'_>, setting: &str, first: u64) {
+    let Some(most) = reader.size(value) else { return };
+    if !(4_096..1 << 31).contains(&most) {
         reader.mistake(value.span(), "a socket's buffer has 4KiB to 2047MiB");
     }
-    fits.then_some(most)
+    host.sysctls.insert(setting.to_owned(), format!("4096 {} {most}", first.min(most)));
 }
 
 fn read_route_texts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<RouteText> {

@@ -1,12 +1,19 @@
 //! The tables `[[processes]]`.
 
-use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
 
-use settings::{Reader, Table, Value, places, suggestion};
+use serde_json::{Map, Value as Json, json};
+use settings::{Reader, Table, Value, places, schema, suggestion};
 use toml::de::DeValue;
 
-use super::hosts::Groups;
-use crate::plan::{Flood, Known, KnownKind, Plan, Process, Program, Ready};
+use super::{
+    hosts::Groups,
+    keys::{self, Key, Scene, Takes},
+};
+use crate::{
+    plan::{Flood, Known, KnownKind, Plan, Process, Program, Ready},
+    program,
+};
 
 const READY: &str = "\"tcp:80\", \"http://HOST:PORT/PATH\", \"log:TEXT\", \"file:PATH\" or \"exit\"";
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,12 +57,18 @@ pub(super) fn check_places(
     for command in commands {
         places::each_text(command, &mut |value, text| {
             let has_none = |name: &&str| {
-                *name != "self" && plan.host(name).and_then(|host| plan.address_of(host)).is_none()
+                *name != "self"
+                    && !plan.writes(name)
+                    && plan.host(name).and_then(|host| plan.address_of(host)).is_none()
             };
             unknown.extend(places::names(text).into_iter().filter(has_none).map(|name| (value.span(), name)));
         });
     }
     for (span, name) in unknown {
+        if KnownKind::all_writes().contains(&name) {
+            reader.mistake(span, format!("no program of this lab writes {{{name}}}"));
+            continue;
+        }
         let why = match groups.named(name).as_deref() {
             Some([_]) => format!("'{name}' has no address"),
             Some(_) => format!("'{name}' is several hosts; name one of them, such as {{{name}1}}"),
@@ -72,6 +85,55 @@ fn is_on_its_port(one: &Process, other: &Process) -> bool {
         Program::Command(_) => None,
     };
     port(one).is_some() && port(one) == port(other)
+}
+
+/// What a table says of its processes, beside what they run.
+const KEYS: &[Key<Process>] = &[
+    Key::new(
+        "ready",
+        "when it is ready: tcp:PORT, http://self:PORT/PATH, log:TEXT, file:PATH or exit",
+        Takes::Other(
+            |what| schema::text(what, "tcp:8080"),
+            |own, reader, value, scene| own.ready = read_ready(reader, value, scene.plan),
+        ),
+    ),
+    Key::new(
+        "ready_timeout",
+        "how long that may take",
+        Takes::Time("10s", |own, time| own.ready_timeout = time),
+    ),
+    Key::new("log_limit", "output that is kept", Takes::Size("64MiB", |own, n| own.log_limit_bytes = n)),
+    Key::new(
+        "flood",
+        "what happens to more output",
+        Takes::Choice(&["fail", "truncate"], |own, at| own.flood = [Flood::Fail, Flood::Truncate][at]),
+    ),
+    Key::new(
+        "directory",
+        "the folder that it is started in",
+        Takes::Text("{target_folder}", |own, path| own.directory = Some(path.into())),
+    ),
+    Key::new(
+        "may_end",
+        "whether it may end, with status 0, while the study runs",
+        Takes::Flag(|own, is| own.may_end = is),
+    ),
+    Key::new(
+        "env",
+        "variables of its environment",
+        Takes::Other(
+            |what| json!({ "type": "object", "description": what, "additionalProperties": { "type": "string" } }),
+            |own, reader, value, _| own.environment = read_environment(reader, value),
+        ),
+    ),
+];
+
+/// The schema of the keys of `[[processes]]` and of targets, but for `on`, `command` and `name`.
+pub fn process_schema() -> Map<String, Json> {
+    let mut keys = program::schema();
+    keys.insert("run".to_owned(), schema::choice("A program that is known.", &KnownKind::names()));
+    keys.extend(keys::schema(KEYS));
+    keys
 }
 
 /// A table's processes, one for each host. The name is a key of the table unless it is given.
@@ -95,58 +157,47 @@ pub(super) fn read_one(
         Some(name.to_owned())
     });
     let name = name.map(str::to_owned).or(own_name);
-    let program = read_program(reader, &mut table, plan, groups);
-    let ready = table.take("ready").and_then(|value| read_ready(reader, value, plan));
-    let ready_timeout = table.take("ready_timeout").and_then(|value| reader.time(value));
-    let limit = table.take("log_limit").and_then(|value| reader.size(value));
-    let flood = table.take("flood").and_then(|value| {
-        let text = reader.text(value)?;
-        let flood = match text {
-            "fail" => Ok(Flood::Fail),
-            "truncate" => Ok(Flood::Truncate),
-            _ => Err(format!("'{text}' is not what happens to a flood; one of fail, truncate")),
-        };
-        reader.checked(value, flood)
-    });
-    let directory = table.take("directory").and_then(|value| reader.text(value)).map(PathBuf::from);
-    let may_end = table.take("may_end").and_then(|value| reader.flag(value));
-    let environment = table.take("env").map(|value| read_environment(reader, value)).unwrap_or_default();
-    table.finish(reader);
-    let Some((kind, program)) = program else { return Vec::new() };
-    let default = match &program {
-        Program::Known(known) => Some(known.ready()),
-        Program::Command(_) => None,
-    };
-    let ready = ready.or(default);
-    let process = |host: usize| Process {
-        name: format!("{}-{}", plan.hosts[host].name, name.as_deref().unwrap_or(&kind)),
-        host,
-        program: program.clone(),
-        environment: environment.clone(),
-        directory: directory.clone(),
-        ready_timeout: ready_timeout.unwrap_or(READY_TIMEOUT),
-        log_limit_bytes: limit.unwrap_or(LOG_LIMIT_BYTES),
-        flood: flood.unwrap_or(Flood::Fail),
-        may_end: may_end.unwrap_or(ready == Some(Ready::Exit)),
-        ready: ready.clone(),
+    let scene = Scene { plan, groups };
+    let program = read_program(reader, &mut table, &scene);
+    let mut process = Process {
+        name: String::new(),
+        host: 0,
+        program: Program::Command(Vec::new()),
+        environment: BTreeMap::new(),
+        directory: None,
+        ready: None,
+        ready_timeout: READY_TIMEOUT,
+        log_limit_bytes: LOG_LIMIT_BYTES,
+        flood: Flood::Fail,
+        may_end: false,
         stage,
     };
-    on.into_iter().map(process).collect()
+    keys::read(KEYS, &mut process, reader, &mut table, &scene);
+    table.finish(reader);
+    let Some((kind, program)) = program else { return Vec::new() };
+    if let (None, Program::Known(known)) = (&process.ready, &program) {
+        process.ready = Some(known.kind.ready(known.port));
+    }
+    process.may_end |= process.ready == Some(Ready::Exit);
+    process.program = program;
+    let name = name.unwrap_or(kind);
+    let on_host =
+        |host: usize| Process { name: format!("{}-{name}", plan.hosts[host].name), host, ..process.clone() };
+    on.into_iter().map(on_host).collect()
 }
 
 /// What is run, and what it is called if it was not given a name.
 fn read_program(
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
-    plan: &Plan,
-    groups: &Groups,
+    scene: &Scene<'_>,
 ) -> Option<(String, Program)> {
     let span = table.span();
     let run = table.take("run");
     let command = table.take("command");
     match (run, command) {
         (Some(run), None) => {
-            let known = read_known(reader, table, run, plan, groups)?;
+            let known = read_known(reader, table, run, scene)?;
             Some((known.kind.name().to_owned(), Program::Known(known)))
         }
         (None, Some(value)) => {
@@ -164,8 +215,9 @@ fn read_program(
             Some((name.chars().filter(|&c| plain(c)).take(40).collect(), Program::Command(words)))
         }
         _ => {
-            let what =
-                "give either run = \"nginx\" (or haproxy, sshd, iperf3, serve, listen) or command = [\"…\"]";
+            let names = KnownKind::names();
+            let (first, others) = (names[0], names[1..].join(", "));
+            let what = format!("give either run = \"{first}\" (or {others}) or command = [\"…\"]");
             reader.mistake(span, what);
             None
         }
@@ -176,80 +228,21 @@ fn read_known(
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
     run: &Value<'_>,
-    plan: &Plan,
-    groups: &Groups,
+    scene: &Scene<'_>,
 ) -> Option<Known> {
-    let name = reader.text(run);
-    let kind = name.and_then(|name| {
-        let kind = KnownKind::ALL.into_iter().find(|kind| kind.name() == name);
+    let kind = reader.text(run).and_then(|name| {
+        let kind = KnownKind::of(name);
         if kind.is_none() {
-            let names = KnownKind::ALL.map(KnownKind::name);
-            let hint = suggestion(name, names);
-            let message =
-                format!("'{name}' is not known{hint} (known: {}; or give command)", names.join(", "));
-            reader.mistake(run.span(), message);
+            let hint = suggestion(name, KnownKind::names());
+            let known = KnownKind::names().join(", ");
+            reader.mistake(
+                run.span(),
+                format!("'{name}' is not known{hint} (known: {known}; or give command)"),
+            );
         }
         kind
     });
-    let port = table.take("port").and_then(|value| reader.whole(value, 1..65_536));
-    let args = table.take("args").map(|value| {
-        let values = reader.array(value, "a list of arguments in quotes");
-        values.iter().filter_map(|value| reader.text(value)).map(str::to_owned).collect()
-    });
-    let mut known = Known {
-        kind: kind.unwrap_or(KnownKind::Serve),
-        port: port.map_or(kind.unwrap_or(KnownKind::Serve).default_port(), |port| port as u16),
-        files: Vec::new(),
-        log_bodies: false,
-        backlog: None,
-        store: None,
-        workers: 1,
-        backends: Vec::new(),
-        args: args.unwrap_or_default(),
-    };
-    if matches!(kind, Some(KnownKind::Nginx) | None)
-        && let Some(value) = table.take("files")
-    {
-        let files = reader.table(value, "a table such as { \"/5k\" = \"5KiB\" }");
-        for (span, path, value) in files.all() {
-            if !path.starts_with('/') || path.ends_with('/') || path.split('/').any(|part| part == "..") {
-                reader.mistake(span, format!("'{path}' is not the path of a file such as \"/5k\""));
-            }
-            known.files.extend(reader.size(value).map(|size| (path.to_owned(), size)));
-        }
-    }
-    if matches!(kind, Some(KnownKind::Nginx) | None)
-        && let Some(value) = table.take("log_bodies")
-    {
-        known.log_bodies = reader.flag(value).unwrap_or(false);
-    }
-    if matches!(kind, Some(KnownKind::Nginx | KnownKind::Listen) | None)
-        && let Some(value) = table.take("backlog")
-    {
-        known.backlog = reader.whole(value, 1..1 << 31).map(|backlog| backlog as u32);
-    }
-    if matches!(kind, Some(KnownKind::Nginx | KnownKind::Haproxy) | None)
-        && let Some(value) = table.take("workers")
-    {
-        known.workers = reader.whole(value, 1..1_025).unwrap_or(1) as u32;
-    }
-    if matches!(kind, Some(KnownKind::Haproxy) | None) {
-        let backend_port = table.take("backend_port").and_then(|value| reader.whole(value, 1..65_536));
-        let value = match kind {
-            Some(_) => table.need(reader, "backends", "the hosts that requests go to"),
-            None => table.take("backends"),
-        };
-        let hosts = value.map(|value| groups.list(reader, value)).unwrap_or_default();
-        for host in hosts {
-            let name = plan.hosts[host].name.clone();
-            match (plan.address_of(host), value) {
-                (Some(address), _) => known.backends.push((name, address, backend_port.unwrap_or(80) as u16)),
-                (None, Some(value)) => reader.mistake(value.span(), format!("'{name}' has no address")),
-                (None, None) => {}
-            }
-        }
-    }
-    kind.map(|_| known)
+    program::read(kind, reader, table, scene)
 }
 
 fn read_environment(reader: &mut Reader<'_>, value: &Value<'_>) -> BTreeMap<String, String> {

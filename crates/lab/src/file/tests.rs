@@ -3,7 +3,7 @@ use std::{net::Ipv4Addr, time::Duration};
 use proptest::prelude::*;
 
 use super::*;
-use crate::plan::{Flood, LinkKind, Program, Ready};
+use crate::plan::{Flood, Known, KnownKind, LinkKind, Program, Ready};
 
 const WHOLE: &str = r#"
 title = "whole"
@@ -67,7 +67,10 @@ fn a_whole_file_leaves_nothing_undecided() {
     assert_eq!((wan.ends[0].device.as_str(), side.ends[0].device.as_str()), ("eth1", "eth1"));
     assert_eq!(side.network, Ipv4Addr::new(10, 3, 0, 0));
     let [nginx, look, ..] = &plan.processes[..] else { panic!("{:?}", plan.processes) };
-    assert!(matches!(&nginx.program, Program::Known(known) if known.files == [("/5k".to_owned(), 5_120)]));
+    let Program::Known(Known { kind: KnownKind::Nginx(own), .. }) = &nginx.program else {
+        panic!("{nginx:?}")
+    };
+    assert_eq!(own.files, [("/5k".to_owned(), 5_120)]);
     assert_eq!((nginx.name.as_str(), &nginx.ready), ("web-nginx", &Some(Ready::Tcp(None, 80))));
     let http = Ready::Http { address: Some(Ipv4Addr::new(192, 168, 16, 1)), port: 81, path: "/x".into() };
     assert_eq!((look.name.as_str(), look.ready.as_ref()), ("client1-look", Some(&http)));

@@ -2,7 +2,6 @@
 
 use std::{ffi::OsString, fs, io, os::unix::fs::OpenOptionsExt, path::Path, sync::atomic::Ordering};
 
-use settings::places;
 use undo::Change;
 
 use super::{Error, HOST_ROLE, Lab, Measure};
@@ -10,7 +9,8 @@ use crate::{
     namespace::Starting,
     network,
     plan::{self, LinkKind, Plan, Program},
-    process::{self, Process, known},
+    process::{self, Process},
+    program::Place,
     quota::Quotas,
 };
 
@@ -128,16 +128,22 @@ impl Lab {
         Ok(())
     }
 
-    /// The words of its command line, with the hosts' addresses in their places. What a known program needs
-    /// is written into `folder`.
+    /// The words of its command line. What a known program needs is written into `folder`.
     fn command(&self, planned: &plan::Process, folder: &Path) -> io::Result<Vec<String>> {
         match &planned.program {
-            Program::Known(wanted) => {
-                known::set_up(wanted, folder, &self.options.program, self.options.rootless)
+            Program::Known(known) => {
+                let place = Place {
+                    known,
+                    process: planned,
+                    plan: &self.plan,
+                    folder,
+                    run_folder: &self.run_folder,
+                    program: &self.options.program,
+                    rootless: self.options.rootless,
+                };
+                place.command()
             }
-            Program::Command(words) => {
-                Ok(words.iter().map(|word| substitute(word, &self.plan, planned.host)).collect())
-            }
+            Program::Command(words) => Ok(self.finished(planned.host, words)),
         }
     }
 
@@ -162,12 +168,4 @@ fn write_plan(plan: &Plan, path: &Path) -> io::Result<()> {
     }
     let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     Ok(serde_json::to_writer(file, &plan)?)
-}
-
-/// `{NAME}` becomes the address of the host NAME, `{self}` that of `own`; other braces stay.
-fn substitute(word: &str, plan: &Plan, own: usize) -> String {
-    places::finished(word, &|name| {
-        let host = if name == "self" { Some(own) } else { plan.host(name) };
-        Some(plan.address_of(host?)?.to_string())
-    })
 }

@@ -24,8 +24,10 @@ use super::{
     traffic::{Arrivals, Run, Stream},
 };
 
+mod judge;
 mod streams;
 
+use judge::{judge, judge_counters};
 use streams::{
     ExpectedDelay, RATE_PAYLOAD_BYTES, arrival_rate, header_bytes, loss_stream, most_payload, probe_stream,
     probe_wire_ns, rate_stream, rest_ns,
@@ -33,25 +35,10 @@ use streams::{
 
 /// All arrive as they left.
 const NO_JITTER: Distribution = Distribution::Fixed { ns: 0 };
-/// How far the median of the delay may be off, in nanoseconds.
-const MEDIAN_TOLERANCE_NS: f64 = 150_000.0;
-/// How much later than expected 999 of 1,000 may come, in nanoseconds.
-const TAIL_TOLERANCE_NS: f64 = 1_000_000.0;
-/// What may be added to both of the time that a probe takes on the wire, as a share: on slow links probes are rare, and
-/// what is woken up rarely wakes up late.
-const WIRE_TOLERANCE: f64 = 0.02;
 /// How near to the sending or the arrival of a probe a processor must be taken away to hold it up, in nanoseconds.
 const NEAR_NS: u64 = 10_000_000;
-/// How far the rate may be off, as a share.
-const RATE_TOLERANCE: f64 = 0.005;
-/// The same while the hypervisor took a processor away: what was not sent or not carried then is not the link's.
-const STOLEN_RATE_TOLERANCE: f64 = 0.05;
-/// Fewer probes tell nothing of a delay.
-const LEAST_PROBES: u64 = 10;
 /// A rate of fewer packets is none, unless no more could be sent.
 const LEAST_RATE_PACKETS: u64 = 10;
-/// How far the rate may be off because its packets are few, at most.
-const MOST_BY_CHANCE: f64 = 0.2;
 /// Standard deviations by which the number lost may be off.
 const LOSS_DEVIATIONS: f64 = 4.0;
 
@@ -342,101 +329,6 @@ impl MeasuredDelay {
             max_ns: at(1.0),
             expected_p50_ns: expected.at(0.5),
             expected_p999_ns: expected.p999_ns,
-        }
-    }
-}
-
-fn judge(measured: &Measured, shape: &Shape, is_rate_stolen: bool, reasons: &mut Vec<String>) {
-    let ms = |ns: f64| ns / 1e6;
-    let delay = &measured.delay;
-    let expected = ExpectedDelay::of(shape);
-    let spread_ns = expected.jitter_spread_ns as f64;
-    // Where the order is kept, a late one makes those behind it late.
-    let alike = match shape.jitter_order {
-        JitterOrder::Keep => 1.0 + spread_ns / 1e6,
-        JitterOrder::Free => 1.0,
-    };
-    // Three standard deviations of the share that is below the median.
-    let by_chance = 1.5 * (alike / delay.probes.max(1) as f64).sqrt();
-    let wire_ns = WIRE_TOLERANCE * probe_wire_ns(shape);
-    let slack_ns = 2.0 * by_chance * spread_ns + wire_ns;
-    let stolen = measured.delay_while_stolen.map_or(0, |delay| delay.probes);
-    if delay.probes + stolen < LEAST_PROBES {
-        reasons.push(format!(
-            "only {} probes arrived, and {LEAST_PROBES} are needed to certify a link: it loses {:.4} % as asked; ask for \
-             less loss, or see whether it is cut",
-            delay.probes + stolen,
-            measured.expected_loss_ratio * 100.0
-        ));
-    } else if delay.probes < LEAST_PROBES || delay.probes * 10 < stolen {
-        reasons.push(format!(
-            "only {} of {} probes were not disturbed by the hypervisor: measure again when the machine has its \
-             processors",
-            delay.probes,
-            delay.probes + stolen
-        ));
-    } else {
-        let [least_ns, most_ns] = [0.5 - by_chance, 0.5 + by_chance].map(|share| expected.at(share) as f64);
-        let off_ns = (delay.p50_ns as f64 - most_ns).max(least_ns - delay.p50_ns as f64);
-        if off_ns > MEDIAN_TOLERANCE_NS + wire_ns {
-            reasons.push(format!(
-                "the delay's median is {:.3} ms instead of {:.3} ms",
-                ms(delay.p50_ns as f64),
-                ms(delay.expected_p50_ns as f64)
-            ));
-        }
-        // A thousandth of fewer is a single one, which any interrupt may have held up.
-        let (share, tail_ns) =
-            if delay.probes >= 1_000 { ("1,000", delay.p999_ns) } else { ("100", delay.p99_ns) };
-        if tail_ns as f64 > delay.expected_p999_ns as f64 + TAIL_TOLERANCE_NS + 2.0 * slack_ns {
-            reasons.push(format!(
-                "one packet in {share} takes {:.3} ms or longer instead of {:.3} ms: the processors are busy",
-                ms(tail_ns as f64),
-                ms(delay.expected_p999_ns as f64)
-            ));
-        }
-    }
-    let by_chance = measured.loss_tolerance + (2.0 / measured.rate_packets.max(1) as f64).min(MOST_BY_CHANCE);
-    let tolerance = if is_rate_stolen { STOLEN_RATE_TOLERANCE } else { RATE_TOLERANCE } + by_chance;
-    if let (Some(rate), Some(expected)) = (measured.rate_bits_per_s, measured.expected_rate_bits_per_s)
-        && (rate / expected - 1.0).abs() > tolerance
-    {
-        reasons.push(format!(
-            "it carries {} instead of {}: ask for a rate that this machine can do",
-            four_digits(rate),
-            four_digits(expected)
-        ));
-    }
-    // One packet in a million may fall victim to a full buffer of the receiver.
-    let off = (measured.loss_ratio - measured.expected_loss_ratio).abs();
-    if off > measured.loss_tolerance.max(1e-6) {
-        reasons.push(format!(
-            "{:.4} % of {} packets were lost instead of {:.4} % ± {:.4} %",
-            measured.loss_ratio * 100.0,
-            measured.loss_sent,
-            measured.expected_loss_ratio * 100.0,
-            measured.loss_tolerance * 100.0
-        ));
-    }
-}
-
-/// A rate as people write it, rounded.
-fn four_digits(rate: f64) -> String {
-    let unit = 10_f64.powf(rate.max(1e3).log10().floor() - 3.0);
-    show_rate(Some(((rate / unit).round() * unit) as u64))
-}
-
-fn judge_counters(before: &Counters, after: &Counters, reasons: &mut Vec<String>) {
-    for (count, what) in [
-        (
-            after.overrun_packets - before.overrun_packets,
-            "were dropped by the kernel before they could be read",
-        ),
-        (after.dropped_memory_packets - before.dropped_memory_packets, "found no memory"),
-        (after.refused_writes - before.refused_writes, "were refused by the kernel when they were written"),
-    ] {
-        if count > 0 {
-            reasons.push(format!("{count} packets {what}: this machine cannot carry the link"));
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The thread that moves packets: from each device, through the model, to the other.
 
+mod way;
+
 use std::{
     fs::File,
     num::NonZeroU64,
@@ -10,10 +12,9 @@ use std::{
 };
 
 use clock::{SpinTail, monotonic_ns};
-use hdrhistogram::Histogram;
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
-    io::{Errno, IoSlice, read, write, writev},
+    io::{read, write},
     thread::set_current_timer_slack,
     time::{ClockId, clock_gettime},
 };
@@ -25,15 +26,12 @@ use thread_priority::{
 
 use super::{
     LinkError,
-    counters::{Counters, LATE_NS, Lateness, LinkAway},
-    packet::{HEADER_ROOM, Layout},
-    pipe::{Flight, Pipe},
+    counters::{Counters, LATE_NS, LinkAway},
+    pipe::Pipe,
     spec::Shape,
-    store::Store,
 };
+use way::{READS_A_TURN, Way};
 
-/// Packets read before what is due is written.
-const READS_A_TURN: usize = 32;
 /// Longest polling before a departure, in nanoseconds.
 const LONGEST_SPIN_NS: u64 = 300_000;
 /// A link on which something is often due polls for one part in so many of the time.
@@ -152,18 +150,6 @@ struct Mover {
     is_back: bool,
     /// When this thread is to look at the devices next, unless it is away.
     next_look_ns: u64,
-}
-
-/// One direction.
-struct Way {
-    from: Arc<File>,
-    to: Arc<File>,
-    pipe: Pipe,
-    store: Store,
-    counters: Counters,
-    lateness: Histogram<u64>,
-    /// Nothing will ever be read again.
-    is_gone: bool,
 }
 
 impl Mover {
@@ -309,100 +295,6 @@ impl Mover {
     }
 }
 
-impl Way {
-    fn new(from: Arc<File>, to: Arc<File>, pipe: Pipe, most_bytes: usize) -> Self {
-        Self {
-            from,
-            to,
-            pipe,
-            store: Store::new(most_bytes),
-            counters: Counters::default(),
-            // Up to a minute, three digits.
-            lateness: Histogram::new_with_max(60_000_000_000, 3).expect("bounds are sound"),
-            is_gone: false,
-        }
-    }
-
-    /// Reads until there is nothing or it is others' turn; how many packets. `is_late`: they have waited.
-    fn read_some(&mut self, is_late: bool) -> usize {
-        let mut scrap = [0; 64];
-        for number in 0..READS_A_TURN {
-            if self.is_gone {
-                return 0;
-            }
-            let (room, is_kept) = match self.store.room() {
-                Some(room) => (room, true),
-                // Out of memory: what comes is taken and dropped, or the kernel would drop it unseen.
-                None => (&mut scrap[..], false),
-            };
-            match read(&*self.from, &mut *room) {
-                Ok(bytes) if is_kept => match Layout::of(&room[..bytes]) {
-                    Some(layout) => {
-                        self.counters.late_packets += if is_late { u64::from(layout.segments) } else { 0 };
-                        let packet = self.store.keep(bytes, layout);
-                        self.pipe.offer(monotonic_ns(), packet, &mut self.store);
-                    }
-                    None => self.counters.refused_writes += 1,
-                },
-                Ok(_) => self.counters.dropped_memory_packets += 1,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return number,
-                // The host is gone, and its interface with it.
-                Err(_) => self.is_gone = true,
-            }
-        }
-        READS_A_TURN
-    }
-
-    /// Writes what is due; how many packets.
-    fn write_due(&mut self) -> usize {
-        let mut written = 0;
-        let mut now = monotonic_ns();
-        while let Some(flight) = self.pipe.pop(now, &mut self.store) {
-            self.write(&flight);
-            self.store.release(flight.packet);
-            let late_ns = now.saturating_sub(flight.due_ns);
-            self.lateness.saturating_record(late_ns);
-            self.counters.late_packets += if late_ns > LATE_NS { u64::from(flight.count) } else { 0 };
-            now = monotonic_ns();
-            written += 1;
-        }
-        written
-    }
-
-    fn write(&mut self, flight: &Flight) {
-        let packet = self.store.bytes(flight.packet);
-        let mut room = [0; HEADER_ROOM];
-        let (head, payload) =
-            self.store.layout(flight.packet).cut(packet, flight.first, flight.count, &mut room);
-        let written = if head == 0 {
-            write(&*self.to, packet)
-        } else {
-            writev(&*self.to, &[IoSlice::new(&room[..head]), IoSlice::new(&packet[payload])])
-        };
-        self.counters.writes += 1;
-        if let Err(error) = written {
-            self.counters.refused_writes += 1;
-            self.counters.refused_because = Some(error.to_string());
-        }
-    }
-
-    fn count(&self) -> Counters {
-        let some = |ns| (!self.lateness.is_empty()).then_some(ns);
-        let at = |quantile| some(self.lateness.value_at_quantile(quantile));
-        Counters {
-            pipe: self.pipe.counters(),
-            lateness: Lateness {
-                p50_ns: at(0.5),
-                p99_ns: at(0.99),
-                p999_ns: at(0.999),
-                max_ns: some(self.lateness.max()),
-            },
-            ..self.counters.clone()
-        }
-    }
-}
-
 /// A wire waits for nobody: the calling thread runs before all ordinary ones, as soon as it is woken.
 pub fn go_first() {
     // The kernel may otherwise wake 50 µs late, to save power. Not refused to anybody.
@@ -421,5 +313,4 @@ fn called_now(bell: &OwnedFd) -> bool {
 }
 
 #[cfg(test)]
-#[path = "forward_tests.rs"]
 mod tests;

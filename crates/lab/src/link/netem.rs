@@ -1,18 +1,23 @@
 //! The kernel's own emulation, where it is built in: `sch_netem` for delay and faults, below it
 //! `sch_tbf` for the rate and the queue, on the sending side of each end.
 //!
-//! It is driven by `tc` (iproute2), so that what is set is what `tc qdisc show` shows.
+//! netem is driven by `tc` (iproute2), so that what is set is what `tc qdisc show` shows.
 
-use std::process::Command;
+use std::{io, process::Command};
 
+use netlink_packet_route::tc::TcHandle;
+use nix::net::if_::if_nametoindex;
 use record::Distribution;
 
 use super::{
     LinkError,
     namespace::End,
-    spec::{Direction, LinkSpec, Loss, Queue, Shape},
+    spec::{LinkSpec, Loss, Queue, Shape},
 };
-use crate::process::exec::search_path;
+use crate::{
+    netlink::{Bucket, ETHERNET_HEADER_BYTES, Netlink},
+    process::exec::search_path,
+};
 
 /// What of a link cannot be said to netem.
 pub fn mistakes(spec: &LinkSpec) -> Vec<String> {
@@ -25,38 +30,43 @@ pub fn mistakes(spec: &LinkSpec) -> Vec<String> {
 /// but the kernel's default: another's would be lost.
 ///
 /// # Errors
-/// What cannot be said to netem, before anything is changed; then what `tc` says, and nothing is left.
+/// What cannot be said to netem, before anything is changed; then what the kernel says, and nothing is left.
 pub fn apply(spec: &LinkSpec, a: &End, b: &End) -> Result<(), LinkError> {
-    let orders = [
-        (a, orders(Verb::Add, &a.device, &spec.a_to_b, spec.round_trip_ns(), a.mtu)?),
-        (b, orders(Verb::Add, &b.device, &spec.b_to_a, spec.round_trip_ns(), b.mtu)?),
+    let ends = [
+        (a, orders(&a.device, &spec.a_to_b, spec.round_trip_ns(), a.mtu)?),
+        (b, orders(&b.device, &spec.b_to_a, spec.round_trip_ns(), b.mtu)?),
     ];
     let mut made: Vec<&End> = Vec::new();
-    for (end, orders) in &orders {
-        for (number, order) in orders.iter().enumerate() {
-            if let Err(error) = tc(end, order) {
-                // The first error is the one that matters.
-                made.iter().for_each(|end| drop(remove(end)));
-                return Err(error);
-            }
-            if number == 0 {
-                made.push(end);
-            }
+    for (end, (netem, bucket)) in &ends {
+        let result = tc(end, netem).and_then(|()| {
+            made.push(end);
+            bucket.map_or(Ok(()), |bucket| limit(end, &bucket))
+        });
+        if let Err(error) = result {
+            // The first error is the one that matters.
+            made.iter().for_each(|end| drop(remove(end)));
+            return Err(error);
         }
     }
     Ok(())
 }
 
-/// Changes one direction of a link that was set up.
-///
-/// # Errors
-/// As [`apply`].
-pub fn set(spec: &LinkSpec, direction: Direction, from: &End) -> Result<(), LinkError> {
-    let shape = if direction == Direction::AToB { &spec.a_to_b } else { &spec.b_to_a };
-    for order in orders(Verb::Replace, &from.device, shape, spec.round_trip_ns(), from.mtu)? {
-        tc(from, &order)?;
-    }
-    Ok(())
+/// Puts the bucket below netem.
+fn limit(end: &End, bucket: &Bucket) -> Result<(), LinkError> {
+    let below_netem = TcHandle { major: 1, minor: 1 };
+    let add = || {
+        let index = if_nametoindex(end.device.as_str())?;
+        Netlink::open()?.add_bucket(index, below_netem, bucket)
+    };
+    end.namespace.run(|| {
+        add().map_err(|error| LinkError::Netem {
+            device: end.device.clone(),
+            cause: match error.kind() {
+                io::ErrorKind::NotFound => "this kernel has no sch_tbf and cannot load it".to_owned(),
+                _ => format!("sch_tbf: {error}"),
+            },
+        })
+    })
 }
 
 /// Takes away what [`apply`] has set up at one end.
@@ -65,22 +75,6 @@ pub fn set(spec: &LinkSpec, direction: Direction, from: &End) -> Result<(), Link
 /// What `tc` says.
 pub fn remove(end: &End) -> Result<(), LinkError> {
     tc(end, &["qdisc", "del", "dev", &end.device, "root"].map(str::to_owned))
-}
-
-/// What to do with queueing disciplines.
-#[derive(Debug, Clone, Copy)]
-enum Verb {
-    Add,
-    Replace,
-}
-
-impl Verb {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Add => "add",
-            Self::Replace => "replace",
-        }
-    }
 }
 
 fn tc(end: &End, arguments: &[String]) -> Result<(), LinkError> {
@@ -97,10 +91,9 @@ fn tc(end: &End, arguments: &[String]) -> Result<(), LinkError> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let kind = if arguments.iter().any(|word| word == "netem") { "sch_netem" } else { "sch_tbf" };
     // "Specified qdisc kind is unknown", or ENOENT where the answer has no words.
     let cause = if said.contains("kind is unknown") || said.contains("No such file") {
-        format!("this kernel has no {kind} and cannot load it")
+        "this kernel has no sch_netem and cannot load it".to_owned()
     } else if ["NLM_F_REPLACE", "Exclusivity flag", "File exists"].iter().any(|part| said.contains(part)) {
         format!(
             "it has a queueing discipline already, which would be lost; tc qdisc del dev {} root",
@@ -112,21 +105,19 @@ fn tc(end: &End, arguments: &[String]) -> Result<(), LinkError> {
     Err(refuse(cause))
 }
 
-/// The calls of `tc` that make one direction.
+/// What makes one direction: the words of `tc` for netem, and the bucket below it.
 fn orders(
-    verb: Verb,
     device: &str,
     shape: &Shape,
     round_trip_ns: u64,
     mtu: u32,
-) -> Result<Vec<Vec<String>>, LinkError> {
+) -> Result<(Vec<String>, Option<Bucket>), LinkError> {
     let mut mistakes = shape.mistakes();
     mistakes.extend(beyond_netem(shape));
     if !mistakes.is_empty() {
         return Err(LinkError::Spec(mistakes));
     }
-    let verb = verb.word();
-    let mut netem = vec!["qdisc", verb, "dev", device, "root", "handle", "1:", "netem", "limit"];
+    let mut netem = vec!["qdisc", "add", "dev", device, "root", "handle", "1:", "netem", "limit"];
     let limit = line_packets(shape).to_string();
     let delay = delay_words(shape);
     let loss = loss_words(shape.loss);
@@ -136,23 +127,20 @@ fn orders(
     if shape.duplicate_ratio > 0.0 {
         netem.extend(["duplicate", &duplicate]);
     }
-    let mut orders = vec![netem.into_iter().map(str::to_owned).collect()];
-    if let (Some(rate), Some(queue_bytes)) = (shape.rate_bits_per_s, shape.queue_bytes(round_trip_ns)) {
-        let frame = u64::from(mtu) + 14;
-        // A bucket as shallow as frames and timers allow: half a millisecond, two frames at least.
-        let burst = (rate / 8 / 2_000).max(2 * frame);
-        let limit = match shape.queue {
-            Queue::Bytes { bytes } => bytes.max(frame),
-            Queue::Bdp { .. } => queue_bytes,
-        };
-        let rest = format!(
-            "qdisc {verb} dev {device} parent 1:1 handle 10: tbf rate {rate}bit burst {burst} limit {limit} \
-             overhead {}",
-            shape.layer.bytes(1_500) - 1_500 - 14
-        );
-        orders.push(rest.split_whitespace().map(str::to_owned).collect());
-    }
-    Ok(orders)
+    let bucket = shape.rate_bits_per_s.zip(shape.queue_bytes(round_trip_ns)).map(|(rate, queue_bytes)| {
+        let frame_bytes = u64::from(mtu) + ETHERNET_HEADER_BYTES;
+        Bucket {
+            rate_bits_per_s: rate,
+            // As shallow as frames and timers allow: half a millisecond, two frames at least.
+            burst_bytes: (rate / 8 / 2_000).max(2 * frame_bytes),
+            queue_bytes: match shape.queue {
+                Queue::Bytes { bytes } => bytes.max(frame_bytes),
+                Queue::Bdp { .. } => queue_bytes,
+            },
+            overhead_bytes: (shape.layer.bytes(1_500) - 1_500 - ETHERNET_HEADER_BYTES) as u16,
+        }
+    });
+    Ok((netem.into_iter().map(str::to_owned).collect(), bucket))
 }
 
 /// Room for all that the delay line may hold, in packets as small as they get; netem's own default of
@@ -216,24 +204,22 @@ mod tests {
     use super::*;
     use crate::link::{Layer, Reorder};
 
-    fn lines(shape: &Shape) -> Vec<String> {
-        orders(Verb::Replace, "eth0", shape, 100_000_000, 1_500)
-            .unwrap()
-            .iter()
-            .map(|words| words.join(" "))
-            .collect()
+    fn made(shape: &Shape) -> (String, Option<Bucket>) {
+        let (words, bucket) = orders("eth0", shape, 100_000_000, 1_500).unwrap();
+        (words.join(" "), bucket)
     }
 
     #[test]
     fn a_slow_long_link() {
         let shape = Shape { rate_bits_per_s: Some(20_000_000), delay_ns: 50_000_000, ..Shape::default() };
-        assert_eq!(
-            lines(&shape),
-            [
-                "qdisc replace dev eth0 root handle 1: netem limit 10000 delay 50000.000us",
-                "qdisc replace dev eth0 parent 1:1 handle 10: tbf rate 20000000bit burst 3028 limit 250000 overhead 24",
-            ]
-        );
+        let words = "qdisc add dev eth0 root handle 1: netem limit 10000 delay 50000.000us";
+        let bucket = Bucket {
+            rate_bits_per_s: 20_000_000,
+            burst_bytes: 3_028,
+            queue_bytes: 250_000,
+            overhead_bytes: 24,
+        };
+        assert_eq!(made(&shape), (words.to_owned(), Some(bucket)));
     }
 
     #[test]
@@ -250,13 +236,11 @@ mod tests {
             layer: Layer::Frame,
             ..Shape::default()
         };
-        assert_eq!(
-            lines(&shape),
-            ["qdisc replace dev eth0 root handle 1: netem limit 1488095 delay 1000.000us 1000.000us \
-              loss gemodel 1% 25% 100% 0% duplicate 0.1%"]
-        );
+        let words = "qdisc add dev eth0 root handle 1: netem limit 1488095 delay 1000.000us 1000.000us \
+                     loss gemodel 1% 25% 100% 0% duplicate 0.1%";
+        assert_eq!(made(&shape), (words.to_owned(), None));
         let random = Shape { loss: Loss::Random { ratio: 0.000_01 }, ..Shape::default() };
-        assert!(lines(&random)[0].ends_with("loss random 0.001%"));
+        assert!(made(&random).0.ends_with("loss random 0.001%"));
     }
 
     #[test]
@@ -265,7 +249,7 @@ mod tests {
         let reorder = Shape { reorder: Some(Reorder { ratio: 0.1, late_ns: 1 }), ..Shape::default() };
         let jitter = Shape { jitter: Distribution::Exponential { mean_ns: 1 }, ..Shape::default() };
         for shape in [ip, reorder, jitter] {
-            assert!(matches!(orders(Verb::Add, "eth0", &shape, 0, 1_500), Err(LinkError::Spec(_))));
+            assert!(matches!(orders("eth0", &shape, 0, 1_500), Err(LinkError::Spec(_))));
             assert_eq!(mistakes(&LinkSpec::symmetric(shape)).len(), 1);
         }
     }

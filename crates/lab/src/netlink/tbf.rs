@@ -10,7 +10,7 @@ const TCA_TBF_BURST: u16 = 6;
 const TC_LINKLAYER_ETHERNET: u8 = 1;
 
 /// What the kernel counts of a frame beside the IP packet.
-const ETHERNET_HEADER_BYTES: u64 = 14;
+pub(crate) const ETHERNET_HEADER_BYTES: u64 = 14;
 /// What passes at once when nothing was sent for a while, as a part of a second. Timers are some ten, on a
 /// virtual processor a hundred microseconds late: a shallower bucket would overflow meanwhile, and the rate
 /// be missed. From 550 Mbit/s on it holds a super-packet of 64 KiB, which smaller buckets have cut.
@@ -19,38 +19,63 @@ const BURST_PART_OF_S: u64 = 1_000;
 const QUEUE_PART_OF_S: u64 = 200;
 const LEAST_QUEUE_BYTES: u64 = 256 * 1024;
 
-/// The request that puts a bucket of this rate at the root of an interface.
-pub(super) fn message(index: u32, rate_bits_per_s: u64, mtu: u32) -> TcMessage {
-    let rate_bytes_per_s = rate_bits_per_s / 8;
-    let frame_bytes = u64::from(mtu) + ETHERNET_HEADER_BYTES;
-    let burst_bytes = clamped((rate_bytes_per_s / BURST_PART_OF_S).max(2 * frame_bytes));
-    let queue_bytes = clamped((rate_bytes_per_s / QUEUE_PART_OF_S).max(LEAST_QUEUE_BYTES));
-    let mut message = TcMessage::with_index(index as i32);
-    message.header.parent = TcHandle::ROOT;
-    let option = |kind, value| TcOption::Other(DefaultNla::new(kind, value));
-    message.attributes = vec![
-        TcAttribute::Kind("tbf".to_owned()),
-        TcAttribute::Options(vec![
-            option(TCA_TBF_PARMS, parameters(clamped(rate_bytes_per_s), queue_bytes)),
-            option(TCA_TBF_RATE64, rate_bytes_per_s.to_ne_bytes().to_vec()),
-            option(TCA_TBF_BURST, burst_bytes.to_ne_bytes().to_vec()),
-        ]),
-    ];
-    message
+/// A token bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bucket {
+    pub rate_bits_per_s: u64,
+    /// What passes at once when nothing was sent for a while.
+    pub burst_bytes: u64,
+    /// What may wait.
+    pub queue_bytes: u64,
+    /// What is counted of each packet beside the Ethernet frame.
+    pub overhead_bytes: u16,
 }
 
-/// `struct tc_tbf_qopt`: two `struct tc_ratespec` (rate, peak rate), limit, buffer, mtu.
-fn parameters(rate_bytes_per_s: u32, queue_bytes: u32) -> Vec<u8> {
-    // cell_log, linklayer, overhead (2 bytes), cell_align (2), mpu (2), rate. Without a link layer the kernel
-    // would want a table of times.
-    let mut bytes = vec![0, TC_LINKLAYER_ETHERNET, 0, 0, 0, 0, 0, 0];
-    bytes.extend(rate_bytes_per_s.to_ne_bytes());
-    // No peak rate.
-    bytes.extend([0; 12]);
-    bytes.extend(queue_bytes.to_ne_bytes());
-    // The bucket is given in bytes, by an attribute of its own, instead of in the kernel's ticks.
-    bytes.extend([0; 8]);
-    bytes
+impl Bucket {
+    /// That of a segment's port.
+    pub(super) fn of_port(rate_bits_per_s: u64, mtu: u32) -> Self {
+        let rate_bytes_per_s = rate_bits_per_s / 8;
+        let frame_bytes = u64::from(mtu) + ETHERNET_HEADER_BYTES;
+        Self {
+            rate_bits_per_s,
+            burst_bytes: (rate_bytes_per_s / BURST_PART_OF_S).max(2 * frame_bytes),
+            queue_bytes: (rate_bytes_per_s / QUEUE_PART_OF_S).max(LEAST_QUEUE_BYTES),
+            overhead_bytes: 0,
+        }
+    }
+
+    /// The request that puts it on an interface: at the root, or below another queueing discipline.
+    pub(super) fn message(&self, index: u32, parent: TcHandle) -> TcMessage {
+        let rate_bytes_per_s = self.rate_bits_per_s / 8;
+        let mut message = TcMessage::with_index(index as i32);
+        message.header.parent = parent;
+        let option = |kind, value| TcOption::Other(DefaultNla::new(kind, value));
+        message.attributes = vec![
+            TcAttribute::Kind("tbf".to_owned()),
+            TcAttribute::Options(vec![
+                option(TCA_TBF_PARMS, self.parameters(clamped(rate_bytes_per_s))),
+                option(TCA_TBF_RATE64, rate_bytes_per_s.to_ne_bytes().to_vec()),
+                option(TCA_TBF_BURST, clamped(self.burst_bytes).to_ne_bytes().to_vec()),
+            ]),
+        ];
+        message
+    }
+
+    /// `struct tc_tbf_qopt`: two `struct tc_ratespec` (rate, peak rate), limit, buffer, mtu.
+    fn parameters(&self, rate_bytes_per_s: u32) -> Vec<u8> {
+        // cell_log, linklayer, overhead (2 bytes), cell_align (2), mpu (2), rate. Without a link layer the kernel
+        // would want a table of times.
+        let mut bytes = vec![0, TC_LINKLAYER_ETHERNET];
+        bytes.extend(self.overhead_bytes.to_ne_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(rate_bytes_per_s.to_ne_bytes());
+        // No peak rate.
+        bytes.extend([0; 12]);
+        bytes.extend(clamped(self.queue_bytes).to_ne_bytes());
+        // The bucket is given in bytes, by an attribute of its own, instead of in the kernel's ticks.
+        bytes.extend([0; 8]);
+        bytes
+    }
 }
 
 fn clamped(bytes: u64) -> u32 {
@@ -65,7 +90,7 @@ mod tests {
 
     /// The values of the options, by their kinds.
     fn options(rate_bits_per_s: u64) -> Vec<(u16, Vec<u8>)> {
-        let message = message(7, rate_bits_per_s, 1_500);
+        let message = Bucket::of_port(rate_bits_per_s, 1_500).message(7, TcHandle::ROOT);
         let Some(TcAttribute::Options(options)) = message.attributes.get(1) else { panic!("{message:?}") };
         let value = |option: &TcOption| {
             let mut bytes = vec![0; option.value_len()];

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use lab::plan::KnownKind;
 use record::{Kind, Setting};
 use settings::{Reader, suggestion};
 use toml::{Spanned, de::DeTable};
@@ -41,6 +42,9 @@ pub(super) fn places(
             "processes" => own.push("self"),
             "workload" if kind_of(tree) == Kind::Command => own.extend(command::LATE_PLACES),
             _ => {}
+        }
+        if ["processes", "targets", "workload"].contains(&part) {
+            own.extend(KnownKind::all_writes());
         }
         places::each_text(value, &mut |value, text| {
             for piece in places::pieces(text) {

@@ -6,16 +6,15 @@ use record::{
     MovedBytes, NumberRead,
     units::{parse_count, parse_size},
 };
-use settings::{Reader, Table, Value};
+use settings::{
+    Reader, Table, Value,
+    schema::{choice, flag, one_or_more, size, table, text, time, whole},
+};
 use toml::de::DeValue;
 
 use serde_json::json;
 
-use super::{
-    places, programs,
-    schema::kinds::{choice, flag, one_or_more, size, table, text, time, whole},
-    workload::Way,
-};
+use super::{places, programs, workload::Way};
 use crate::workload::{COPY, CommandWorkload, Reading, SCRATCH};
 
 /// Keys that a factor of the same name sets.

@@ -4,15 +4,12 @@
 //! than a schema can, so there are no types that one could be derived from. What a text may hold is said by
 //! patterns, all of which let `{factor}` stand anywhere.
 
-pub(super) mod kinds;
-
-use lab::plan::KnownKind;
 use search::Preset;
 use serde_json::{Value, json};
-
-use self::kinds::{
-    choice, flag, join, one_or_more, pattern, size, table, text, texts, time, whole, workload_time,
+use settings::schema::{
+    choice, flag, join, one_or_more, pattern, table, text, texts, time, whole, workload_time,
 };
+
 use super::{
     command,
     goals::{FINDINGS, PERCENTILES},
@@ -58,34 +55,10 @@ pub fn schema() -> Value {
 }
 
 fn hosts() -> Value {
-    let properties = json!({
-        "count": whole(1, "Makes NAME1 … NAMEn; the name alone means all of them.", 25),
-        "forward": flag("Whether it passes packets on.", false),
-        "loopback": texts("Addresses on its loopback interface, each a /32.", "192.168.16.100"),
-        "routes": {
-            "type": "array", "description": "Routes beyond those of its links.",
-            "items": table(json!({
-                "to": text("A network, or \"default\".", "10.2.0.0/16"),
-                "via": text("A host, or an address on a link of this host.", "router"),
-            }), &["to", "via"])
-        },
-        "sysctls": {
-            "type": "object", "description": "Settings of the host's network, by their whole names.",
-            "additionalProperties": { "type": ["string", "integer", "boolean"] }
-        },
-        "congestion": text("TCP's congestion control; cubic unless given.", "bbr"),
-        "tcp_rmem": { "type": ["string", "integer"], "description": "Most bytes of a socket's receive buffer.", "examples": ["64MB"] },
-        "tcp_wmem": { "type": ["string", "integer"], "description": "Most bytes of a socket's send buffer.", "examples": ["64MB"] },
-        "cpus": {
-            "description": "Processors that its processes may use.", "examples": ["0-3", [0, 1]],
-            "type": ["string", "integer", "array"]
-        },
-        "cpu_quota": { "type": ["number", "string"], "description": "Processors that its processes may use together.", "examples": [0.5] },
-    });
     json!({
         "type": "object", "minProperties": 1,
         "description": "Hosts by name: network namespaces of this machine. Without them there is one, called local.",
-        "additionalProperties": table(properties, &[])
+        "additionalProperties": table(lab::file::host_schema().into(), &[])
     })
 }
 
@@ -125,32 +98,12 @@ fn links() -> Value {
 
 /// The keys that processes and targets have.
 fn process_keys() -> Value {
-    json!({
+    let mut keys = json!({
         "on": one_or_more("The host or hosts that it runs on.", "web"),
-        "run": choice("A program that is known.", &KnownKind::ALL.map(KnownKind::name)),
-        "command": texts("Words of a command line; {port}, {self}, {HOST}, {study_folder} and {target_folder} stand for what they say.", "./server"),
-        "args": texts("Arguments added to a known program's command line.", "--capacity"),
-        "port": whole(1, "The port that it listens on; a known program has one of its own.", 8080),
-        "files": {
-            "type": "object", "description": "nginx: files by path and size.",
-            "additionalProperties": { "type": ["string", "integer"], "examples": ["5KiB"] }
-        },
-        "log_bodies": flag("nginx: whether it is a data listener, which logs request bodies and answers 204.", false),
-        "backlog": whole(1, "nginx, listen: length of the queue of connections not yet accepted.", 4096),
-        "workers": whole(1, "nginx: worker processes. haproxy: threads.", 1),
-        "backends": one_or_more("haproxy: the hosts that requests go to.", "web"),
-        "backend_port": whole(1, "haproxy: their port.", 80),
-        "ready": text("When it is ready: tcp:PORT, http://self:PORT/PATH, log:TEXT, file:PATH or exit.", "tcp:8080"),
-        "ready_timeout": time("How long that may take.", "10s"),
-        "log_limit": size("Output that is kept.", "64MiB"),
-        "flood": choice("What happens to more output.", &["fail", "truncate"]),
-        "may_end": flag("Whether it may end, with status 0, while the study runs.", false),
-        "directory": text("The folder that it is started in.", "{target_folder}"),
-        "env": {
-            "type": "object", "description": "Variables of its environment.",
-            "additionalProperties": { "type": "string" }
-        },
-    })
+        "command": texts("Words of a command line; {port}, {self}, {HOST}, {ssh_config}, {study_folder} and {target_folder} stand for what they say.", "./server"),
+    });
+    join(&mut keys, lab::file::process_schema().into());
+    keys
 }
 
 fn processes() -> Value {
@@ -167,10 +120,6 @@ fn target() -> Value {
             "url": text("It runs already, here: nothing is started.", "http://10.0.0.7/"),
             "optional": flag("It is there for those who ask for it by --set target=NAME.", false),
             "needs": one_or_more("Programs without which its settings are left out.", "go"),
-            "file": table(json!({
-                "path": text("The path that it is served at.", "/dummy_file"),
-                "size": size("Its size.", "5KiB"),
-            }), &["path", "size"]),
         }),
     );
     table(keys, &[])

@@ -183,18 +183,12 @@ impl<'d> TargetTable<'d> {
             insert(&mut table, "on", value.span(), DeValue::String(Cow::Borrowed(LOCAL)));
         }
         let run = table.get("run").and_then(|run| run.get_ref().as_str()).map(str::to_owned);
-        if run.as_deref() == Some("nginx") {
-            move_file(reader, &mut table);
-        }
         let port = port_of(&table, run.as_deref());
         let own = |name: &str| (name == "port").then_some(port).flatten().map(|port| port.to_string());
         let whole = places::replaced_within(&Spanned::new(value.span(), DeValue::Table(table)), &own);
         let mut table = reader.table(&whole, "a table");
         table.take("needs");
         table.take("optional");
-        if run.as_deref() == Some("nginx") {
-            table.take("file");
-        }
         let mut port = port;
         if table.take("command").is_some() {
             let value = table.need(reader, "port", "the port that it listens on");
@@ -284,27 +278,7 @@ fn port_of(table: &DeTable<'_>, run: Option<&str>) -> Option<u16> {
     match table.get("port").map(Spanned::get_ref) {
         Some(DeValue::Integer(number)) => number.as_str().replace('_', "").parse().ok(),
         Some(_) => None,
-        None => {
-            let kind = KnownKind::ALL.into_iter().find(|kind| Some(kind.name()) == run)?;
-            Some(kind.default_port())
-        }
-    }
-}
-
-/// Turns `file = { path = "/x", size = "5KiB" }` into `files = { "/x" = "5KiB" }`.
-fn move_file(reader: &mut Reader<'_>, table: &mut DeTable<'_>) {
-    let Some(value) = table.get("file").cloned() else { return };
-    let mut file = reader.table(&value, "a table such as { path = \"/5k\", size = \"5KiB\" }");
-    let path = file.need(reader, "path", "the path that it is served at, such as \"/5k\"");
-    let path = path.and_then(|path| Some((path.span(), reader.text(path)?.to_owned())));
-    let size = file.need(reader, "size", "its size, such as \"5KiB\"").cloned();
-    file.finish(reader);
-    let (Some((span, path)), Some(size)) = (path, size) else { return };
-    if !table.contains_key("files") {
-        insert(table, "files", value.span(), DeValue::Table(DeTable::new()));
-    }
-    if let Some(DeValue::Table(files)) = table.get_mut("files").map(Spanned::get_mut) {
-        files.insert(Spanned::new(span, Cow::Owned(path)), size);
+        None => Some(KnownKind::of(run?)?.default_port()),
     }
 }
 

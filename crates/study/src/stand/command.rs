@@ -82,7 +82,9 @@ impl Stand {
         let Some(words) = step.of(workload) else { return Ok(()) };
         let mut order = self.order(workload, words, step.name(), folder)?;
         (order.copies, order.timeout, order.expect) = (vec![0], Some(STEP_TIMEOUT), vec![0]);
-        let report = self.conduct(vec![order], stop, |_| Ok(()))?;
+        let mut orders = vec![order];
+        self.put_files(&mut orders);
+        let report = self.conduct(orders, stop, |_| Ok(()))?;
         let trial = CommandTrial { runs: report.runs, ..CommandTrial::default() };
         match trial.failure() {
             Some(why) => Err(StandError::Program(format!(
@@ -117,6 +119,7 @@ impl Stand {
             order.copies = copies;
             orders.push(order);
         }
+        self.put_files(&mut orders);
         let memory = MemoryGroup::make(&self.folder).ok();
         for order in &mut orders {
             order.groups = memory.iter().map(MemoryGroup::joined_by).collect();
@@ -217,6 +220,15 @@ impl Stand {
             name: name.to_owned(),
             parent: self.lab.is_none().then(std::process::id),
         })
+    }
+
+    /// Puts the files that the lab's own programs have written in their places.
+    fn put_files(&self, orders: &mut [Order]) {
+        let Some(lab) = &self.lab else { return };
+        let hosts: Vec<_> = lab.hosts().collect();
+        for (order, &host) in orders.iter_mut().zip(&self.setup.from) {
+            order.command = hosts[host].finished(&order.command);
+        }
     }
 
     /// A text with the folder that programs may write to in its place.

@@ -16,7 +16,8 @@ fn listeners_are_set_up_to_be_audited() {
     let setup = study.setup(0, Some(3.0)).unwrap();
     let plan = setup.lab.as_ref().unwrap();
     let Program::Known(listen) = &plan.processes[0].program else { panic!("{plan:?}") };
-    assert_eq!((listen.kind, listen.port, listen.backlog), (KnownKind::Listen, 9880, Some(128)));
+    let kind = KnownKind::Listen(lab::program::Listen { backlog: Some(128) });
+    assert_eq!((&listen.kind, listen.port), (&kind, 9880));
     assert_eq!(setup.target_processes().collect::<Vec<_>>(), ["local-listen"]);
     assert_eq!(setup.workload.http().unwrap().url, "http://127.0.0.1:9880/tag");
     assert_eq!(setup.workload.http().unwrap().events.as_deref(), Some("{\"a\":1}"));
@@ -32,10 +33,10 @@ fn listeners_are_set_up_to_be_audited() {
 
     let nginx = study.settings.iter().position(|setting| setting.name.contains("target=nginx")).unwrap();
     let setup = study.setup(nginx, Some(3.0)).unwrap();
-    let Program::Known(nginx) = &setup.lab.as_ref().unwrap().processes[0].program else {
+    let Program::Known(known) = &setup.lab.as_ref().unwrap().processes[0].program else {
         panic!("{setup:?}")
     };
-    assert!(nginx.log_bodies && nginx.port == 9880);
+    assert!(matches!(&known.kind, KnownKind::Nginx(nginx) if nginx.log_bodies) && known.port == 9880);
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! Kinds of values in the schema.
+//! JSON Schemas of what a file may hold: what editors complete and underline. A text may have `{factor}` anywhere.
 
 use serde_json::{Map, Value, json};
 
 /// A table with these keys and no others.
-pub(in crate::file) fn table(properties: Value, required: &[&str]) -> Value {
+pub fn table(properties: Value, required: &[&str]) -> Value {
     let mut table = json!({ "type": "object", "additionalProperties": false, "properties": properties });
     if !required.is_empty() {
         table["required"] = json!(required);
@@ -12,17 +12,17 @@ pub(in crate::file) fn table(properties: Value, required: &[&str]) -> Value {
 }
 
 /// A text.
-pub(in crate::file) fn text(what: &str, example: &str) -> Value {
+pub fn text(what: &str, example: &str) -> Value {
     json!({ "type": "string", "description": what, "examples": [example] })
 }
 
 /// A list of texts.
-pub(in crate::file) fn texts(what: &str, example: &str) -> Value {
+pub fn texts(what: &str, example: &str) -> Value {
     json!({ "type": "array", "items": { "type": "string" }, "description": what, "examples": [[example]] })
 }
 
 /// A text, or a list of some.
-pub(in crate::file) fn one_or_more(what: &str, example: &str) -> Value {
+pub fn one_or_more(what: &str, example: &str) -> Value {
     json!({
         "type": ["string", "array"], "items": { "type": "string" }, "description": what,
         "examples": [example]
@@ -30,18 +30,18 @@ pub(in crate::file) fn one_or_more(what: &str, example: &str) -> Value {
 }
 
 /// One of some texts, or the place of a factor.
-pub(in crate::file) fn choice(what: &str, list: &[&str]) -> Value {
+pub fn choice(what: &str, list: &[&str]) -> Value {
     let pattern = format!("^({}|.*\\{{.+\\}}.*)$", list.join("|"));
     json!({ "type": "string", "description": what, "pattern": pattern, "examples": list, "default": list[0] })
 }
 
 /// True or false, or the place of a factor.
-pub(in crate::file) fn flag(what: &str, default: bool) -> Value {
+pub fn flag(what: &str, default: bool) -> Value {
     json!({ "type": ["boolean", "string"], "pattern": "^\\{.+\\}$", "description": what, "default": default })
 }
 
 /// A whole number, or the place of a factor.
-pub(in crate::file) fn whole(least: u64, what: &str, example: u64) -> Value {
+pub fn whole(least: u64, what: &str, example: u64) -> Value {
     json!({
         "type": ["integer", "string"], "pattern": "^\\{.+\\}$", "minimum": least, "description": what,
         "examples": [example]
@@ -49,7 +49,7 @@ pub(in crate::file) fn whole(least: u64, what: &str, example: u64) -> Value {
 }
 
 /// A time with its unit.
-pub(in crate::file) fn time(what: &str, example: &str) -> Value {
+pub fn time(what: &str, example: &str) -> Value {
     json!({
         "type": "string", "pattern": pattern(r"[0-9][0-9_.]* ?(ns|us|µs|ms|s|m|min|h)?"),
         "description": what, "examples": [example]
@@ -57,14 +57,14 @@ pub(in crate::file) fn time(what: &str, example: &str) -> Value {
 }
 
 /// The same in a workload, where a bare number is seconds.
-pub(in crate::file) fn workload_time(what: &str, example: &str) -> Value {
+pub fn workload_time(what: &str, example: &str) -> Value {
     let mut time = time(what, example);
     time["type"] = json!(["string", "number"]);
     time
 }
 
 /// A size in bytes.
-pub(in crate::file) fn size(what: &str, example: &str) -> Value {
+pub fn size(what: &str, example: &str) -> Value {
     json!({
         "type": ["string", "integer"], "pattern": pattern(r"[0-9][0-9_.]* ?(B|k|kB|KB|M|MB|G|GB|KiB|MiB|GiB)?"),
         "description": what, "examples": [example]
@@ -72,12 +72,12 @@ pub(in crate::file) fn size(what: &str, example: &str) -> Value {
 }
 
 /// The whole text is so, or has the place of a factor.
-pub(in crate::file) fn pattern(so: &str) -> String {
+pub fn pattern(so: &str) -> String {
     format!("^({so}|.*\\{{.+\\}}.*)$")
 }
 
 /// Adds keys.
-pub(in crate::file) fn join(keys: &mut Value, more: Value) {
+pub fn join(keys: &mut Value, more: Value) {
     let more = more.as_object().cloned().unwrap_or_else(Map::new);
     keys.as_object_mut().into_iter().for_each(|keys| keys.extend(more.clone()));
 }

@@ -1,0 +1,46 @@
+//! `proofload listen`.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use super::{KnownProgram, Place};
+use crate::file::keys::{Key, Takes};
+
+/// What the length of the queue of an HTTP server is.
+pub(super) const BACKLOG: &str = "length of the queue of connections not yet accepted";
+
+/// Our own data listener.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Listen {
+    /// The length of the queue of connections not yet accepted; its own if none.
+    pub backlog: Option<u32>,
+}
+
+impl KnownProgram for Listen {
+    const NAME: &'static str = "listen";
+    const PORT: u16 = 9880;
+    const KEYS: &'static [Key<Self>] = &[Key::new(
+        "backlog",
+        BACKLOG,
+        Takes::Whole(1..1 << 31, 4096, |own, n| own.backlog = Some(n as u32)),
+    )];
+
+    fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>> {
+        let mut command = place.ours(Self::NAME);
+        // A configuration says itself where files go.
+        let says_where = |arg: &String| {
+            ["--path", "--import", "--config"].iter().any(|option| {
+                arg.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+            })
+        };
+        if !place.known.args.iter().any(says_where) {
+            let path = place.store()?.join("${tag}.%Y-%m-%d.log");
+            command.extend(["--path".to_owned(), path.display().to_string()]);
+        }
+        if let Some(backlog) = self.backlog {
+            command.extend(["--backlog".to_owned(), backlog.to_string()]);
+        }
+        Ok(command)
+    }
+}

@@ -1,0 +1,157 @@
+//! nginx: a web server, and a data listener if asked to be.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::Path,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use settings::{Reader, Value, schema};
+
+use super::{KnownProgram, Place, listen::BACKLOG, words};
+use crate::file::keys::{Key, Scene, Takes};
+
+/// A web server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Nginx {
+    /// Files to serve, by path and size in bytes.
+    pub files: Vec<(String, u64)>,
+    /// Whether it is a data listener: it logs the body of every request as a line, and answers 204.
+    pub log_bodies: bool,
+    /// The length of the queue of connections not yet accepted; 4096 if none.
+    pub backlog: Option<u32>,
+    /// Worker processes.
+    pub workers: u32,
+}
+
+impl Default for Nginx {
+    fn default() -> Self {
+        Self { files: Vec::new(), log_bodies: false, backlog: None, workers: 1 }
+    }
+}
+
+impl KnownProgram for Nginx {
+    const NAME: &'static str = "nginx";
+    const PORT: u16 = 80;
+    const KEYS: &'static [Key<Self>] = &[
+        Key::new(
+            "files",
+            "files by path and size",
+            Takes::Other(
+                |what| {
+                    json!({
+                        "type": "object", "description": what,
+                        "additionalProperties": { "type": ["string", "integer"], "examples": ["5KiB"] }
+                    })
+                },
+                read_files,
+            ),
+        ),
+        Key::new(
+            "file",
+            "one file",
+            Takes::Other(
+                |what| {
+                    let path = schema::text("The path that it is served at.", "/dummy_file");
+                    let keys = json!({ "path": path, "size": schema::size("Its size.", "5KiB") });
+                    let mut table = schema::table(keys, &["path", "size"]);
+                    table["description"] = what.into();
+                    table
+                },
+                read_file,
+            ),
+        ),
+        Key::new(
+            "log_bodies",
+            "whether it is a data listener, which logs request bodies and answers 204",
+            Takes::Flag(|own, is| own.log_bodies = is),
+        ),
+        Key::new("backlog", BACKLOG, Takes::Whole(1..1 << 31, 4096, |own, n| own.backlog = Some(n as u32))),
+        Key::new("workers", "worker processes", Takes::Whole(1..1_025, 1, |own, n| own.workers = n as u32)),
+    ];
+
+    fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>> {
+        let root = place.folder.join("files");
+        fs::create_dir(&root)?;
+        for (path, size) in &self.files {
+            let file = root.join(path.trim_start_matches('/'));
+            if let Some(parent) = file.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            // Zeros: a hole, which takes no room on the disk.
+            File::create(&file)?.set_len(*size)?;
+        }
+        // Workers may not become another user in a user namespace of one user, and need not.
+        let user = if place.rootless { "user root;\nmaster_process off;" } else { "user root;" };
+        let (root, temporary) = (root.display(), place.folder.display());
+        let (shared, location) = match self.log_bodies {
+            true => data_listener(&place.store()?, place.folder),
+            false => (String::new(), "location = / { return 200 \"ok\\n\"; }".to_owned()),
+        };
+        let text = format!(
+            "daemon off;\n{user}\nworker_processes {workers};\nworker_rlimit_nofile 20000;\npid {temporary}/nginx.pid;\n\
+             error_log stderr warn;\nevents {{ worker_connections 16384; }}\nhttp {{\n  access_log off;\n  \
+             server_tokens off;\n  sendfile on;\n  tcp_nopush on;\n  keepalive_requests 1000000000;\n  \
+             default_type application/octet-stream;\n  client_body_temp_path {temporary}/body;\n  \
+             proxy_temp_path {temporary}/proxy;\n  fastcgi_temp_path {temporary}/fastcgi;\n  \
+             uwsgi_temp_path {temporary}/uwsgi;\n  scgi_temp_path {temporary}/scgi;\n{shared}  server {{\n    \
+             listen {port} backlog={backlog} reuseport;\n    root {root};\n    {location}\n  }}\n}}\n",
+            workers = self.workers,
+            port = place.known.port,
+            backlog = self.backlog.unwrap_or(4096),
+        );
+        let file = place.write("nginx.conf", &text)?;
+        // -e: nginx opens its built-in error log before it has read a line.
+        Ok(words(&["nginx", "-e", "stderr", "-p", &temporary.to_string(), "-c", &file]))
+    }
+}
+
+/// What makes nginx a data listener. It reads the body of a request only to pass it on, so it asks a second server of its
+/// own, which answers 204 without being given the body. The line is written after the answer.
+fn data_listener(store: &Path, folder: &Path) -> (String, String) {
+    let socket = format!("unix:{}/answer.sock", folder.display());
+    let shared = format!(
+        "  log_format bodies escape=none '$request_body';\n  client_body_buffer_size 1m;\n  \
+         client_max_body_size 1m;\n  client_body_in_single_buffer on;\n  \
+         upstream answer {{ server {socket}; keepalive 64; keepalive_requests 1000000000; }}\n  \
+         server {{ listen {socket} backlog=4096; return 204; }}\n"
+    );
+    let location = format!(
+        "location / {{\n      access_log {store}/bodies.log bodies;\n      proxy_pass http://answer;\n      \
+         proxy_http_version 1.1;\n      proxy_set_header Connection \"\";\n      proxy_method GET;\n      \
+         proxy_pass_request_body off;\n      proxy_set_header Content-Length \"\";\n    }}",
+        store = store.display()
+    );
+    (shared, location)
+}
+
+fn read_files(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &Scene<'_>) {
+    let files = reader.table(value, "a table such as { \"/5k\" = \"5KiB\" }");
+    for (span, path, value) in files.all() {
+        if !is_path(path) {
+            reader.mistake(span, format!("'{path}' is not the path of a file such as \"/5k\""));
+        }
+        own.files.extend(reader.size(value).map(|size| (path.to_owned(), size)));
+    }
+}
+
+fn read_file(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &Scene<'_>) {
+    let mut file = reader.table(value, "a table such as { path = \"/5k\", size = \"5KiB\" }");
+    let path = file.need(reader, "path", "the path that it is served at, such as \"/5k\"");
+    let size = file.need(reader, "size", "its size, such as \"5KiB\"");
+    file.finish(reader);
+    let (Some(at), Some(size)) = (path, size) else { return };
+    if let (Some(path), Some(size)) = (reader.text(at), reader.size(size)) {
+        if !is_path(path) {
+            reader.mistake(at.span(), format!("'{path}' is not the path of a file such as \"/5k\""));
+        }
+        own.files.push((path.to_owned(), size));
+    }
+}
+
+/// Whether a path names a file of the server's and none outside.
+fn is_path(path: &str) -> bool {
+    path.starts_with('/') && !path.ends_with('/') && !path.split('/').any(|part| part == "..")
+}

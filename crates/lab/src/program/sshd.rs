@@ -1,0 +1,132 @@
+//! sshd: the server of OpenSSH, and what its clients need to get in.
+
+use std::{
+    fs, io,
+    net::Ipv4Addr,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{KnownProgram, Place, words};
+use crate::file::keys::{Key, Takes};
+
+/// The server of OpenSSH.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sshd {
+    /// What it allows.
+    pub config: Config,
+}
+
+/// How an sshd is configured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Config {
+    /// Ours: many connections and sessions, its own SFTP server, no PAM.
+    #[default]
+    Wide,
+    /// As Debian delivers it.
+    Debian,
+}
+
+/// The names in [`KnownProgram::KEYS`], and what they mean.
+const CONFIGS: [&str; 2] = ["wide", "debian"];
+
+const WIDE: &str = "UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
+    PermitRootLogin prohibit-password\nUseDNS no\nMaxStartups 100:30:200\nMaxSessions 100\n\
+    Subsystem sftp internal-sftp\n";
+
+/// `/etc/ssh/sshd_config` of Debian's openssh-server, and the two defaults of sshd's own that measurements meet.
+const DEBIAN: &str = "UsePAM yes\nKbdInteractiveAuthentication no\nX11Forwarding yes\nPrintMotd no\n\
+    AcceptEnv LANG LC_*\nMaxStartups 10:30:100\nMaxSessions 10\n\
+    Subsystem sftp /usr/lib/openssh/sftp-server\n";
+/// What the latter needs, and the packages of Debian that have it.
+const DEBIAN_FILES: [(&str, &str); 2] =
+    [("/usr/lib/openssh/sftp-server", "openssh-sftp-server"), ("/etc/pam.d/sshd", "openssh-server")];
+
+const SSH_CONFIG: &str = "ssh_config";
+
+impl KnownProgram for Sshd {
+    const NAME: &'static str = "sshd";
+    const PORT: u16 = 22;
+    const KEYS: &'static [Key<Self>] = &[Key::new(
+        "config",
+        "wide allows 100 sessions and 200 connections that are not logged in yet; debian is as Debian delivers it",
+        Takes::Choice(&CONFIGS, |own, place| own.config = [Config::Wide, Config::Debian][place]),
+    )];
+    const WRITES: &'static [&'static str] = &[SSH_CONFIG];
+
+    fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>> {
+        if place.rootless {
+            return Err(io::Error::other(
+                "sshd changes users, which a user namespace of one user does not let it: run the lab as root",
+            ));
+        }
+        // Refuses to start without it; it belongs to the package, and stays.
+        if !Path::new("/run/sshd").is_dir() {
+            return Err(io::Error::other("sshd wants the folder /run/sshd: mkdir -m 755 /run/sshd"));
+        }
+        let needed = if self.config == Config::Debian { &DEBIAN_FILES[..] } else { &[] };
+        if let Some((file, package)) = needed.iter().find(|(file, _)| !Path::new(file).exists()) {
+            let why = format!("config = \"debian\" wants {file} (Debian: {package}); or leave config out");
+            return Err(io::Error::other(why));
+        }
+        ["host_key", "client_key"].into_iter().try_for_each(|name| make_key(&place.folder.join(name)))?;
+        let keys = place.folder.join("authorized_keys");
+        fs::copy(place.folder.join("client_key.pub"), &keys)?;
+        fs::set_permissions(&keys, fs::Permissions::from_mode(0o600))?;
+        // The user's own files are left alone, so the keys lie where StrictModes may not like them.
+        let text = format!(
+            "Port {}\nListenAddress 0.0.0.0\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
+             PermitUserRC no\n{}",
+            place.known.port,
+            place.folder.join("host_key").display(),
+            keys.display(),
+            if self.config == Config::Debian { DEBIAN } else { WIDE },
+        );
+        let file = place.write("sshd_config", &text)?;
+        tell_clients(place)?;
+        // It wants its own path to start itself again.
+        let program = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd"]
+            .into_iter()
+            .find(|p| Path::new(p).exists());
+        let program =
+            program.ok_or_else(|| io::Error::other("sshd is not installed (Debian: openssh-server)"))?;
+        Ok(words(&[program, "-D", "-e", "-f", &file]))
+    }
+}
+
+fn make_key(file: &Path) -> io::Result<()> {
+    let made = Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f"])
+        .arg(file)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| io::Error::other(format!("ssh-keygen cannot be run: {error}; is it installed?")))?;
+    if !made.status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&made.stderr).trim().to_owned()));
+    }
+    Ok(())
+}
+
+/// Adds to the lab's `ssh_config` how this server is reached: by the name of its host, by that of its process, or by its
+/// address. With it, clients neither read nor write files of the user's.
+fn tell_clients(place: &Place<'_>) -> io::Result<()> {
+    let name = &place.process.name;
+    let address = place.plan.address_of(place.process.host).unwrap_or(Ipv4Addr::LOCALHOST);
+    let host_key = fs::read_to_string(place.folder.join("host_key.pub"))?;
+    let known_hosts = place.write("known_hosts", &format!("{name} {host_key}"))?;
+    let own = format!(
+        "Host {host} {name} {address}\n  HostName {address}\n  HostKeyAlias {name}\n  Port {port}\n  User root\n  \
+         IdentityFile \"{key}\"\n  IdentitiesOnly yes\n  IdentityAgent none\n  UserKnownHostsFile \"{known_hosts}\"\n  \
+         GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n  UpdateHostKeys no\n  BatchMode yes\n",
+        host = place.plan.hosts[place.process.host].name,
+        port = place.known.port,
+        key = place.folder.join("client_key").display(),
+    );
+    let file = place.run_folder.join(SSH_CONFIG);
+    // ssh takes the first that fits: of several on one host, the one that was started last.
+    let others = fs::read_to_string(&file).unwrap_or_default();
+    fs::write(&file, own + &others)
+}

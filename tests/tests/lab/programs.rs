@@ -1,0 +1,188 @@
+//! Programs that a lab knows, used from its other hosts.
+
+use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt, path::Path};
+
+use anyhow::{Context, Result, ensure};
+use proofload_tests::lab::Labs;
+
+use super::{alone, is_left, run_folder};
+
+const PROGRAMS: &str = r#"
+title = "programs"
+[hosts]
+client = {}
+balancer = {}
+web = { count = 2 }
+[[links]]
+between = ["client", "balancer", "web"]
+[[processes]]
+on = "web1"
+run = "nginx"
+files = { "/who" = 100 }
+[[processes]]
+on = "web2"
+run = "nginx"
+files = { "/who" = 200 }
+[[processes]]
+on = "balancer"
+run = "haproxy"
+backends = ["web"]
+[[processes]]
+on = "web1"
+run = "sshd"
+[[processes]]
+on = "web2"
+run = "iperf3"
+[[processes]]
+on = "balancer"
+run = "serve"
+"#;
+
+/// The folder that Debian's sshd wants, and that its service would make.
+struct SshdFolder {
+    is_ours: bool,
+}
+
+impl SshdFolder {
+    const PATH: &str = "/run/sshd";
+
+    fn made() -> Result<Self> {
+        let is_ours = !Path::new(Self::PATH).is_dir();
+        if is_ours {
+            fs::create_dir(Self::PATH)?;
+        }
+        Ok(Self { is_ours })
+    }
+}
+
+impl Drop for SshdFolder {
+    fn drop(&mut self) {
+        if self.is_ours {
+            let _ = fs::remove_dir(Self::PATH);
+        }
+    }
+}
+
+#[test]
+fn known_programs_answer_other_hosts_and_are_gone_after() -> Result<()> {
+    let _alone = alone();
+    let _sshd = SshdFolder::made()?;
+    let labs = Labs::new()?;
+    labs.run("clean")?;
+    let before = labs.inventory()?;
+    let (lab, _) = labs.up(&labs.file("programs.toml", PROGRAMS)?)?;
+    let folder = run_folder(&lab.stdout())?;
+    let at_client = |command: &str| labs.done(&format!("lab shell client -- {command}"));
+
+    let bytes = |url: &str| at_client(&format!("curl -sf -o /dev/null -w %{{size_download}} {url}"));
+    ensure!(bytes("http://10.1.0.3/who")? == "100" && bytes("http://10.1.0.4/who")? == "200");
+    // One after the other, whichever was asked when it was found ready.
+    let mut balanced = [bytes("http://10.1.0.2/who")?, bytes("http://10.1.0.2/who")?];
+    balanced.sort();
+    ensure!(balanced == ["100", "200"], "haproxy does not use both servers: {balanced:?}");
+    ensure!(at_client("curl -sf -o /dev/null -w %{http_code} http://10.1.0.2:8080/")? == "200");
+
+    let key = format!("{folder}/web1-sshd/client_key");
+    let ssh = format!(
+        "ssh -F /dev/null -i {key} -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \
+         root@10.1.0.3 cat /proc/net/fib_trie"
+    );
+    let addresses = at_client(&ssh)?;
+    ensure!(addresses.contains("10.1.0.3") && !addresses.contains("10.1.0.1\n"), "elsewhere: {addresses}");
+
+    let flow: serde_json::Value = serde_json::from_str(&at_client("iperf3 -c 10.1.0.4 -t 1 -J")?)?;
+    let carried = flow.pointer("/end/sum_received/bytes").and_then(serde_json::Value::as_u64);
+    ensure!(carried > Some(1_000_000), "{flow}");
+    labs.down(lab)?;
+    is_left(&labs, &before)
+}
+
+const COPIES: &str = r#"
+title = "copies"
+[hosts]
+client = {}
+far = {}
+[[links]]
+between = ["client", "far"]
+rate = "100mbit"
+delay = "5ms"
+[[processes]]
+on = "far"
+run = "sshd"
+config = "debian"
+[[processes]]
+on = "client"
+name = "scp"
+command = ["scp", "-q", "-F", "{ssh_config}", "FOLDER/data", "far:FOLDER/by-scp"]
+ready = "exit"
+[[processes]]
+on = "client"
+name = "sftp"
+command = ["sh", "-c", "echo put FOLDER/data FOLDER/by-sftp | sftp -b - -F {ssh_config} {far}"]
+ready = "exit"
+[[processes]]
+on = "client"
+name = "rsync"
+command = ["rsync", "-e", "ssh -F {ssh_config}", "FOLDER/data", "far-sshd:FOLDER/by-rsync"]
+ready = "exit"
+"#;
+
+/// What lies in the folder that ssh has for each user, and when it was changed.
+fn own_ssh_files() -> Result<BTreeMap<String, (i64, i64)>> {
+    let user = rustix::process::getuid().as_raw().to_string();
+    let users = fs::read_to_string("/etc/passwd")?;
+    let fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let home = fields.into_iter().find(|fields| fields.get(2) == Some(&user.as_str()));
+    let home = home.and_then(|fields| Some(fields.get(5)?.to_owned())).context("this user has no home")?;
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(format!("{home}/.ssh")).into_iter().flatten().flatten() {
+        let file = entry.metadata()?;
+        files.insert(entry.path().display().to_string(), (file.mtime(), file.mtime_nsec()));
+    }
+    Ok(files)
+}
+
+#[test]
+fn files_are_copied_to_an_sshd_like_debian_s_and_the_user_s_own_keys_are_left_alone() -> Result<()> {
+    let _alone = alone();
+    let _sshd = SshdFolder::made()?;
+    let labs = Labs::new()?;
+    let own = own_ssh_files()?;
+    let data: Vec<u8> = (0..3_000_000_u32).map(|number| (number ^ number >> 8) as u8).collect();
+    fs::write(labs.path("data"), &data)?;
+    let folder = labs.path("");
+    let text = COPIES.replace("FOLDER", folder.trim_end_matches('/'));
+    let (lab, _) = labs.up(&labs.file("copies.toml", &text)?)?;
+    for program in ["scp", "sftp", "rsync"] {
+        let copy = labs.path(&format!("by-{program}"));
+        ensure!(fs::read(&copy)? == data, "{copy} is not what was copied");
+    }
+    let config = format!("{}/far-sshd/sshd_config", run_folder(&lab.stdout())?);
+    let effective = labs.done(&format!("lab shell far -- /usr/sbin/sshd -T -f {config}"))?;
+    for line in [
+        "maxstartups 10:30:100",
+        "maxsessions 10",
+        "usepam yes",
+        "passwordauthentication yes",
+        "subsystem sftp /usr/lib/openssh/sftp-server",
+    ] {
+        ensure!(effective.lines().any(|other| other == line), "no {line} in {effective}");
+    }
+    labs.down(lab)?;
+    ensure!(own_ssh_files()? == own, "the user's own folder of ssh was changed");
+    Ok(())
+}
+
+#[test]
+fn a_command_that_no_sshd_writes_for_is_refused() -> Result<()> {
+    let _shared = super::super::beside_others();
+    let labs = Labs::new()?;
+    let text = "[hosts]\na = {}\n[[processes]]\non = \"a\"\ncommand = [\"scp\", \"-F\", \"{ssh_config}\"]\n";
+    let refused = labs.run(&format!("lab up {}", labs.file("lonely.toml", text)?))?;
+    ensure!(
+        refused.code == Some(2)
+            && refused.stderr.contains(":5:25: no program of this lab writes {ssh_config}"),
+        "{refused:?}"
+    );
+    Ok(())
+}
