@@ -71,6 +71,7 @@ find_missing() {
         has tc || packages+=(iproute2)
         has ping || packages+=(iputils-ping)
         has iperf3 || packages+=(iperf3)
+        has socat || packages+=(socat)
         # The disk of a machine whose power is cut: made by the one, read by the other.
         has mkfs.ext4 && has debugfs || packages+=(e2fsprogs)
         # What runs in the labs of the tests.

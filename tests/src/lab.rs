@@ -290,3 +290,33 @@ fn walk(folder: &Path, look: &mut impl FnMut(&Path, bool)) {
         }
     }
 }
+
+/// The folder that Debian's sshd wants, and that its service would make.
+#[derive(Debug)]
+pub struct SshdFolder {
+    is_ours: bool,
+}
+
+impl SshdFolder {
+    const PATH: &str = "/run/sshd";
+
+    /// Makes it, unless it is there.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn made() -> Result<Self> {
+        let is_ours = !Path::new(Self::PATH).is_dir();
+        if is_ours {
+            fs::create_dir(Self::PATH)?;
+        }
+        Ok(Self { is_ours })
+    }
+}
+
+impl Drop for SshdFolder {
+    fn drop(&mut self) {
+        if self.is_ours {
+            let _ = fs::remove_dir(Self::PATH);
+        }
+    }
+}

@@ -72,6 +72,7 @@ macro_rules! samples {
 }
 
 samples! {
+    sample_of_command_figures "command-figures",
     sample_of_connections_18k "connections-18k",
     sample_of_connections_200k "connections-200k",
     sample_of_descriptors "descriptors",
@@ -106,6 +107,7 @@ samples! {
     sample_of_misbehaviour "misbehaviour",
     sample_of_no_secrets "no-secrets",
     sample_of_hostile_text "hostile-text",
+    sample_of_ocean_path "ocean-path",
     sample_of_pacing "pacing",
     sample_of_readme "readme",
     sample_of_report_browser "report-browser",

@@ -14,6 +14,7 @@ use anyhow::Result;
 
 use crate::stats::{median, spread};
 
+mod command_figures;
 mod connections_18k;
 mod connections_200k;
 mod descriptors;
@@ -50,6 +51,7 @@ mod local_scarcity;
 mod many_connections;
 mod misbehaviour;
 mod no_secrets;
+mod ocean_path;
 mod pacing;
 mod readme;
 mod report_browser;
@@ -95,6 +97,8 @@ pub const ALL: &[Bar] = &[
     study_files::BAR,
     study_folders::BAR,
     study_fresh::BAR,
+    command_figures::BAR,
+    ocean_path::BAR,
     report_browser::BAR,
     readme::BAR,
     no_secrets::BAR,

@@ -1,9 +1,9 @@
 //! Programs that a lab knows, used from its other hosts.
 
-use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt, path::Path};
+use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt};
 
 use anyhow::{Context, Result, ensure};
-use proofload_tests::lab::Labs;
+use proofload_tests::lab::{Labs, SshdFolder};
 
 use super::{alone, is_left, run_folder};
 
@@ -37,31 +37,6 @@ run = "iperf3"
 on = "balancer"
 run = "serve"
 "#;
-
-/// The folder that Debian's sshd wants, and that its service would make.
-struct SshdFolder {
-    is_ours: bool,
-}
-
-impl SshdFolder {
-    const PATH: &str = "/run/sshd";
-
-    fn made() -> Result<Self> {
-        let is_ours = !Path::new(Self::PATH).is_dir();
-        if is_ours {
-            fs::create_dir(Self::PATH)?;
-        }
-        Ok(Self { is_ours })
-    }
-}
-
-impl Drop for SshdFolder {
-    fn drop(&mut self) {
-        if self.is_ours {
-            let _ = fs::remove_dir(Self::PATH);
-        }
-    }
-}
 
 #[test]
 fn known_programs_answer_other_hosts_and_are_gone_after() -> Result<()> {

@@ -7,7 +7,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use record::{
-    BoundsSoFar, Goal, GoalQuantity, LoadUnit, Measured, Purpose, TrialEntry,
+    BoundsSoFar, Goal, GoalQuantity, LoadUnit, Measured, Purpose, Trial, TrialEntry,
     units::{show_count, show_rate, show_time_ns},
 };
 use study::{Event, Study};
@@ -130,7 +130,7 @@ impl StudyProgress {
                     Some((goal, loss)) => {
                         let share = format!("{:.3}", loss * 100.0);
                         let share = share.trim_end_matches('0').trim_end_matches('.');
-                        format!("not met: {} ({share} {})", goal.name, counted_against(&goal.quantity))
+                        format!("not met: {} ({share} {})", goal.name, counted_against(&goal.quantity, trial))
                     }
                     None if self.goals.is_empty() => "measured".to_owned(),
                     None => "met".to_owned(),
@@ -178,8 +178,9 @@ impl StudyProgress {
 }
 
 /// What is counted against a goal. Late is not lost.
-fn counted_against(quantity: &GoalQuantity) -> &'static str {
+fn counted_against(quantity: &GoalQuantity, trial: &Trial) -> &'static str {
     match quantity {
+        GoalQuantity::Errors if trial.programs().is_some() => "% of programs failed",
         GoalQuantity::Errors => "% of requests failed, unanswered or never sent",
         GoalQuantity::ResponseTime { .. } => "% of requests over it",
         GoalQuantity::ConnectTime { .. } => "% of connections over it",

@@ -141,7 +141,13 @@ impl Course<'_> {
                 (self.on_event)(begins);
                 let folder = self.output_folder();
                 let stand = self.stand.as_mut().expect("it was brought up just before");
-                let trial = stand.run_programs(workload, &folder, &self.options.stop, &self.options.command);
+                let trial = stand.run_programs(
+                    workload,
+                    &folder,
+                    self.study.trial.settle,
+                    &self.options.stop,
+                    &self.options.command,
+                );
                 stand.failure().map_err(cut)?;
                 trial.map_err(cut)
             }

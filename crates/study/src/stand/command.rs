@@ -27,6 +27,8 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(600);
 /// The rate at the end of a trial is that of so many seconds, or of its second half if it is shorter than twice that.
 const LAST_S: f64 = 5.0;
 
+const GOODPUT: &str = "goodput_bit_per_s";
+
 /// What is run around trials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -97,7 +99,8 @@ impl Stand {
         }
     }
 
-    /// Runs one trial. What the programs write is kept in `folder`.
+    /// Runs one trial. What the programs write is kept in `folder`. What they have left to the kernel to send is counted too,
+    /// until their connections are gone, at most for `patience`.
     ///
     /// # Errors
     /// When they cannot be run, or counted.
@@ -105,6 +108,7 @@ impl Stand {
         &mut self,
         workload: &CommandWorkload,
         folder: &Path,
+        patience: Duration,
         stop: &AtomicBool,
         command: &[String],
     ) -> Result<Trial, StandError> {
@@ -135,12 +139,21 @@ impl Stand {
         let begun = Instant::now();
         let mut flows = Flows::begin(BIN, self.interfaces()?).map_err(StandError::Host)?;
         let mut peak_memory_bytes = None;
-        let report = self.conduct(orders, stop, |links| {
+        let mut look = |links: Vec<(String, u64, u64)>| {
             flows.look()?;
             links.into_iter().for_each(|(name, bytes, packets)| flows.count(name, bytes, packets));
             peak_memory_bytes = peak_memory_bytes.max(memory.as_ref().and_then(MemoryGroup::used_bytes));
             Ok(())
-        })?;
+        };
+        let report = self.conduct(orders, stop, &mut look)?;
+        let ended = Instant::now();
+        while self.sockets() > self.quiet_sockets
+            && ended.elapsed() < patience
+            && !stop.load(Ordering::Relaxed)
+        {
+            thread::sleep(BIN);
+            look(self.link_counts()?).map_err(StandError::Host)?;
+        }
         let elapsed_s = begun.elapsed().as_secs_f64();
         let flows = flows.end();
         let moved_bytes = match &workload.bytes {
@@ -175,7 +188,12 @@ impl Stand {
                            processes together is not known";
             warnings.push(Warning::new("peak_memory_unknown", message));
         }
-        let quantities = quantities(workload, &measured, &outputs, &mut warnings);
+        let mut quantities = quantities(workload, &measured, &outputs, &mut warnings);
+        if let (Some(MovedBytes::Link), Some(bytes)) = (&workload.bytes, measured.moved_bytes) {
+            // These are sent by then.
+            let rate = bytes as f64 * 8.0 / elapsed_s.max(1e-9);
+            quantities.entry(GOODPUT.to_owned()).or_insert(rate);
+        }
         warnings.extend(measured.failure().map(|why| Warning::new("program_failed", why)));
         Ok(Trial {
             schema: SCHEMA.to_owned(),
@@ -431,7 +449,9 @@ fn quantities(
     quantities.extend(trial.peak_memory_bytes.map(|bytes| ("peak_memory_bytes".to_owned(), bytes as f64)));
     if let Some(bytes) = trial.moved_bytes {
         quantities.insert("moved_bytes".to_owned(), bytes as f64);
-        quantities.insert("goodput_bit_per_s".to_owned(), bytes as f64 * 8.0 / trial.wall_s.max(1e-9));
+        if workload.bytes != Some(MovedBytes::Link) {
+            quantities.insert(GOODPUT.to_owned(), bytes as f64 * 8.0 / trial.wall_s.max(1e-9));
+        }
     }
     for read in &workload.read {
         let number = &read.number;

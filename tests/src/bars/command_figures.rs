@@ -1,0 +1,199 @@
+//! What is said of programs, held against programs that know what they did.
+
+use std::{fs, process::Command, time::Instant};
+
+use anyhow::{Context, Result, ensure};
+use record::{ResultFolder, TrialEntry};
+
+use super::{Bar, Outcome, Scale, seconds};
+use crate::{
+    Proofload,
+    lab::{Labs, SshdFolder},
+    process::Process,
+    stats::median,
+    temporary::TemporaryFolder,
+};
+
+/// The bar.
+pub const BAR: Bar = Bar {
+    name: "command-figures",
+    what: "programs of known wall time, processor time, memory and bytes, with children and strays: each figure is right, nothing is \
+           left running; socat's bytes on the wire are payload x 1538/1448 within 1 %; scp takes as long as outside of a study, within 10 %",
+    full_seconds: 60,
+    run,
+};
+
+/// Burns processor time in a child, a grandchild and a stray, holds memory in two processes, and sleeps.
+const KNOWN: &str = r#"
+import os, sys, time
+def burn(seconds):
+    begun = time.process_time()
+    while time.process_time() - begun < seconds: pass
+def hold(megabytes): return bytearray(os.urandom(1 << 20)) * megabytes
+begun = time.monotonic()
+if os.fork() == 0:
+    if os.fork() == 0:
+        held = hold(60); burn(0.3); time.sleep(0.8); os._exit(0)
+    held = hold(40); burn(0.3); os.wait(); os._exit(0)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open(sys.argv[1], "a").write("%d\n" % os.getpid()); burn(0.2); time.sleep(600)
+    os._exit(0)
+burn(0.2); os.wait(); os.wait()
+time.sleep(max(0, 2.5 - (time.monotonic() - begun)))
+"#;
+
+const HOSTS: &str = r#"
+[hosts]
+client = { tcp_rmem = "32MB", tcp_wmem = "32MB" }
+far = { tcp_rmem = "32MB", tcp_wmem = "32MB" }
+[[links]]
+name = "way"
+between = ["client", "far"]
+rate = "RATE"
+delay = "5ms"
+queue = "2bdp"
+"#;
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let _sshd = SshdFolder::made()?;
+    let mut outcome = Outcome::default();
+    known(&mut outcome, scale, false)?;
+    known(&mut outcome, scale, true)?;
+    socat(&mut outcome, scale)?;
+    scp(&mut outcome, scale)?;
+    Ok(outcome)
+}
+
+/// The program that knows what it does, here or on a host.
+fn known(outcome: &mut Outcome, scale: Scale, on_host: bool) -> Result<()> {
+    let folder = TemporaryFolder::new()?;
+    fs::write(folder.file("known.py"), KNOWN)?;
+    let strays = folder.file("strays");
+    let hosts = if on_host { "[hosts]\nclient = {}\n" } else { "" };
+    let study = format!(
+        "title = \"known\"\n{hosts}[workload.command]\nrun = [\"python3\", \"{}\", \"{strays}\"]\n[trial]\nrepeats = {}\n",
+        folder.file("known.py"),
+        scale.pick(1, 5)
+    );
+    let trials = study_of(&folder, &study, "")?;
+    let of = |name: &str| -> Result<f64> {
+        let values = trials.iter().map(|entry| entry.trial.quantities.get(name).copied());
+        let values: Vec<f64> = values.collect::<Option<_>>().with_context(|| format!("{name} is missing"))?;
+        Ok(median(&values))
+    };
+    let place = if on_host { "host" } else { "here" };
+    let mut within = |name: &str, value: f64, low: f64, high: f64| {
+        let bound = format!("{low} to {high}");
+        outcome.figure(
+            &format!("{name}_{place}"),
+            format!("{value:.3}"),
+            bound,
+            (low..=high).contains(&value),
+        );
+    };
+    // The interpreter takes its time to start.
+    within("wall_s", of("wall_s")?, 2.5, 2.9);
+    // The interpreter and the filling of memory take some of their own.
+    within("processor_s", of("user_s")? + of("system_s")?, 1.0, 1.35);
+    within("peak_memory_mib", of("peak_memory_bytes")? / f64::from(1 << 20), 100.0, 145.0);
+    within("largest_process_mib", of("largest_process_bytes")? / f64::from(1 << 20), 60.0, 80.0);
+    let left = fs::read_to_string(&strays)?;
+    let own = |id: &&str| {
+        !on_host
+            && fs::read_to_string(format!("/proc/{id}/cmdline")).is_ok_and(|line| line.contains("known.py"))
+    };
+    outcome.equal(&format!("left_running_{place}"), left.lines().filter(own).count() as u64, 0, "strays end");
+    Ok(())
+}
+
+/// A file by one TCP connection to its end: payload against what the link says it carried.
+fn socat(outcome: &mut Outcome, scale: Scale) -> Result<()> {
+    let folder = TemporaryFolder::new()?;
+    let megabytes: u64 = scale.pick(50, 500);
+    let study = format!(
+        "title = \"socat\"\n{}\n[targets.sink]\non = \"far\"\nport = 9000\n\
+         command = [\"socat\", \"-u\", \"TCP-LISTEN:9000,reuseaddr,fork\", \"OPEN:/dev/null\"]\n\
+         [workload.command]\nfrom = \"client\"\nsetup = \"head -c {megabytes}000000 /dev/zero > {{scratch}}/file\"\n\
+         run = [\"socat\", \"-u\", \"FILE:{{scratch}}/file\", \"TCP:{{sink}}\"]\nbytes = \"{megabytes}MB\"\n",
+        HOSTS.replace("RATE", "500mbit")
+    );
+    let trials = study_of(&folder, &study, "")?;
+    let wire = trials.last().and_then(|entry| entry.trial.quantities.get("link_way_a_to_b_bytes").copied());
+    let share = wire.context("the link has no bytes")? / (megabytes as f64 * 1e6 * 1538.0 / 1448.0);
+    outcome.figure(
+        "socat_wire_share",
+        format!("{share:.4}"),
+        "0.99 to 1.01 of payload x 1538/1448",
+        (0.99..=1.01).contains(&share),
+    );
+    Ok(())
+}
+
+/// A copy inside of a study and outside, in turns.
+fn scp(outcome: &mut Outcome, scale: Scale) -> Result<()> {
+    let folder = TemporaryFolder::new()?;
+    let file = folder.file("data");
+    let made =
+        Command::new("sh").args(["-c", &format!("head -c 20000000 /dev/urandom > {file}")]).status()?;
+    ensure!(made.success(), "no file to copy");
+    let server = "[[processes]]\non = \"far\"\nrun = \"sshd\"\nconfig = \"debian\"\n";
+    let hosts = HOSTS.replace("RATE", "100mbit");
+    let repeats = scale.pick(2, 6);
+    let study = format!(
+        "title = \"scp\"\n{hosts}{server}[workload.command]\nfrom = \"client\"\n\
+         run = [\"scp\", \"-q\", \"-F\", \"{{ssh_config}}\", \"{file}\", \"far:{file}.inside\"]\nbytes = \"20MB\"\n\
+         [trial]\nrepeats = {repeats}\n"
+    );
+    let trials = study_of(&folder, &study, "")?;
+    let inside: Vec<f64> =
+        trials.iter().filter_map(|entry| entry.trial.quantities.get("wall_s").copied()).collect();
+    let labs = Labs::new()?;
+    let (lab, _) = labs.up(&labs.file("scp.toml", &format!("title = \"scp\"\n{hosts}{server}"))?)?;
+    let outside = outside(&labs, &lab, &file, repeats);
+    labs.down(lab)?;
+    let ratio = median(&inside) / median(&outside?);
+    outcome.figure(
+        "scp_inside_to_outside",
+        format!("{ratio:.3}"),
+        "0.9 to 1.1",
+        (0.9..=1.1).contains(&ratio),
+    );
+    Ok(())
+}
+
+/// The seconds that `scp` took in a shell of the host, by the shell's own clock.
+fn outside(labs: &Labs, lab: &Process, file: &str, repeats: u32) -> Result<Vec<f64>> {
+    let told = lab.stdout();
+    let folder = told.lines().find_map(|line| line.strip_prefix("files and logs in "));
+    let folder = folder.with_context(|| format!("where are its files? {}", lab.stdout()))?;
+    let copy = format!("scp -q -F {folder}/ssh_config {file} far:{file}.outside");
+    let script = labs
+        .file("copy.sh", &format!("s=$(date +%s%N); {copy} || exit 1; e=$(date +%s%N); echo $((e - s))\n"))?;
+    let mut times = Vec::new();
+    let begun = Instant::now();
+    for _ in 0..repeats {
+        ensure!(begun.elapsed() < seconds(120), "scp takes too long");
+        let ns = labs.done(&format!("lab shell client -- sh {script}"))?;
+        times.push(ns.trim().parse::<f64>().with_context(|| format!("no time: {ns}"))? / 1e9);
+    }
+    Ok(times)
+}
+
+/// The valid trials of a study, none of which failed.
+fn study_of(folder: &TemporaryFolder, text: &str, words: &str) -> Result<Vec<TrialEntry>> {
+    let (file, out) = (folder.file("study.toml"), folder.file("result"));
+    fs::write(&file, text)?;
+    let output =
+        Proofload::new(&format!("run {file} --out {out} -q {words}"))?.timeout(seconds(300)).run()?;
+    ensure!(output.code == Some(0), "{}", output.described());
+    let trials = ResultFolder::open(out.as_ref())?.read()?.trials;
+    let valid: Vec<TrialEntry> = trials.into_iter().filter(|entry| !entry.trial.validity.is_void()).collect();
+    ensure!(!valid.is_empty(), "no valid trial: {}", output.described());
+    for entry in &valid {
+        let failure = entry.trial.programs().and_then(record::CommandTrial::failure);
+        ensure!(failure.is_none(), "trial {}: {failure:?}", entry.index);
+    }
+    Ok(valid)
+}
