@@ -19,6 +19,7 @@ pub mod outcome;
 mod plan;
 mod run;
 mod searching;
+pub mod single;
 mod stand;
 mod study;
 mod workload;

@@ -485,22 +485,28 @@ fn quantities(
     quantities
 }
 
-/// The rate in one direction over the last seconds of a trial, in bits per second.
+/// The rate in one direction over the last seconds in which the programs were at work, in bits per second: up to the last
+/// bin that carried a hundredth of the fullest. What programs tell each other at their end is no steady state.
 fn last_rate(trial: &CommandTrial, way: &str) -> f64 {
-    let whole_bins = (trial.wall_s / trial.bin_s) as usize;
-    let counted = ((LAST_S.min(trial.wall_s / 2.0) / trial.bin_s) as usize).clamp(1, whole_bins.max(1));
-    let of = |flow: &Flow| {
-        let end = whole_bins.min(flow.bins.len());
-        flow.bins[end.saturating_sub(counted)..end].iter().sum()
-    };
-    let bytes = sum(&trial.flows, way, of);
+    let own = || trial.flows.iter().filter(|(name, _)| is_way(name, way));
+    let most = own().map(|(_, flow)| flow.bins.len()).max().unwrap_or(0);
+    let of_bin = |bin: usize| own().filter_map(|(_, flow)| flow.bins.get(bin)).sum::<u64>();
+    let bins: Vec<u64> = (0..most).map(of_bin).collect();
+    let fullest = bins.iter().copied().max().unwrap_or(0);
+    let end = bins.iter().rposition(|bytes| *bytes * 100 >= fullest.max(1)).map_or(0, |last| last + 1);
+    let counted = ((LAST_S / trial.bin_s).round() as usize).min(end / 2).max(1);
+    let bytes: u64 = bins[end.saturating_sub(counted)..end].iter().sum();
     bytes as f64 * 8.0 / (counted as f64 * trial.bin_s)
 }
 
 /// The sum over what the interfaces sent, or received.
 fn sum(flows: &BTreeMap<String, Flow>, way: &str, of: impl Fn(&Flow) -> u64) -> u64 {
-    let own = flows.iter().filter(|(name, _)| name.rsplit(' ').next() == Some(way));
-    own.map(|(_, flow)| of(flow)).sum()
+    flows.iter().filter(|(name, _)| is_way(name, way)).map(|(_, flow)| of(flow)).sum()
+}
+
+/// Whether a flow is what interfaces sent, or received.
+fn is_way(name: &str, way: &str) -> bool {
+    name.rsplit(' ').next() == Some(way)
 }
 
 /// The size of a file, or of all files in a folder; 0 if there is none.
@@ -519,4 +525,25 @@ fn size_of(path: impl AsRef<Path>) -> u64 {
 fn masked(mut run: record::CommandRun) -> record::CommandRun {
     run.last_lines = secrets::mask(&run.last_lines).into_owned();
     run
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_seconds_end_with_the_last_that_was_sent() {
+        let rate = |bins: &[u64]| {
+            let flow = Flow { bins: bins.to_vec(), ..Flow::default() };
+            let flows = BTreeMap::from([("client eth0 sent".to_owned(), flow)]);
+            last_rate(&CommandTrial { flows, bin_s: 0.1, ..CommandTrial::default() }, "sent")
+        };
+        let mut bins = vec![1_000; 20];
+        bins.extend([10_000; 60]);
+        assert_eq!(rate(&bins), 800_000.0, "only the last 5 s");
+        bins.extend([0, 0, 50, 0, 20]);
+        assert_eq!(rate(&bins), 800_000.0, "what is said at the end does not count");
+        assert_eq!(rate(&[0, 0, 500, 1_500]), 80_000.0, "the second half of a short trial");
+        assert_eq!(rate(&[]), 0.0);
+    }
 }

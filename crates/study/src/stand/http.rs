@@ -3,15 +3,16 @@
 use std::{
     io,
     sync::{Arc, atomic::AtomicBool},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use fleet::Workers;
 use lab::Lab;
-use load::{Circumstances, Host, HttpWorkload, Part, Tick, conclude, preflight};
+use load::{Host, HttpWorkload, Part, Tick, conclude, preflight};
 use record::{Decision, Distribution, HttpPlan, LoadModel, Trial, Validity, VoidReason, VoidRule};
 
 use super::{Stand, StandError};
+use crate::single;
 
 /// A target of whose answers a share fails is no silent one: it is asked so often at the most.
 const MOST_PROBES: u32 = 10;
@@ -53,7 +54,7 @@ impl Stand {
 
     /// A trial that this machine has too little for: void, so that a search looks for a load that it can make.
     pub(crate) fn not_run(plan: HttpPlan, command: &[String], why: String) -> Trial {
-        let mut trial = conclude(plan, Part::default(), circumstances(command));
+        let mut trial = conclude(plan, Part::default(), single::circumstances(command));
         trial.validity =
             Validity::from_reasons(vec![VoidReason { rule: VoidRule::LocalExhaustion, evidence: why }]);
         trial
@@ -65,21 +66,15 @@ impl Stand {
         plan: HttpPlan,
         stop: &Arc<AtomicBool>,
         command: &[String],
-        mut on_tick: impl FnMut(&Tick),
+        on_tick: impl FnMut(&Tick),
     ) -> Result<Trial, StandError> {
-        let plan = Arc::new(plan);
-        let mut circumstances = circumstances(command);
         let hosts = self.workers();
         let workers = if hosts.is_empty() { Workers::Here(&self.worker) } else { Workers::On(&hosts) };
-        let part = fleet::run(&plan, workers, stop, |tick| {
-            on_tick(&tick);
-            circumstances.series.push(tick.interval());
-        });
-        let plan = Arc::unwrap_or_clone(plan);
-        match part {
-            Ok(part) => Ok(conclude(plan, part, circumstances)),
-            Err(error) if error.is_for_want() => Ok(Self::not_run(plan, command, error.to_string())),
-            Err(error) => Err(error.into()),
+        // For want of something on this machine there is a trial all the same: void.
+        let kept = plan.clone();
+        match single::run(plan, workers, stop, command, on_tick) {
+            Err(error) if error.is_for_want() => Ok(Self::not_run(kept, command, error.to_string())),
+            run => Ok(run?),
         }
     }
 
@@ -135,14 +130,5 @@ impl Stand {
         command.extend(self.worker.iter().cloned());
         let hosts: Vec<_> = lab.hosts().collect();
         self.setup.from.iter().map(|&host| hosts[host].arguments_to_run(&command)).collect()
-    }
-}
-
-fn circumstances(command: &[String]) -> Circumstances {
-    Circumstances {
-        started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
-        command: command.to_vec(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        series: Vec::new(),
     }
 }

@@ -96,7 +96,9 @@ impl CommandWorkload {
     /// The program, for people.
     pub fn in_words(&self) -> String {
         match &self.run[..] {
-            [shell, option, line] if shell == "sh" && option == "-c" => line.clone(),
+            [shell, option, line] if shell == "sh" && option == "-c" => {
+                line.split_whitespace().collect::<Vec<_>>().join(" ")
+            }
             words => words.join(" "),
         }
     }

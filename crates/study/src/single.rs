@@ -1,0 +1,139 @@
+//! A trial alone, kept as the result of a study that has no other.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, atomic::AtomicBool},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use fleet::{FleetError, Workers};
+use load::{Circumstances, Host, Tick, conclude};
+use record::{
+    Ending, Environment, HttpPlan, Kind, Purpose, ResultFolder, Setting, StudyPlan, StudyResult, Trial,
+    TrialEntry,
+    folder::FolderError,
+    study::{ENTRY_SCHEMA, PLAN_SCHEMA, RESULT_SCHEMA},
+};
+
+use crate::{environment, outcome};
+
+/// All that a folder holds of a trial alone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Single {
+    /// The plan of a study with one setting and no goals.
+    pub plan: StudyPlan,
+    /// What it was measured on.
+    pub environment: Environment,
+    /// The trial.
+    pub entry: TrialEntry,
+    /// What it means.
+    pub result: StudyResult,
+}
+
+/// Runs a plan by workers, and judges what they found.
+///
+/// # Errors
+/// When workers cannot be started, or are lost.
+pub fn run(
+    plan: HttpPlan,
+    workers: Workers<'_>,
+    stop: &Arc<AtomicBool>,
+    command: &[String],
+    mut on_tick: impl FnMut(&Tick),
+) -> Result<Trial, FleetError> {
+    let plan = Arc::new(plan);
+    let mut circumstances = circumstances(command);
+    let part = fleet::run(&plan, workers, stop, |tick| {
+        on_tick(&tick);
+        circumstances.series.push(tick.interval());
+    });
+    Ok(conclude(Arc::unwrap_or_clone(plan), part?, circumstances))
+}
+
+/// What the workers do not know, of a trial that begins now.
+pub(crate) fn circumstances(command: &[String]) -> Circumstances {
+    Circumstances {
+        started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
+        command: command.to_vec(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        series: Vec::new(),
+    }
+}
+
+impl Single {
+    /// A trial of requests as a study of its own.
+    ///
+    /// # Errors
+    /// When this machine's limits cannot be read.
+    pub fn new(trial: &Trial, title: String, workload: String) -> io::Result<Self> {
+        let version = env!("CARGO_PKG_VERSION");
+        let environment = environment::read(&Host::read()?, version);
+        let plan = StudyPlan {
+            schema: PLAN_SCHEMA.to_owned(),
+            proofload_version: version.to_owned(),
+            title,
+            command: trial.command.clone(),
+            seed: trial.http().map_or(1, |http| http.plan.seed),
+            factors: Vec::new(),
+            settings: vec![Setting {
+                levels: BTreeMap::new(),
+                name: String::new(),
+                searched: false,
+                method: None,
+            }],
+            blocks: vec![vec![0]],
+            goals: Vec::new(),
+            trial_duration_s: trial.http().and_then(|http| Some(http.plan.duration_ns? as f64 / 1e9)),
+            search: None,
+            other_searches: Vec::new(),
+            audit: None,
+            kind: Kind::Http,
+            quantities: Vec::new(),
+            workload,
+            inputs: String::new(),
+            secrets: None,
+        };
+        let entry = TrialEntry {
+            schema: ENTRY_SCHEMA.to_owned(),
+            index: 1,
+            block: 0,
+            setting: 0,
+            purpose: Purpose::Repeat,
+            load: None,
+            attempt: 0,
+            loss_ratios: Vec::new(),
+            growth_per_s: None,
+            audit: None,
+            noticed: Vec::new(),
+            asked_s: None,
+            study_time_s: 0.0,
+            trial: trial.clone(),
+        };
+        let outcomes = outcome::of(&plan, std::slice::from_ref(&entry)).map_err(io::Error::other)?;
+        let result = StudyResult {
+            schema: RESULT_SCHEMA.to_owned(),
+            ending: if trial.interrupted { Ending::Interrupted } else { Ending::Finished },
+            started_unix_s: trial.started_unix_s,
+            elapsed_s: trial.elapsed_s,
+            resumed: 0,
+            trials: 1,
+            void_trials: u64::from(trial.validity.is_void()),
+            outcomes,
+            warnings: Vec::new(),
+        };
+        Ok(Self { plan, environment, entry, result })
+    }
+
+    /// Writes it into a folder that holds nothing yet.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, folder: &ResultFolder) -> Result<(), FolderError> {
+        let mut journal = folder.journal()?;
+        folder.write_environment(&self.environment, &self.plan)?;
+        folder.write_plan(&self.plan)?;
+        journal.append(&self.entry)?;
+        folder.write_result(&self.result)
+    }
+}
