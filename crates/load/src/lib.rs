@@ -46,4 +46,4 @@ pub use part::Part;
 pub use run::{RunError, run};
 pub use share::Share;
 pub use tick::{Gather, Tick};
-pub use workload::{FieldMistake, HttpWorkload};
+pub use workload::{FieldMistake, HttpOption, HttpWorkload, OPTIONS};

@@ -17,7 +17,6 @@ use super::{
 
 const GOALS: &str = "Goals";
 const SEARCH: &str = "Search";
-const LOAD: &str = "Load";
 const OUTPUT: &str = "Output";
 
 /// Loops of each user under the preset jmeter, as in the published test it is named after.
@@ -38,10 +37,7 @@ pub struct LimitArgs {
     #[arg(value_enum)]
     unit: UnitArg,
     #[command(flatten)]
-    common: WorkloadArgs,
-    /// Requests per second that the connections share (limit connections)
-    #[arg(short = 'R', long, value_name = "RATE", help_heading = LOAD)]
-    rate: Option<String>,
+    common: WorkloadArgs<true>,
     /// What other commands have, and a search says otherwise
     #[arg(short, long, value_name = "TIME", hide = true)]
     duration: Option<String>,
@@ -122,7 +118,7 @@ enum UnitArg {
     Users,
     /// Requests per second, whatever the service does
     Rate,
-    /// Connections that share a rate
+    /// Connections that share the requests of --rate
     Connections,
 }
 
@@ -254,7 +250,6 @@ impl LimitArgs {
             m.add("--duration: a search's trials are as long as --trial says; leave it out");
         }
         let mut workload = self.common.workload();
-        workload.rate = self.rate.clone();
         if workload.body.as_deref() == Some("@-") {
             m.add(
                 "--body: standard input can be read once, and every trial needs the body; write it to a file and give @FILE",
@@ -266,7 +261,7 @@ impl LimitArgs {
                  run), or run one trial (proofload http)",
             );
         }
-        match (self.unit, &self.rate) {
+        match (self.unit, &workload.rate) {
             (UnitArg::Connections, None) => {
                 m.add(
                     "--rate is missing: how many requests per second the connections share (for users that each wait \

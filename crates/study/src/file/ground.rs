@@ -22,7 +22,7 @@ use super::{
     places,
     targets::{Place, Standing, TargetTable, Targets, insert},
     wiring::{check_ways, finish_commands, put_on_local, spread},
-    workload::{self, OTHERS, WORDS, Way, WorkloadRead},
+    workload::{self, Way, WorkloadRead},
 };
 use crate::study::{Setup, set_load};
 
@@ -75,7 +75,7 @@ impl<'d> Ground<'d> {
         outline: &'d Outline<'d>,
     ) -> Self {
         let named = names_in_places(tree, &WITH_PLACES);
-        let is_key = |name: &&str| WORDS.contains(name) || OTHERS.contains(name);
+        let is_key = |name: &&str| workload::is_key(name);
         let setters = outline.factors.names().filter(is_key).filter(|name| !named.contains(name)).collect();
         Self { tree, outline, targets: Targets::read(reader, tree), folder: document.folder(), setters }
     }

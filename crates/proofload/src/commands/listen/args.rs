@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, value_parser};
 
-use super::settings::{self, Kind, Setting};
+use super::settings::{self, Setting};
+use crate::commands::options;
 
 /// What was given on the command line.
 #[derive(Debug, Default)]
@@ -70,7 +71,7 @@ impl Args for ListenArgs {
                     .action(ArgAction::SetTrue)
                     .help("Print no report at the end"),
             );
-        settings::all().fold(command, |command, setting| command.arg(argument(setting)))
+        settings::all().fold(command, |command, setting| command.arg(options::argument(setting)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -80,16 +81,8 @@ impl Args for ListenArgs {
 
 impl FromArgMatches for ListenArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let given = settings::all().filter_map(|setting| {
-            let values: Vec<String> = match setting.kind {
-                Kind::Flag if matches.get_flag(setting.key) => vec!["true".to_owned()],
-                Kind::Flag => return None,
-                _ => matches.get_many::<String>(setting.key)?.cloned().collect(),
-            };
-            Some((setting, values))
-        });
         Ok(Self {
-            given: given.collect(),
+            given: options::given(settings::all(), matches),
             config: matches.get_one::<PathBuf>("config").cloned(),
             import: matches.get_one::<PathBuf>("import").cloned(),
             fluentd_config: matches.get_one::<PathBuf>("fluentd-config").cloned(),
@@ -102,19 +95,6 @@ impl FromArgMatches for ListenArgs {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
-    }
-}
-
-fn argument(setting: &'static Setting) -> Arg {
-    let help = match setting.default {
-        "" => setting.help.to_owned(),
-        default => format!("{} [default: {default}]", setting.help),
-    };
-    let argument = Arg::new(setting.key).long(setting.flag()).help(help).help_heading(setting.heading);
-    match setting.kind {
-        Kind::Flag => argument.action(ArgAction::SetTrue),
-        Kind::List => argument.value_name(setting.value_name).action(ArgAction::Append),
-        _ => argument.value_name(setting.value_name).action(ArgAction::Set),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Kinds of values in the schema.
 
 use serde_json::{Map, Value, json};
+use settings::options::Kind;
 
 /// A table with these keys and no others.
 pub(super) fn table(properties: Value, required: &[&str]) -> Value {
@@ -51,7 +52,7 @@ pub(super) fn whole(least: u64, what: &str, example: u64) -> Value {
 /// A time with its unit.
 pub(super) fn time(what: &str, example: &str) -> Value {
     json!({
-        "type": "string", "pattern": pattern(r"[0-9][0-9_.]* ?(ns|us|µs|ms|s|m|min|h)?"),
+        "type": "string", "pattern": pattern(Kind::Time.pattern().unwrap_or_default()),
         "description": what, "examples": [example]
     })
 }
@@ -66,7 +67,7 @@ pub(super) fn workload_time(what: &str, example: &str) -> Value {
 /// A size in bytes.
 pub(super) fn size(what: &str, example: &str) -> Value {
     json!({
-        "type": ["string", "integer"], "pattern": pattern(r"[0-9][0-9_.]* ?(B|k|kB|KB|M|MB|G|GB|KiB|MiB|GiB)?"),
+        "type": ["string", "integer"], "pattern": pattern(Kind::Size.pattern().unwrap_or_default()),
         "description": what, "examples": [example]
     })
 }

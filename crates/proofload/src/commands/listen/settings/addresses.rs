@@ -41,7 +41,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "backlog",
-        kind: Kind::Count,
+        kind: Kind::Count(1),
         value_name: "N",
         heading: ADDRESSES,
         help: "Accept queue of each listening socket; the kernel allows at most net.core.somaxconn",
@@ -119,7 +119,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "threads",
-        kind: Kind::Count,
+        kind: Kind::Count(1),
         value_name: "N",
         heading: MACHINE,
         help: "Threads, each with connections of its own",

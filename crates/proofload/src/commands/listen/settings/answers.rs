@@ -67,7 +67,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "idempotency_keys",
-        kind: Kind::Count,
+        kind: Kind::Count(0),
         value_name: "N",
         heading: ACKNOWLEDGING,
         help: "Idempotency keys remembered at least, so that a request sent again is not stored again; 0 ignores them",

@@ -64,7 +64,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "max_events",
-        kind: Kind::Count,
+        kind: Kind::Count(1),
         value_name: "N",
         heading: BOUNDS,
         help: "Most events of one request",
@@ -77,7 +77,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "max_connections",
-        kind: Kind::Count,
+        kind: Kind::Count(1),
         value_name: "N",
         heading: BOUNDS,
         help: "Connections open at once; further ones are told 503 and closed",
@@ -90,7 +90,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "max_requests",
-        kind: Kind::Count,
+        kind: Kind::Count(1),
         value_name: "N",
         heading: BOUNDS,
         help: "Requests that a connection may carry",

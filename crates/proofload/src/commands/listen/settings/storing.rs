@@ -159,7 +159,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "open_files",
-        kind: Kind::Count,
+        kind: Kind::Count(1),
         value_name: "N",
         heading: STORING,
         help: "Files written to at once; the one unused for longest is closed. As many again may be open until their last sync",
