@@ -14,7 +14,7 @@ mod words;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use record::{HttpPlan, LoadModel, StatusSet, units::parse_cpus};
-use settings::options::{Kind, Setting};
+use settings::options::Kind;
 use url::Url;
 
 use crate::{Host, preflight::Asked};
@@ -43,171 +43,85 @@ pub struct FieldMistake {
 
 options::workload! {
     /// Users of a closed load, each with a connection of its own
-    users: Option<String> {
-        key: "users", kind: Kind::Count(1), value_name: "N", heading: LOAD, default: "10", example: "100"
-    } { short: Some('u'), is_of_one_trial: true, label: "users" }
-
+    users: Option<String> = "users", Kind::Count(1), "N", LOAD, "10", "100"
+        { short: Some('u'), is_of_one_trial: true, label: "users" };
     /// Requests of each user
-    loops: Option<String> {
-        key: "loops", kind: Kind::Count(1), value_name: "N", heading: LOAD, default: "", example: "100"
-    } { label: "loops" }
-
+    loops: Option<String> = "loops", Kind::Count(1), "N", LOAD, "", "100" { label: "loops" };
     /// Start the users evenly over this time, shorter than the duration
-    ramp_up: Option<String> {
-        key: "ramp_up", kind: Kind::Time, value_name: "TIME", heading: LOAD, default: "", example: "5s"
-    }
-
+    ramp_up: Option<String> = "ramp_up", Kind::Time, "TIME", LOAD, "", "5s";
     /// Pause of a user between answer and next request: 300ms, uniform:10ms..50ms, exp:20ms, lognormal:20ms,0.5 or file:PATH
-    think_time: Option<String> {
-        key: "think_time", kind: Kind::Text, value_name: "DIST", heading: LOAD, default: "", example: "exp:1s"
-    } { label: "think time" }
-
+    think_time: Option<String> = "think_time", Kind::Text, "DIST", LOAD, "", "exp:1s" { label: "think time" };
     /// Requests per second of an open load, such as 500 or 5k
-    rate: Option<String> {
-        key: "rate", kind: Kind::Rate, value_name: "RATE", heading: LOAD, default: "", example: "5k"
-    } { short: Some('R'), label: "rate" }
-
+    rate: Option<String> = "rate", Kind::Rate, "RATE", LOAD, "", "5k" { short: Some('R'), label: "rate" };
     /// How the arrivals of an open load are spaced: constant or poisson
-    arrivals: Option<String> {
-        key: "arrivals", kind: Kind::Choice(&["constant", "poisson"]), value_name: "KIND", heading: LOAD,
-        default: "constant", example: "poisson"
-    } { label: "arrivals" }
-
+    arrivals: Option<String> = "arrivals", Kind::Choice(&["constant", "poisson"]), "KIND", LOAD, "constant", "poisson"
+        { label: "arrivals" };
     /// A stage of an open load: 10s:500 holds a rate, 30s:0..5k ramps; stages follow each other
-    stages: Vec<String> {
-        key: "stages", kind: Kind::List, value_name: "TIME:RATE", heading: LOAD, default: "", example: "10s:500 30s:0..5k"
-    } { flag: "stage", is_of_one_trial: true, label: "stages" }
-
+    stages: Vec<String> = "stages", Kind::List, "TIME:RATE", LOAD, "", "10s:500 30s:0..5k"
+        { flag: "stage", is_of_one_trial: true, label: "stages" };
     /// Connections: of a closed load, the same as users; of an open one, opened before the start
-    connections: Option<String> {
-        key: "connections", kind: Kind::Count(1), value_name: "N", heading: LOAD, default: "of an open load, opened on demand",
-        example: "200"
-    } { short: Some('c'), label: "connections" }
-
+    connections: Option<String> = "connections", Kind::Count(1), "N", LOAD, "of an open load, opened on demand", "200"
+        { short: Some('c'), label: "connections" };
     /// Begin requests for this long
-    duration: Option<String> {
-        key: "duration", kind: Kind::Time, value_name: "TIME", heading: LOAD,
-        default: "10s, beyond the ramp-up, if nothing else ends the trial", example: "30s"
-    } { short: Some('d'), is_of_one_trial: true }
-
+    duration: Option<String> = "duration", Kind::Time, "TIME", LOAD,
+        "10s, beyond the ramp-up, if nothing else ends the trial", "30s" { short: Some('d'), is_of_one_trial: true };
     /// Requests in all; Poisson arrivals take as long for them as they take
-    requests: Option<String> {
-        key: "requests", kind: Kind::Count(1), value_name: "N", heading: LOAD, default: "", example: "100000"
-    } { short: Some('n'), is_of_one_trial: true, label: "requests" }
-
+    requests: Option<String> = "requests", Kind::Count(1), "N", LOAD, "", "100000"
+        { short: Some('n'), is_of_one_trial: true, label: "requests" };
     /// A new connection for every request
-    no_keepalive: bool {
-        key: "keepalive", kind: Kind::On, value_name: "", heading: LOAD, default: "", example: "false"
-    }
-
+    no_keepalive: bool = "keepalive", Kind::On, "", LOAD, "", "false";
     /// Requests in flight at once on each connection; each of them pauses for itself where users think, and an open load
     /// sends behind others only what finds no free connection
-    pipeline: Option<String> {
-        key: "pipeline", kind: Kind::Count(1), value_name: "DEPTH", heading: LOAD, default: "1", example: "4"
-    } { label: "pipeline" }
-
+    pipeline: Option<String> = "pipeline", Kind::Count(1), "DEPTH", LOAD, "1", "4" { label: "pipeline" };
     /// Method
-    method: Option<String> {
-        key: "method", kind: Kind::Text, value_name: "METHOD", heading: REQUEST, default: "GET, or POST with a body", example: "PUT"
-    } { short: Some('X') }
-
+    method: Option<String> = "method", Kind::Text, "METHOD", REQUEST, "GET, or POST with a body", "PUT"
+        { short: Some('X') };
     /// A header field, such as 'Accept: text/html'; @FILE takes those of a file, one a line. ${NAME} in a value, in the URL
     /// and in the body's text is that environment variable: so secrets stay off the command line, and out of files
-    headers: Vec<String> {
-        key: "headers", kind: Kind::List, value_name: "NAME: VALUE|@FILE", heading: REQUEST, default: "", example: "Accept:text/html"
-    } { short: Some('H'), flag: "header", names_files: true }
-
+    headers: Vec<String> = "headers", Kind::List, "NAME: VALUE|@FILE", REQUEST, "", "Accept:text/html"
+        { short: Some('H'), flag: "header", names_files: true };
     /// The body: text, @FILE, or on a command line @- for standard input
-    body: Option<String> {
-        key: "body", kind: Kind::Text, value_name: "BODY", heading: REQUEST, default: "", example: "@event.json"
-    } { short: Some('b'), names_files: true }
-
+    body: Option<String> = "body", Kind::Text, "BODY", REQUEST, "", "@event.json"
+        { short: Some('b'), names_files: true };
     /// Send numbered events, which `proofload audit` finds again: the event is a JSON object, @FILE, or default (on a command
     /// line also without a value), that of the published test of an HTTP data listener
-    events: Option<String> {
-        key: "events", kind: Kind::Text, value_name: "EVENT", heading: EVENTS, default: "", example: "default"
-    } { bare: "default", names_files: true, label: "events" }
-
+    events: Option<String> = "events", Kind::Text, "EVENT", EVENTS, "", "default"
+        { bare: "default", names_files: true, label: "events" };
     /// Events in each request
-    events_per_request: Option<String> {
-        key: "events_per_request", kind: Kind::Count(1), value_name: "N", heading: EVENTS, default: "1", example: "100"
-    }
-
+    events_per_request: Option<String> = "events_per_request", Kind::Count(1), "N", EVENTS, "1", "100";
     /// How events stand in the body: json (one), ndjson or array
-    events_as: Option<String> {
-        key: "as", kind: Kind::Choice(&["json", "ndjson", "array"]), value_name: "KIND", heading: EVENTS,
-        default: "json; ndjson for several", example: "array"
-    }
-
+    events_as: Option<String> = "as", Kind::Choice(&["json", "ndjson", "array"]), "KIND", EVENTS,
+        "json; ndjson for several", "array";
     /// Make a request that failed again up to so many times; an event counts as failed when all have
-    retries: Option<String> {
-        key: "retries", kind: Kind::Count(0), value_name: "N", heading: EVENTS, default: "0", example: "3"
-    } { label: "retries" }
-
+    retries: Option<String> = "retries", Kind::Count(0), "N", EVENTS, "0", "3" { label: "retries" };
     /// Ask for this level of acknowledgement: accepted, written or synced
-    ack: Option<String> {
-        key: "ack", kind: Kind::Choice(&["accepted", "written", "synced"]), value_name: "LEVEL", heading: EVENTS,
-        default: "the receiver's own", example: "synced"
-    } { label: "acknowledged as" }
-
+    ack: Option<String> = "ack", Kind::Choice(&["accepted", "written", "synced"]), "LEVEL", EVENTS,
+        "the receiver's own", "synced" { label: "acknowledged as" };
     /// Send an Idempotency-Key with every request, the same with its retries
-    idempotency: bool {
-        key: "idempotency", kind: Kind::Flag, value_name: "", heading: EVENTS, default: "", example: "true"
-    }
-
+    idempotency: bool = "idempotency", Kind::Flag, "", EVENTS, "", "true";
     /// Leave what becomes of every event in this folder, for `proofload audit`; an audited study has its own
-    receipts: Option<String> {
-        key: "receipts", kind: Kind::Text, value_name: "FOLDER", heading: EVENTS, default: "", example: "receipts"
-    }
-
+    receipts: Option<String> = "receipts", Kind::Text, "FOLDER", EVENTS, "", "receipts";
     /// Statuses that are a success: 200, 2xx,304 or 200-299
-    expect: Option<String> {
-        key: "expect", kind: Kind::Numbers, value_name: "STATUSES", heading: REQUEST, default: "2xx,3xx; of events 2xx",
-        example: "200,404"
-    } { label: "expect" }
-
+    expect: Option<String> = "expect", Kind::Numbers, "STATUSES", REQUEST, "2xx,3xx; of events 2xx", "200,404"
+        { label: "expect" };
     /// A request that takes longer, its connection included, has failed
-    timeout: Option<String> {
-        key: "timeout", kind: Kind::Time, value_name: "TIME", heading: REQUEST, default: "30s", example: "2s"
-    } { label: "timeout" }
-
+    timeout: Option<String> = "timeout", Kind::Time, "TIME", REQUEST, "30s", "2s" { label: "timeout" };
     /// With a duration: wait this long for answers still missing at its end
-    drain: Option<String> {
-        key: "drain", kind: Kind::Time, value_name: "TIME", heading: REQUEST, default: "2s", example: "5s"
-    }
-
+    drain: Option<String> = "drain", Kind::Time, "TIME", REQUEST, "2s", "5s";
     /// Worker threads of each process
-    threads: Option<String> {
-        key: "threads", kind: Kind::Count(1), value_name: "N", heading: MACHINE,
-        default: "half the processors, as far as the load can use them", example: "2"
-    } { short: Some('t'), label: "threads" }
-
+    threads: Option<String> = "threads", Kind::Count(1), "N", MACHINE,
+        "half the processors, as far as the load can use them", "2" { short: Some('t'), label: "threads" };
     /// Worker processes
-    processes: Option<String> {
-        key: "processes", kind: Kind::Count(1), value_name: "N", heading: MACHINE,
-        default: "as many as the descriptor limit makes necessary", example: "2"
-    }
-
+    processes: Option<String> = "processes", Kind::Count(1), "N", MACHINE,
+        "as many as the descriptor limit makes necessary", "2";
     /// Processors to pin the worker threads to, such as 1 or 0,2-3
-    cpus: Option<String> {
-        key: "cpus", kind: Kind::Numbers, value_name: "LIST", heading: MACHINE, default: "", example: "0,2-3"
-    }
-
+    cpus: Option<String> = "cpus", Kind::Numbers, "LIST", MACHINE, "", "0,2-3";
     /// Local addresses to connect from: 10.0.0.5, 10.0.0.5-10.0.0.9, several with commas
-    source: Option<String> {
-        key: "source", kind: Kind::Text, value_name: "ADDRESSES", heading: MACHINE, default: "", example: "10.0.0.5-10.0.0.9"
-    }
-
+    source: Option<String> = "source", Kind::Text, "ADDRESSES", MACHINE, "", "10.0.0.5-10.0.0.9";
     /// Connect to these instead of the URL's host, in turn: ADDRESS:PORT, several with commas
-    connect_to: Option<String> {
-        key: "connect_to", kind: Kind::Text, value_name: "ADDRESSES", heading: MACHINE, default: "",
-        example: "10.0.0.3:80,10.0.0.4:80"
-    }
-
+    connect_to: Option<String> = "connect_to", Kind::Text, "ADDRESSES", MACHINE, "", "10.0.0.3:80,10.0.0.4:80";
     /// Poll for at most this long before a send is due, instead of sleeping; 0 never polls
-    spin: Option<String> {
-        key: "spin", kind: Kind::Time, value_name: "TIME", heading: MACHINE, default: "500us", example: "0"
-    }
+    spin: Option<String> = "spin", Kind::Time, "TIME", MACHINE, "500us", "0";
 }
 
 impl HttpWorkload {

@@ -26,6 +26,44 @@ pub struct Setting<T> {
     pub apply: fn(&mut T, &[&str]) -> Result<(), String>,
 }
 
+/// One [`Setting`] of a table: its help, key, kind, the value's name, heading, default, example, and what puts values
+/// into the `T`.
+#[macro_export]
+macro_rules! setting {
+    (
+        [$($help:literal),+], $key:literal, $kind:expr, $value_name:literal, $heading:expr, $default:expr,
+        $example:literal, |$to:ident, $values:pat_param| $put:expr
+    ) => {
+        $crate::options::Setting {
+            key: $key,
+            kind: $kind,
+            value_name: $value_name,
+            heading: $heading,
+            help: concat!($($help),+).trim_ascii_start(),
+            default: $default,
+            example: $example,
+            apply: |$to, $values| {
+                $put;
+                Ok(())
+            },
+        }
+    };
+}
+
+/// A table of [`Setting`]s. Their help stands before them as a comment.
+#[macro_export]
+macro_rules! table {
+    ($(
+        $(#[doc = $help:literal])+
+        $key:literal, $kind:expr, $value_name:literal, $heading:expr, $default:expr, $example:literal,
+        |$to:ident, $values:pat_param| $put:expr;
+    )+) => {
+        &[$($crate::setting!(
+            [$($help),+], $key, $kind, $value_name, $heading, $default, $example, |$to, $values| $put
+        )),+]
+    };
+}
+
 /// What an option takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {

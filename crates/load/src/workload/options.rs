@@ -95,7 +95,8 @@ impl Field for bool {
 macro_rules! workload {
     ($(
         $(#[doc = $help:literal])+
-        $field:ident: $type:ty { $($setting:tt)+ } $({ $($more:tt)+ })?
+        $field:ident: $type:ty = $key:literal, $kind:expr, $value:literal, $heading:expr, $default:literal, $example:literal
+            $({ $($more:tt)+ })?;
     )+) => {
         /// An HTTP workload, as written. What holds for fields that are none, [`OPTIONS`] says.
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -113,14 +114,9 @@ macro_rules! workload {
 
         /// The options of a workload, in the order of the help.
         pub static OPTIONS: &[HttpOption] = &[$(HttpOption {
-            setting: Setting {
-                help: concat!($($help),+).trim_ascii_start(),
-                apply: |workload, values| {
-                    workload.$field.put(values);
-                    Ok(())
-                },
-                $($setting)+
-            },
+            setting: settings::setting!([$($help),+], $key, $kind, $value, $heading, $default, $example, |workload, values| {
+                workload.$field.put(values)
+            }),
             written: |workload| workload.$field.written(),
             $($($more)+,)?
             ..HttpOption::PLAIN
