@@ -35,6 +35,8 @@ mod worker_absence_tests;
 #[cfg(test)]
 mod worker_event_tests;
 #[cfg(test)]
+mod worker_failure_tests;
+#[cfg(test)]
 mod worker_load_tests;
 #[cfg(test)]
 mod worker_tests;
