@@ -84,3 +84,40 @@ impl HttpOption {
         (self.written)(workload).map(|written| format!("{} {written}", self.label))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_has_more_words_than_what_is_shown() {
+        let text = |text: &str| Some(text.to_owned());
+        let workload = HttpWorkload {
+            url: "http://a/".to_owned(),
+            rate: text("5k"),
+            connections: text("7"),
+            think_time: text("exp:1s"),
+            headers: vec!["A: b".to_owned()],
+            stages: vec!["1s:1".to_owned(), "1s:2".to_owned()],
+            no_keepalive: true,
+            ack: text("synced"),
+            timeout: text("500ms"),
+            threads: text("2"),
+            ..HttpWorkload::default()
+        };
+        assert_eq!(
+            workload.in_words(text("target b (c)"), Some("rate")),
+            "GET http://a/, target b (c), a connection per request, connections 7, acknowledged as synced, \
+             stages 1s:1 1s:2, 1 header fields of its own, think time exp:1s, timeout 500 ms"
+        );
+        assert_eq!(
+            workload.shown(Some("rate")).join(", "),
+            "rate searched for, connections 7, think time exp:1s, timeout 500ms, threads 2, stages 1s:1 1s:2, a new \
+             connection for every request"
+        );
+        let events = HttpWorkload { events: text("default"), events_per_request: text("3"), ..workload };
+        let words = events.in_words(None, None);
+        assert!(words.starts_with("POST http://a/, 3 numbered events a request, a connection"), "{words}");
+        assert!(words.contains(", rate 5k, connections 7, "), "{words}");
+    }
+}
