@@ -44,73 +44,73 @@ pub struct FieldMistake {
 options::workload! {
     /// Users of a closed load, each with a connection of its own
     users: Option<String> = "users", Kind::Count(1), "N", LOAD, "10", "100"
-        { short: Some('u'), is_of_one_trial: true, label: "users" };
+        { short: Some('u') } and { is_of_one_trial: true, label: "users" };
     /// Requests of each user
-    loops: Option<String> = "loops", Kind::Count(1), "N", LOAD, "", "100" { label: "loops" };
+    loops: Option<String> = "loops", Kind::Count(1), "N", LOAD, "", "100" and { label: "loops" };
     /// Start the users evenly over this time, shorter than the duration
     ramp_up: Option<String> = "ramp_up", Kind::Time, "TIME", LOAD, "", "5s";
     /// Pause of a user between answer and next request: 300ms, uniform:10ms..50ms, exp:20ms, lognormal:20ms,0.5 or file:PATH
-    think_time: Option<String> = "think_time", Kind::Text, "DIST", LOAD, "", "exp:1s" { label: "think time" };
+    think_time: Option<String> = "think_time", Kind::Text, "DIST", LOAD, "", "exp:1s" and { label: "think time" };
     /// Requests per second of an open load, such as 500 or 5k
-    rate: Option<String> = "rate", Kind::Rate, "RATE", LOAD, "", "5k" { short: Some('R'), label: "rate" };
+    rate: Option<String> = "rate", Kind::Rate, "RATE", LOAD, "", "5k" { short: Some('R') } and { label: "rate" };
     /// How the arrivals of an open load are spaced: constant or poisson
     arrivals: Option<String> = "arrivals", Kind::Choice(&["constant", "poisson"]), "KIND", LOAD, "constant", "poisson"
-        { label: "arrivals" };
+        and { label: "arrivals" };
     /// A stage of an open load: 10s:500 holds a rate, 30s:0..5k ramps; stages follow each other
     stages: Vec<String> = "stages", Kind::List, "TIME:RATE", LOAD, "", "10s:500 30s:0..5k"
-        { flag: "stage", is_of_one_trial: true, label: "stages" };
+        { flag: "stage" } and { is_of_one_trial: true, label: "stages" };
     /// Connections: of a closed load, the same as users; of an open one, opened before the start
     connections: Option<String> = "connections", Kind::Count(1), "N", LOAD, "of an open load, opened on demand", "200"
-        { short: Some('c'), label: "connections" };
+        { short: Some('c') } and { label: "connections" };
     /// Begin requests for this long
     duration: Option<String> = "duration", Kind::Time, "TIME", LOAD,
-        "10s, beyond the ramp-up, if nothing else ends the trial", "30s" { short: Some('d'), is_of_one_trial: true };
+        "10s, beyond the ramp-up, if nothing else ends the trial", "30s" { short: Some('d') } and { is_of_one_trial: true };
     /// Requests in all; Poisson arrivals take as long for them as they take
     requests: Option<String> = "requests", Kind::Count(1), "N", LOAD, "", "100000"
-        { short: Some('n'), is_of_one_trial: true, label: "requests" };
+        { short: Some('n') } and { is_of_one_trial: true, label: "requests" };
     /// A new connection for every request
     no_keepalive: bool = "keepalive", Kind::On, "", LOAD, "", "false";
     /// Requests in flight at once on each connection; each of them pauses for itself where users think, and an open load
     /// sends behind others only what finds no free connection
-    pipeline: Option<String> = "pipeline", Kind::Count(1), "DEPTH", LOAD, "1", "4" { label: "pipeline" };
+    pipeline: Option<String> = "pipeline", Kind::Count(1), "DEPTH", LOAD, "1", "4" and { label: "pipeline" };
     /// Method
     method: Option<String> = "method", Kind::Text, "METHOD", REQUEST, "GET, or POST with a body", "PUT"
         { short: Some('X') };
     /// A header field, such as 'Accept: text/html'; @FILE takes those of a file, one a line. ${NAME} in a value, in the URL
     /// and in the body's text is that environment variable: so secrets stay off the command line, and out of files
     headers: Vec<String> = "headers", Kind::List, "NAME: VALUE|@FILE", REQUEST, "", "Accept:text/html"
-        { short: Some('H'), flag: "header", names_files: true };
+        { short: Some('H'), flag: "header" } and { names_files: true };
     /// The body: text, @FILE, or on a command line @- for standard input
     body: Option<String> = "body", Kind::Text, "BODY", REQUEST, "", "@event.json"
-        { short: Some('b'), names_files: true };
+        { short: Some('b') } and { names_files: true };
     /// Send numbered events, which `proofload audit` finds again: the event is a JSON object, @FILE, or default (on a command
     /// line also without a value), that of the published test of an HTTP data listener
     events: Option<String> = "events", Kind::Text, "EVENT", EVENTS, "", "default"
-        { bare: "default", names_files: true, label: "events" };
+        { bare: "default" } and { names_files: true, label: "events" };
     /// Events in each request
     events_per_request: Option<String> = "events_per_request", Kind::Count(1), "N", EVENTS, "1", "100";
     /// How events stand in the body: json (one), ndjson or array
     events_as: Option<String> = "as", Kind::Choice(&["json", "ndjson", "array"]), "KIND", EVENTS,
         "json; ndjson for several", "array";
     /// Make a request that failed again up to so many times; an event counts as failed when all have
-    retries: Option<String> = "retries", Kind::Count(0), "N", EVENTS, "0", "3" { label: "retries" };
+    retries: Option<String> = "retries", Kind::Count(0), "N", EVENTS, "0", "3" and { label: "retries" };
     /// Ask for this level of acknowledgement: accepted, written or synced
     ack: Option<String> = "ack", Kind::Choice(&["accepted", "written", "synced"]), "LEVEL", EVENTS,
-        "the receiver's own", "synced" { label: "acknowledged as" };
+        "the receiver's own", "synced" and { label: "acknowledged as" };
     /// Send an Idempotency-Key with every request, the same with its retries
     idempotency: bool = "idempotency", Kind::Flag, "", EVENTS, "", "true";
     /// Leave what becomes of every event in this folder, for `proofload audit`; an audited study has its own
     receipts: Option<String> = "receipts", Kind::Text, "FOLDER", EVENTS, "", "receipts";
     /// Statuses that are a success: 200, 2xx,304 or 200-299
     expect: Option<String> = "expect", Kind::Numbers, "STATUSES", REQUEST, "2xx,3xx; of events 2xx", "200,404"
-        { label: "expect" };
+        and { label: "expect" };
     /// A request that takes longer, its connection included, has failed
-    timeout: Option<String> = "timeout", Kind::Time, "TIME", REQUEST, "30s", "2s" { label: "timeout" };
+    timeout: Option<String> = "timeout", Kind::Time, "TIME", REQUEST, "30s", "2s" and { label: "timeout" };
     /// With a duration: wait this long for answers still missing at its end
     drain: Option<String> = "drain", Kind::Time, "TIME", REQUEST, "2s", "5s";
     /// Worker threads of each process
     threads: Option<String> = "threads", Kind::Count(1), "N", MACHINE,
-        "half the processors, as far as the load can use them", "2" { short: Some('t'), label: "threads" };
+        "half the processors, as far as the load can use them", "2" { short: Some('t') } and { label: "threads" };
     /// Worker processes
     processes: Option<String> = "processes", Kind::Count(1), "N", MACHINE,
         "as many as the descriptor limit makes necessary", "2";

@@ -13,7 +13,7 @@ pub struct Setting<T> {
     pub kind: Kind,
     /// What the value is called in the help.
     pub value_name: &'static str,
-    /// Which options it stands with in the help.
+    /// Which options it stands with in the help; empty for those without a heading.
     pub heading: &'static str,
     /// What it is for.
     pub help: &'static str,
@@ -24,15 +24,21 @@ pub struct Setting<T> {
     /// Puts values into the `T`: one, or as many as there are for [`Kind::List`]. A flag is only put there where it is
     /// not as it is by default.
     pub apply: fn(&mut T, &[&str]) -> Result<(), String>,
+    /// Its letter on the command line.
+    pub short: Option<char>,
+    /// Its name on the command line where that is not the key's; empty otherwise.
+    pub flag: &'static str,
+    /// What it says on a command line without a value; empty if it needs one.
+    pub bare: &'static str,
 }
 
-/// One [`Setting`] of a table: its help, key, kind, the value's name, heading, default, example, and what puts values
-/// into the `T`.
+/// One [`Setting`] of a table: its help, key, kind, the value's name, heading, default, example, what puts values into
+/// the `T`, and what else is to be said.
 #[macro_export]
 macro_rules! setting {
     (
         [$($help:literal),+], $key:literal, $kind:expr, $value_name:literal, $heading:expr, $default:expr,
-        $example:literal, |$to:ident, $values:pat_param| $put:expr
+        $example:literal, |$to:ident, $values:pat_param| $put:expr $(, { $($more:tt)+ })?
     ) => {
         $crate::options::Setting {
             key: $key,
@@ -46,6 +52,8 @@ macro_rules! setting {
                 $put;
                 Ok(())
             },
+            $($($more)+,)?
+            ..$crate::options::Setting::PLAIN
         }
     };
 }
@@ -56,10 +64,11 @@ macro_rules! table {
     ($(
         $(#[doc = $help:literal])+
         $key:literal, $kind:expr, $value_name:literal, $heading:expr, $default:expr, $example:literal,
-        |$to:ident, $values:pat_param| $put:expr;
+        $({ $($more:tt)+ },)? |$to:ident, $values:pat_param| $put:expr;
     )+) => {
         &[$($crate::setting!(
             [$($help),+], $key, $kind, $value_name, $heading, $default, $example, |$to, $values| $put
+            $(, { $($more)+ })?
         )),+]
     };
 }
@@ -90,8 +99,26 @@ pub enum Kind {
 }
 
 impl<T> Setting<T> {
+    /// Of which nothing is said.
+    pub const PLAIN: Self = Self {
+        key: "",
+        kind: Kind::Text,
+        value_name: "",
+        heading: "",
+        help: "",
+        default: "",
+        example: "",
+        apply: |_, _| Ok(()),
+        short: None,
+        flag: "",
+        bare: "",
+    };
+
     /// Its name on the command line, without the hyphens in front.
     pub fn flag(&self) -> String {
+        if !self.flag.is_empty() {
+            return self.flag.to_owned();
+        }
         let no = if self.kind == Kind::On { "no-" } else { "" };
         format!("{no}{}", self.key.replace('_', "-"))
     }

@@ -1,6 +1,6 @@
 //! What the table of a workload's options is made of.
 
-use settings::options::{Kind, Setting};
+use settings::options::Setting;
 
 use super::HttpWorkload;
 
@@ -9,12 +9,6 @@ use super::HttpWorkload;
 pub struct HttpOption {
     /// What every option has.
     pub setting: Setting<HttpWorkload>,
-    /// Its letter on the command line.
-    pub short: Option<char>,
-    /// Its name on the command line where that is not the key's; empty otherwise.
-    pub flag: &'static str,
-    /// What the option says on a command line without a value; empty if it needs one.
-    pub bare: &'static str,
     /// Whether its text may be `@FILE`.
     pub names_files: bool,
     /// Whether a search for the largest load says it otherwise.
@@ -28,29 +22,12 @@ pub struct HttpOption {
 impl HttpOption {
     /// Of which nothing has been said.
     pub(super) const PLAIN: Self = Self {
-        setting: Setting {
-            key: "",
-            kind: Kind::Text,
-            value_name: "",
-            heading: "",
-            help: "",
-            default: "",
-            example: "",
-            apply: |_, _| Ok(()),
-        },
-        short: None,
-        flag: "",
-        bare: "",
+        setting: Setting::PLAIN,
         names_files: false,
         is_of_one_trial: false,
         label: "",
         written: |_| None,
     };
-
-    /// Its name on the command line, without the hyphens in front.
-    pub fn flag(&self) -> String {
-        if self.flag.is_empty() { self.setting.flag() } else { self.flag.to_owned() }
-    }
 }
 
 /// A workload's field, which takes values as they were written.
@@ -96,7 +73,7 @@ macro_rules! workload {
     ($(
         $(#[doc = $help:literal])+
         $field:ident: $type:ty = $key:literal, $kind:expr, $value:literal, $heading:expr, $default:literal, $example:literal
-            $({ $($more:tt)+ })?;
+            $({ $($plus:tt)+ })? $(and { $($more:tt)+ })?;
     )+) => {
         /// An HTTP workload, as written. What holds for fields that are none, [`OPTIONS`] says.
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -116,7 +93,7 @@ macro_rules! workload {
         pub static OPTIONS: &[HttpOption] = &[$(HttpOption {
             setting: settings::setting!([$($help),+], $key, $kind, $value, $heading, $default, $example, |workload, values| {
                 workload.$field.put(values)
-            }),
+            } $(, { $($plus)+ })?),
             written: |workload| workload.$field.written(),
             $($($more)+,)?
             ..HttpOption::PLAIN

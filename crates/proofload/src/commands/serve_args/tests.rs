@@ -12,6 +12,20 @@ fn args(line: &str) -> ServeArgs {
 }
 
 #[test]
+fn every_option_takes_its_example_and_has_its_default() {
+    let plain = || args("").read().0;
+    for setting in OPTIONS {
+        let mut draft = plain();
+        assert_eq!((setting.apply)(&mut draft, &setting.examples()), Ok(()), "{}", setting.key);
+        assert_ne!(format!("{draft:?}"), format!("{:?}", plain()), "{}", setting.key);
+        if !setting.default.is_empty() {
+            assert_eq!((setting.apply)(&mut draft, &[setting.default]), Ok(()), "{}", setting.key);
+            assert_eq!(format!("{draft:?}"), format!("{:?}", plain()), "{}", setting.key);
+        }
+    }
+}
+
+#[test]
 fn without_options_it_is_the_default_on_port_8080() {
     let expected = Config { listen: vec!["127.0.0.1:8080".parse().unwrap()], ..Config::default() };
     assert_eq!(args("").config(), Ok(expected));
@@ -71,7 +85,7 @@ fn processes_share_addresses_and_no_queue() {
 
 #[test]
 fn chunks_have_a_size_of_their_own() {
-    assert_eq!(args("--chunked --body 1MiB").config().unwrap().chunk_bytes, Some(CHUNK_BYTES));
+    assert_eq!(args("--chunked --body 1MiB").config().unwrap().chunk_bytes, Some(16_384));
 }
 
 #[test]
@@ -100,7 +114,7 @@ fn all_mistakes_are_named_at_once() {
         "--queue needs --capacity",
         "--stall: '1s'",
         "--misbehave: 'explode'",
-        "--misbehave: '2'",
+        "; '2' is not a share",
         "--backlog: 'many'",
         "0 threads",
         "--processes: 0",
@@ -110,7 +124,9 @@ fn all_mistakes_are_named_at_once() {
     ] {
         assert!(mistakes.iter().any(|m| m.contains(part)), "{part}: {mistakes:#?}");
     }
-    assert_eq!(mistakes.len(), 15, "{mistakes:#?}");
+    assert_eq!(mistakes.len(), 14, "{mistakes:#?}");
+    let both = args("--body 1 --body-file /dev/null").config().unwrap_err();
+    assert_eq!(both, ["--body and --body-file: leave out one of both"]);
     let unbounded = args("--capacity 1 --service-time 1ms --queue-full close").config().unwrap_err();
     assert!(unbounded[0].contains("never full"), "{unbounded:?}");
     assert!(args("--capacity 1").config().unwrap_err()[0].contains("needs --service-time"));
