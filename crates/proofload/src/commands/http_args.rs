@@ -153,6 +153,9 @@ mod tests {
         let mistakes =
             plan("ftp://x -u 0 --timeout soon --expect ok --cpus x --header nonsense -d never").unwrap_err();
         assert_eq!(mistakes.len(), 7, "{mistakes:#?}");
+        let mistakes = plan("127.0.0.1 --stage x --pipeline 0 --header y --inject-fault z").unwrap_err();
+        let options: Vec<_> = mistakes.iter().filter_map(|told| Some(told.split_once(": ")?.0)).collect();
+        assert_eq!(options, ["--header", "--stage", "--pipeline", "--inject-fault"]);
     }
 
     #[test]

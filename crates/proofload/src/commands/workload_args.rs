@@ -71,6 +71,10 @@ impl<const SEARCH: bool> Table for Workload<SEARCH> {
 /// A mistake in a field, told by its option.
 pub fn told_by_option(mistake: FieldMistake) -> String {
     let option = OPTIONS.iter().find(|option| option.setting.key == mistake.field);
-    let name = option.map_or("URL".to_owned(), |option| format!("--{}", option.setting.flag()));
+    let name = match (mistake.field, option) {
+        ("fault", _) => "--inject-fault".to_owned(),
+        (_, Some(option)) => format!("--{}", option.setting.flag()),
+        (_, None) => "URL".to_owned(),
+    };
     format!("{name}: {}", mistake.message)
 }
