@@ -35,6 +35,8 @@ mod worker_absence_tests;
 #[cfg(test)]
 mod worker_event_tests;
 #[cfg(test)]
+mod worker_failure_tests;
+#[cfg(test)]
 mod worker_load_tests;
 #[cfg(test)]
 mod worker_tests;
@@ -46,4 +48,4 @@ pub use part::Part;
 pub use run::{RunError, run};
 pub use share::Share;
 pub use tick::{Gather, Tick};
-pub use workload::{FieldMistake, HttpWorkload};
+pub use workload::{FieldMistake, HttpOption, HttpWorkload, OPTIONS};

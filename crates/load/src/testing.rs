@@ -2,26 +2,25 @@
 
 use record::{
     Arrivals, Connections, Distribution, EventFraming, EventPlan, HttpPlan, LoadModel, Request, Stage,
-    StatusSet, receipt::RunId,
+    receipt::RunId,
 };
 
-use crate::Host;
+use crate::{Host, HttpWorkload};
 
 /// A machine with room for what the tests plan.
 pub const HOST: Host = Host::EXAMPLE;
 
 /// `users` users without pauses.
 pub fn closed(users: u64) -> HttpPlan {
+    let url = "http://127.0.0.1:8080/".to_owned();
+    let plan = HttpWorkload { url, seed: 1, ..HttpWorkload::default() }.plan(&HOST).unwrap();
     HttpPlan {
-        url: "http://127.0.0.1:8080/".to_owned(),
-        targets: vec!["127.0.0.1:8080".parse().unwrap()],
         request: Request {
             method: "GET".to_owned(),
             target: "/".to_owned(),
             headers: vec![("Host".to_owned(), "127.0.0.1:8080".to_owned())],
             body: Vec::new(),
         },
-        events: None,
         load: LoadModel::Closed {
             users,
             loops: None,
@@ -29,22 +28,8 @@ pub fn closed(users: u64) -> HttpPlan {
             think_time: Distribution::Fixed { ns: 0 },
         },
         duration_ns: None,
-        requests: None,
-        keepalive: true,
-        pipeline: 1,
-        expect: StatusSet::success(),
-        timeout_ns: 30_000_000_000,
-        drain_ns: 2_000_000_000,
         threads: 1,
-        processes: 1,
-        cpus: Vec::new(),
-        sources: Vec::new(),
-        spin_ns: 500_000,
-        seed: 1,
-        forced: false,
-        pool_limit: None,
-        decides: None,
-        fault: None,
+        ..plan
     }
 }
 

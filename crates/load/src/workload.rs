@@ -6,16 +6,26 @@
 mod events;
 mod fields;
 mod model;
+mod options;
 mod request;
 mod text;
+mod words;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use record::{HttpPlan, LoadModel, StatusSet, units::parse_cpus};
+use settings::options::Kind;
 use url::Url;
 
 use crate::{Host, preflight::Asked};
+use options::Field as _;
+pub use options::HttpOption;
 use text::{Mistakes, parse_addresses, parse_url, positive, time_ns};
+
+const LOAD: &str = "Load";
+const REQUEST: &str = "Request";
+const EVENTS: &str = "Numbered events";
+const MACHINE: &str = "Machine";
 
 /// Rate that one worker thread is trusted with when the number of threads is left open.
 const RATE_PER_THREAD: f64 = 50_000.0;
@@ -31,85 +41,87 @@ pub struct FieldMistake {
     pub message: String,
 }
 
-/// An HTTP workload, as written. Fields that are none have the defaults that their comments give.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct HttpWorkload {
-    /// What requests are sent to: `http://127.0.0.1:8080/path`; the scheme may be left out.
-    pub url: String,
-
-    /// Users of a closed load, each with a connection of its own; 10.
-    pub users: Option<String>,
-    /// Requests of each user.
-    pub loops: Option<String>,
-    /// Time over which the users start evenly, shorter than the duration; at once.
-    pub ramp_up: Option<String>,
-    /// Distribution of the pause between an answer and the next request; none.
-    pub think_time: Option<String>,
-    /// Requests per second of an open load.
-    pub rate: Option<String>,
-    /// How arrivals of an open load are spaced: `constant` (default) or `poisson`.
-    pub arrivals: Option<String>,
-    /// Stages of an open load: `10s:500`, `30s:0..5k`.
-    pub stages: Vec<String>,
-    /// Connections of an open load, opened before the start; on demand. Of a closed one, the same as users.
-    pub connections: Option<String>,
-    /// How long requests are begun; if nothing else ends the trial, 10 s, of a closed load beyond its `ramp_up`.
-    pub duration: Option<String>,
-    /// Requests in all.
-    pub requests: Option<String>,
-    /// A new connection for every request.
-    pub no_keepalive: bool,
-    /// Requests in flight at once on a connection; 1. Users that think pause behind each of them; an open load sends
-    /// behind others only what finds no free connection.
-    pub pipeline: Option<String>,
-
-    /// Method; GET, or POST with a body.
-    pub method: Option<String>,
-    /// Header fields: `Accept: text/html`, or `@FILE` for those of a file, one a line. Like the URL and the body's text,
-    /// they may name variables of the environment: `${TOKEN}`.
-    pub headers: Vec<String>,
-    /// The body: text, `@FILE`, or `@-` for standard input.
-    pub body: Option<String>,
-    /// Numbered events in place of a body: the event as a JSON object, `@FILE`, or `default` for that of the
-    /// published test of an HTTP data listener.
-    pub events: Option<String>,
-    /// Events in each request; 1.
-    pub events_per_request: Option<String>,
-    /// How events stand in the body (`as`): `json` (one), `ndjson` (default for several) or `array`.
-    pub events_as: Option<String>,
-    /// How often a request that failed is made again, at the most; 0.
-    pub retries: Option<String>,
-    /// The level of acknowledgement asked for: `accepted`, `written` or `synced`; the receiver's own.
-    pub ack: Option<String>,
-    /// An `Idempotency-Key` with every request, the same for its retries.
-    pub idempotency: bool,
-    /// Folder for what becomes of every event; none.
-    pub receipts: Option<String>,
-    /// Statuses that are a success; `2xx,3xx`, of events `2xx`.
-    pub expect: Option<String>,
-    /// A request that takes longer, its connection included, has failed; 30 s.
-    pub timeout: Option<String>,
-    /// How long answers are waited for at the end of a load with a duration; 2 s.
-    pub drain: Option<String>,
-
-    /// Worker threads of each process; half the processors, as far as the load can use them.
-    pub threads: Option<String>,
-    /// Worker processes; as many as the descriptor limit makes necessary.
-    pub processes: Option<String>,
-    /// Processors that worker threads are pinned to: `1`, `0,2-3`.
-    pub cpus: Option<String>,
-    /// Local addresses to connect from: `10.0.0.5-10.0.0.9`.
-    pub source: Option<String>,
-    /// Connect to these instead of the URL's host, in turn.
-    pub connect_to: Option<String>,
-    /// Longest polling before a send is due; 500 µs.
-    pub spin: Option<String>,
-    /// Seed of everything random.
-    pub seed: u64,
-    /// Run even though the plan does not fit this machine.
-    pub force: bool,
-    /// A deliberate fault in the instrument.
-    pub fault: Option<String>,
+options::workload! {
+    /// Users of a closed load, each with a connection of its own
+    users: Option<String> = "users", Kind::Count(1), "N", LOAD, "10", "100"
+        { short: Some('u') } and { is_of_one_trial: true, label: "users" };
+    /// Requests of each user
+    loops: Option<String> = "loops", Kind::Count(1), "N", LOAD, "", "100" and { label: "loops" };
+    /// Start the users evenly over this time, shorter than the duration
+    ramp_up: Option<String> = "ramp_up", Kind::Time, "TIME", LOAD, "", "5s";
+    /// Pause of a user between answer and next request: 300ms, uniform:10ms..50ms, exp:20ms, lognormal:20ms,0.5 or file:PATH
+    think_time: Option<String> = "think_time", Kind::Text, "DIST", LOAD, "", "exp:1s" and { label: "think time" };
+    /// Requests per second of an open load, such as 500 or 5k
+    rate: Option<String> = "rate", Kind::Rate, "RATE", LOAD, "", "5k" { short: Some('R') } and { label: "rate" };
+    /// How the arrivals of an open load are spaced: constant or poisson
+    arrivals: Option<String> = "arrivals", Kind::Choice(&["constant", "poisson"]), "KIND", LOAD, "constant", "poisson"
+        and { label: "arrivals" };
+    /// A stage of an open load: 10s:500 holds a rate, 30s:0..5k ramps; stages follow each other
+    stages: Vec<String> = "stages", Kind::List, "TIME:RATE", LOAD, "", "10s:500 30s:0..5k"
+        { flag: "stage" } and { is_of_one_trial: true, label: "stages" };
+    /// Connections: of a closed load, the same as users; of an open one, opened before the start
+    connections: Option<String> = "connections", Kind::Count(1), "N", LOAD, "of an open load, opened on demand", "200"
+        { short: Some('c') } and { label: "connections" };
+    /// Begin requests for this long
+    duration: Option<String> = "duration", Kind::Time, "TIME", LOAD,
+        "10s, beyond the ramp-up, if nothing else ends the trial", "30s" { short: Some('d') } and { is_of_one_trial: true };
+    /// Requests in all; Poisson arrivals take as long for them as they take
+    requests: Option<String> = "requests", Kind::Count(1), "N", LOAD, "", "100000"
+        { short: Some('n') } and { is_of_one_trial: true, label: "requests" };
+    /// A new connection for every request
+    no_keepalive: bool = "keepalive", Kind::On, "", LOAD, "", "false";
+    /// Requests in flight at once on each connection; each of them pauses for itself where users think, and an open load
+    /// sends behind others only what finds no free connection
+    pipeline: Option<String> = "pipeline", Kind::Count(1), "DEPTH", LOAD, "1", "4" and { label: "pipeline" };
+    /// Method
+    method: Option<String> = "method", Kind::Text, "METHOD", REQUEST, "GET, or POST with a body", "PUT"
+        { short: Some('X') };
+    /// A header field, such as 'Accept: text/html'; @FILE takes those of a file, one a line. ${NAME} in a value, in the URL
+    /// and in the body's text is that environment variable: so secrets stay off the command line, and out of files
+    headers: Vec<String> = "headers", Kind::List, "NAME: VALUE|@FILE", REQUEST, "", "Accept:text/html"
+        { short: Some('H'), flag: "header" } and { names_files: true };
+    /// The body: text, @FILE, or on a command line @- for standard input
+    body: Option<String> = "body", Kind::Text, "BODY", REQUEST, "", "@event.json"
+        { short: Some('b') } and { names_files: true };
+    /// Send numbered events, which `proofload audit` finds again: the event is a JSON object, @FILE, or default (on a command
+    /// line also without a value), that of the published test of an HTTP data listener
+    events: Option<String> = "events", Kind::Text, "EVENT", EVENTS, "", "default"
+        { bare: "default" } and { names_files: true, label: "events" };
+    /// Events in each request
+    events_per_request: Option<String> = "events_per_request", Kind::Count(1), "N", EVENTS, "1", "100";
+    /// How events stand in the body: json (one), ndjson or array
+    events_as: Option<String> = "as", Kind::Choice(&["json", "ndjson", "array"]), "KIND", EVENTS,
+        "json; ndjson for several", "array";
+    /// Make a request that failed again up to so many times; an event counts as failed when all have
+    retries: Option<String> = "retries", Kind::Count(0), "N", EVENTS, "0", "3" and { label: "retries" };
+    /// Ask for this level of acknowledgement: accepted, written or synced
+    ack: Option<String> = "ack", Kind::Choice(&["accepted", "written", "synced"]), "LEVEL", EVENTS,
+        "the receiver's own", "synced" and { label: "acknowledged as" };
+    /// Send an Idempotency-Key with every request, the same with its retries
+    idempotency: bool = "idempotency", Kind::Flag, "", EVENTS, "", "true";
+    /// Leave what becomes of every event in this folder, for `proofload audit`; an audited study has its own
+    receipts: Option<String> = "receipts", Kind::Text, "FOLDER", EVENTS, "", "receipts";
+    /// Statuses that are a success: 200, 2xx,304 or 200-299
+    expect: Option<String> = "expect", Kind::Numbers, "STATUSES", REQUEST, "2xx,3xx; of events 2xx", "200,404"
+        and { label: "expect" };
+    /// A request that takes longer, its connection included, has failed
+    timeout: Option<String> = "timeout", Kind::Time, "TIME", REQUEST, "30s", "2s" and { label: "timeout" };
+    /// With a duration: wait this long for answers still missing at its end
+    drain: Option<String> = "drain", Kind::Time, "TIME", REQUEST, "2s", "5s";
+    /// Worker threads of each process
+    threads: Option<String> = "threads", Kind::Count(1), "N", MACHINE,
+        "half the processors, as far as the load can use them", "2" { short: Some('t') } and { label: "threads" };
+    /// Worker processes
+    processes: Option<String> = "processes", Kind::Count(1), "N", MACHINE,
+        "as many as the descriptor limit makes necessary", "2";
+    /// Processors to pin the worker threads to, such as 1 or 0,2-3
+    cpus: Option<String> = "cpus", Kind::Numbers, "LIST", MACHINE, "", "0,2-3";
+    /// Local addresses to connect from: 10.0.0.5, 10.0.0.5-10.0.0.9, several with commas
+    source: Option<String> = "source", Kind::Text, "ADDRESSES", MACHINE, "", "10.0.0.5-10.0.0.9";
+    /// Connect to these instead of the URL's host, in turn: ADDRESS:PORT, several with commas
+    connect_to: Option<String> = "connect_to", Kind::Text, "ADDRESSES", MACHINE, "", "10.0.0.3:80,10.0.0.4:80";
+    /// Poll for at most this long before a send is due, instead of sleeping; 0 never polls
+    spin: Option<String> = "spin", Kind::Time, "TIME", MACHINE, "500us", "0";
 }
 
 impl HttpWorkload {

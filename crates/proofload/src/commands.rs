@@ -12,6 +12,7 @@ mod limit_args;
 pub mod link;
 pub mod link_args;
 pub mod listen;
+mod options;
 pub mod report;
 pub mod run;
 pub mod serve;

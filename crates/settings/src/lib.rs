@@ -1,6 +1,7 @@
 //! Files that users write: TOML read value by value, so that every mistake is found in one go, each with its
-//! line and column and with what was expected.
+//! line and column and with what was expected; and the tables of options, which files and command lines share.
 
+pub mod options;
 pub mod places;
 mod reader;
 pub mod schema;

@@ -1,5 +1,6 @@
 //! JSON Schemas of what a file may hold: what editors complete and underline. A text may have `{factor}` anywhere.
 
+use crate::options::Kind;
 use serde_json::{Map, Value, json};
 
 /// A table with these keys and no others.
@@ -51,7 +52,7 @@ pub fn whole(least: u64, what: &str, example: u64) -> Value {
 /// A time with its unit.
 pub fn time(what: &str, example: &str) -> Value {
     json!({
-        "type": "string", "pattern": pattern(r"[0-9][0-9_.]* ?(ns|us|µs|ms|s|m|min|h)?"),
+        "type": "string", "pattern": pattern(Kind::Time.pattern().unwrap_or_default()),
         "description": what, "examples": [example]
     })
 }
@@ -66,7 +67,7 @@ pub fn workload_time(what: &str, example: &str) -> Value {
 /// A size in bytes.
 pub fn size(what: &str, example: &str) -> Value {
     json!({
-        "type": ["string", "integer"], "pattern": pattern(r"[0-9][0-9_.]* ?(B|k|kB|KB|M|MB|G|GB|KiB|MiB|GiB)?"),
+        "type": ["string", "integer"], "pattern": pattern(Kind::Size.pattern().unwrap_or_default()),
         "description": what, "examples": [example]
     })
 }

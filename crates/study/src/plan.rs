@@ -2,13 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use load::HttpWorkload;
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_pcg::Pcg64Mcg;
 use record::{
-    AuditPlan, GivenQuantity, LoadUnit, SecretPrint, SecretPrints, StudyPlan,
-    study::PLAN_SCHEMA,
-    units::{parse_time, show_time_ns},
+    AuditPlan, GivenQuantity, LoadUnit, SecretPrint, SecretPrints, StudyPlan, study::PLAN_SCHEMA,
+    units::parse_time,
 };
 use secrets::fingerprint;
 
@@ -148,62 +146,17 @@ fn blocks(study: &Study) -> Vec<Vec<usize>> {
 
 /// The workload, but for what a search varies.
 fn in_words(setup: &Setup, varied: Option<&LoadUnit>) -> String {
+    let target = setup.target.as_ref();
+    let target = target.map(|target| format!("target {} ({})", target.name, secrets::mask(&target.what)));
     match &setup.workload {
-        Workload::Http(workload) => http_in_words(setup, &workload.masked(), varied),
+        Workload::Http(workload) => workload.masked().in_words(target, varied.and_then(LoadUnit::key)),
         Workload::Command(workload) => {
             let mut parts = vec![secrets::mask(&workload.in_words()).into_owned()];
-            parts.extend(target_in_words(setup));
+            parts.extend(target);
             if varied != Some(&LoadUnit::Copies) && workload.copies > 1 {
                 parts.push(format!("{} at once", workload.copies));
             }
             parts.join(", ")
         }
     }
-}
-
-fn target_in_words(setup: &Setup) -> Option<String> {
-    let target = setup.target.as_ref()?;
-    Some(format!("target {} ({})", target.name, secrets::mask(&target.what)))
-}
-
-fn http_in_words(setup: &Setup, workload: &HttpWorkload, varied: Option<&LoadUnit>) -> String {
-    let has_body = workload.body.is_some() || workload.events.is_some();
-    let method = workload.method.as_deref().unwrap_or(if has_body { "POST" } else { "GET" });
-    let mut parts = vec![format!("{method} {}", workload.url)];
-    parts.extend(workload.events.as_ref().map(|_| {
-        let per_request = workload.events_per_request.as_deref().unwrap_or("1");
-        format!("{per_request} numbered event{} a request", if per_request == "1" { "" } else { "s" })
-    }));
-    parts.extend(target_in_words(setup));
-    parts
-        .push(if workload.no_keepalive { "a connection per request" } else { "kept connections" }.to_owned());
-    parts.extend(workload.arrivals.as_ref().map(|arrivals| format!("{arrivals} arrivals")));
-    let mut say = |what: &str, value: &Option<String>| {
-        parts.extend(value.as_ref().map(|value| format!("{what} {value}")));
-    };
-    for (unit, what, value) in [
-        (LoadUnit::Users, "users", &workload.users),
-        (LoadUnit::Rate, "rate", &workload.rate),
-        (LoadUnit::Connections, "connections", &workload.connections),
-    ] {
-        if varied != Some(&unit) {
-            say(what, value);
-        }
-    }
-    say("loops", &workload.loops);
-    say("requests", &workload.requests);
-    say("pipeline", &workload.pipeline);
-    say("expect", &workload.expect);
-    say("retries", &workload.retries);
-    say("acknowledged as", &workload.ack);
-    if !workload.stages.is_empty() {
-        parts.push(format!("stages {}", workload.stages.join(" ")));
-    }
-    if !workload.headers.is_empty() {
-        parts.push(format!("{} header fields of its own", workload.headers.len()));
-    }
-    parts.extend(workload.think_time.as_ref().map(|time| format!("think time {time}")));
-    let timeout = workload.timeout.as_deref().and_then(|text| parse_time(text).ok());
-    parts.extend(timeout.map(|time| format!("timeout {}", show_time_ns(time.as_nanos() as u64))));
-    parts.join(", ")
 }

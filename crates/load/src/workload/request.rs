@@ -14,10 +14,7 @@ impl HttpWorkload {
     pub(super) fn request(&self, url: Option<&Url>, mistakes: &mut Mistakes) -> Request {
         let body = self.body.as_deref().map_or(Ok(Vec::new()), read_body);
         let body = mistakes.read("body", body);
-        let method = match &self.method {
-            Some(method) => method.clone(),
-            None => if self.body.is_some() || self.events.is_some() { "POST" } else { "GET" }.to_owned(),
-        };
+        let method = self.method().to_owned();
         if !is_token(&method) {
             mistakes.add("method", format!("'{method}' is not a method such as GET"));
         } else if method == "CONNECT" {

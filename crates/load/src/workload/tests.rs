@@ -19,6 +19,26 @@ fn all_mistakes_are_told_at_once_with_their_fields() {
 }
 
 #[test]
+fn every_option_is_told_once_and_takes_its_example() {
+    let plain = HttpWorkload { url: "127.0.0.1:1".to_owned(), ..HttpWorkload::default() };
+    let mut keys = std::collections::BTreeSet::new();
+    for HttpOption { setting, names_files, written, .. } in OPTIONS {
+        assert!(keys.insert(setting.key), "{} is there twice", setting.key);
+        assert!(!setting.help.ends_with('.') && !setting.help.is_empty(), "{}", setting.key);
+        let events = (setting.heading == EVENTS).then(|| "default".to_owned());
+        let mut workload = HttpWorkload { events, ..plain.clone() };
+        assert_eq!((setting.apply)(&mut workload, &setting.examples()), Ok(()), "{}", setting.key);
+        assert_ne!(workload, plain, "{}", setting.key);
+        let is_flag = matches!(setting.kind, Kind::Flag | Kind::On);
+        assert_eq!(written(&workload), (!is_flag).then(|| setting.example.to_owned()), "{}", setting.key);
+        if !names_files {
+            let mistakes = workload.plan(&HOST).err();
+            assert_eq!(mistakes, None, "{} {}", setting.key, setting.example);
+        }
+    }
+}
+
+#[test]
 fn defaults_are_those_of_the_comments() {
     let plan =
         HttpWorkload { url: "127.0.0.1:8080".to_owned(), ..HttpWorkload::default() }.plan(&HOST).unwrap();

@@ -8,7 +8,6 @@ use record::HttpPlan;
 
 use super::workload_args::{WorkloadArgs, told_by_option};
 
-const LOAD: &str = "Load";
 const OUTPUT: &str = "Output";
 
 /// Run one trial against an HTTP service.
@@ -18,23 +17,7 @@ const OUTPUT: &str = "Output";
 #[derive(Debug, Args)]
 pub struct HttpArgs {
     #[command(flatten)]
-    common: WorkloadArgs,
-
-    /// Users of a closed load, each with a connection of its own [default: 10]
-    #[arg(short, long, value_name = "N", help_heading = LOAD)]
-    users: Option<String>,
-    /// Requests per second of an open load, such as 500 or 5k
-    #[arg(short = 'R', long, value_name = "RATE", help_heading = LOAD)]
-    rate: Option<String>,
-    /// A stage of an open load: 10s:500 holds a rate, 30s:0..5k ramps; stages follow each other
-    #[arg(long = "stage", value_name = "TIME:RATE", help_heading = LOAD)]
-    stages: Vec<String>,
-    /// Begin requests for this long [default: 10s, beyond the ramp-up, if nothing else ends the trial]
-    #[arg(short, long, value_name = "TIME", help_heading = LOAD)]
-    duration: Option<String>,
-    /// Requests in all; Poisson arrivals take as long for them as they take
-    #[arg(short = 'n', long, value_name = "N", help_heading = LOAD)]
-    requests: Option<String>,
+    common: WorkloadArgs<false>,
 
     /// Write the result as JSON; - is standard output, and then nothing else is written there
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
@@ -54,15 +37,7 @@ pub struct HttpArgs {
 impl HttpArgs {
     /// The workload, as written.
     pub fn workload(&self) -> HttpWorkload {
-        HttpWorkload {
-            users: self.users.clone(),
-            rate: self.rate.clone(),
-            stages: self.stages.clone(),
-            duration: self.duration.clone(),
-            requests: self.requests.clone(),
-            fault: self.inject_fault.clone(),
-            ..self.common.workload()
-        }
+        HttpWorkload { fault: self.inject_fault.clone(), ..self.common.workload() }
     }
 
     /// The plan.
@@ -82,7 +57,7 @@ impl HttpArgs {
     /// What is done as asked and may have been meant otherwise: users of ab mean seconds by -t.
     pub fn doubt(&self, plan: &HttpPlan, host: &Host) -> Option<String> {
         let HttpPlan { threads, .. } = plan;
-        (*threads > host.cpus && self.duration.is_none()).then(|| {
+        (*threads > host.cpus && self.workload().duration.is_none()).then(|| {
             format!(
                 "{threads} threads on {} processors: -t is threads (as in wrk); ab's -t {threads} is --duration {threads}",
                 host.cpus
@@ -178,6 +153,9 @@ mod tests {
         let mistakes =
             plan("ftp://x -u 0 --timeout soon --expect ok --cpus x --header nonsense -d never").unwrap_err();
         assert_eq!(mistakes.len(), 7, "{mistakes:#?}");
+        let mistakes = plan("127.0.0.1 --stage x --pipeline 0 --header y --inject-fault z").unwrap_err();
+        let options: Vec<_> = mistakes.iter().filter_map(|told| Some(told.split_once(": ")?.0)).collect();
+        assert_eq!(options, ["--header", "--stage", "--pipeline", "--inject-fault"]);
     }
 
     #[test]

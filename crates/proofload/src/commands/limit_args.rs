@@ -17,7 +17,6 @@ use super::{
 
 const GOALS: &str = "Goals";
 const SEARCH: &str = "Search";
-const LOAD: &str = "Load";
 const OUTPUT: &str = "Output";
 
 /// Loops of each user under the preset jmeter, as in the published test it is named after.
@@ -38,10 +37,7 @@ pub struct LimitArgs {
     #[arg(value_enum)]
     unit: UnitArg,
     #[command(flatten)]
-    common: WorkloadArgs,
-    /// Requests per second that the connections share (limit connections)
-    #[arg(short = 'R', long, value_name = "RATE", help_heading = LOAD)]
-    rate: Option<String>,
+    common: WorkloadArgs<true>,
     /// What other commands have, and a search says otherwise
     #[arg(short, long, value_name = "TIME", hide = true)]
     duration: Option<String>,
@@ -122,7 +118,7 @@ enum UnitArg {
     Users,
     /// Requests per second, whatever the service does
     Rate,
-    /// Connections that share a rate
+    /// Connections that share the requests of --rate
     Connections,
 }
 
@@ -254,7 +250,6 @@ impl LimitArgs {
             m.add("--duration: a search's trials are as long as --trial says; leave it out");
         }
         let mut workload = self.common.workload();
-        workload.rate = self.rate.clone();
         if workload.body.as_deref() == Some("@-") {
             m.add(
                 "--body: standard input can be read once, and every trial needs the body; write it to a file and give @FILE",
@@ -266,7 +261,7 @@ impl LimitArgs {
                  run), or run one trial (proofload http)",
             );
         }
-        match (self.unit, &self.rate) {
+        match (self.unit, &workload.rate) {
             (UnitArg::Connections, None) => {
                 m.add(
                     "--rate is missing: how many requests per second the connections share (for users that each wait \
@@ -324,85 +319,4 @@ fn try_ends(study: &Study, host: &Host) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        limit: LimitArgs,
-    }
-
-    const HOST: Host = Host::EXAMPLE;
-
-    fn study(line: &str) -> Result<Study, Vec<String>> {
-        let words = ["limit"].into_iter().chain(line.split_whitespace());
-        Line::try_parse_from(words).unwrap().limit.study(&HOST)
-    }
-
-    #[test]
-    fn several_goals_at_once() {
-        let study =
-            study("rate 127.0.0.1:80 --errors 0.1% --p99 10ms --connect-p99 900ms --width 2%").unwrap();
-        let names: Vec<_> = study.goals.iter().map(|goal| goal.name.as_str()).collect();
-        assert_eq!(names, ["errors ≤ 0.1 %", "p99 ≤ 10 ms", "connect p99 ≤ 900 ms"]);
-        assert_eq!(study.search.unwrap().width, 0.02);
-    }
-
-    #[test]
-    fn users_without_goals_must_have_no_errors() {
-        let study = study("users http://127.0.0.1/").unwrap();
-        assert_eq!(study.goals, [Goal::errors(0.0)]);
-        let setup = study.setup(0, Some(128.0)).unwrap();
-        assert_eq!(setup.workload.http().unwrap().users.as_deref(), Some("128"));
-    }
-
-    #[test]
-    fn the_jmeter_habit_is_a_preset() {
-        let study = study("users http://127.0.0.1/ --preset jmeter --no-keepalive").unwrap();
-        let setup = study.setup(0, Some(3.0)).unwrap();
-        let workload = setup.workload.http().unwrap();
-        assert_eq!((workload.loops.as_deref(), workload.no_keepalive), (Some("100"), true));
-    }
-
-    #[test]
-    fn all_mistakes_at_once() {
-        let mistakes =
-            study("users ftp://x --p99 0s --width 2 --trial x --repeats 0 --min 9 --max 3 -R 5").unwrap_err();
-        assert_eq!(mistakes.len(), 6, "{mistakes:#?}");
-        assert!(study("connections 127.0.0.1").unwrap_err()[0].contains("--rate is missing"));
-    }
-
-    #[test]
-    fn mistakes_name_their_options() {
-        for (line, expected) in [
-            ("--preset wrk", "--preset: there is no search preset \"wrk\": use mlrsearch"),
-            ("--duration 5s", "--duration: a search's trials are as long as --trial says"),
-            ("-d 5s", "--duration: a search's trials are as long as --trial says"),
-            ("--p99 10", "--p99: '10' has no unit; write 10ms or 10s"),
-            ("-m POST", "-m: write -X POST"),
-            ("--source 192.0.2.9", "--source: 192.0.2.9 is no address of this machine"),
-        ] {
-            let mistakes = study(&format!("users 127.0.0.1 {line}")).unwrap_err();
-            assert!(mistakes.len() == 1 && mistakes[0].starts_with(expected), "{line}: {mistakes:?}");
-        }
-    }
-
-    #[test]
-    fn all_users_must_have_started_before_a_trial_ends() {
-        let mistakes = study("users 127.0.0.1 --ramp-up 20s --trial 5s").unwrap_err();
-        assert!(mistakes.len() == 1 && mistakes[0].contains("20 s (ramp_up, --ramp-up)"), "{mistakes:?}");
-        assert!(study("users 127.0.0.1 --ramp-up 2s --trial 5s").is_ok());
-        assert!(study("users 127.0.0.1 --ramp-up 20s --preset jmeter").is_ok(), "loops end its trials");
-    }
-
-    #[test]
-    fn a_void_trial_is_tried_as_often_as_told_in_all() {
-        let study = study("users 127.0.0.1 --void-attempts 2").unwrap();
-        assert_eq!(study.trial.void_attempts, 1, "again, in a study's words");
-        let plan = study::plan(&study, Vec::new(), "").unwrap();
-        let search = plan.search_of(0).unwrap();
-        assert_eq!(search.method_settings["void"]["attempts"], 2);
-    }
-}
+mod tests;

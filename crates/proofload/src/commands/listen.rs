@@ -155,12 +155,7 @@ pub fn plan(arguments: &ListenArgs) -> Result<(Plan, Vec<String>), Refusal> {
         });
         mistakes.extend(read.err().unwrap_or_default());
     }
-    for (setting, values) in &arguments.given {
-        let values: Vec<&str> = values.iter().map(String::as_str).collect();
-        if let Err(why) = (setting.apply)(&mut draft, &values) {
-            mistakes.push(format!("--{}: {why}", setting.flag()));
-        }
-    }
+    mistakes.extend(arguments.given.put(&mut draft));
     match draft.finish() {
         Ok(plan) if mistakes.is_empty() => Ok((plan, notes)),
         Ok(_) => Err(Refusal::new(mistakes)),

@@ -7,108 +7,138 @@ use std::{
 
 use clap::Args;
 use record::{
-    Distribution,
-    units::{UnitError, parse_count, parse_cpus, parse_ratio, parse_size, parse_time},
+    Distribution, input,
+    units::{UnitError, parse_cpus, parse_ratio, parse_size, parse_time},
 };
 use serve::{Body, Capacity, Config, Misbehaviour, Stall, WhenFull};
+use settings::options::{Kind, Setting, count, told};
 
-use super::text::Mistakes;
+use super::options::{Given, Table};
 
 const ANSWERS: &str = "Answers";
 const TIMES: &str = "Times";
 const FAULTS: &str = "Faults";
 const CONNECTIONS: &str = "Connections";
 const MACHINE: &str = "Machine";
-const OUTPUT: &str = "Output";
 
-/// Chunks of `--chunked` without a size.
-const CHUNK_BYTES: u64 = 16 * 1024;
+const WHEN_FULL: &[&str] = &["reject", "close", "reset", "ignore"];
 
 /// Serve HTTP with programmable behaviour: a target whose truth is known.
 ///
 /// It answers every request alike, as fast as this machine can, unless options say how slow, how broken or how narrow it
 /// is. Ctrl-C, SIGTERM or --duration end it; then it tells what it really did. Exit status: 0 ended so, 2 wrong use,
 /// or it could not listen.
-// Values are kept as given and read by `config`, so that all mistakes are named at once.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// Address and port to listen on; repeatable; port 0 is any free one
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
-    listen: Vec<String>,
-    /// Size of an answer's body
-    #[arg(long, value_name = "SIZE", default_value = "13", help_heading = ANSWERS)]
-    body: String,
-    /// File whose content is the body
-    #[arg(long, value_name = "FILE", conflicts_with = "body", help_heading = ANSWERS)]
-    body_file: Option<PathBuf>,
-    /// Send the body in chunks, of 16 KiB unless told otherwise
-    #[arg(long, value_name = "CHUNK_SIZE", num_args = 0..=1, help_heading = ANSWERS)]
-    chunked: Option<Option<String>>,
-    /// Status of an answer
-    #[arg(long, value_name = "N", default_value = "200", help_heading = ANSWERS)]
-    status: String,
-    /// Dribble the head of an answer out over this time
-    #[arg(long, value_name = "T", help_heading = ANSWERS)]
-    slow_head: Option<String>,
-    /// Delay before an answer: 300ms, uniform:10ms..50ms, exp:20ms, lognormal:20ms,0.5 or file:PATH
-    #[arg(long, value_name = "DIST", help_heading = TIMES)]
-    delay: Option<String>,
-    /// Requests served at once; the others wait
-    #[arg(long, value_name = "N", help_heading = TIMES)]
-    capacity: Option<String>,
-    /// How long each takes; as --delay
-    #[arg(long, value_name = "DIST", help_heading = TIMES)]
-    service_time: Option<String>,
-    /// How many may wait; unbounded if not given
-    #[arg(long, value_name = "LEN", help_heading = TIMES)]
-    queue: Option<String>,
-    /// What becomes of a request that finds the queue full: reject (503), close, reset or ignore
-    #[arg(long, value_name = "reject|close|reset|ignore", help_heading = TIMES)]
-    queue_full: Option<String>,
-    /// Stand still for the last FOR of every EVERY, over and over
-    #[arg(long, value_name = "EVERY,FOR", help_heading = TIMES)]
-    stall: Option<String>,
-    /// Misbehave in a share of the answers: error, reset, close, truncate, malformed, bad-framing,
-    /// huge-head, silent or unsolicited, such as error=1%,reset=0.001
-    #[arg(long, value_name = "KIND=RATIO", value_delimiter = ',', help_heading = FAULTS)]
-    misbehave: Vec<String>,
-    /// Status of the misbehaviour `error`
-    #[arg(long, value_name = "N", default_value = "503", help_heading = FAULTS)]
-    error_status: String,
-    /// Connections open at once, in each process; further ones are accepted and reset
-    #[arg(long, value_name = "N", help_heading = CONNECTIONS)]
-    max_connections: Option<String>,
-    /// Accept queue of each listener (each thread of each process has one); at most net.core.somaxconn
-    #[arg(long, value_name = "N", default_value = "4096", help_heading = CONNECTIONS)]
-    backlog: String,
-    /// Close a connection after so many requests
-    #[arg(long, value_name = "N", help_heading = CONNECTIONS)]
-    keepalive_requests: Option<String>,
-    /// Close a connection that has been idle for so long
-    #[arg(long, value_name = "T", help_heading = CONNECTIONS)]
-    keepalive_timeout: Option<String>,
-    /// Threads of each process
-    #[arg(short, long, value_name = "N", default_value = "1", help_heading = MACHINE)]
-    threads: String,
-    /// Processes that share the addresses (SO_REUSEPORT)
-    #[arg(long, value_name = "N", default_value = "1", help_heading = MACHINE)]
-    processes: String,
-    /// Processors to pin the threads to, such as 0,2-3
-    #[arg(long, value_name = "LIST", help_heading = MACHINE)]
-    cpus: Option<String>,
-    /// Seed of everything random
-    #[arg(long, value_name = "N", default_value = "1", help_heading = MACHINE)]
-    seed: String,
-    /// Stop by itself after this long
-    #[arg(short, long, value_name = "T")]
-    duration: Option<String>,
+    #[command(flatten)]
+    given: Given<Options>,
     /// Write the report as JSON to this file (- for standard output)
-    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     json: Option<PathBuf>,
     /// Print no report
-    #[arg(short, long, help_heading = OUTPUT)]
+    #[arg(short, long, help_heading = "Output")]
     quiet: bool,
 }
+
+/// What the target is to do, while options are still being read: some of them only mean something together.
+#[derive(Debug)]
+struct Draft {
+    config: Config,
+    processes: u32,
+    servers: Option<u32>,
+    service_time: Option<Distribution>,
+    queue: Option<u64>,
+    when_full: WhenFull,
+}
+
+#[derive(Debug)]
+struct Options;
+
+impl Table for Options {
+    type Into = Draft;
+    const HAS_WORDS: bool = false;
+
+    fn settings() -> impl Iterator<Item = &'static Setting<Draft>> {
+        OPTIONS.iter()
+    }
+}
+
+static OPTIONS: &[Setting<Draft>] = settings::table! {
+    /// Address and port to listen on; repeatable; port 0 is any free one
+    "listen", Kind::List, "ADDR:PORT", "", "127.0.0.1:8080", "0.0.0.0:80 [::1]:80",
+        |draft, values| draft.config.listen = each(values.iter().copied(), address)?;
+    /// Size of an answer's body
+    "body", Kind::Size, "SIZE", ANSWERS, "13", "64KiB",
+        |draft, values| draft.config.body = Body::Size(parse_size(values[0]).map_err(told)?);
+    /// File whose content is the body
+    "body_file", Kind::Text, "FILE", ANSWERS, "", "/dev/null",
+        |draft, values| draft.config.body =
+            Body::Bytes(input::read(Path::new(values[0]), input::MOST_BODY_BYTES)?);
+    /// Send the body in chunks, of 16 KiB unless told otherwise
+    "chunked", Kind::Size, "CHUNK_SIZE", ANSWERS, "", "1KiB", { bare: "16KiB" },
+        |draft, values| draft.config.chunk_bytes = Some(parse_size(values[0]).map_err(told)?);
+    /// Status of an answer
+    "status", Kind::Count(200), "N", ANSWERS, "200", "404",
+        |draft, values| draft.config.status = count(values[0], 0)?;
+    /// Dribble the head of an answer out over this time
+    "slow_head", Kind::Time, "T", ANSWERS, "", "20ms",
+        |draft, values| draft.config.slow_head_ns = time_ns(values[0])?;
+    /// Delay before an answer: 300ms, uniform:10ms..50ms, exp:20ms, lognormal:20ms,0.5 or file:PATH
+    "delay", Kind::Text, "DIST", TIMES, "", "exp:20ms",
+        |draft, values| draft.config.delay = values[0].parse().map_err(told)?;
+    /// Requests served at once; the others wait
+    "capacity", Kind::Count(1), "N", TIMES, "", "8",
+        |draft, values| draft.servers = Some(count(values[0], 0)?);
+    /// How long each takes; as --delay
+    "service_time", Kind::Text, "DIST", TIMES, "", "4ms",
+        |draft, values| draft.service_time = Some(values[0].parse().map_err(told)?);
+    /// How many may wait; unbounded if not given
+    "queue", Kind::Count(0), "LEN", TIMES, "", "100",
+        |draft, values| draft.queue = Some(count(values[0], 0)?);
+    /// What becomes of a request that finds the queue full: reject (503), close, reset or ignore
+    "queue_full", Kind::Choice(WHEN_FULL), "reject|close|reset|ignore", TIMES, "", "close",
+        |draft, values| draft.when_full = when_full(values[0])?;
+    /// Stand still for the last FOR of every EVERY, over and over
+    "stall", Kind::Text, "EVERY,FOR", TIMES, "", "10s,300ms",
+        |draft, values| draft.config.stall = Some(stall(values[0])?);
+    /// Misbehave in a share of the answers: error, reset, close, truncate, malformed, bad-framing, huge-head, silent or
+    /// unsolicited, such as error=1%,reset=0.001
+    "misbehave", Kind::List, "KIND=RATIO", FAULTS, "", "error=1%,reset=0.001",
+        |draft, values| draft.config.misbehave = each(values.iter().flat_map(|text| text.split(',')), share)?;
+    /// Status of the misbehaviour `error`
+    "error_status", Kind::Count(200), "N", FAULTS, "503", "500",
+        |draft, values| draft.config.error_status = count(values[0], 0)?;
+    /// Connections open at once, in each process; further ones are accepted and reset
+    "max_connections", Kind::Count(1), "N", CONNECTIONS, "", "18k",
+        |draft, values| draft.config.max_connections = Some(count(values[0], 0)?);
+    /// Accept queue of each listener (each thread of each process has one); at most net.core.somaxconn
+    "backlog", Kind::Count(1), "N", CONNECTIONS, "4096", "128",
+        |draft, values| draft.config.backlog = count(values[0], 0)?;
+    /// Close a connection after so many requests
+    "keepalive_requests", Kind::Count(1), "N", CONNECTIONS, "", "100",
+        |draft, values| draft.config.keepalive_requests = Some(count(values[0], 0)?);
+    /// Close a connection that has been idle for so long
+    "keepalive_timeout", Kind::Time, "T", CONNECTIONS, "", "65s",
+        |draft, values| draft.config.keepalive_timeout_ns = Some(time_ns(values[0])?);
+    /// Threads of each process
+    "threads", Kind::Count(1), "N", MACHINE, "1", "2", { short: Some('t') },
+        |draft, values| draft.config.threads = count(values[0], 0)?;
+    /// Processes that share the addresses (SO_REUSEPORT)
+    "processes", Kind::Count(1), "N", MACHINE, "1", "2",
+        |draft, values| match count(values[0], 0)? {
+            0 => return Err("0 processes serve nobody; at least 1".to_owned()),
+            processes => draft.processes = processes,
+        };
+    /// Processors to pin the threads to, such as 0,2-3
+    "cpus", Kind::Numbers, "LIST", MACHINE, "", "0,2-3",
+        |draft, values| draft.config.cpus = parse_cpus(values[0]).map_err(told)?;
+    /// Seed of everything random
+    "seed", Kind::Count(0), "N", MACHINE, "1", "9",
+        |draft, values| draft.config.seed = count(values[0], 0)?;
+    /// Stop by itself after this long
+    "duration", Kind::Time, "T", "", "", "1m", { short: Some('d') },
+        |draft, values| draft.config.duration_ns = Some(time_ns(values[0])?);
+};
 
 impl ServeArgs {
     /// The target's configuration, checked. With more than one process each needs its own seed.
@@ -116,16 +146,46 @@ impl ServeArgs {
     /// # Errors
     /// Every mistake, those of the options first.
     pub fn config(&self) -> Result<Config, Vec<String>> {
-        let mut mistakes = Mistakes::default();
-        let config = self.read(&mut mistakes);
+        let (draft, mut mistakes) = self.read();
+        let Draft { mut config, processes, servers, service_time, queue, when_full } = draft;
+        let has = |key: &str| self.given.has(key);
+        config.reuse_port = processes > 1;
+        for (is_wrong, mistake) in [
+            (has("body") && has("body_file"), "--body and --body-file: leave out one of both"),
+            (
+                config.reuse_port && (has("capacity") || has("service_time")),
+                "--processes: a capacity and its queue are of one process, and several would each have their own; leave \
+                 out --processes and serve with more --threads",
+            ),
+            (
+                has("capacity") && !has("service_time"),
+                "--capacity needs --service-time: how long each request takes",
+            ),
+            (
+                has("service_time") && !has("capacity"),
+                "--service-time needs --capacity: how many requests are served at once",
+            ),
+            (has("queue") && !has("capacity"), "--queue needs --capacity: without it nobody waits"),
+            (
+                has("queue_full") && !has("queue"),
+                "--queue-full needs --queue: a queue without bound is never full",
+            ),
+        ] {
+            if is_wrong {
+                mistakes.push(mistake.to_owned());
+            }
+        }
+        if let (Some(servers), Some(service_time)) = (servers, service_time) {
+            config.capacity = Some(Capacity { servers, service_time, queue, when_full });
+        }
         // What could not be read has its default here, which is sound: nothing is named twice.
-        config.validate().err().into_iter().flatten().for_each(|mistake| mistakes.add(mistake));
-        mistakes.none_or(config)
+        mistakes.extend(config.validate().err().into_iter().flatten().map(told));
+        if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
     /// How many processes to run, at least 1; 1 for a value that [`ServeArgs::config`] refuses.
     pub fn processes(&self) -> u32 {
-        processes(&self.processes).unwrap_or(1)
+        self.read().0.processes
     }
 
     /// Where the report goes as JSON; `-` is standard output.
@@ -138,94 +198,34 @@ impl ServeArgs {
         self.quiet
     }
 
-    fn read(&self, m: &mut Mistakes) -> Config {
-        let default = Config::default();
-        let listen = self.listen.iter().filter_map(|text| m.optional("--listen", Some(text), address));
-        let listen = listen.collect::<Vec<_>>();
-        let misbehave = self.misbehave.iter().filter_map(|text| m.optional("--misbehave", Some(text), share));
-        let misbehave = misbehave.collect();
-        let chunk_bytes = self.chunked.as_ref();
-        let chunk_bytes = chunk_bytes
-            .map(|size| m.optional("--chunked", size.as_deref(), parse_size).unwrap_or(CHUNK_BYTES));
-        let processes = m.optional("--processes", Some(&self.processes), processes);
-        let shares_addresses = processes.is_some_and(|processes| processes > 1);
-        if shares_addresses && (self.capacity.is_some() || self.service_time.is_some()) {
-            m.add(
-                "--processes: a capacity and its queue are of one process, and several would each have their own; leave \
-                 out --processes and serve with more --threads",
-            );
-        }
-        Config {
-            // An address that could not be read is no reason to say that there is none.
-            listen: if listen.is_empty() { default.listen } else { listen },
-            reuse_port: shares_addresses,
-            body: self.body(m),
-            chunk_bytes,
-            status: m.optional("--status", Some(&self.status), count).unwrap_or(default.status),
-            delay: m.optional("--delay", self.delay.as_deref(), str::parse).unwrap_or(default.delay),
-            capacity: self.capacity(m),
-            stall: m.optional("--stall", self.stall.as_deref(), stall),
-            misbehave,
-            error_status: m
-                .optional("--error-status", Some(&self.error_status), count)
-                .unwrap_or(default.error_status),
-            slow_head_ns: m.optional("--slow-head", self.slow_head.as_deref(), time_ns).unwrap_or(0),
-            max_connections: m.optional("--max-connections", self.max_connections.as_deref(), count),
-            backlog: m.optional("--backlog", Some(&self.backlog), count).unwrap_or(default.backlog),
-            keepalive_requests: m.optional("--keepalive-requests", self.keepalive_requests.as_deref(), count),
-            keepalive_timeout_ns: m.optional(
-                "--keepalive-timeout",
-                self.keepalive_timeout.as_deref(),
-                time_ns,
-            ),
-            threads: m.optional("--threads", Some(&self.threads), count).unwrap_or(default.threads),
-            cpus: m.optional("--cpus", self.cpus.as_deref(), parse_cpus).unwrap_or_default(),
-            seed: m.optional("--seed", Some(&self.seed), count).unwrap_or(default.seed),
-            duration_ns: m.optional("--duration", self.duration.as_deref(), time_ns),
-        }
+    fn read(&self) -> (Draft, Vec<String>) {
+        let config = Config { listen: vec![([127, 0, 0, 1], 8080).into()], ..Config::default() };
+        let mut draft = Draft {
+            config,
+            processes: 1,
+            servers: None,
+            service_time: None,
+            queue: None,
+            when_full: WhenFull::default(),
+        };
+        let mistakes = self.given.put(&mut draft);
+        (draft, mistakes)
     }
+}
 
-    fn body(&self, mistakes: &mut Mistakes) -> Body {
-        match &self.body_file {
-            None => Body::Size(mistakes.read("--body", parse_size(&self.body))),
-            Some(path) => Body::Bytes(
-                mistakes.read("--body-file", record::input::read(path, record::input::MOST_BODY_BYTES)),
-            ),
+/// What each text says; of those that say nothing, why.
+fn each<'a, T>(
+    texts: impl Iterator<Item = &'a str>,
+    read: fn(&str) -> Result<T, String>,
+) -> Result<Vec<T>, String> {
+    let (mut values, mut mistakes) = (Vec::new(), Vec::new());
+    for text in texts {
+        match read(text) {
+            Ok(value) => values.push(value),
+            Err(why) => mistakes.push(why),
         }
     }
-
-    fn capacity(&self, mistakes: &mut Mistakes) -> Option<Capacity> {
-        let servers = mistakes.optional("--capacity", self.capacity.as_deref(), count);
-        let service_time =
-            mistakes.optional("--service-time", self.service_time.as_deref(), str::parse::<Distribution>);
-        let queue = mistakes.optional("--queue", self.queue.as_deref(), count);
-        let when_full = mistakes.optional("--queue-full", self.queue_full.as_deref(), when_full);
-        let given = |option: &Option<String>| option.is_some();
-        for (wrong, mistake) in [
-            (
-                given(&self.capacity) && !given(&self.service_time),
-                "--capacity needs --service-time: how long each request takes",
-            ),
-            (
-                given(&self.service_time) && !given(&self.capacity),
-                "--service-time needs --capacity: how many requests are served at once",
-            ),
-            (
-                given(&self.queue) && !given(&self.capacity),
-                "--queue needs --capacity: without it nobody waits",
-            ),
-            (
-                given(&self.queue_full) && !given(&self.queue),
-                "--queue-full needs --queue: a queue without bound is never full",
-            ),
-        ] {
-            if wrong {
-                mistakes.add(mistake);
-            }
-        }
-        let (servers, service_time) = (servers?, service_time?);
-        Some(Capacity { servers, service_time, queue, when_full: when_full.unwrap_or_default() })
-    }
+    if mistakes.is_empty() { Ok(values) } else { Err(mistakes.join("; ")) }
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
@@ -236,18 +236,6 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 
 fn time_ns(text: &str) -> Result<u64, String> {
     parse_time(text).map(|time| time.as_nanos() as u64).map_err(|e| e.to_string())
-}
-
-fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
-    let number = parse_count(text).map_err(|e| e.to_string())?;
-    T::try_from(number).map_err(|_| format!("{text} is too large"))
-}
-
-fn processes(text: &str) -> Result<u32, String> {
-    match count(text)? {
-        0 => Err("0 processes serve nobody; at least 1".to_owned()),
-        processes => Ok(processes),
-    }
 }
 
 fn stall(text: &str) -> Result<Stall, String> {
@@ -275,127 +263,4 @@ fn when_full(text: &str) -> Result<WhenFull, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Command {
-        #[command(flatten)]
-        serve: ServeArgs,
-    }
-
-    fn args(line: &str) -> ServeArgs {
-        Command::try_parse_from(["serve"].into_iter().chain(line.split_whitespace())).unwrap().serve
-    }
-
-    #[test]
-    fn without_options_it_is_the_default_on_port_8080() {
-        let expected = Config { listen: vec!["127.0.0.1:8080".parse().unwrap()], ..Config::default() };
-        assert_eq!(args("").config(), Ok(expected));
-        assert_eq!((args("").processes(), args("").json(), args("").quiet()), (1, None, false));
-    }
-
-    #[test]
-    fn every_option_is_read() {
-        let args = args(
-            "--listen 127.0.0.1:0 --listen [::1]:81 --body 64KiB --chunked 1KiB --status 404 --slow-head 20ms \
-             --delay exp:20ms --capacity 4 --service-time 10ms --queue 1_000 --queue-full reset \
-             --stall 10s,300ms --misbehave error=1%,reset=0.5 --misbehave silent=0.25 --error-status 500 \
-             --max-connections 18k --backlog 128 --keepalive-requests 100 --keepalive-timeout 65s -t 2 \
-             --processes 1 --cpus 0,2-4 --seed 9 -d 1m --json - -q",
-        );
-        assert_eq!((args.json(), args.quiet(), args.processes()), (Some(Path::new("-")), true, 1));
-        let expected = Config {
-            listen: vec!["127.0.0.1:0".parse().unwrap(), "[::1]:81".parse().unwrap()],
-            reuse_port: false,
-            body: Body::Size(65_536),
-            chunk_bytes: Some(1_024),
-            status: 404,
-            delay: Distribution::Exponential { mean_ns: 20_000_000 },
-            capacity: Some(Capacity {
-                servers: 4,
-                service_time: Distribution::Fixed { ns: 10_000_000 },
-                queue: Some(1_000),
-                when_full: WhenFull::Reset,
-            }),
-            stall: Some(Stall { every_ns: 10_000_000_000, for_ns: 300_000_000 }),
-            misbehave: vec![
-                (Misbehaviour::Error, 0.01),
-                (Misbehaviour::Reset, 0.5),
-                (Misbehaviour::Silent, 0.25),
-            ],
-            error_status: 500,
-            slow_head_ns: 20_000_000,
-            max_connections: Some(18_000),
-            backlog: 128,
-            keepalive_requests: Some(100),
-            keepalive_timeout_ns: Some(65_000_000_000),
-            threads: 2,
-            cpus: vec![0, 2, 3, 4],
-            seed: 9,
-            duration_ns: Some(60_000_000_000),
-        };
-        assert_eq!(args.config(), Ok(expected));
-    }
-
-    #[test]
-    fn processes_share_addresses_and_no_queue() {
-        let three = args("--processes 3 --max-connections 5");
-        assert_eq!((three.processes(), three.config().unwrap().reuse_port), (3, true));
-        let mistakes = args("--capacity 2 --service-time 1ms --processes 2").config().unwrap_err();
-        assert!(mistakes.len() == 1 && mistakes[0].starts_with("--processes: a capacity"), "{mistakes:?}");
-    }
-
-    #[test]
-    fn chunks_have_a_size_of_their_own() {
-        assert_eq!(args("--chunked --body 1MiB").config().unwrap().chunk_bytes, Some(CHUNK_BYTES));
-    }
-
-    #[test]
-    fn a_file_is_the_body() {
-        let path = std::env::temp_dir().join(format!("proofload-body-{}", std::process::id()));
-        std::fs::write(&path, [0, 1, 255]).unwrap();
-        let config = args(&format!("--body-file {}", path.display())).config();
-        std::fs::remove_file(&path).unwrap();
-        assert_eq!(config.unwrap().body, Body::Bytes(vec![0, 1, 255]));
-    }
-
-    #[test]
-    fn all_mistakes_are_named_at_once() {
-        let mistakes = args(
-            "--listen here --body-file /does/not/exist --chunked 0 --status 99 --delay soon --queue 5 \
-             --stall 1s --misbehave explode=1%,error=2 --backlog many --threads 0 --processes 0 --cpus 3-1 \
-             --service-time 5ms --seed 1.5",
-        );
-        let mistakes = mistakes.config().unwrap_err();
-        for part in [
-            "--listen: 'here'",
-            "--body-file: cannot read /does/not/exist",
-            "chunks of 0 bytes",
-            "status 99",
-            "--delay: 'soon'",
-            "--queue needs --capacity",
-            "--stall: '1s'",
-            "--misbehave: 'explode'",
-            "--misbehave: '2'",
-            "--backlog: 'many'",
-            "0 threads",
-            "--processes: 0",
-            "--cpus: '3-1'",
-            "--service-time needs --capacity",
-            "--seed: '1.5'",
-        ] {
-            assert!(mistakes.iter().any(|m| m.contains(part)), "{part}: {mistakes:#?}");
-        }
-        assert_eq!(mistakes.len(), 15, "{mistakes:#?}");
-        let unbounded = args("--capacity 1 --service-time 1ms --queue-full close").config().unwrap_err();
-        assert!(unbounded[0].contains("never full"), "{unbounded:?}");
-        assert!(args("--capacity 1").config().unwrap_err()[0].contains("needs --service-time"));
-    }
-
-    #[test]
-    fn a_seed_may_be_any_number_up_to_2_to_53() {
-        assert_eq!(args("--seed 9007199254740992").config().unwrap().seed, 1 << 53);
-    }
-}
+mod tests;

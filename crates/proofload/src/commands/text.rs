@@ -7,14 +7,6 @@ use std::fmt::Display;
 pub struct Mistakes(Vec<String>);
 
 impl Mistakes {
-    /// The value of an option, or its default and a mistake.
-    pub fn read<T: Default, E: Display>(&mut self, option: &str, result: Result<T, E>) -> T {
-        result.unwrap_or_else(|error| {
-            self.add(format!("{option}: {error}"));
-            T::default()
-        })
-    }
-
     /// The value of an option that may be missing.
     pub fn optional<T, E: Display>(
         &mut self,

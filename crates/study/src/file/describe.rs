@@ -242,36 +242,10 @@ fn workload(setup: &Setup, study: &Study) -> String {
         Workload::Http(workload) => workload,
         Workload::Command(workload) => return command(workload, study),
     };
-    let has_body = workload.body.is_some() || workload.events.is_some();
-    let method = workload.method.as_deref().unwrap_or(if has_body { "POST" } else { "GET" });
-    let mut words = vec![format!("{method} {}", cut(&workload.url))];
     let searched =
         study.search.as_ref().filter(|_| study.settings.first().is_some_and(|first| first.searched));
-    let unit = searched.map(|search| &search.unit);
-    for (name, value, is_searched) in [
-        ("users", &workload.users, unit == Some(&LoadUnit::Users)),
-        ("rate", &workload.rate, unit == Some(&LoadUnit::Rate)),
-        ("connections", &workload.connections, unit == Some(&LoadUnit::Connections)),
-        ("events", &workload.events, false),
-        ("loops", &workload.loops, false),
-        ("requests", &workload.requests, false),
-        ("arrivals", &workload.arrivals, false),
-        ("think time", &workload.think_time, false),
-        ("timeout", &workload.timeout, false),
-        ("threads", &workload.threads, false),
-    ] {
-        match value {
-            _ if is_searched => words.push(format!("{name} searched for")),
-            Some(value) => words.push(format!("{name} {value}")),
-            None => {}
-        }
-    }
-    if !workload.stages.is_empty() {
-        words.push(format!("stages {}", workload.stages.join(" ")));
-    }
-    if workload.no_keepalive {
-        words.push("a new connection for every request".to_owned());
-    }
+    let mut words = vec![format!("{} {}", workload.method(), cut(&workload.url))];
+    words.extend(workload.shown(searched.and_then(|search| search.unit.key())));
     if study.settings.len() > 1 {
         words.push("in the first setting".to_owned());
     }

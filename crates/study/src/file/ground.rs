@@ -25,7 +25,7 @@ use super::{
     places,
     targets::{Place, Standing, TargetTable, Targets, insert},
     wiring::{check_ways, finish_commands, put_on_local, spread},
-    workload::{self, OTHERS, WORDS, Way, WorkloadRead},
+    workload::{self, Way, WorkloadRead},
 };
 use crate::{Workload, study::Setup};
 
@@ -79,7 +79,7 @@ impl<'d> Ground<'d> {
     ) -> Self {
         let named = names_in_places(tree, &WITH_PLACES);
         let is_key = |name: &&str| match kind_of(tree) {
-            Kind::Http => WORDS.contains(name) || OTHERS.contains(name),
+            Kind::Http => workload::is_key(name),
             Kind::Command => command::KEYS.contains(name),
         };
         let setters = outline.factors.names().filter(is_key).filter(|name| !named.contains(name)).collect();

@@ -4,11 +4,11 @@
 //! than a schema can, so there are no types that one could be derived from. What a text may hold is said by
 //! patterns, all of which let `{factor}` stand anywhere.
 
+mod workload;
+
 use search::Preset;
 use serde_json::{Value, json};
-use settings::schema::{
-    choice, flag, join, one_or_more, pattern, table, text, texts, time, whole, workload_time,
-};
+use settings::schema::{choice, flag, join, one_or_more, table, text, texts, time, whole};
 
 use super::{
     command,
@@ -35,7 +35,7 @@ pub fn schema() -> Value {
         "workload": {
             "type": "object", "additionalProperties": false, "minProperties": 1, "maxProperties": 1,
             "description": "What makes the load.",
-            "properties": { "http": workload(), "command": command::schema() }
+            "properties": { "http": workload::workload(), "command": command::schema() }
         },
         "factors": factors(),
         "trial": trial(),
@@ -123,58 +123,6 @@ fn target() -> Value {
         }),
     );
     table(keys, &[])
-}
-
-fn workload() -> Value {
-    let count = |what: &str, example: u64| {
-        json!({
-            "type": ["integer", "string"], "minimum": 1, "pattern": pattern(r"[0-9][0-9_.]*[kKM]?"),
-            "description": what, "examples": [example]
-        })
-    };
-    let properties = json!({
-        "target": text("The target, where there are several.", "web"),
-        "from": one_or_more("The hosts that the load comes from.", "client"),
-        "url": text("Where requests go; {TARGET} is a target's address and port, {HOST} a host's address.", "http://{web}/5k"),
-        "path": text("The path at the target, instead of a URL.", "/5k"),
-        "users": count("Users of a closed load: each sends, waits, thinks.", 100),
-        "loops": count("Requests of each user.", 100),
-        "ramp_up": workload_time("Time over which the users start.", "5s"),
-        "think_time": text("Pause between an answer and the next request.", "exp:1s"),
-        "rate": {
-            "type": ["number", "string"], "exclusiveMinimum": 0, "pattern": pattern(r"[0-9][0-9_.]*[kKM]?(/s)?"),
-            "description": "Requests per second of an open load.", "examples": ["5k"]
-        },
-        "arrivals": choice("How the arrivals of an open load are spaced.", &["constant", "poisson"]),
-        "stages": texts("Rates over time: DURATION:RATE or DURATION:FROM..TO.", "30s:0..5k"),
-        "connections": count("Connections of an open load, opened before the start; on demand unless given.", 200),
-        "duration": workload_time("How long requests are begun; 10s behind the ramp-up, unless something else ends the trial.", "10s"),
-        "requests": count("Requests in all.", 100_000),
-        "keepalive": flag("Whether a connection carries more than one request.", true),
-        "pipeline": count("Requests in flight at once on a connection.", 1),
-        "method": text("Method; GET, or POST with a body.", "PUT"),
-        "headers": texts("Header fields; @FILE beside the study for those of a file, ${NAME} in a value for a variable of the environment.", "Accept: text/html"),
-        "body": text("The body: text, or @FILE beside the study.", "@event.json"),
-        "events": text("Numbered events in place of a body: a JSON object, @FILE beside the study, or default.", "default"),
-        "events_per_request": count("Events in each request; 1.", 1),
-        "as": choice("How events stand in a body: ndjson unless there is only one.", &["json", "ndjson", "array"]),
-        "retries": { "type": ["integer", "string"], "minimum": 0, "description": "How often a request that failed is made again, at the most; 0.", "examples": [3] },
-        "ack": choice("The level of acknowledgement asked for.", &["accepted", "written", "synced"]),
-        "idempotency": flag("Whether every request has an Idempotency-Key.", false),
-        "receipts": text("Folder for what becomes of every event; an audited study has its own.", "receipts"),
-        "expect": { "type": ["string", "integer"], "default": "2xx,3xx", "description": "Statuses that are a success.", "examples": ["200,404"] },
-        "timeout": workload_time("A request that takes longer has failed; 30s.", "2s"),
-        "drain": workload_time("How long answers are waited for at the end; 2s.", "2s"),
-        "threads": count("Worker threads of each process.", 1),
-        "processes": count("Worker processes; as many as the descriptor limit makes necessary.", 1),
-        "cpus": { "type": ["string", "integer"], "description": "Processors that worker threads are pinned to.", "examples": ["0,2-3"] },
-        "source": text("Local addresses to connect from.", "10.0.0.5-10.0.0.9"),
-        "connect_to": text("Connect to these instead of the URL's host, in turn.", "10.0.0.3:80,10.0.0.4:80"),
-        "spin": workload_time("Longest polling before a send is due; 500us.", "500us"),
-    });
-    let mut table = table(properties, &[]);
-    table["description"] = json!("HTTP requests: a closed load of users, or an open one by rate or stages.");
-    table
 }
 
 fn factors() -> Value {

@@ -2,46 +2,22 @@
 
 use std::{collections::BTreeMap, fs, ops::Range, path::Path};
 
-use load::HttpWorkload;
-use settings::{Reader, Table, Value};
+use load::{HttpWorkload, OPTIONS};
+use settings::{
+    Reader, Table, Value,
+    options::{Kind, Setting},
+};
 use toml::de::DeValue;
 
 use super::places;
 
-/// Keys that one value in text or a number belongs to, and that a factor of the same name sets.
-pub(super) const WORDS: [&str; 28] = [
-    "users",
-    "loops",
-    "ramp_up",
-    "think_time",
-    "rate",
-    "arrivals",
-    "connections",
-    "duration",
-    "requests",
-    "pipeline",
-    "method",
-    "body",
-    "events",
-    "events_per_request",
-    "as",
-    "retries",
-    "ack",
-    "receipts",
-    "expect",
-    "timeout",
-    "drain",
-    "threads",
-    "processes",
-    "cpus",
-    "source",
-    "connect_to",
-    "spin",
-    "path",
-];
-/// The other keys that a factor of the same name sets.
-pub(super) const OTHERS: [&str; 7] =
-    ["target", "from", "url", "keepalive", "idempotency", "headers", "stages"];
+/// Keys that say where requests go.
+const WAYS: [&str; 4] = ["target", "from", "url", "path"];
+
+/// Whether a factor of this name sets the key.
+pub(super) fn is_key(name: &str) -> bool {
+    WAYS.contains(&name) || OPTIONS.iter().any(|option| option.setting.key == name)
+}
 
 /// A workload, and where its fields stand.
 pub(super) struct WorkloadRead {
@@ -61,83 +37,40 @@ pub(super) struct Way<'a> {
 
 /// Reads it. `target` and `from` have been taken from the table.
 pub(super) fn read(reader: &mut Reader<'_>, mut table: Table<'_, '_>, way: &Way<'_>) -> WorkloadRead {
-    let mut spans = BTreeMap::new();
-    let mut words = BTreeMap::new();
-    let mut path = None;
-    for key in WORDS {
-        let Some(value) = table.take(key) else { continue };
-        spans.insert(key, value.span());
-        let Some(word) = word(reader, value).map(|word| places::finished(&word, way.stands_for)) else {
-            continue;
-        };
-        match key {
-            "body" | "events" => {
-                drop(read_body(reader, value, word, way.folder).map(|body| words.insert(key, body)))
-            }
-            "path" => path = Some((value, word)),
-            _ => drop(words.insert(key, word)),
+    let (mut spans, mut workload) = (BTreeMap::new(), HttpWorkload::default());
+    for option in OPTIONS {
+        let setting = &option.setting;
+        let Some(value) = table.take(setting.key) else { continue };
+        spans.insert(setting.key, value.span());
+        let texts = texts(reader, setting, value).into_iter();
+        let texts = texts.map(|text| places::finished(&text, way.stands_for)).filter_map(|text| {
+            if option.names_files { beside(reader, value, text, way.folder) } else { Some(text) }
+        });
+        let texts: Vec<String> = texts.collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        if !texts.is_empty() {
+            reader.checked(value, (setting.apply)(&mut workload, &texts));
         }
     }
-    let url = read_url(reader, &mut table, path, way, &mut spans);
-    let mut flag = |reader: &mut Reader<'_>, key| {
-        let value = table.take(key)?;
-        spans.insert(key, value.span());
-        reader.flag(value)
-    };
-    let (keepalive, idempotency) = (flag(reader, "keepalive"), flag(reader, "idempotency"));
-    let mut list = |reader: &mut Reader<'_>, key, what| {
-        let Some(value) = table.take(key) else { return Vec::new() };
-        spans.insert(key, value.span());
-        let values = reader.array(value, what).iter();
-        let texts = values.filter_map(|value| reader.text(value));
-        texts.map(|text| places::finished(text, way.stands_for)).collect()
-    };
-    let headers: Vec<String> =
-        list(reader, "headers", "a list of header fields such as [\"Accept: text/html\"]");
-    let headers = headers.into_iter().map(|header| match header.strip_prefix('@') {
-        Some(path) if !["", "-"].contains(&path) => format!("@{}", way.folder.join(path).display()),
-        _ => header,
-    });
-    let headers = headers.collect();
-    let stages = list(reader, "stages", "a list of stages such as [\"10s:500\", \"30s:0..5k\"]");
+    workload.url = read_url(reader, &mut table, way, &mut spans).unwrap_or_default();
     table.finish(reader);
-    let mut word = |key| words.remove(key);
-    let workload = HttpWorkload {
-        url: url.unwrap_or_default(),
-        users: word("users"),
-        loops: word("loops"),
-        ramp_up: word("ramp_up"),
-        think_time: word("think_time"),
-        rate: word("rate"),
-        arrivals: word("arrivals"),
-        stages,
-        connections: word("connections"),
-        duration: word("duration"),
-        requests: word("requests"),
-        no_keepalive: keepalive == Some(false),
-        pipeline: word("pipeline"),
-        method: word("method"),
-        headers,
-        body: word("body"),
-        events: word("events"),
-        events_per_request: word("events_per_request"),
-        events_as: word("as"),
-        retries: word("retries"),
-        ack: word("ack"),
-        idempotency: idempotency == Some(true),
-        receipts: word("receipts"),
-        expect: word("expect"),
-        timeout: word("timeout"),
-        drain: word("drain"),
-        threads: word("threads"),
-        processes: word("processes"),
-        cpus: word("cpus"),
-        source: word("source"),
-        connect_to: word("connect_to"),
-        spin: word("spin"),
-        ..HttpWorkload::default()
-    };
     WorkloadRead { workload, spans }
+}
+
+/// What is put into the workload: one text or number, several of a list, nothing of a flag that is as it is by default.
+fn texts(reader: &mut Reader<'_>, setting: &Setting<HttpWorkload>, value: &Value<'_>) -> Vec<String> {
+    match setting.kind {
+        Kind::Flag | Kind::On => {
+            let flag = reader.flag(value).filter(|flag| *flag == (setting.kind == Kind::Flag));
+            flag.iter().map(bool::to_string).collect()
+        }
+        Kind::List => {
+            let what = format!("a list of {} such as {:?}", setting.key, setting.examples());
+            let values = reader.array(value, &what).iter();
+            values.filter_map(|value| reader.text(value).map(str::to_owned)).collect()
+        }
+        _ => word(reader, value).into_iter().collect(),
+    }
 }
 
 /// Text as it is, or a number as text.
@@ -156,14 +89,14 @@ fn word(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
 fn read_url(
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
-    path: Option<(&Value<'_>, String)>,
     way: &Way<'_>,
     spans: &mut BTreeMap<&'static str, Range<usize>>,
 ) -> Option<String> {
-    let url = table.take("url");
-    if let Some(value) = url {
+    let path = table.take("path");
+    spans.extend(path.map(|path| ("path", path.span())));
+    if let Some(value) = table.take("url") {
         spans.insert("url", value.span());
-        if let Some((path, _)) = path {
+        if let Some(path) = path {
             reader.mistake(path.span(), "'url' says the path too: leave out one of both");
         }
         return Some(places::finished(reader.text(value)?, way.stands_for));
@@ -175,22 +108,19 @@ fn read_url(
             return None;
         }
     };
-    match path {
-        None => Some(root.clone()),
-        Some((_, path)) if path.starts_with('/') => {
-            let end = root.find("://").and_then(|at| Some(at + 3 + root[at + 3..].find('/')?));
-            Some(format!("{}{path}", &root[..end.unwrap_or(root.len())]))
-        }
-        Some((value, path)) => {
-            reader.mistake(value.span(), format!("'{path}' is not a path such as /index.html"));
-            None
-        }
+    let Some(value) = path else { return Some(root.clone()) };
+    let path = places::finished(&word(reader, value)?, way.stands_for);
+    if !path.starts_with('/') {
+        reader.mistake(value.span(), format!("'{path}' is not a path such as /index.html"));
+        return None;
     }
+    let end = root.find("://").and_then(|at| Some(at + 3 + root[at + 3..].find('/')?));
+    Some(format!("{}{path}", &root[..end.unwrap_or(root.len())]))
 }
 
-/// The body, a file's by its whole path.
-fn read_body(reader: &mut Reader<'_>, value: &Value<'_>, body: String, folder: &Path) -> Option<String> {
-    match body.strip_prefix('@') {
+/// The text; a file by its whole path.
+fn beside(reader: &mut Reader<'_>, value: &Value<'_>, text: String, folder: &Path) -> Option<String> {
+    match text.strip_prefix('@') {
         Some("-") => {
             let message = "standard input can be read once only, and a study has many trials: give @FILE";
             reader.mistake(value.span(), message);
@@ -209,6 +139,6 @@ fn read_body(reader: &mut Reader<'_>, value: &Value<'_>, body: String, folder: &
             }
             Some(format!("@{}", path.display()))
         }
-        None => Some(body),
+        None => Some(text),
     }
 }

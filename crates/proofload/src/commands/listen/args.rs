@@ -2,28 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, value_parser};
+use clap::Args;
 
-use super::settings::{self, Kind, Setting};
-
-/// What was given on the command line.
-#[derive(Debug, Default)]
-pub struct ListenArgs {
-    /// Settings that were given, with their values as they were.
-    pub given: Vec<(&'static Setting, Vec<String>)>,
-    /// The settings file.
-    pub config: Option<PathBuf>,
-    /// Fluentd's configuration.
-    pub import: Option<PathBuf>,
-    /// A file given as to Fluentd, which is no option here.
-    pub fluentd_config: Option<PathBuf>,
-    /// Only reads the settings.
-    pub check: bool,
-    /// Only prints the schema of the settings file.
-    pub schema: bool,
-    /// Prints no report.
-    pub quiet: bool,
-}
+use super::{
+    draft::Draft,
+    settings::{self, Setting},
+};
+use crate::commands::options::{Given, Table};
 
 const END: &str = "POST /a/b stores the body's events under the tag a.b: a JSON object, an array of objects, or one object a line, \
 compressed or not.
@@ -32,89 +17,43 @@ SIGTERM and Ctrl-C finish what was begun, sync it and end; the second one does n
 files and certificates anew. Exit status: 0 everything taken is on the disk, 1 not everything, 2 wrong use, 130 ended by \
 the second signal.";
 
-impl Args for ListenArgs {
-    fn augment_args(command: Command) -> Command {
-        let file = |id: &'static str, help: &'static str| {
-            Arg::new(id).long(id).value_name("FILE").value_parser(value_parser!(PathBuf)).help(help)
-        };
-        let command = command
-            .about("Take events over HTTP and store them in files, acknowledged at a chosen level")
-            .after_help(END)
-            .arg(file(
-                "config",
-                "Settings file in TOML: the same names with underscores; options win over it",
-            ))
-            .arg(file(
-                "import",
-                "Fluentd's configuration: what it says holds unless a setting says otherwise",
-            ))
-            .arg(
-                Arg::new("check")
-                    .long("check")
-                    // As Fluentd calls it.
-                    .alias("dry-run")
-                    .action(ArgAction::SetTrue)
-                    .help("Read all settings and the files they name, tell every mistake, and start nothing"),
-            )
-            .arg(file("fluentd-config", "Fluentd's option").short('c').hide(true))
-            .arg(
-                Arg::new("schema")
-                    .long("schema")
-                    .action(ArgAction::SetTrue)
-                    .help("Print the JSON Schema of the settings file, and start nothing"),
-            )
-            .arg(
-                Arg::new("quiet")
-                    .short('q')
-                    .long("quiet")
-                    .action(ArgAction::SetTrue)
-                    .help("Print no report at the end"),
-            );
-        settings::all().fold(command, |command, setting| command.arg(argument(setting)))
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
+/// Take events over HTTP and store them in files, acknowledged at a chosen level
+#[derive(Debug, Args)]
+#[command(after_help = END)]
+pub struct ListenArgs {
+    /// Settings file in TOML: the same names with underscores; options win over it
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Fluentd's configuration: what it says holds unless a setting says otherwise
+    #[arg(long, value_name = "FILE")]
+    pub import: Option<PathBuf>,
+    /// Read all settings and the files they name, tell every mistake, and start nothing
+    // The alias is what Fluentd calls it.
+    #[arg(long, alias = "dry-run")]
+    pub check: bool,
+    /// Fluentd's option, given as to it
+    #[arg(short = 'c', long, value_name = "FILE", hide = true)]
+    pub fluentd_config: Option<PathBuf>,
+    /// Print the JSON Schema of the settings file, and start nothing
+    #[arg(long)]
+    pub schema: bool,
+    /// Print no report at the end
+    #[arg(short, long)]
+    pub quiet: bool,
+    #[command(flatten)]
+    pub given: Given<Settings>,
 }
 
-impl FromArgMatches for ListenArgs {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let given = settings::all().filter_map(|setting| {
-            let values: Vec<String> = match setting.kind {
-                Kind::Flag if matches.get_flag(setting.key) => vec!["true".to_owned()],
-                Kind::Flag => return None,
-                _ => matches.get_many::<String>(setting.key)?.cloned().collect(),
-            };
-            Some((setting, values))
-        });
-        Ok(Self {
-            given: given.collect(),
-            config: matches.get_one::<PathBuf>("config").cloned(),
-            import: matches.get_one::<PathBuf>("import").cloned(),
-            fluentd_config: matches.get_one::<PathBuf>("fluentd-config").cloned(),
-            check: matches.get_flag("check"),
-            schema: matches.get_flag("schema"),
-            quiet: matches.get_flag("quiet"),
-        })
-    }
+/// Every setting.
+#[derive(Debug)]
+pub struct Settings;
 
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
+impl Table for Settings {
+    type Into = Draft;
+    const HAS_WORDS: bool = false;
 
-fn argument(setting: &'static Setting) -> Arg {
-    let help = match setting.default {
-        "" => setting.help.to_owned(),
-        default => format!("{} [default: {default}]", setting.help),
-    };
-    let argument = Arg::new(setting.key).long(setting.flag()).help(help).help_heading(setting.heading);
-    match setting.kind {
-        Kind::Flag => argument.action(ArgAction::SetTrue),
-        Kind::List => argument.value_name(setting.value_name).action(ArgAction::Append),
-        _ => argument.value_name(setting.value_name).action(ArgAction::Set),
+    fn settings() -> impl Iterator<Item = &'static Setting> {
+        settings::all()
     }
 }
 
@@ -135,7 +74,7 @@ mod tests {
         let line = "listen --listen 127.0.0.1:0 --listen [::1]:0 --max-body 1MiB --no-tag --config f.toml -q";
         let given = Cli::try_parse_from(line.split(' ')).unwrap().listen;
         let values: Vec<(&str, Vec<String>)> =
-            given.given.iter().map(|(setting, values)| (setting.key, values.clone())).collect();
+            given.given.0.iter().map(|(setting, values)| (setting.key, values.clone())).collect();
         let text = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
         assert_eq!(
             values,

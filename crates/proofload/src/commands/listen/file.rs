@@ -37,16 +37,19 @@ pub fn read(name: &str, text: &str, draft: &mut Draft) -> Result<(), Vec<Mistake
 fn texts(reader: &mut Reader<'_>, setting: &Setting, value: &Value<'_>) -> Option<Vec<String>> {
     let one = |text: Option<&str>| Some(vec![text?.to_owned()]);
     match (setting.kind, value.get_ref()) {
-        (Kind::Flag, _) => {
-            reader.flag(value).map(|flag| if flag { vec!["true".to_owned()] } else { Vec::new() })
+        (Kind::Flag | Kind::On, _) => {
+            let usual = setting.kind == Kind::On;
+            reader.flag(value).map(|flag| if flag == usual { Vec::new() } else { vec![flag.to_string()] })
         }
-        (Kind::Count | Kind::Size | Kind::Choice(_), DeValue::Integer(number)) if number.radix() == 10 => {
+        (Kind::Count(_) | Kind::Rate | Kind::Size | Kind::Choice(_), DeValue::Integer(number))
+            if number.radix() == 10 =>
+        {
             one(Some(number.as_str()))
         }
-        (Kind::Count, _) => one(reader.text_such_as(value, "a whole number")),
+        (Kind::Count(_), _) => one(reader.text_such_as(value, "a whole number")),
         (Kind::Size, _) => one(reader.text_such_as(value, "a size, such as \"64KiB\"")),
         (Kind::Time, _) => one(reader.text_such_as(value, "a time in quotes, such as \"10s\"")),
-        (Kind::Text | Kind::Choice(_), _) => one(reader.text(value)),
+        (Kind::Rate | Kind::Text | Kind::Numbers | Kind::Choice(_), _) => one(reader.text(value)),
         (Kind::List, DeValue::String(text)) => one(Some(text)),
         (Kind::List, _) => {
             let items = reader.array(value, "a list of texts");

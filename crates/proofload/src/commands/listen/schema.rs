@@ -20,18 +20,10 @@ pub fn schema() -> Value {
 
 fn property(setting: &Setting) -> Value {
     let mut property = match setting.kind {
-        Kind::Flag => json!({ "type": "boolean", "default": false }),
-        Kind::Count => {
-            json!({ "type": ["integer", "string"], "minimum": 0, "pattern": "^[0-9][0-9_.]*[kKM]?$" })
-        }
-        Kind::Size => {
-            let pattern = "^[0-9][0-9_.]* ?(B|k|kB|KB|M|MB|G|GB|KiB|MiB|GiB)?$";
-            json!({ "type": ["integer", "string"], "minimum": 0, "pattern": pattern })
-        }
-        Kind::Time => {
-            json!({ "type": "string", "pattern": "^[0-9][0-9_.]* ?(ns|us|µs|ms|s|m|min|h)?$" })
-        }
-        Kind::Text => json!({ "type": "string" }),
+        Kind::Flag | Kind::On => json!({ "type": "boolean", "default": setting.kind == Kind::On }),
+        Kind::Count(least) => json!({ "type": ["integer", "string"], "minimum": least }),
+        Kind::Rate | Kind::Size => json!({ "type": ["integer", "string"], "minimum": 0 }),
+        Kind::Time | Kind::Text | Kind::Numbers => json!({ "type": "string" }),
         Kind::Choice(words) => {
             let numbers = words.iter().filter_map(|word| word.parse::<u64>().ok().map(Value::from));
             let values: Vec<Value> = words.iter().copied().map(Value::from).chain(numbers).collect();
@@ -39,13 +31,15 @@ fn property(setting: &Setting) -> Value {
         }
         Kind::List => json!({ "type": ["string", "array"], "items": { "type": "string" } }),
     };
+    if let Some(pattern) = setting.kind.pattern() {
+        property["pattern"] = json!(format!("^{pattern}$"));
+    }
     property["description"] = json!(format!("{}.", setting.help));
     if !setting.default.is_empty() {
         property["default"] = json!(setting.default);
     }
     if setting.kind == Kind::List {
-        let examples: Vec<&str> = setting.example.split_whitespace().collect();
-        property["examples"] = json!([examples]);
+        property["examples"] = json!([setting.examples()]);
     } else if setting.kind != Kind::Flag {
         property["examples"] = json!([setting.example]);
     }

@@ -10,72 +10,22 @@ mod bounds;
 mod output;
 mod storing;
 
-use std::{fmt::Display, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use record::units::{UnitError, parse_count, parse_size, parse_time};
+pub use ::settings::options::Kind;
+use ::settings::options::{count, told};
+use record::units::{UnitError, parse_size, parse_time};
 
 use super::draft::Draft;
 
 /// One setting.
-#[derive(Debug)]
-pub struct Setting {
-    /// Its name in the file; on the command line with hyphens.
-    pub key: &'static str,
-    /// What it takes.
-    pub kind: Kind,
-    /// What the value is called in the help.
-    pub value_name: &'static str,
-    /// Which settings it stands with in the help.
-    pub heading: &'static str,
-    /// What it is for.
-    pub help: &'static str,
-    /// What holds without it, as it would be written; empty if that is nothing.
-    pub default: &'static str,
-    /// A value that says what one looks like.
-    pub example: &'static str,
-    /// Puts values into the draft: one, or as many as there are for [`Kind::List`].
-    pub apply: fn(&mut Draft, &[&str]) -> Result<(), String>,
-}
-
-/// What a setting takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Nothing: it is there, or not. In the file true or false.
-    Flag,
-    /// A whole number.
-    Count,
-    /// A size in bytes.
-    Size,
-    /// A time.
-    Time,
-    /// A text.
-    Text,
-    /// One of some words.
-    Choice(&'static [&'static str]),
-    /// Several texts.
-    List,
-}
-
-impl Setting {
-    /// Its name on the command line, without the hyphens in front.
-    pub fn flag(&self) -> String {
-        self.key.replace('_', "-")
-    }
-}
+pub type Setting = ::settings::options::Setting<Draft>;
 
 /// All settings, in the order of the help.
 pub fn all() -> impl Iterator<Item = &'static Setting> {
     [addresses::SETTINGS, storing::SETTINGS, answers::SETTINGS, bounds::SETTINGS, output::SETTINGS]
         .into_iter()
         .flatten()
-}
-
-fn count<T: TryFrom<u64>>(text: &str, least: u64) -> Result<T, String> {
-    let number = parse_count(text).map_err(told)?;
-    if number < least {
-        return Err(format!("{text} is too small; at least {least}"));
-    }
-    T::try_from(number).map_err(|_| format!("{text} is too large"))
 }
 
 fn size(text: &str, least: u64) -> Result<u64, String> {
@@ -108,10 +58,6 @@ fn choice<T: Copy>(text: &str, words: &[&str], values: &[T]) -> Result<T, String
     let place = words.iter().position(|word| *word == text);
     let value = place.and_then(|place| values.get(place).copied());
     value.ok_or_else(|| format!("'{text}' is not known here (known: {})", words.join(", ")))
-}
-
-fn told(error: impl Display) -> String {
-    error.to_string()
 }
 
 #[cfg(test)]

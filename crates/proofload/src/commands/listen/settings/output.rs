@@ -10,58 +10,18 @@ const OUTPUT: &str = "Output";
 const FORMS: &[&str] = &["text", "json"];
 const LEVELS: &[&str] = &["error", "warn", "info"];
 
-pub(super) const SETTINGS: &[Setting] = &[
-    Setting {
-        key: "report",
-        kind: Kind::Text,
-        value_name: "FILE",
-        heading: OUTPUT,
-        help: "Write what was done as JSON at the end (- for standard output)",
-        default: "",
-        example: "listen.json",
-        apply: |draft, values| {
-            draft.report = Some(path(values[0])?);
-            Ok(())
-        },
-    },
-    Setting {
-        key: "log",
-        kind: Kind::Choice(FORMS),
-        value_name: "text|json",
-        heading: OUTPUT,
-        help: "How what happens is told on standard error",
-        default: "text",
-        example: "json",
-        apply: |draft, values| {
-            draft.log = choice(values[0], FORMS, &[LogForm::Text, LogForm::Json])?;
-            Ok(())
-        },
-    },
-    Setting {
-        key: "log_level",
-        kind: Kind::Choice(LEVELS),
-        value_name: "LEVEL",
-        heading: OUTPUT,
-        help: "What is told: error, warn or info",
-        default: "info",
-        example: "warn",
-        apply: |draft, values| {
-            draft.log_level =
-                choice(values[0], LEVELS, &[LevelFilter::ERROR, LevelFilter::WARN, LevelFilter::INFO])?;
-            Ok(())
-        },
-    },
-    Setting {
-        key: "date_header",
-        kind: Kind::Flag,
-        value_name: "",
-        heading: OUTPUT,
-        help: "Answers carry a Date",
-        default: "",
-        example: "true",
-        apply: |draft, _| {
-            draft.config.date = true;
-            Ok(())
-        },
-    },
-];
+pub(super) const SETTINGS: &[Setting] = settings::table! {
+    /// Write what was done as JSON at the end (- for standard output)
+    "report", Kind::Text, "FILE", OUTPUT, "", "listen.json",
+        |draft, values| draft.report = Some(path(values[0])?);
+    /// How what happens is told on standard error
+    "log", Kind::Choice(FORMS), "text|json", OUTPUT, "text", "json",
+        |draft, values| draft.log = choice(values[0], FORMS, &[LogForm::Text, LogForm::Json])?;
+    /// What is told: error, warn or info
+    "log_level", Kind::Choice(LEVELS), "LEVEL", OUTPUT, "info", "warn",
+        |draft, values| draft.log_level =
+            choice(values[0], LEVELS, &[LevelFilter::ERROR, LevelFilter::WARN, LevelFilter::INFO])?;
+    /// Answers carry a Date
+    "date_header", Kind::Flag, "", OUTPUT, "", "true",
+        |draft, _| draft.config.date = true;
+};

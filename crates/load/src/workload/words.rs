@@ -1,0 +1,123 @@
+//! A workload in words.
+
+use record::units::{parse_time, show_time_ns};
+
+use super::{HttpOption, HttpWorkload, OPTIONS};
+
+/// Options that a plan says in this order.
+const OF_PLAN: [&str; 9] =
+    ["users", "rate", "connections", "loops", "requests", "pipeline", "expect", "retries", "ack"];
+/// Options that are shown in this order before anything is run.
+const SHOWN: [&str; 11] = [
+    "users",
+    "rate",
+    "connections",
+    "events",
+    "loops",
+    "requests",
+    "arrivals",
+    "think_time",
+    "timeout",
+    "threads",
+    "stages",
+];
+
+impl HttpWorkload {
+    /// The method of its requests.
+    pub fn method(&self) -> &str {
+        let has_body = self.body.is_some() || self.events.is_some();
+        self.method.as_deref().unwrap_or(if has_body { "POST" } else { "GET" })
+    }
+
+    /// What a plan keeps of it: all but the load that a search `varied`. `target` is what answers its requests.
+    pub fn in_words(&self, target: Option<String>, varied: Option<&str>) -> String {
+        let mut parts = vec![format!("{} {}", self.method(), self.url)];
+        if self.events.is_some() {
+            let per_request = self.events_per_request.as_deref().unwrap_or("1");
+            let s = if per_request == "1" { "" } else { "s" };
+            parts.push(format!("{per_request} numbered event{s} a request"));
+        }
+        parts.extend(target);
+        parts
+            .push(if self.no_keepalive { "a connection per request" } else { "kept connections" }.to_owned());
+        parts.extend(self.arrivals.as_ref().map(|arrivals| format!("{arrivals} arrivals")));
+        parts.extend(OF_PLAN.iter().filter(|key| varied != Some(key)).filter_map(|key| self.said(key)));
+        parts.extend(self.said("stages"));
+        if !self.headers.is_empty() {
+            parts.push(format!("{} header fields of its own", self.headers.len()));
+        }
+        parts.extend(self.said("think_time"));
+        let timeout = self.timeout.as_deref().and_then(|text| parse_time(text).ok());
+        parts.extend(timeout.map(|time| format!("timeout {}", show_time_ns(time.as_nanos() as u64))));
+        parts.extend(self.others_said());
+        parts.join(", ")
+    }
+
+    /// What is shown of it before anything is run; the load that a search `varied` is not known.
+    pub fn shown(&self, varied: Option<&str>) -> Vec<String> {
+        let said = |&key: &&str| {
+            if varied == Some(key) { Some(format!("{key} searched for")) } else { self.said(key) }
+        };
+        let mut parts: Vec<String> = SHOWN.iter().filter_map(said).collect();
+        if self.no_keepalive {
+            parts.push("a new connection for every request".to_owned());
+        }
+        parts.extend(self.others_said());
+        parts
+    }
+
+    fn said(&self, key: &str) -> Option<String> {
+        OPTIONS.iter().find(|option| option.setting.key == key)?.said(self)
+    }
+
+    /// Options that have a label and no place above, in the order of the table.
+    fn others_said(&self) -> impl Iterator<Item = String> {
+        let has_place = |key| OF_PLAN.contains(&key) || SHOWN.contains(&key);
+        let others =
+            OPTIONS.iter().filter(move |option| !option.label.is_empty() && !has_place(option.setting.key));
+        others.filter_map(|option| option.said(self))
+    }
+}
+
+impl HttpOption {
+    fn said(&self, workload: &HttpWorkload) -> Option<String> {
+        (self.written)(workload).map(|written| format!("{} {written}", self.label))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_has_more_words_than_what_is_shown() {
+        let text = |text: &str| Some(text.to_owned());
+        let workload = HttpWorkload {
+            url: "http://a/".to_owned(),
+            rate: text("5k"),
+            connections: text("7"),
+            think_time: text("exp:1s"),
+            headers: vec!["A: b".to_owned()],
+            stages: vec!["1s:1".to_owned(), "1s:2".to_owned()],
+            no_keepalive: true,
+            ack: text("synced"),
+            timeout: text("500ms"),
+            threads: text("2"),
+            ..HttpWorkload::default()
+        };
+        assert_eq!(
+            workload.in_words(text("target b (c)"), Some("rate")),
+            "GET http://a/, target b (c), a connection per request, connections 7, acknowledged as synced, \
+             stages 1s:1 1s:2, 1 header fields of its own, think time exp:1s, timeout 500 ms"
+        );
+        assert_eq!(
+            workload.shown(Some("rate")).join(", "),
+            "rate searched for, connections 7, think time exp:1s, timeout 500ms, threads 2, stages 1s:1 1s:2, a new \
+             connection for every request"
+        );
+        let events = HttpWorkload { events: text("default"), events_per_request: text("3"), ..workload };
+        let words = events.in_words(None, None);
+        assert!(words.starts_with("POST http://a/, 3 numbered events a request, a connection"), "{words}");
+        assert!(words.contains(", rate 5k, connections 7, "), "{words}");
+    }
+}

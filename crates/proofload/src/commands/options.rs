@@ -1,0 +1,84 @@
+//! Tables of options as clap takes them.
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
+use settings::options::{Kind, Setting};
+
+/// A table of options of a command.
+pub trait Table: 'static {
+    /// What they are put into.
+    type Into: 'static;
+    /// Whether other words stand beside them: a value that may be left out then has a `=` before it.
+    const HAS_WORDS: bool;
+
+    /// The options, in the order of the help.
+    fn settings() -> impl Iterator<Item = &'static Setting<Self::Into>>;
+}
+
+/// Options of a table that were given, with their values as they were.
+#[derive(Debug)]
+pub struct Given<T: Table>(pub Vec<(&'static Setting<T::Into>, Vec<String>)>);
+
+impl<T: Table> Given<T> {
+    /// Whether the option of this key was given.
+    pub fn has(&self, key: &str) -> bool {
+        self.0.iter().any(|(setting, _)| setting.key == key)
+    }
+
+    /// Puts the values where they belong; all that are wrong are told.
+    pub fn put(&self, into: &mut T::Into) -> Vec<String> {
+        let mut mistakes = Vec::new();
+        for (setting, values) in &self.0 {
+            let values: Vec<&str> = values.iter().map(String::as_str).collect();
+            if let Err(why) = (setting.apply)(into, &values) {
+                mistakes.push(format!("--{}: {why}", setting.flag()));
+            }
+        }
+        mistakes
+    }
+}
+
+impl<T: Table> Args for Given<T> {
+    fn augment_args(command: Command) -> Command {
+        T::settings().fold(command, |command, setting| command.arg(argument::<T>(setting)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<T: Table> FromArgMatches for Given<T> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let given = T::settings().filter_map(|setting| {
+            let values = match setting.kind {
+                Kind::Flag | Kind::On if !matches.get_flag(setting.key) => return None,
+                Kind::Flag => vec!["true".to_owned()],
+                Kind::On => vec!["false".to_owned()],
+                _ => matches.get_many::<String>(setting.key)?.cloned().collect(),
+            };
+            Some((setting, values))
+        });
+        Ok(Self(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+fn argument<T: Table>(setting: &'static Setting<T::Into>) -> Arg {
+    let heading = Some(setting.heading).filter(|heading| !heading.is_empty());
+    let argument = Arg::new(setting.key).long(setting.flag()).help(setting.help()).help_heading(heading);
+    let argument = setting.short.into_iter().fold(argument, Arg::short);
+    match setting.kind {
+        Kind::Flag | Kind::On => argument.action(ArgAction::SetTrue),
+        Kind::List => argument.value_name(setting.value_name).action(ArgAction::Append),
+        _ if setting.bare.is_empty() => argument.value_name(setting.value_name),
+        _ => argument
+            .value_name(setting.value_name)
+            .num_args(0..=1)
+            .require_equals(T::HAS_WORDS)
+            .default_missing_value(setting.bare),
+    }
+}

@@ -1,0 +1,138 @@
+use super::*;
+use clap::Parser;
+
+#[derive(Parser)]
+struct Command {
+    #[command(flatten)]
+    serve: ServeArgs,
+}
+
+fn args(line: &str) -> ServeArgs {
+    Command::try_parse_from(["serve"].into_iter().chain(line.split_whitespace())).unwrap().serve
+}
+
+#[test]
+fn every_option_takes_its_example_and_has_its_default() {
+    let plain = || args("").read().0;
+    for setting in OPTIONS {
+        let mut draft = plain();
+        assert_eq!((setting.apply)(&mut draft, &setting.examples()), Ok(()), "{}", setting.key);
+        assert_ne!(format!("{draft:?}"), format!("{:?}", plain()), "{}", setting.key);
+        if !setting.default.is_empty() {
+            assert_eq!((setting.apply)(&mut draft, &[setting.default]), Ok(()), "{}", setting.key);
+            assert_eq!(format!("{draft:?}"), format!("{:?}", plain()), "{}", setting.key);
+        }
+    }
+}
+
+#[test]
+fn without_options_it_is_the_default_on_port_8080() {
+    let expected = Config { listen: vec!["127.0.0.1:8080".parse().unwrap()], ..Config::default() };
+    assert_eq!(args("").config(), Ok(expected));
+    assert_eq!((args("").processes(), args("").json(), args("").quiet()), (1, None, false));
+}
+
+#[test]
+fn every_option_is_read() {
+    let args = args(
+        "--listen 127.0.0.1:0 --listen [::1]:81 --body 64KiB --chunked 1KiB --status 404 --slow-head 20ms \
+         --delay exp:20ms --capacity 4 --service-time 10ms --queue 1_000 --queue-full reset \
+         --stall 10s,300ms --misbehave error=1%,reset=0.5 --misbehave silent=0.25 --error-status 500 \
+         --max-connections 18k --backlog 128 --keepalive-requests 100 --keepalive-timeout 65s -t 2 \
+         --processes 1 --cpus 0,2-4 --seed 9 -d 1m --json - -q",
+    );
+    assert_eq!((args.json(), args.quiet(), args.processes()), (Some(Path::new("-")), true, 1));
+    let expected = Config {
+        listen: vec!["127.0.0.1:0".parse().unwrap(), "[::1]:81".parse().unwrap()],
+        reuse_port: false,
+        body: Body::Size(65_536),
+        chunk_bytes: Some(1_024),
+        status: 404,
+        delay: Distribution::Exponential { mean_ns: 20_000_000 },
+        capacity: Some(Capacity {
+            servers: 4,
+            service_time: Distribution::Fixed { ns: 10_000_000 },
+            queue: Some(1_000),
+            when_full: WhenFull::Reset,
+        }),
+        stall: Some(Stall { every_ns: 10_000_000_000, for_ns: 300_000_000 }),
+        misbehave: vec![
+            (Misbehaviour::Error, 0.01),
+            (Misbehaviour::Reset, 0.5),
+            (Misbehaviour::Silent, 0.25),
+        ],
+        error_status: 500,
+        slow_head_ns: 20_000_000,
+        max_connections: Some(18_000),
+        backlog: 128,
+        keepalive_requests: Some(100),
+        keepalive_timeout_ns: Some(65_000_000_000),
+        threads: 2,
+        cpus: vec![0, 2, 3, 4],
+        seed: 9,
+        duration_ns: Some(60_000_000_000),
+    };
+    assert_eq!(args.config(), Ok(expected));
+}
+
+#[test]
+fn processes_share_addresses_and_no_queue() {
+    let three = args("--processes 3 --max-connections 5");
+    assert_eq!((three.processes(), three.config().unwrap().reuse_port), (3, true));
+    let mistakes = args("--capacity 2 --service-time 1ms --processes 2").config().unwrap_err();
+    assert!(mistakes.len() == 1 && mistakes[0].starts_with("--processes: a capacity"), "{mistakes:?}");
+}
+
+#[test]
+fn chunks_have_a_size_of_their_own() {
+    assert_eq!(args("--chunked --body 1MiB").config().unwrap().chunk_bytes, Some(16_384));
+}
+
+#[test]
+fn a_file_is_the_body() {
+    let path = std::env::temp_dir().join(format!("proofload-body-{}", std::process::id()));
+    std::fs::write(&path, [0, 1, 255]).unwrap();
+    let config = args(&format!("--body-file {}", path.display())).config();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(config.unwrap().body, Body::Bytes(vec![0, 1, 255]));
+}
+
+#[test]
+fn all_mistakes_are_named_at_once() {
+    let mistakes = args(
+        "--listen here --body-file /does/not/exist --chunked 0 --status 99 --delay soon --queue 5 \
+         --stall 1s --misbehave explode=1%,error=2 --backlog many --threads 0 --processes 0 --cpus 3-1 \
+         --service-time 5ms --seed 1.5",
+    );
+    let mistakes = mistakes.config().unwrap_err();
+    for part in [
+        "--listen: 'here'",
+        "--body-file: cannot read /does/not/exist",
+        "chunks of 0 bytes",
+        "status 99",
+        "--delay: 'soon'",
+        "--queue needs --capacity",
+        "--stall: '1s'",
+        "--misbehave: 'explode'",
+        "; '2' is not a share",
+        "--backlog: 'many'",
+        "0 threads",
+        "--processes: 0",
+        "--cpus: '3-1'",
+        "--service-time needs --capacity",
+        "--seed: '1.5'",
+    ] {
+        assert!(mistakes.iter().any(|m| m.contains(part)), "{part}: {mistakes:#?}");
+    }
+    assert_eq!(mistakes.len(), 14, "{mistakes:#?}");
+    let both = args("--body 1 --body-file /dev/null").config().unwrap_err();
+    assert_eq!(both, ["--body and --body-file: leave out one of both"]);
+    let unbounded = args("--capacity 1 --service-time 1ms --queue-full close").config().unwrap_err();
+    assert!(unbounded[0].contains("never full"), "{unbounded:?}");
+    assert!(args("--capacity 1").config().unwrap_err()[0].contains("needs --service-time"));
+}
+
+#[test]
+fn a_seed_may_be_any_number_up_to_2_to_53() {
+    assert_eq!(args("--seed 9007199254740992").config().unwrap().seed, 1 << 53);
+}
