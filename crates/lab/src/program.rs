@@ -236,9 +236,15 @@ impl Place<'_> {
         Ok(path.display().to_string())
     }
 
+    /// Whether it has to listen on IPv6 as well.
+    fn has_ipv6(&self) -> bool {
+        self.plan.has_ipv6(self.process.host)
+    }
+
     /// This program's command `name`, listening on the port.
     fn ours(&self, name: &str) -> Vec<String> {
-        let listen = format!("0.0.0.0:{}", self.known.port);
+        let any = if self.has_ipv6() { "[::]" } else { "0.0.0.0" };
+        let listen = format!("{any}:{}", self.known.port);
         words(&[&self.program.display().to_string(), name, "--listen", &listen])
     }
 }

@@ -186,3 +186,66 @@ fn a_command_that_no_sshd_writes_for_is_refused() -> Result<()> {
     );
     Ok(())
 }
+
+const IPV6: &str = r#"
+title = "version six"
+[hosts]
+client = { routes = [{ to = "default", via = "router" }] }
+router = { forward = true }
+web = { routes = [{ to = "fd00:1::/64", via = "router" }] }
+[[links]]
+between = ["client", "router"]
+segment = true
+network = "fd00:1::/64"
+[[links]]
+between = ["router", "web"]
+network = "fd00:2::/64"
+addresses = { web = "fd00:2::10" }
+rate = "100mbit"
+delay = "5ms"
+[[processes]]
+on = "web"
+run = "nginx"
+files = { "/5k" = "5KiB" }
+[[processes]]
+on = "web"
+run = "sshd"
+[[processes]]
+on = "client"
+run = "serve"
+[[processes]]
+on = "router"
+run = "haproxy"
+backends = ["web"]
+[[processes]]
+on = "client"
+name = "look"
+command = ["sh", "-c", """
+ping -q -c 2 -i 0.01 {web} && curl -sf -o FOLDER/direct http://{web}/5k && curl -sf -o FOLDER/balanced http://{router}/5k &&
+scp -q -F {ssh_config} {web}:FOLDER/direct FOLDER/copied
+"""]
+ready = "exit"
+[[processes]]
+on = "web"
+name = "back"
+command = ["curl", "-sf", "-o", "FOLDER/answer", "http://{client}:8080/"]
+ready = "exit"
+"#;
+
+#[test]
+fn hosts_with_ipv6_networks_reach_each_other_by_all_that_runs_on_them() -> Result<()> {
+    let _alone = alone();
+    let _sshd = SshdFolder::made()?;
+    let labs = Labs::new()?;
+    let folder = labs.path("");
+    let text = IPV6.replace("FOLDER", folder.trim_end_matches('/'));
+    let (lab, _) = labs.up(&labs.file("six.toml", &text)?)?;
+    for file in ["direct", "balanced", "copied"] {
+        ensure!(fs::metadata(labs.path(file))?.len() == 5_120, "{file} is not what nginx serves");
+    }
+    ensure!(Path::new(&labs.path("answer")).exists(), "serve did not answer");
+    let addresses = labs.done("lab shell client -- cat /proc/net/if_inet6")?;
+    ensure!(addresses.lines().count() == 2, "more than was given, and the loopback's: {addresses}");
+    labs.down(lab)?;
+    Ok(())
+}

@@ -1,6 +1,9 @@
 //! haproxy: a load balancer.
 
-use std::{io, net::Ipv4Addr};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+};
 
 use serde::{Deserialize, Serialize};
 use settings::schema;
@@ -12,7 +15,7 @@ use crate::file::keys::{Key, Takes};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Haproxy {
     /// Where requests go: names and addresses of hosts.
-    pub backends: Vec<(String, Ipv4Addr)>,
+    pub backends: Vec<(String, IpAddr)>,
     /// Their port.
     pub backend_port: u16,
     /// Threads.
@@ -59,12 +62,16 @@ impl KnownProgram for Haproxy {
             "global\n  nbthread {}\n  log stderr format raw local0 warning\n\
              defaults\n  mode http\n  log global\n  option dontlog-normal\n  timeout connect 5s\n  \
              timeout client 60s\n  timeout server 60s\n\
-             frontend all\n  bind :{}\n  default_backend servers\n\
+             frontend all\n  bind {}\n  default_backend servers\n\
              backend servers\n  balance roundrobin\n",
-            self.workers, place.known.port
+            self.workers,
+            match place.has_ipv6() {
+                true => format!(":::{} v4v6", place.known.port),
+                false => format!(":{}", place.known.port),
+            }
         );
         for (name, address) in &self.backends {
-            text += &format!("  server {name} {address}:{}\n", self.backend_port);
+            text += &format!("  server {name} {}\n", SocketAddr::new(*address, self.backend_port));
         }
         Ok(words(&["haproxy", "-db", "-f", &place.write("haproxy.cfg", &text)?]))
     }

@@ -97,9 +97,12 @@ impl KnownProgram for Nginx {
              default_type application/octet-stream;\n  client_body_temp_path {temporary}/body;\n  \
              proxy_temp_path {temporary}/proxy;\n  fastcgi_temp_path {temporary}/fastcgi;\n  \
              uwsgi_temp_path {temporary}/uwsgi;\n  scgi_temp_path {temporary}/scgi;\n{shared}  server {{\n    \
-             listen {port} backlog={backlog} reuseport;\n    root {root};\n    {location}\n  }}\n}}\n",
+             listen {listen} backlog={backlog} reuseport;\n    root {root};\n    {location}\n  }}\n}}\n",
             workers = self.workers,
-            port = place.known.port,
+            listen = match place.has_ipv6() {
+                true => format!("[::]:{} ipv6only=off", place.known.port),
+                false => place.known.port.to_string(),
+            },
             backlog = self.backlog.unwrap_or(4096),
         );
         let file = place.write("nginx.conf", &text)?;
