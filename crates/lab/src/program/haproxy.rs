@@ -12,27 +12,21 @@ use super::{KnownProgram, Place, words};
 use crate::file::keys::{Key, Takes};
 
 /// A load balancer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Haproxy {
     /// Where requests go: names and addresses of hosts.
     pub backends: Vec<(String, IpAddr)>,
-    /// Their port.
-    pub backend_port: u16,
-    /// Threads.
-    pub workers: u32,
-}
-
-impl Default for Haproxy {
-    fn default() -> Self {
-        Self { backends: Vec::new(), backend_port: 80, workers: 1 }
-    }
+    /// Their port; 80 if none.
+    pub backend_port: Option<u16>,
+    /// Threads; 1 if none.
+    pub workers: Option<u32>,
 }
 
 impl KnownProgram for Haproxy {
     const NAME: &'static str = "haproxy";
     const PORT: u16 = 80;
     const KEYS: &'static [Key<Self>] = &[
-        Key::new("workers", "threads", Takes::Whole(1..1_025, 1, |own, n| own.workers = n as u32)),
+        Key::new("workers", "threads", Takes::Whole(1..1_025, 1, |own, n| own.workers = Some(n as u32))),
         Key::new(
             "backends",
             "the hosts that requests go to",
@@ -52,7 +46,7 @@ impl KnownProgram for Haproxy {
         Key::new(
             "backend_port",
             "their port",
-            Takes::Whole(1..65_536, 80, |own, n| own.backend_port = n as u16),
+            Takes::Whole(1..65_536, 80, |own, n| own.backend_port = Some(n as u16)),
         ),
     ];
     const NEEDS: &'static [&'static str] = &["backends"];
@@ -64,14 +58,15 @@ impl KnownProgram for Haproxy {
              timeout client 60s\n  timeout server 60s\n\
              frontend all\n  bind {}\n  default_backend servers\n\
              backend servers\n  balance roundrobin\n",
-            self.workers,
+            self.workers.unwrap_or(1),
             match place.has_ipv6() {
                 true => format!(":::{} v4v6", place.known.port),
                 false => format!(":{}", place.known.port),
             }
         );
         for (name, address) in &self.backends {
-            text += &format!("  server {name} {}\n", SocketAddr::new(*address, self.backend_port));
+            let backend = SocketAddr::new(*address, self.backend_port.unwrap_or(80));
+            text += &format!("  server {name} {backend}\n");
         }
         Ok(words(&["haproxy", "-db", "-f", &place.write("haproxy.cfg", &text)?]))
     }
