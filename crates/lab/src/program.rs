@@ -6,6 +6,7 @@ mod iperf3;
 mod listen;
 mod nginx;
 mod serve;
+mod socat;
 mod sshd;
 
 use std::{
@@ -110,6 +111,7 @@ programs! {
     iperf3::Iperf3,
     serve::Serve,
     listen::Listen,
+    socat::Socat,
 }
 
 impl KnownKind {

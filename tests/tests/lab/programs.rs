@@ -36,6 +36,9 @@ run = "iperf3"
 [[processes]]
 on = "balancer"
 run = "serve"
+[[processes]]
+on = "web2"
+run = "socat"
 "#;
 
 /// The folder that Debian's sshd wants, and that its service would make.
@@ -93,6 +96,17 @@ fn known_programs_answer_other_hosts_and_are_gone_after() -> Result<()> {
     let flow: serde_json::Value = serde_json::from_str(&at_client("iperf3 -c 10.1.0.4 -t 1 -J")?)?;
     let carried = flow.pointer("/end/sum_received/bytes").and_then(serde_json::Value::as_u64);
     ensure!(carried > Some(1_000_000), "{flow}");
+
+    // In one network with the sink, where the bytes that came in are counted.
+    let received = || {
+        let counters = labs.done("lab shell web2 -- cat /proc/net/dev")?;
+        let of_eth0 = counters.lines().find_map(|line| line.trim_start().strip_prefix("eth0:"));
+        let bytes = of_eth0.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        bytes.context("no eth0")
+    };
+    let before_sink = received()?;
+    at_client("socat -u OPEN:/dev/zero,readbytes=3000000 TCP:10.1.0.4:5001")?;
+    ensure!(received()? >= before_sink + 3_000_000, "socat took less than it was sent");
     labs.down(lab)?;
     is_left(&labs, &before)
 }
