@@ -80,6 +80,7 @@ find_missing() {
         has ssh || packages+=(openssh-client)
         [[ -x /usr/lib/openssh/sftp-server ]] || packages+=(openssh-sftp-server)
         has rsync || packages+=(rsync)
+        has socat || packages+=(socat)
         has curl || packages+=(curl)
         has xz || packages+=(xz-utils)
         [[ -x /usr/bin/time ]] || packages+=(time)

@@ -5,6 +5,7 @@ mod svg;
 use std::fmt::Write;
 
 use record::visible;
+use settings::Network;
 
 pub use svg::svg;
 
@@ -25,7 +26,7 @@ pub fn text(plan: &Plan) -> String {
             let _ = writeln!(out, "    {:<8} {}/{} on {}", end.device, end.address, link.prefix, link.name);
         }
         for address in &host.loopback {
-            let _ = writeln!(out, "    lo       {address}/32");
+            let _ = writeln!(out, "    lo       {address}/{}", Network::longest(*address));
         }
         for route in &host.routes {
             let _ = writeln!(out, "    route    {}/{} via {}", route.to, route.prefix, route.via);

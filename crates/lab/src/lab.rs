@@ -8,7 +8,7 @@ mod watch;
 use std::{
     collections::BTreeMap,
     fmt, fs, io,
-    net::Ipv4Addr,
+    net::IpAddr,
     os::{
         fd::{AsFd, BorrowedFd},
         unix::fs::DirBuilderExt,
@@ -176,7 +176,7 @@ impl HostHandle<'_> {
     }
 
     /// The addresses of its interfaces, in the order of the links.
-    pub fn addresses(&self) -> Vec<Ipv4Addr> {
+    pub fn addresses(&self) -> Vec<IpAddr> {
         self.lab.plan.ends_of(self.index).map(|(_, end)| end.address).collect()
     }
 

@@ -139,18 +139,22 @@ impl Netlink {
         self.create(RouteNetlinkMessage::NewAddress(message))
     }
 
-    /// Adds a route by a gateway.
-    pub(crate) fn add_route(&mut self, to: Ipv4Addr, prefix: u8, via: Ipv4Addr) -> io::Result<()> {
+    /// Adds a route by a gateway, of the same version of IP.
+    pub(crate) fn add_route(&mut self, to: IpAddr, prefix: u8, via: IpAddr) -> io::Result<()> {
+        let of = |address| match address {
+            IpAddr::V4(address) => RouteAddress::Inet(address),
+            IpAddr::V6(address) => RouteAddress::Inet6(address),
+        };
         let mut message = RouteMessage::default();
-        message.header.address_family = AddressFamily::Inet;
+        message.header.address_family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         message.header.destination_prefix_length = prefix;
         message.header.table = RouteHeader::RT_TABLE_MAIN;
         message.header.protocol = RouteProtocol::Static;
         message.header.scope = RouteScope::Universe;
         message.header.kind = RouteType::Unicast;
-        message.attributes = vec![RouteAttribute::Gateway(RouteAddress::Inet(via))];
+        message.attributes = vec![RouteAttribute::Gateway(of(via))];
         if prefix > 0 {
-            message.attributes.push(RouteAttribute::Destination(RouteAddress::Inet(to)));
+            message.attributes.push(RouteAttribute::Destination(of(to)));
         }
         self.create(RouteNetlinkMessage::NewRoute(message))
     }

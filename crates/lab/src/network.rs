@@ -4,7 +4,6 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io,
-    net::IpAddr,
     path::Path,
     sync::atomic::{AtomicUsize, Ordering},
     thread,
@@ -46,11 +45,12 @@ impl Network<'_> {
     pub(crate) fn build(&self, stop: impl Fn() -> bool) -> Result<BTreeMap<String, Emulated>, Error> {
         let go_on = || if stop() { Err(Error::CalledOff) } else { Ok(()) };
         // Before the interfaces, which inherit most of it.
-        let set_up = |_, host: &Host| {
-            sysctls::set(host)?;
+        let set_up = |index, host: &Host| {
+            sysctls::set(host, self.plan.has_ipv6(index))?;
             let mut netlink = Netlink::open()?;
             netlink.set_up(LOOPBACK)?;
-            host.loopback.iter().try_for_each(|&address| netlink.add_address(LOOPBACK, address.into(), 32))
+            let mut addresses = host.loopback.iter();
+            addresses.try_for_each(|&own| netlink.add_address(LOOPBACK, own, settings::Network::longest(own)))
         };
         congestion::while_allowed(self.plan, self.journal, || self.in_every_host("set up", set_up))?;
         let mut emulated = BTreeMap::new();
@@ -146,7 +146,7 @@ impl Network<'_> {
         Ok([one, other].map(|end| link::End {
             namespace: link::Namespace::Pid(self.hosts[end.host].pid()),
             device: end.device.clone(),
-            addresses: vec![link::Address { ip: IpAddr::V4(end.address), prefix: link.prefix }],
+            addresses: vec![link::Address { ip: end.address, prefix: link.prefix }],
             mtu: link.mtu,
         }))
     }
@@ -161,7 +161,7 @@ impl Network<'_> {
                 if let LinkKind::Segment { port_rate_bits_per_s: Some(rate) } = link.kind {
                     netlink.limit_rate(index, rate, link.mtu)?;
                 }
-                netlink.add_address(index, end.address.into(), link.prefix)?;
+                netlink.add_address(index, end.address, link.prefix)?;
                 netlink.set_up(index)?;
             }
         }

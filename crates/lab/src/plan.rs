@@ -1,9 +1,10 @@
 //! What a lab consists of, with every address decided: pure data, made from a lab file or by a study, and
 //! written into the folder of a lab that is up.
 
-use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use settings::Network;
 
 use crate::link::LinkSpec;
 pub use crate::program::{Known, KnownKind};
@@ -35,9 +36,15 @@ impl Plan {
 
     /// The address a host is known by: that of its first interface, or else the first on its loopback
     /// interface.
-    pub fn address_of(&self, host: usize) -> Option<Ipv4Addr> {
+    pub fn address_of(&self, host: usize) -> Option<IpAddr> {
         let first = self.ends_of(host).next().map(|(_, end)| end.address);
         first.or_else(|| self.hosts.get(host)?.loopback.first().copied())
+    }
+
+    /// Whether a host has an IPv6 address.
+    pub fn has_ipv6(&self, host: usize) -> bool {
+        let own = self.hosts.get(host).into_iter().flat_map(|host| &host.loopback);
+        self.ends_of(host).map(|(_, end)| &end.address).chain(own).any(IpAddr::is_ipv6)
     }
 
     /// Whether a program of the lab [writes](KnownKind::writes) a file of this name for the commands of others.
@@ -55,8 +62,8 @@ impl Plan {
 pub struct Host {
     /// Its name, unique in the lab.
     pub name: String,
-    /// Addresses on its loopback interface, each a /32: what it serves but does not answer ARP for.
-    pub loopback: Vec<Ipv4Addr>,
+    /// Addresses on its loopback interface, each alone in its network: what it serves but does not answer ARP for.
+    pub loopback: Vec<IpAddr>,
     /// Routes beyond the links'.
     pub routes: Vec<Route>,
     /// Kernel settings on top of the lab's own, by their dotted names.
@@ -73,11 +80,11 @@ pub struct Host {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// The network's address.
-    pub to: Ipv4Addr,
-    /// The length of its prefix, 0 to 32.
+    pub to: IpAddr,
+    /// The length of its prefix.
     pub prefix: u8,
     /// The gateway.
-    pub via: Ipv4Addr,
+    pub via: IpAddr,
 }
 
 /// What joins hosts.
@@ -88,7 +95,7 @@ pub struct Link {
     /// What it is made of.
     pub kind: LinkKind,
     /// The network's address.
-    pub network: Ipv4Addr,
+    pub network: IpAddr,
     /// The length of its prefix.
     pub prefix: u8,
     /// The largest packet, in bytes.
@@ -112,6 +119,13 @@ pub enum LinkKind {
     Emulated(Box<LinkSpec>),
 }
 
+impl Link {
+    /// Its network.
+    pub fn network(&self) -> Network {
+        Network { address: self.network, prefix: self.prefix }
+    }
+}
+
 /// A host's end of a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct End {
@@ -120,7 +134,7 @@ pub struct End {
     /// Its interface.
     pub device: String,
     /// Its address.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
 }
 
 /// A process on a host.
@@ -164,11 +178,11 @@ pub enum Program {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ready {
     /// A TCP connection is accepted, at the host's own address if none is given.
-    Tcp(Option<Ipv4Addr>, u16),
+    Tcp(Option<IpAddr>, u16),
     /// An HTTP request is answered with a status 2xx.
     Http {
         /// Where; the host's own address if none.
-        address: Option<Ipv4Addr>,
+        address: Option<IpAddr>,
         /// The port.
         port: u16,
         /// The path, with its slash.
@@ -198,24 +212,24 @@ mod tests {
     #[test]
     fn a_host_is_known_by_its_first_interface() {
         let host = |name: &str| Host { name: name.into(), ..Host::default() };
-        let end = |host, last| End { host, device: "eth0".into(), address: Ipv4Addr::new(10, 1, 0, last) };
+        let end = |host, last| End { host, device: "eth0".into(), address: IpAddr::from([10, 1, 0, last]) };
         let link = Link {
             name: "lan".into(),
             kind: LinkKind::Segment { port_rate_bits_per_s: None },
-            network: Ipv4Addr::new(10, 1, 0, 0),
+            network: IpAddr::from([10, 1, 0, 0]),
             prefix: 16,
             mtu: 1500,
             ends: vec![end(0, 1), end(1, 2)],
         };
-        let alone = Host { loopback: vec![Ipv4Addr::new(9, 9, 9, 9)], ..host("c") };
+        let alone = Host { loopback: vec![IpAddr::from([9, 9, 9, 9])], ..host("c") };
         let plan = Plan {
             hosts: vec![host("a"), host("b"), alone, host("d")],
             links: vec![link],
             ..Plan::default()
         };
         assert_eq!(plan.host("b"), Some(1));
-        assert_eq!(plan.address_of(1), Some(Ipv4Addr::new(10, 1, 0, 2)));
-        assert_eq!(plan.address_of(2), Some(Ipv4Addr::new(9, 9, 9, 9)));
+        assert_eq!(plan.address_of(1), Some(IpAddr::from([10, 1, 0, 2])));
+        assert_eq!(plan.address_of(2), Some(IpAddr::from([9, 9, 9, 9])));
         assert_eq!(plan.address_of(3), None);
         assert_eq!(plan.ends_of(0).count(), 1);
     }

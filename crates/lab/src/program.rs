@@ -6,6 +6,7 @@ mod iperf3;
 mod listen;
 mod nginx;
 mod serve;
+mod socat;
 mod sshd;
 
 use std::{
@@ -110,6 +111,7 @@ programs! {
     iperf3::Iperf3,
     serve::Serve,
     listen::Listen,
+    socat::Socat,
 }
 
 impl KnownKind {
@@ -236,9 +238,15 @@ impl Place<'_> {
         Ok(path.display().to_string())
     }
 
+    /// Whether it has to listen on IPv6 as well.
+    fn has_ipv6(&self) -> bool {
+        self.plan.has_ipv6(self.process.host)
+    }
+
     /// This program's command `name`, listening on the port.
     fn ours(&self, name: &str) -> Vec<String> {
-        let listen = format!("0.0.0.0:{}", self.known.port);
+        let any = if self.has_ipv6() { "[::]" } else { "0.0.0.0" };
+        let listen = format!("{any}:{}", self.known.port);
         words(&[&self.program.display().to_string(), name, "--listen", &listen])
     }
 }

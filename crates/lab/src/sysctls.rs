@@ -51,9 +51,22 @@ const HOST: &[(&str, &str)] = &[
     ("net.ipv4.tcp_window_scaling", "1"),
     ("net.ipv4.tcp_wmem", "4096 16384 4194304"),
     ("net.core.somaxconn", "4096"),
-    // Labs are IPv4; router solicitations and address detection would only disturb.
-    ("net.ipv6.conf.all.disable_ipv6", "1"),
-    ("net.ipv6.conf.default.disable_ipv6", "1"),
+];
+
+/// Of a host without an IPv6 address: router solicitations and address detection would only disturb.
+const WITHOUT_IPV6: &[(&str, &str)] =
+    &[("net.ipv6.conf.all.disable_ipv6", "1"), ("net.ipv6.conf.default.disable_ipv6", "1")];
+
+/// Of a host with one: it has the addresses and routes that it was given, and no others.
+const WITH_IPV6: &[(&str, &str)] = &[
+    ("net.ipv6.conf.all.disable_ipv6", "0"),
+    ("net.ipv6.conf.default.disable_ipv6", "0"),
+    ("net.ipv6.conf.default.accept_dad", "0"),
+    ("net.ipv6.conf.default.accept_ra", "0"),
+    ("net.ipv6.conf.default.accept_redirects", "0"),
+    ("net.ipv6.conf.default.addr_gen_mode", "1"),
+    ("net.ipv6.conf.default.router_solicitations", "0"),
+    ("net.ipv6.bindv6only", "0"),
 ];
 
 const SEGMENT: &[(&str, &str)] = &[
@@ -66,15 +79,18 @@ const SEGMENT: &[(&str, &str)] = &[
 
 /// Sets everything that does not belong to an interface still to be made. To be called inside the host's
 /// namespace.
-pub(crate) fn set(host: &Host) -> io::Result<()> {
+pub(crate) fn set(host: &Host, has_ipv6: bool) -> io::Result<()> {
     let forward = if host.forward { "1" } else { "0" };
     set_ours("net.ipv4.ip_forward", forward)?;
+    if has_ipv6 {
+        set_ours("net.ipv6.conf.all.forwarding", forward)?;
+    }
     for (name, value) in INTERFACES {
         for scope in ["all", "default"] {
             set_ours(&format!("net.ipv4.conf.{scope}.{name}"), value)?;
         }
     }
-    for (name, value) in HOST {
+    for (name, value) in HOST.iter().chain(if has_ipv6 { WITH_IPV6 } else { WITHOUT_IPV6 }) {
         set_ours(name, value)?;
     }
     // Where this user may not choose, it stays the machine's.

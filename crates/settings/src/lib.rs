@@ -1,6 +1,7 @@
 //! Files that users write: TOML read value by value, so that every mistake is found in one go, each with its
 //! line and column and with what was expected; and the tables of options, which files and command lines share.
 
+pub mod network;
 pub mod options;
 pub mod places;
 mod reader;
@@ -8,7 +9,8 @@ pub mod schema;
 
 use std::fmt;
 
-pub use reader::{Reader, Table, Value, mask, parse_network, suggestion};
+pub use network::Network;
+pub use reader::{Reader, Table, Value, suggestion};
 
 /// What is wrong in a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,7 +1,7 @@
 //! Places in texts that stand for something else: `{name}`. `{{name}}` is the text `{name}` itself, and `${NAME}` is a
 //! variable of the environment, which is read where it is used.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, net::Ipv6Addr};
 
 use toml::{Spanned, de::DeValue};
 
@@ -60,18 +60,20 @@ pub fn names(text: &str) -> Vec<&str> {
     pieces(text).into_iter().filter_map(name).collect()
 }
 
-/// The text with what `stands_for` says in the places of names; escaped and unknown ones stay as they are.
+/// The text with what `stands_for` says in the places of names; escaped and unknown ones stay as they are. An IPv6 address
+/// behind `//` or before `:`, as in URLs, gets brackets.
 pub fn replaced<'a>(text: &'a str, stands_for: &dyn Fn(&str) -> Option<String>) -> Cow<'a, str> {
     let mut changed = String::new();
     let mut any = false;
-    for piece in pieces(text) {
+    let pieces = pieces(text);
+    for (number, piece) in pieces.iter().enumerate() {
         match piece {
             Piece::Text(text) => changed += text,
             Piece::Escaped(name) => changed += &format!("{{{{{name}}}}}"),
             Piece::Name(name) => match stands_for(name) {
                 Some(value) => {
                     any = true;
-                    changed += &value;
+                    put(&mut changed, &value, pieces.get(number + 1));
                 }
                 None => changed += &format!("{{{name}}}"),
             },
@@ -83,14 +85,26 @@ pub fn replaced<'a>(text: &'a str, stands_for: &dyn Fn(&str) -> Option<String>) 
 /// The same as the last step: what is escaped becomes plain.
 pub fn finished(text: &str, stands_for: &dyn Fn(&str) -> Option<String>) -> String {
     let mut changed = String::new();
-    for piece in pieces(text) {
+    let pieces = pieces(text);
+    for (number, piece) in pieces.iter().enumerate() {
         match piece {
             Piece::Text(text) => changed += text,
             Piece::Escaped(name) => changed += &format!("{{{name}}}"),
-            Piece::Name(name) => changed += &stands_for(name).unwrap_or_else(|| format!("{{{name}}}")),
+            Piece::Name(name) => match stands_for(name) {
+                Some(value) => put(&mut changed, &value, pieces.get(number + 1)),
+                None => changed += &format!("{{{name}}}"),
+            },
         }
     }
     changed
+}
+
+fn put(text: &mut String, value: &str, next: Option<&Piece<'_>>) {
+    let is_before_port = matches!(next, Some(Piece::Text(next)) if next.starts_with(':'));
+    match (text.ends_with("//") || is_before_port) && value.parse::<Ipv6Addr>().is_ok() {
+        true => *text += &format!("[{value}]"),
+        false => *text += value,
+    }
 }
 
 /// A value with [`replaced`] done to all of its texts.
@@ -144,5 +158,19 @@ mod tests {
         let level = |name: &str| (name == "a").then(|| "1".to_owned());
         assert_eq!(replaced("{a}{{a}}{b}", &level), "1{{a}}{b}");
         assert_eq!(finished("1{{a}}{b}{a}", &level), "1{a}{b}1");
+    }
+
+    #[test]
+    fn addresses_are_told_from_the_ports_behind_them() {
+        let web = |name: &str| (name == "web").then(|| "fd00::2".to_owned());
+        for (text, put) in [
+            ("{web}", "fd00::2"),
+            ("http://{web}/x", "http://[fd00::2]/x"),
+            ("root@{web}:/x", "root@[fd00::2]:/x"),
+        ] {
+            assert_eq!(finished(text, &web), put);
+            assert_eq!(replaced(text, &web), put);
+        }
+        assert_eq!(finished("//{four}:80", &|_| Some("10.1.0.2".to_owned())), "//10.1.0.2:80");
     }
 }

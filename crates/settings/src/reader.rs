@@ -1,6 +1,6 @@
 //! Reads TOML value by value, and collects mistakes instead of stopping at the first.
 
-use std::{net::Ipv4Addr, ops::Range, time::Duration};
+use std::{net::IpAddr, ops::Range, time::Duration};
 
 use record::units::{parse_size, parse_time};
 use toml::{
@@ -8,7 +8,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use crate::Mistake;
+use crate::{Mistake, network::Network};
 
 /// What the parser says of a key that is in its table already.
 const TWICE: &str = "duplicate key";
@@ -214,17 +214,18 @@ impl<'t> Reader<'t> {
         self.checked(value, parse_size(text))
     }
 
-    /// An IPv4 address.
-    pub fn address(&mut self, value: &Value<'_>) -> Option<Ipv4Addr> {
-        let text = self.text_such_as(value, "an IPv4 address in quotes")?;
-        let read = text.parse().map_err(|_| format!("'{text}' is not an IPv4 address such as 10.1.0.1"));
+    /// An address.
+    pub fn address(&mut self, value: &Value<'_>) -> Option<IpAddr> {
+        let text = self.text_such_as(value, "an address in quotes")?;
+        let read =
+            text.parse().map_err(|_| format!("'{text}' is not an address such as 10.1.0.1 or fd00::1"));
         self.checked(value, read)
     }
 
     /// A network such as `10.1.0.0/16`.
-    pub fn network(&mut self, value: &Value<'_>) -> Option<(Ipv4Addr, u8)> {
+    pub fn network(&mut self, value: &Value<'_>) -> Option<Network> {
         let text = self.text_such_as(value, "a network in quotes, such as \"10.1.0.0/16\"")?;
-        self.checked(value, parse_network(text))
+        self.checked(value, text.parse())
     }
 
     /// What was read of a value, or a mistake at its place.
@@ -328,28 +329,6 @@ pub fn suggestion<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> 
         .filter(|(distance, name)| *distance <= most(name))
         .min();
     near.map_or_else(String::new, |(_, name)| format!("; did you mean '{name}'?"))
-}
-
-/// A network such as `10.1.0.0/16`.
-///
-/// # Errors
-/// What it is instead, and what was expected.
-pub fn parse_network(text: &str) -> Result<(Ipv4Addr, u8), String> {
-    let refuse = || format!("'{text}' is not a network such as 10.1.0.0/16");
-    let (address, prefix) = text.split_once('/').ok_or_else(refuse)?;
-    let address: Ipv4Addr = address.parse().map_err(|_| refuse())?;
-    let prefix: u8 = prefix.parse().ok().filter(|prefix| *prefix <= 32).ok_or_else(refuse)?;
-    let mask = mask(prefix);
-    if address.to_bits() & !mask != 0 {
-        let network = Ipv4Addr::from_bits(address.to_bits() & mask);
-        return Err(format!("'{text}' has bits beyond its prefix; the network is {network}/{prefix}"));
-    }
-    Ok((address, prefix))
-}
-
-/// The bits of the network's part.
-pub fn mask(prefix: u8) -> u32 {
-    u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0)
 }
 
 fn kind(value: &DeValue<'_>) -> &'static str {

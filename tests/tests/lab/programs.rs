@@ -1,6 +1,6 @@
 //! Programs that a lab knows, used from its other hosts.
 
-use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt};
+use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use proofload_tests::lab::{Labs, SshdFolder};
@@ -36,6 +36,9 @@ run = "iperf3"
 [[processes]]
 on = "balancer"
 run = "serve"
+[[processes]]
+on = "web2"
+run = "socat"
 "#;
 
 #[test]
@@ -68,6 +71,17 @@ fn known_programs_answer_other_hosts_and_are_gone_after() -> Result<()> {
     let flow: serde_json::Value = serde_json::from_str(&at_client("iperf3 -c 10.1.0.4 -t 1 -J")?)?;
     let carried = flow.pointer("/end/sum_received/bytes").and_then(serde_json::Value::as_u64);
     ensure!(carried > Some(1_000_000), "{flow}");
+
+    // In one network with the sink, where the bytes that came in are counted.
+    let received = || {
+        let counters = labs.done("lab shell web2 -- cat /proc/net/dev")?;
+        let of_eth0 = counters.lines().find_map(|line| line.trim_start().strip_prefix("eth0:"));
+        let bytes = of_eth0.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        bytes.context("no eth0")
+    };
+    let before_sink = received()?;
+    at_client("socat -u OPEN:/dev/zero,readbytes=3000000 TCP:10.1.0.4:5001")?;
+    ensure!(received()? >= before_sink + 3_000_000, "socat took less than it was sent");
     labs.down(lab)?;
     is_left(&labs, &before)
 }
@@ -159,5 +173,68 @@ fn a_command_that_no_sshd_writes_for_is_refused() -> Result<()> {
             && refused.stderr.contains(":5:25: no program of this lab writes {ssh_config}"),
         "{refused:?}"
     );
+    Ok(())
+}
+
+const IPV6: &str = r#"
+title = "version six"
+[hosts]
+client = { routes = [{ to = "default", via = "router" }] }
+router = { forward = true }
+web = { routes = [{ to = "fd00:1::/64", via = "router" }] }
+[[links]]
+between = ["client", "router"]
+segment = true
+network = "fd00:1::/64"
+[[links]]
+between = ["router", "web"]
+network = "fd00:2::/64"
+addresses = { web = "fd00:2::10" }
+rate = "100mbit"
+delay = "5ms"
+[[processes]]
+on = "web"
+run = "nginx"
+files = { "/5k" = "5KiB" }
+[[processes]]
+on = "web"
+run = "sshd"
+[[processes]]
+on = "client"
+run = "serve"
+[[processes]]
+on = "router"
+run = "haproxy"
+backends = ["web"]
+[[processes]]
+on = "client"
+name = "look"
+command = ["sh", "-c", """
+ping -q -c 2 -i 0.01 {web} && curl -sf -o FOLDER/direct http://{web}/5k && curl -sf -o FOLDER/balanced http://{router}/5k &&
+scp -q -F {ssh_config} {web}:FOLDER/direct FOLDER/copied
+"""]
+ready = "exit"
+[[processes]]
+on = "web"
+name = "back"
+command = ["curl", "-sf", "-o", "FOLDER/answer", "http://{client}:8080/"]
+ready = "exit"
+"#;
+
+#[test]
+fn hosts_with_ipv6_networks_reach_each_other_by_all_that_runs_on_them() -> Result<()> {
+    let _alone = alone();
+    let _sshd = SshdFolder::made()?;
+    let labs = Labs::new()?;
+    let folder = labs.path("");
+    let text = IPV6.replace("FOLDER", folder.trim_end_matches('/'));
+    let (lab, _) = labs.up(&labs.file("six.toml", &text)?)?;
+    for file in ["direct", "balanced", "copied"] {
+        ensure!(fs::metadata(labs.path(file))?.len() == 5_120, "{file} is not what nginx serves");
+    }
+    ensure!(Path::new(&labs.path("answer")).exists(), "serve did not answer");
+    let addresses = labs.done("lab shell client -- cat /proc/net/if_inet6")?;
+    ensure!(addresses.lines().count() == 2, "more than was given, and the loopback's: {addresses}");
+    labs.down(lab)?;
     Ok(())
 }

@@ -1,16 +1,20 @@
 //! The table `[hosts]`.
 
-use std::{collections::BTreeMap, net::Ipv4Addr, ops::Range};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    ops::Range,
+};
 
 use record::units::parse_cpus;
 use serde_json::{Map, Value as Json, json};
-use settings::{Reader, Table, Value, mask, parse_network, schema, suggestion};
+use settings::{Network, Reader, Table, Value, schema, suggestion};
 use toml::de::DeValue;
 
 use super::keys::{self, Key, Scene, Takes};
 use crate::{
     congestion,
-    plan::{Host, Plan, Route},
+    plan::{End, Host, Plan, Route},
 };
 
 /// The most hosts of a lab: a bridge takes 1023 ports.
@@ -26,7 +30,8 @@ pub struct Groups {
 
 #[derive(Debug)]
 struct RouteText {
-    to: (Ipv4Addr, u8),
+    /// None is the default.
+    to: Option<Network>,
     via: String,
     span: Range<usize>,
 }
@@ -123,30 +128,39 @@ pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> (Vec<H
 pub(super) fn read_routes(reader: &mut Reader<'_>, plan: &mut Plan, groups: &Groups) {
     for (members, routes) in &groups.routes {
         for (&host, route) in members.iter().flat_map(|host| routes.iter().map(move |route| (host, route))) {
-            match gateway(plan, groups, host, &route.via) {
-                Ok(via) => plan.hosts[host].routes.push(Route { to: route.to.0, prefix: route.to.1, via }),
+            match gateway(plan, groups, host, route) {
+                Ok(via) => {
+                    let any = if via.is_ipv4() {
+                        IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+                    } else {
+                        IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+                    };
+                    let to = route.to.unwrap_or(Network { address: any, prefix: 0 });
+                    plan.hosts[host].routes.push(Route { to: to.address, prefix: to.prefix, via });
+                }
                 Err(mistake) => reader.mistake(route.span.clone(), mistake),
             }
         }
     }
 }
 
-/// A gateway's address on a link that it shares with the host.
-fn gateway(plan: &Plan, groups: &Groups, host: usize, via: &str) -> Result<Ipv4Addr, String> {
-    let name = &plan.hosts[host].name;
+/// A gateway's address, of the version of IP that the route is of, on a link that it shares with the host.
+fn gateway(plan: &Plan, groups: &Groups, host: usize, route: &RouteText) -> Result<IpAddr, String> {
+    let (name, via) = (&plan.hosts[host].name, route.via.as_str());
+    let fits = |address: IpAddr| route.to.is_none_or(|to| to.address.is_ipv4() == address.is_ipv4());
     if let Ok(address) = via.parse() {
-        let reaches = plan.ends_of(host).any(|(link, _)| {
-            let mask = mask(link.prefix);
-            u32::from(address) & mask == u32::from(link.network)
-        });
-        return if reaches { Ok(address) } else { Err(format!("{name} has no link that {address} is on")) };
+        let reaches = plan.ends_of(host).any(|(link, _)| link.network().contains(address));
+        return match reaches && fits(address) {
+            true => Ok(address),
+            false if reaches => Err(format!("{address} is of another version of IP than the network")),
+            false => Err(format!("{name} has no link that {address} is on")),
+        };
     }
     match groups.named(via).as_deref() {
         None => Err(groups.unknown(via)),
         Some([gateway]) => {
-            let shared = plan
-                .ends_of(host)
-                .find_map(|(link, _)| link.ends.iter().find(|end| end.host == *gateway && *gateway != host));
+            let is_there = |end: &&End| end.host == *gateway && *gateway != host && fits(end.address);
+            let shared = plan.ends_of(host).find_map(|(link, _)| link.ends.iter().find(is_there));
             shared.map(|end| end.address).ok_or_else(|| format!("{name} has no link to '{via}'"))
         }
         Some(_) => Err(format!("'{via}' is several hosts; a gateway is one, such as '{via}1'")),
@@ -170,7 +184,7 @@ const KEYS: &[Key<Draft>] = &[
     Key::new("forward", "whether it passes packets on", Takes::Flag(|own, is| own.host.forward = is)),
     Key::new(
         "loopback",
-        "addresses on its loopback interface, each a /32",
+        "addresses on its loopback interface, each alone in its network",
         Takes::Other(
             |what| schema::texts(what, "192.168.16.100"),
             |own, reader, value, _| {
@@ -299,8 +313,7 @@ fn read_route_texts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<RouteText
         let to = table.need(reader, "to", "a network such as \"10.2.0.0/16\", or \"default\"");
         let to = to.and_then(|value| {
             let text = reader.text_such_as(value, "a network in quotes, or \"default\"")?;
-            let network =
-                if text == "default" { Ok((Ipv4Addr::UNSPECIFIED, 0)) } else { parse_network(text) };
+            let network = if text == "default" { Ok(None) } else { text.parse().map(Some) };
             reader.checked(value, network)
         });
         let via = table.need(reader, "via", "the gateway: a host or an address");

@@ -1,8 +1,8 @@
 //! The tables `[[links]]`.
 
-use std::{collections::BTreeMap, net::Ipv4Addr, ops::Range};
+use std::{collections::BTreeMap, net::IpAddr, ops::Range};
 
-use settings::{Reader, Table, Value, mask};
+use settings::{Network, Reader, Table, Value, network::behind};
 use toml::de::DeValue;
 
 use super::hosts::{Groups, NAME, is_name};
@@ -78,8 +78,9 @@ fn read_one(
         }
         _ => LinkKind::Pair,
     };
-    let (network, prefix) = network?;
-    let ends = place(reader, span, plan, &hosts, (network, prefix), &addresses, others)?;
+    let network = network?;
+    let ends = place(reader, span, plan, &hosts, network, &addresses, others)?;
+    let Network { address: network, prefix } = network;
     Some(Link { name, kind, network, prefix, mtu: mtu as u32, ends })
 }
 
@@ -97,37 +98,31 @@ fn read_name(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, others: &[Link]
 }
 
 /// The network given, or the next one of 10.0.0.0/8.
-fn read_network(
-    reader: &mut Reader<'_>,
-    table: &mut Table<'_, '_>,
-    others: &[Link],
-) -> Option<(Ipv4Addr, u8)> {
+fn read_network(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, others: &[Link]) -> Option<Network> {
     let Some(value) = table.take("network") else {
         // Beginning at 10.1.0.0/16, by the link's place in the file; the given ones are gone around.
-        let mut automatic = (1..=255).skip(others.len()).map(|second| (Ipv4Addr::new(10, second, 0, 0), 16));
-        let free = automatic.find(|&network| !others.iter().any(|other| overlap(network, other)));
+        let numbered = |second| Network { address: IpAddr::from([10, second, 0, 0]), prefix: 16 };
+        let mut automatic = (1..=255).skip(others.len()).map(numbered);
+        let free = automatic.find(|network| !others.iter().any(|other| network.overlaps(&other.network())));
         if free.is_none() {
             reader.mistake(table.span(), "no automatic network is left: give 'network'");
         }
         return free;
     };
     let network = reader.network(value)?;
-    if network.1 > 30 {
-        reader.mistake(value.span(), "a network needs room for two hosts: a prefix of at most 30");
+    let longest = Network::longest(network.address) - 2;
+    if network.prefix > longest {
+        let message = format!("a network needs room for two hosts: a prefix of at most {longest}");
+        reader.mistake(value.span(), message);
         return None;
     }
-    if let Some(other) = others.iter().find(|other| overlap(network, other)) {
+    if let Some(other) = others.iter().find(|other| network.overlaps(&other.network())) {
         reader.mistake(value.span(), format!("it overlaps with the network of '{}'", other.name));
     }
     Some(network)
 }
 
-fn overlap((network, prefix): (Ipv4Addr, u8), other: &Link) -> bool {
-    let mask = mask(prefix.min(other.prefix));
-    (network.to_bits() ^ other.network.to_bits()) & mask == 0
-}
-
-type Given = BTreeMap<usize, (Ipv4Addr, Range<usize>)>;
+type Given = BTreeMap<usize, (IpAddr, Range<usize>)>;
 
 /// The addresses that are given; for a group, the first one's, and the others follow.
 fn read_addresses(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, groups: &Groups) -> Given {
@@ -141,8 +136,7 @@ fn read_addresses(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, groups: &G
         };
         let Some(first) = reader.address(value) else { continue };
         for (offset, host) in hosts.into_iter().enumerate() {
-            let address = Ipv4Addr::from_bits(first.to_bits().saturating_add(offset as u32));
-            given.insert(host, (address, value.span()));
+            given.insert(host, (behind(first, offset as u32), value.span()));
         }
     }
     given
@@ -154,39 +148,38 @@ fn place(
     span: Range<usize>,
     plan: &Plan,
     hosts: &[usize],
-    (network, prefix): (Ipv4Addr, u8),
+    network: Network,
     given: &Given,
     others: &[Link],
 ) -> Option<Vec<End>> {
-    let last = network.to_bits() | !mask(prefix);
-    let usable = |address: u32| address > network.to_bits() && address < last;
-    let mut taken: BTreeMap<Ipv4Addr, usize> = BTreeMap::new();
+    let mut taken: BTreeMap<IpAddr, usize> = BTreeMap::new();
     for (&host, (address, span)) in given {
         let name = &plan.hosts[host].name;
         if !hosts.contains(&host) {
             reader.mistake(span.clone(), format!("'{name}' is not on this link"));
-        } else if !usable(address.to_bits()) {
-            reader.mistake(span.clone(), format!("{address} is no host's address in {network}/{prefix}"));
+        } else if !network.has_host(*address) {
+            reader.mistake(span.clone(), format!("{address} is no host's address in {network}"));
         } else if let Some(other) = taken.insert(*address, host) {
             let other = &plan.hosts[other].name;
             reader.mistake(span.clone(), format!("{address} is given to both '{other}' and '{name}'"));
         }
     }
-    let mut next = network.to_bits() + 1;
+    let mut next = behind(network.address, 1);
     let mut ends = Vec::new();
     for &host in hosts {
         let address = if let Some((address, _)) = given.get(&host) {
             *address
         } else {
-            while taken.contains_key(&Ipv4Addr::from_bits(next)) {
-                next += 1;
+            while taken.contains_key(&next) {
+                next = behind(next, 1);
             }
-            if !usable(next) {
-                reader.mistake(span, format!("{network}/{prefix} has no room for {} hosts", hosts.len()));
+            if !network.has_host(next) {
+                reader.mistake(span, format!("{network} has no room for {} hosts", hosts.len()));
                 return None;
             }
-            next += 1;
-            Ipv4Addr::from_bits(next - 1)
+            let address = next;
+            next = behind(next, 1);
+            address
         };
         let earlier = others.iter().filter(|link| link.ends.iter().any(|end| end.host == host)).count();
         ends.push(End { host, device: format!("eth{earlier}"), address });

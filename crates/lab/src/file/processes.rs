@@ -1,6 +1,10 @@
 //! The tables `[[processes]]`.
 
-use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
 
 use serde_json::{Map, Value as Json, json};
 use settings::{Reader, Table, Value, places, schema, suggestion};
@@ -280,7 +284,8 @@ fn read_ready(reader: &mut Reader<'_>, value: &Value<'_>, plan: &Plan) -> Option
 
 fn http(url: &str, plan: &Plan) -> Result<Ready, Option<String>> {
     let (authority, path) = url.split_once('/').unwrap_or((url, ""));
-    let (host, port) = authority.split_once(':').unwrap_or((authority, "80"));
+    let colon = authority.rfind(':').filter(|&at| !authority[at..].contains(']'));
+    let (host, port) = colon.map_or((authority, "80"), |at| (&authority[..at], &authority[at + 1..]));
     let port = port.parse().map_err(|_| None)?;
     Ok(Ready::Http { address: address(host, plan)?, port, path: format!("/{path}") })
 }
@@ -291,10 +296,11 @@ fn tcp(to: &str, plan: &Plan) -> Result<Ready, Option<String>> {
 }
 
 /// An address, `localhost`, a host of the lab, or `self` (none).
-fn address(host: &str, plan: &Plan) -> Result<Option<Ipv4Addr>, Option<String>> {
+fn address(host: &str, plan: &Plan) -> Result<Option<IpAddr>, Option<String>> {
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     match host {
         "self" => Ok(None),
-        "localhost" => Ok(Some(Ipv4Addr::LOCALHOST)),
+        "localhost" => Ok(Some(IpAddr::V4(Ipv4Addr::LOCALHOST))),
         _ => {
             let named = plan.host(host).and_then(|host| plan.address_of(host));
             named.or_else(|| host.parse().ok()).map(Some).ok_or_else(|| {

@@ -1,4 +1,4 @@
-use std::{net::Ipv4Addr, time::Duration};
+use std::{net::IpAddr, time::Duration};
 
 use proptest::prelude::*;
 
@@ -50,11 +50,11 @@ fn a_whole_file_leaves_nothing_undecided() {
         ("net.ipv4.tcp_wmem", "4096 8192 8192"),
     ];
     assert_eq!(settings.collect::<Vec<_>>(), expected);
-    assert_eq!(plan.hosts[1].routes[0].via, Ipv4Addr::new(10, 1, 0, 3));
+    assert_eq!(plan.hosts[1].routes[0].via, IpAddr::from([10, 1, 0, 3]));
     let [lan, wan, side] = &plan.links[..] else { panic!("{:?}", plan.links) };
     assert_eq!(
         (&lan.kind, lan.network, lan.prefix),
-        (&LinkKind::Segment { port_rate_bits_per_s: None }, Ipv4Addr::new(10, 1, 0, 0), 16)
+        (&LinkKind::Segment { port_rate_bits_per_s: None }, IpAddr::from([10, 1, 0, 0]), 16)
     );
     let LinkKind::Emulated(spec) = &wan.kind else { panic!("{:?}", wan.kind) };
     assert_eq!(
@@ -63,19 +63,48 @@ fn a_whole_file_leaves_nothing_undecided() {
     );
     assert_eq!(spec.round_trip_ns(), 100_000_000);
     // The address that was given is gone around.
-    assert_eq!(wan.ends[0].address, Ipv4Addr::new(192, 168, 16, 2));
+    assert_eq!(wan.ends[0].address, IpAddr::from([192, 168, 16, 2]));
     assert_eq!((wan.ends[0].device.as_str(), side.ends[0].device.as_str()), ("eth1", "eth1"));
-    assert_eq!(side.network, Ipv4Addr::new(10, 3, 0, 0));
+    assert_eq!(side.network, IpAddr::from([10, 3, 0, 0]));
     let [nginx, look, ..] = &plan.processes[..] else { panic!("{:?}", plan.processes) };
     let Program::Known(Known { kind: KnownKind::Nginx(own), .. }) = &nginx.program else {
         panic!("{nginx:?}")
     };
     assert_eq!(own.files, [("/5k".to_owned(), 5_120)]);
     assert_eq!((nginx.name.as_str(), &nginx.ready), ("web-nginx", &Some(Ready::Tcp(None, 80))));
-    let http = Ready::Http { address: Some(Ipv4Addr::new(192, 168, 16, 1)), port: 81, path: "/x".into() };
+    let http = Ready::Http { address: Some(IpAddr::from([192, 168, 16, 1])), port: 81, path: "/x".into() };
     assert_eq!((look.name.as_str(), look.ready.as_ref()), ("client1-look", Some(&http)));
     assert_eq!((look.ready_timeout, look.flood, look.stage), (Duration::from_secs(2), Flood::Truncate, 1));
     assert_eq!(plan.processes.len(), 4);
+}
+
+#[test]
+fn networks_of_both_versions_stand_beside_each_other() {
+    let text = |to: &str, via: &str| {
+        format!(
+            "[hosts]\na = {{ loopback = [\"fd00:9::1\"], routes = [{{ to = {to:?}, via = {via:?} }}] }}\n\
+             b = {{ count = 2 }}\n[[links]]\nbetween = [\"a\", \"b\"]\n[[links]]\nbetween = [\"a\", \"b\"]\n\
+             network = \"fd00:1::/64\"\naddresses = {{ b = \"fd00:1::ff\" }}\n"
+        )
+    };
+    let plan = parse("f", &text("fd00:2::/64", "b1")).unwrap();
+    let address = |text: &str| text.parse::<IpAddr>().unwrap();
+    let ends: Vec<IpAddr> = plan.links[1].ends.iter().map(|end| end.address).collect();
+    assert_eq!(ends, ["fd00:1::1", "fd00:1::ff", "fd00:1::100"].map(address));
+    // By the gateway's address of the route's own version.
+    assert_eq!(plan.hosts[0].routes[0].via, address("fd00:1::ff"));
+    assert_eq!(parse("f", &text("10.9.0.0/16", "b1")).unwrap().hosts[0].routes[0].via, address("10.1.0.2"));
+    let default = parse("f", &text("default", "fd00:1::ff")).unwrap().hosts[0].routes[0];
+    assert_eq!((default.to, default.prefix), (address("::"), 0));
+    assert_eq!((plan.address_of(1), plan.has_ipv6(0)), (Some(address("10.1.0.2")), true));
+    for (to, via, part) in [
+        ("10.9.0.0/16", "fd00:1::ff", "of another version of IP"),
+        ("fd00:2::/64", "fd00:3::1", "has no link that"),
+        ("fd00:2::1/64", "b1", "the network is fd00:2::/64"),
+    ] {
+        let mistakes = parse("f", &text(to, via)).unwrap_err();
+        assert!(mistakes[0].message.contains(part), "{mistakes:?}");
+    }
 }
 
 #[test]
@@ -147,7 +176,7 @@ fn networks_run_out_without_a_panic() {
         let link = "[[links]]\nbetween = [\"a\", \"b\"]\n".repeat(count);
         parse("f", &format!("[hosts]\na = {{}}\nb = {{}}\n{link}"))
     };
-    assert_eq!(links(255).unwrap().links[254].network, Ipv4Addr::new(10, 255, 0, 0));
+    assert_eq!(links(255).unwrap().links[254].network, IpAddr::from([10, 255, 0, 0]));
     assert!(links(257).unwrap_err()[0].message.contains("no automatic network is left"));
 }
 
@@ -162,7 +191,7 @@ fn columns_count_characters() {
 #[test]
 fn a_thousand_hosts_have_a_thousand_addresses() {
     let plan = parse("f", "[hosts]\nh = { count = 1000 }\n[[links]]\nbetween = [\"h\"]\n").unwrap();
-    assert_eq!(plan.address_of(999), Some(Ipv4Addr::new(10, 1, 3, 232)));
+    assert_eq!(plan.address_of(999), Some(IpAddr::from([10, 1, 3, 232])));
     assert!(parse("f", "[hosts]\nh = { count = 1001 }\n").is_err());
 }
 

@@ -1,7 +1,7 @@
 //! Waiting for a lab's processes to be ready, and looking whether they are as they should be.
 
 use std::{
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr},
     time::{Duration, Instant},
 };
 
@@ -38,7 +38,7 @@ impl Lab {
 
     pub(super) fn await_ready(&self, planned: &plan::Process, process: &Process) -> Result<(), Error> {
         let Some(wanted) = &planned.ready else { return Ok(()) };
-        let own = self.plan.address_of(planned.host).unwrap_or(Ipv4Addr::LOCALHOST);
+        let own = self.plan.address_of(planned.host).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let network = self.hosts[planned.host].handle();
         let deadline = Instant::now() + planned.ready_timeout;
         let mut reason;

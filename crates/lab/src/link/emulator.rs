@@ -60,10 +60,7 @@ impl Emulator {
     /// What is wrong with the shape; nothing is changed then.
     pub fn set(&mut self, direction: Direction, shape: Shape) -> Result<(), LinkError> {
         check(&shape)?;
-        match direction {
-            Direction::AToB => self.spec.a_to_b = shape,
-            Direction::BToA => self.spec.b_to_a = shape,
-        }
+        *self.spec.shape_mut(direction) = shape;
         // Both: a queue in multiples of the bandwidth-delay product follows the other's delay too.
         let shapes = Direction::BOTH.map(|direction| self.shape(direction).clone());
         self.forwarder.reshape(shapes, self.spec.round_trip_ns());
@@ -95,10 +92,7 @@ impl Emulator {
 
     /// One direction's shape.
     pub fn shape(&self, direction: Direction) -> &Shape {
-        match direction {
-            Direction::AToB => &self.spec.a_to_b,
-            Direction::BToA => &self.spec.b_to_a,
-        }
+        self.spec.shape(direction)
     }
 }
 

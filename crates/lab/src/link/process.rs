@@ -150,10 +150,7 @@ impl Link {
     /// What is wrong with the shape.
     pub fn set(&mut self, direction: Direction, shape: Shape) -> Result<(), LinkError> {
         self.done(&Order::Set { direction, shape: Box::new(shape.clone()) })?;
-        match direction {
-            Direction::AToB => self.spec.a_to_b = shape,
-            Direction::BToA => self.spec.b_to_a = shape,
-        }
+        *self.spec.shape_mut(direction) = shape;
         Ok(())
     }
 

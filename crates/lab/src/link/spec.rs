@@ -41,6 +41,16 @@ impl LinkSpec {
         Self { driver: Driver::Emulator, a_to_b: shape, b_to_a: back }
     }
 
+    /// One direction's shape.
+    pub fn shape(&self, direction: Direction) -> &Shape {
+        if direction == Direction::AToB { &self.a_to_b } else { &self.b_to_a }
+    }
+
+    /// The same, to be changed.
+    pub fn shape_mut(&mut self, direction: Direction) -> &mut Shape {
+        if direction == Direction::AToB { &mut self.a_to_b } else { &mut self.b_to_a }
+    }
+
     /// Round-trip time without queues, in nanoseconds.
     pub fn round_trip_ns(&self) -> u64 {
         self.a_to_b.delay_ns.saturating_add(self.b_to_a.delay_ns)

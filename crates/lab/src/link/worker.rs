@@ -43,8 +43,6 @@ pub enum Order {
     Counters,
     /// Asks for a certificate.
     Certify(CertifyOptions),
-    /// Ends it.
-    Stop,
 }
 
 /// What the worker answers, once an order.
@@ -63,7 +61,7 @@ pub enum Answer {
     Failed(String),
 }
 
-/// Serves one link until told to stop or the parent is gone.
+/// Serves one link until the parent is gone.
 ///
 /// # Errors
 /// When the parent can no longer be answered.
@@ -74,10 +72,6 @@ pub fn work() -> io::Result<()> {
     let mut link: Option<Emulator> = None;
     while let Some(Ok(line)) = lines.next() {
         let answer = match serde_json::from_str(&line) {
-            Ok(Order::Stop) => {
-                drop(link.take());
-                return say(&Answer::Done);
-            }
             Ok(order) => obey(order, &mut link).unwrap_or_else(|error| Answer::Failed(error.to_string())),
             Err(error) => Answer::Failed(format!("'{line}' is no order: {error}")),
         };
@@ -112,7 +106,7 @@ fn obey(order: Order, link: &mut Option<Emulator>) -> Result<Answer, LinkError> 
         }
         Order::Counters => Answer::Counters(Box::new(link.counters()?)),
         Order::Certify(options) => Answer::Certificate(Box::new(certify(link, &options)?)),
-        Order::Create { .. } | Order::Stop => Answer::Failed("not now".to_owned()),
+        Order::Create { .. } => Answer::Failed("not now".to_owned()),
     })
 }
 

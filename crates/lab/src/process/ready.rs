@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{self, Read, Write},
-    net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream},
+    net::{IpAddr, SocketAddr, TcpStream},
     sync::Arc,
     time::Duration,
 };
@@ -28,8 +28,8 @@ pub(crate) fn text(process: &plan::Process) -> Option<&str> {
 ///
 /// # Errors
 /// Why it is not ready yet.
-pub(crate) fn look(ready: &Ready, network: &Arc<File>, own: Ipv4Addr) -> io::Result<()> {
-    let at = |address: &Option<Ipv4Addr>, port| SocketAddrV4::new(address.unwrap_or(own), port);
+pub(crate) fn look(ready: &Ready, network: &Arc<File>, own: IpAddr) -> io::Result<()> {
+    let at = |address: &Option<IpAddr>, port| SocketAddr::new(address.unwrap_or(own), port);
     match ready {
         Ready::Tcp(address, port) => {
             let to = at(address, *port);
@@ -47,12 +47,12 @@ pub(crate) fn look(ready: &Ready, network: &Arc<File>, own: Ipv4Addr) -> io::Res
     }
 }
 
-fn connect(to: SocketAddrV4) -> io::Result<TcpStream> {
-    TcpStream::connect_timeout(&SocketAddr::V4(to), LOOK)
+fn connect(to: SocketAddr) -> io::Result<TcpStream> {
+    TcpStream::connect_timeout(&to, LOOK)
         .map_err(|error| io::Error::new(error.kind(), format!("{to}: {error}")))
 }
 
-fn request(to: SocketAddrV4, path: &str) -> io::Result<()> {
+fn request(to: SocketAddr, path: &str) -> io::Result<()> {
     let mut stream = connect(to)?;
     stream.set_read_timeout(Some(LOOK))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n")?;

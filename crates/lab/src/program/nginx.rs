@@ -14,7 +14,7 @@ use super::{KnownProgram, Place, listen::BACKLOG, words};
 use crate::file::keys::{Key, Scene, Takes};
 
 /// A web server.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Nginx {
     /// Files to serve, by path and size in bytes.
     pub files: Vec<(String, u64)>,
@@ -22,14 +22,8 @@ pub struct Nginx {
     pub log_bodies: bool,
     /// The length of the queue of connections not yet accepted; 4096 if none.
     pub backlog: Option<u32>,
-    /// Worker processes.
-    pub workers: u32,
-}
-
-impl Default for Nginx {
-    fn default() -> Self {
-        Self { files: Vec::new(), log_bodies: false, backlog: None, workers: 1 }
-    }
+    /// Worker processes; 1 if none.
+    pub workers: Option<u32>,
 }
 
 impl KnownProgram for Nginx {
@@ -69,7 +63,11 @@ impl KnownProgram for Nginx {
             Takes::Flag(|own, is| own.log_bodies = is),
         ),
         Key::new("backlog", BACKLOG, Takes::Whole(1..1 << 31, 4096, |own, n| own.backlog = Some(n as u32))),
-        Key::new("workers", "worker processes", Takes::Whole(1..1_025, 1, |own, n| own.workers = n as u32)),
+        Key::new(
+            "workers",
+            "worker processes",
+            Takes::Whole(1..1_025, 1, |own, n| own.workers = Some(n as u32)),
+        ),
     ];
 
     fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>> {
@@ -97,9 +95,12 @@ impl KnownProgram for Nginx {
              default_type application/octet-stream;\n  client_body_temp_path {temporary}/body;\n  \
              proxy_temp_path {temporary}/proxy;\n  fastcgi_temp_path {temporary}/fastcgi;\n  \
              uwsgi_temp_path {temporary}/uwsgi;\n  scgi_temp_path {temporary}/scgi;\n{shared}  server {{\n    \
-             listen {port} backlog={backlog} reuseport;\n    root {root};\n    {location}\n  }}\n}}\n",
-            workers = self.workers,
-            port = place.known.port,
+             listen {listen} backlog={backlog} reuseport;\n    root {root};\n    {location}\n  }}\n}}\n",
+            workers = self.workers.unwrap_or(1),
+            listen = match place.has_ipv6() {
+                true => format!("[::]:{} ipv6only=off", place.known.port),
+                false => place.known.port.to_string(),
+            },
             backlog = self.backlog.unwrap_or(4096),
         );
         let file = place.write("nginx.conf", &text)?;

@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr},
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Stdio},
@@ -78,9 +78,10 @@ impl KnownProgram for Sshd {
         fs::set_permissions(&keys, fs::Permissions::from_mode(0o600))?;
         // The user's own files are left alone, so the keys lie where StrictModes may not like them.
         let text = format!(
-            "Port {}\nListenAddress 0.0.0.0\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
+            "Port {}\nListenAddress 0.0.0.0\n{}HostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
              PermitUserRC no\n{}",
             place.known.port,
+            if place.has_ipv6() { "ListenAddress ::\n" } else { "" },
             place.folder.join("host_key").display(),
             keys.display(),
             if self.config == Config::Debian { DEBIAN } else { WIDE },
@@ -114,7 +115,7 @@ fn make_key(file: &Path) -> io::Result<()> {
 /// address. With it, clients neither read nor write files of the user's.
 fn tell_clients(place: &Place<'_>) -> io::Result<()> {
     let name = &place.process.name;
-    let address = place.plan.address_of(place.process.host).unwrap_or(Ipv4Addr::LOCALHOST);
+    let address = place.plan.address_of(place.process.host).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let host_key = fs::read_to_string(place.folder.join("host_key.pub"))?;
     let known_hosts = place.write("known_hosts", &format!("{name} {host_key}"))?;
     let own = format!(

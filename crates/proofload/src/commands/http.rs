@@ -1,13 +1,11 @@
 //! `proofload http`: one trial.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::sync::atomic::Ordering;
 
 use fleet::FleetError;
-use load::{Circumstances, Host, RunError, conclude, host::raise_descriptors, preflight};
+use load::{Host, RunError, host::raise_descriptors, preflight};
 use record::{HttpPlan, Trial};
+use study::single;
 
 use super::{http_args::HttpArgs, stop, workload_args::told_by_option};
 use crate::{
@@ -23,36 +21,26 @@ pub fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     let doubt = arguments.doubt(&plan, &host);
     fit(&mut plan, &host, arguments)?;
     doubt.iter().for_each(|doubt| standard::tell(format_args!("proofload: {doubt}")));
-    let files = trial_files::Files::open(arguments.json.as_deref(), arguments.hlog.as_deref())?;
+    let files = trial_files::Files::open(arguments)?;
     raise_descriptors();
     let stop = stop::on_signal()?;
 
-    let plan = Arc::new(plan);
     let mut progress = Progress::new(&plan, arguments.quiet);
-    let mut series = Vec::new();
-    let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-    let outcome = fleet::run(&plan, fleet::Workers::Here(&["worker".to_owned()]), &stop, |tick| {
-        progress.show(&tick);
-        series.push(tick.interval());
-    });
+    let worker = ["worker".to_owned()];
+    let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let outcome =
+        single::run(plan, fleet::Workers::Here(&worker), &stop, &command, |tick| progress.show(tick));
     progress.end();
-    let part = match outcome {
-        Ok(part) => part,
+    let trial = match outcome {
+        Ok(trial) => trial,
         Err(FleetError::Run(RunError::CalledOff)) if stop.load(Ordering::Relaxed) => {
             standard::tell("proofload: interrupted before the start; nothing was measured");
             return Ok(Exit::Interrupted);
         }
         Err(error) => return Err(Refusal::one(error)),
     };
-    let circumstances = Circumstances {
-        started_unix_s,
-        command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        series,
-    };
-    let trial = conclude(Arc::unwrap_or_clone(plan), part, circumstances);
     let is_shown = !files.json_on_stdout();
-    let written = files.write(&trial);
+    let written = files.write(&trial, &arguments.workload());
     // What was measured is told, whatever became of the files.
     let shown = if is_shown { standard::show(&trial_text::render(&trial)) } else { Ok(()) };
     written.and(shown).and(receipts(&trial))?;

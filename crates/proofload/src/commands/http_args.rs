@@ -25,6 +25,12 @@ pub struct HttpArgs {
     /// Write the histograms as an HdrHistogram log
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub hlog: Option<PathBuf>,
+    /// Leave a result folder, which `proofload report` reads
+    #[arg(long, value_name = "FOLDER", help_heading = OUTPUT)]
+    pub out: Option<PathBuf>,
+    /// Write the page that opens offline
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    pub html: Option<PathBuf>,
     /// No progress on standard error
     #[arg(short, long, help_heading = OUTPUT)]
     pub quiet: bool,

@@ -112,10 +112,7 @@ fn show(
     json: Option<Destination>,
 ) -> Result<(), Refusal> {
     let mut options = terminal_options();
-    let kept = KEPT.into_iter().filter(|_| keeps).try_for_each(|format| {
-        let name = format.file_name().expect("these formats have files");
-        folder.write(name, &report::render(results, format, &options)).map_err(Refusal::one)
-    });
+    let kept = if keeps { write_kept(results, folder, &options) } else { Ok(()) };
     options.page = kept.is_ok().then(|| folder.path().join("report.html").display().to_string());
     let on_stdout = json.as_ref().is_some_and(Destination::is_stdout);
     let written = json
@@ -126,6 +123,18 @@ fn show(
         false => standard::show_coloured(&report::render(results, Format::Terminal, &options)),
     };
     kept.and(written).and(shown)
+}
+
+/// Writes the reports that every result folder gets.
+pub fn write_kept(
+    results: &Results,
+    folder: &ResultFolder,
+    options: &report::Options,
+) -> Result<(), Refusal> {
+    KEPT.into_iter().try_for_each(|format| {
+        let name = format.file_name().expect("these formats have files");
+        folder.write(name, &report::render(results, format, options)).map_err(Refusal::one)
+    })
 }
 
 /// What the terminal can show.

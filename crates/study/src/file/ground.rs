@@ -3,7 +3,7 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr},
     ops::Range,
     path::PathBuf,
 };
@@ -146,7 +146,7 @@ impl<'d> Ground<'d> {
             scene.unwrap_or(Scene { hosts: None, standing: None, from: Vec::new() });
         let see = |host: usize| {
             let own = from[..] == [host];
-            hosts.as_ref()?.plan.address_of(host).or(own.then_some(Ipv4Addr::LOCALHOST))
+            hosts.as_ref()?.plan.address_of(host).or(own.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST)))
         };
         let authority = standing.as_ref().and_then(|standing| standing.place.authority(&see));
         let stands_for = |name: &str| {

@@ -87,7 +87,7 @@ fn links() -> Value {
         "network": text("Its network; automatic unless given.", "10.2.0.0/16"),
         "addresses": {
             "type": "object", "description": "Addresses of hosts on it; of a group, the first one's.",
-            "additionalProperties": text("An IPv4 address.", "10.2.0.10")
+            "additionalProperties": text("An address.", "10.2.0.10")
         },
         "driver": choice("Who delays and loses.", &["emulator", "netem"]),
         "seed": whole(0, "Seed of what is random on it.", 1),

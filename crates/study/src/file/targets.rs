@@ -1,6 +1,10 @@
 //! The tables `[targets.NAME]`.
 
-use std::{borrow::Cow, net::Ipv4Addr, ops::Range};
+use std::{
+    borrow::Cow,
+    net::{IpAddr, SocketAddr},
+    ops::Range,
+};
 
 use lab::{
     file::Groups,
@@ -232,13 +236,13 @@ impl<'d> TargetTable<'d> {
 
 impl Place {
     /// Where its requests go: `10.1.0.2:80`; `see` gives a host's address.
-    pub(super) fn authority(&self, see: &dyn Fn(usize) -> Option<Ipv4Addr>) -> Option<String> {
+    pub(super) fn authority(&self, see: &dyn Fn(usize) -> Option<IpAddr>) -> Option<String> {
         match self {
             Self::Elsewhere { url } => {
                 let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
                 Some(rest.split(['/', '?', '#']).next().unwrap_or(rest).to_owned())
             }
-            Self::Hosts { hosts, port } => Some(format!("{}:{port}", see(*hosts.first()?)?)),
+            Self::Hosts { hosts, port } => Some(SocketAddr::new(see(*hosts.first()?)?, *port).to_string()),
         }
     }
 }

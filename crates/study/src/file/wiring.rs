@@ -1,10 +1,14 @@
 //! How the load gets to its target, and addresses to those that need them.
 
-use std::{borrow::Cow, collections::BTreeMap, net::Ipv4Addr};
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+};
 
 use lab::plan::{Plan, Program};
 use load::HttpWorkload;
-use settings::{Reader, mask};
+use settings::{Network, Reader};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -21,7 +25,7 @@ pub(super) fn spread(
     workload: &mut HttpWorkload,
     standing: Option<&Standing>,
     authority: Option<&str>,
-    see: &dyn Fn(usize) -> Option<Ipv4Addr>,
+    see: &dyn Fn(usize) -> Option<IpAddr>,
 ) {
     let Some(Place::Hosts { hosts, port }) = standing.map(|standing| &standing.place) else { return };
     let goes_there = authority.is_some_and(|authority| {
@@ -30,7 +34,7 @@ pub(super) fn spread(
         url.and_then(|url| url.rsplit('@').next()) == Some(authority)
     });
     if hosts.len() > 1 && goes_there && workload.connect_to.is_none() {
-        let all = hosts.iter().filter_map(|host| Some(format!("{}:{port}", see(*host)?)));
+        let all = hosts.iter().filter_map(|host| Some(SocketAddr::new(see(*host)?, *port).to_string()));
         workload.connect_to = Some(all.collect::<Vec<_>>().join(","));
     }
 }
@@ -67,7 +71,7 @@ pub(super) fn check_ways(reader: &mut Reader<'_>, plan: &Plan, from: &[usize], s
 
 fn reaches(plan: &Plan, from: usize, target: usize) -> bool {
     let Some(address) = plan.address_of(target) else { return false };
-    let within = |network: Ipv4Addr, prefix: u8| (network.to_bits() ^ address.to_bits()) & mask(prefix) == 0;
+    let within = |address_of, prefix| Network { address: address_of, prefix }.contains(address);
     plan.ends_of(from).any(|(link, _)| within(link.network, link.prefix))
         || plan.hosts[from].routes.iter().any(|route| within(route.to, route.prefix))
 }
@@ -80,7 +84,7 @@ pub(super) fn finish_commands(plan: &mut Plan, standing: Option<&Standing>, auth
         .iter()
         .enumerate()
         .map(|(number, host)| {
-            let address = plan.address_of(number).unwrap_or(Ipv4Addr::LOCALHOST);
+            let address = plan.address_of(number).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
             (host.name.clone(), address.to_string())
         })
         .collect();

@@ -1,0 +1,34 @@
+//! socat as a sink: it takes bytes in and throws them away.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use super::{KnownProgram, Place, words};
+use crate::file::keys::{Key, Takes};
+
+/// A sink of bytes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Socat {
+    /// Bytes that it reads at once; 8 KiB if none.
+    pub block: Option<u64>,
+}
+
+impl KnownProgram for Socat {
+    const NAME: &'static str = "socat";
+    const PORT: u16 = 5001;
+    const KEYS: &'static [Key<Self>] = &[Key::new(
+        "block",
+        "bytes that it reads at once",
+        Takes::Size("64KiB", |own, n| own.block = Some(n)),
+    )];
+
+    fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>> {
+        let listen = match place.has_ipv6() {
+            true => format!("TCP6-LISTEN:{},fork,reuseaddr,ipv6-v6only=0", place.known.port),
+            false => format!("TCP4-LISTEN:{},fork,reuseaddr", place.known.port),
+        };
+        let block = self.block.unwrap_or(8_192).to_string();
+        Ok(words(&["socat", "-u", "-b", &block, &listen, "OPEN:/dev/null"]))
+    }
+}
