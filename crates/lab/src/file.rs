@@ -35,12 +35,7 @@ pub fn parse(file: &str, text: &str) -> Result<Plan, Vec<Mistake>> {
 }
 
 /// Reads the keys `hosts`, `links` and `processes` of a table that may have others: a study has a lab's
-/// beside its own. Mistakes go to the reader.
-pub fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, title: String) -> Plan {
-    read_with_groups(reader, table, title).0
-}
-
-/// The same, and what the names of hosts stand for.
+/// beside its own. Mistakes go to the reader. Returns what the names of hosts stand for, too.
 pub fn read_with_groups(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, title: String) -> (Plan, Groups) {
     let (hosts, groups) = hosts::read(reader, table);
     let mut plan = Plan { title, hosts, ..Plan::default() };

@@ -9,10 +9,7 @@ use std::{
     collections::BTreeMap,
     fmt, fs, io,
     net::IpAddr,
-    os::{
-        fd::{AsFd, BorrowedFd},
-        unix::fs::DirBuilderExt,
-    },
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -180,11 +177,6 @@ impl HostHandle<'_> {
         self.lab.plan.ends_of(self.index).map(|(_, end)| end.address).collect()
     }
 
-    /// Its network namespace.
-    pub fn ns_fd(&self) -> BorrowedFd<'_> {
-        self.lab.hosts[self.index].network()
-    }
-
     /// The process that holds its namespaces.
     pub fn holder(&self) -> ProcessId {
         self.lab.hosts[self.index].id()
@@ -215,7 +207,7 @@ impl HostHandle<'_> {
     /// # Errors
     /// When the network cannot be entered, and those of `work`.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-        namespaces::inside(self.ns_fd(), work)
+        namespaces::inside(self.lab.hosts[self.index].network(), work)
     }
 }
 
@@ -270,11 +262,6 @@ impl Lab {
     /// What it consists of.
     pub fn plan(&self) -> &Plan {
         &self.plan
-    }
-
-    /// A host by its name.
-    pub fn host(&self, name: &str) -> Option<HostHandle<'_>> {
-        self.plan.host(name).map(|index| HostHandle { lab: self, index })
     }
 
     /// All hosts, in the plan's order.
@@ -343,10 +330,4 @@ impl Drop for Lab {
 pub(crate) fn link_log(run_folder: &Path, link: &str) -> PathBuf {
     // No process has such a name.
     run_folder.join(format!("link.{link}.log"))
-}
-
-impl AsFd for HostHandle<'_> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.ns_fd()
-    }
 }

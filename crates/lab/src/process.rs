@@ -8,7 +8,7 @@ use std::{
     ffi::OsStr,
     io::{self, Read},
     os::{fd::OwnedFd, unix::process::CommandExt},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
@@ -36,7 +36,6 @@ struct Shared {
     name: String,
     id: ProcessId,
     handle: OwnedFd,
-    log_path: PathBuf,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -95,7 +94,6 @@ impl Process {
             name: start.plan.name.clone(),
             id,
             handle,
-            log_path: start.log_path,
             state: Mutex::new(State { log, ended: None, log_is_whole: false }),
             changed: Condvar::new(),
         });
@@ -113,11 +111,6 @@ impl Process {
     /// Its number and start, as the machine sees them.
     pub fn id(&self) -> ProcessId {
         self.shared.id
-    }
-
-    /// Where its output is kept.
-    pub fn log_path(&self) -> &Path {
-        &self.shared.log_path
     }
 
     /// How it ended; none while it runs.

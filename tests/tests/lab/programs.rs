@@ -232,7 +232,7 @@ fn hosts_with_ipv6_networks_reach_each_other_by_all_that_runs_on_them() -> Resul
     for file in ["direct", "balanced", "copied"] {
         ensure!(fs::metadata(labs.path(file))?.len() == 5_120, "{file} is not what nginx serves");
     }
-    ensure!(Path::new(&labs.path("answer")).exists(), "serve did not answer");
+    ensure!(fs::exists(labs.path("answer"))?, "serve did not answer");
     let addresses = labs.done("lab shell client -- cat /proc/net/if_inet6")?;
     ensure!(addresses.lines().count() == 2, "more than was given, and the loopback's: {addresses}");
     labs.down(lab)?;
