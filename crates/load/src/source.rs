@@ -181,6 +181,7 @@ impl Users {
 
 impl Pool {
     /// Finds a place for the next arrival. A connection carries `depth` requests at once.
+    #[inline]
     pub fn place(&mut self, slots: &mut [Slot], depth: usize) -> Placement {
         // A slot that could not be opened keeps its part of the schedule: giving that to the others
         // would be another load than the one planned, and would hide that anything is missing.
@@ -202,6 +203,7 @@ impl Pool {
     /// First those that have nothing in flight, the planned ones that must be made anew among them: behind another
     /// request, one would wait for an answer that it has no need of. Then those with room behind others, and only
     /// when all are full one more connection.
+    #[inline]
     fn find_slot(&mut self, slots: &mut [Slot], depth: usize) -> Placement {
         if let Some(slot) = self.idle.pop_front() {
             return Placement::Slot(slot);
