@@ -2,6 +2,7 @@
 //!
 //! * [`Order`]: what is run.
 //! * [`runner`]: the process that runs it, on a host or here, and writes a [`Report`].
+//! * [`MemoryGroup`]: the memory of all its processes.
 //! * [`Flows`]: what goes over interfaces meanwhile.
 //! * [`number_in`]: a number from what a program wrote.
 
@@ -14,4 +15,4 @@ pub mod runner;
 pub use flows::Flows;
 pub use memory::MemoryGroup;
 pub use numbers::number_in;
-pub use order::{Order, Report};
+pub use order::{COPY, Order, Report, VARIABLE};

@@ -2,15 +2,20 @@
 
 use serde_json::Value;
 
-/// The number at a place of JSON (RFC 6901) in what a program wrote: all of it is JSON, or its last line that is an object.
-/// A text that is a number counts as one.
-pub fn number_in(output: &str, pointer: &str) -> Option<f64> {
-    let whole = serde_json::from_str::<Value>(output).ok();
-    let of_line = || {
-        let mut lines = output.lines().rev().filter(|line| line.trim_start().starts_with('{'));
-        lines.find_map(|line| serde_json::from_str::<Value>(line).ok())
+/// The number at a place of JSON (RFC 6901) in what a program wrote: all of it is JSON, or the last object that begins a line
+/// without an indent. A text that is a number counts as one.
+pub fn number_in(output: &[u8], pointer: &str) -> Option<f64> {
+    let text = String::from_utf8_lossy(output);
+    let text = text.trim_start_matches('\u{feff}');
+    let whole = serde_json::from_str::<Value>(text).ok();
+    let last = || {
+        let begins = text.match_indices('{').map(|(at, _)| at);
+        let begins = begins.filter(|&at| at == 0 || text[..at].ends_with('\n'));
+        let first_of =
+            |at: usize| serde_json::Deserializer::from_str(&text[at..]).into_iter::<Value>().next()?.ok();
+        begins.collect::<Vec<_>>().into_iter().rev().find_map(first_of)
     };
-    let value = whole.or_else(of_line)?;
+    let value = whole.or_else(last)?;
     let number = match value.pointer(pointer)? {
         Value::Number(number) => number.as_f64(),
         Value::String(text) => text.trim().parse().ok(),
@@ -26,14 +31,19 @@ mod tests {
     #[test]
     fn a_number_is_found_at_its_place() {
         let json = r#"{"end": {"sum": [{"bits_per_second": 9.3e8}, {"text": " 12 "}], "none": null}}"#;
-        assert_eq!(number_in(json, "/end/sum/0/bits_per_second"), Some(9.3e8));
-        assert_eq!(number_in(json, "/end/sum/1/text"), Some(12.0));
-        assert_eq!(number_in(json, "/end/none"), None);
-        assert_eq!(number_in(json, "/elsewhere"), None);
+        let of = |text: &str, pointer| number_in(text.as_bytes(), pointer);
+        assert_eq!(of(json, "/end/sum/0/bits_per_second"), Some(9.3e8));
+        assert_eq!(of(json, "/end/sum/1/text"), Some(12.0));
+        assert_eq!(of(json, "/end/none"), None);
+        assert_eq!(of(json, "/elsewhere"), None);
+        assert_eq!(of(&format!("connecting\n{json}\nbye\n"), "/end/sum/0/bits_per_second"), Some(9.3e8));
+        assert_eq!(of("no JSON", "/a"), None);
+        let pretty = "ready\n{\n  \"rate\": 5,\n  \"per\": [\n{\"rate\": 3},\n    {\"rate\": 2}\n  ]\n}\n";
         assert_eq!(
-            number_in(&format!("connecting\n{json}\nbye\n"), "/end/sum/0/bits_per_second"),
-            Some(9.3e8)
+            of(&pretty.replace("\n{\"rate\": 3}", "\n    {\"rate\": 3}"), "/rate"),
+            Some(5.0),
+            "not a nested one"
         );
-        assert_eq!(number_in("no JSON", "/a"), None);
+        assert_eq!(number_in(b"\xef\xbb\xbf{\"a\": 1, \"b\": \"\xff\"}", "/a"), Some(1.0));
     }
 }

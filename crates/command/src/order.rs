@@ -9,10 +9,15 @@ use std::{
 use record::CommandRun;
 use serde::{Deserialize, Serialize};
 
+/// Stands for the number of a copy. No text that people write holds these characters, which are for private use.
+pub const COPY: &str = "\u{e000}copy\u{e001}";
+/// The variable of the environment that a runner has its order from: other users cannot read it, as they could its arguments.
+pub const VARIABLE: &str = "PROOFLOAD_ORDER";
+
 /// What a runner is to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Order {
-    /// The program with its arguments. `{copy}` stands for the number of the copy.
+    /// The program with its arguments. [`COPY`] stands for the number of the copy.
     pub command: Vec<String>,
     /// Variables of its environment, beside ours.
     pub environment: BTreeMap<String, String>,
@@ -41,8 +46,10 @@ pub struct Order {
 pub struct Report {
     /// Each copy, in the order of [`Order::copies`].
     pub runs: Vec<CommandRun>,
-    /// From the start of the first copy to the end of the last, in seconds.
-    pub wall_s: f64,
+    /// When the first copy was started, in seconds of CLOCK_MONOTONIC.
+    pub began_s: f64,
+    /// When the last copy had ended, by the same clock.
+    pub ended_s: f64,
     /// User time of all processes, in seconds.
     pub user_s: f64,
     /// System time of all processes, in seconds.
@@ -51,6 +58,8 @@ pub struct Report {
     pub largest_process_bytes: u64,
     /// It was told to stop before the copies had ended.
     pub interrupted: bool,
+    /// What this machine has too little of to start all copies, if that is so.
+    pub wants: Option<String>,
 }
 
 impl Order {
@@ -71,7 +80,7 @@ impl Order {
 
     /// Everything that has a copy's number in its place.
     pub(crate) fn numbered(text: &str, copy: u32) -> String {
-        text.replace("{copy}", &copy.to_string())
+        text.replace(COPY, &copy.to_string())
     }
 }
 
@@ -83,8 +92,10 @@ impl Report {
 
     /// Takes in what another runner of the same trial found.
     pub fn merge(&mut self, other: Self) {
+        self.began_s = if self.runs.is_empty() { other.began_s } else { self.began_s.min(other.began_s) };
+        self.ended_s = self.ended_s.max(other.ended_s);
         self.runs.extend(other.runs);
-        self.wall_s = self.wall_s.max(other.wall_s);
+        self.wants = self.wants.take().or(other.wants);
         self.user_s += other.user_s;
         self.system_s += other.system_s;
         self.largest_process_bytes = self.largest_process_bytes.max(other.largest_process_bytes);

@@ -20,16 +20,19 @@ use nix::sys::resource::{UsageWho, getrusage};
 use record::CommandRun;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
     process::{
         Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, getppid, kill_process,
         kill_process_group, pidfd_open, set_child_subreaper, set_parent_process_death_signal, wait, waitid,
     },
 };
 
-use crate::{Order, Report};
+use crate::{Order, Report, VARIABLE};
 
 /// How long a program may take to end once it was asked to.
 const GRACE: Duration = Duration::from_secs(2);
+/// How long copies are started before it is looked whether the first have ended.
+const STARTING: Duration = Duration::from_millis(10);
 /// How often output is looked at, and the wish to stop.
 const LOOK: Duration = Duration::from_millis(50);
 /// A copy that writes more to a stream is ended, and has failed.
@@ -38,12 +41,14 @@ const MOST_OUTPUT_BYTES: u64 = 64 << 20;
 const TOLD_BYTES: u64 = 2_000;
 const TOLD_LINES: usize = 5;
 
-/// Does what an order says, given as JSON, and writes the report.
+/// Does what the order in the environment ([`VARIABLE`]) says, and writes the report.
 ///
 /// # Errors
-/// When the order cannot be read, or the report not be written.
-pub fn run(order: &str) -> io::Result<()> {
-    let order: Order = serde_json::from_str(order)?;
+/// When there is no order, it cannot be read, or the report not be written.
+pub fn run() -> io::Result<()> {
+    let order = std::env::var(VARIABLE)
+        .map_err(|_| io::Error::other("there is no order: proofload starts this itself"))?;
+    let order: Order = serde_json::from_str(&order)?;
     set_child_subreaper(Some(getpid()))?;
     set_parent_process_death_signal(Some(Signal::TERM))?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -73,38 +78,41 @@ struct Copy {
 }
 
 fn conduct(order: &Order, stop: &AtomicBool) -> Report {
-    let begun = Instant::now();
-    let mut copies: Vec<Copy> = order.copies.iter().map(|&number| start(order, number)).collect();
+    let (begun, began_s) = (Instant::now(), monotonic_s());
+    let mut looked = begun;
+    let (mut copies, mut wants): (Vec<Copy>, _) = (Vec::new(), None);
+    for &number in &order.copies {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        copies.push(start(order, number, &mut wants));
+        // The first of many may end before the last has begun.
+        if looked.elapsed() > STARTING {
+            attend(&mut copies, order, begun);
+            looked = Instant::now();
+        }
+    }
     let mut interrupted = false;
     while copies.iter().any(|copy| copy.child.is_some()) {
-        let ends = [order.timeout, order.stop_after].into_iter().flatten().map(|length| begun + length);
+        let of_copy = |copy: &Copy| Some(copy.begun + order.timeout.filter(|_| copy.child.is_some())?);
+        let ends = copies.iter().filter_map(of_copy).chain(order.stop_after.map(|length| begun + length));
         let until = ends.filter(|end| *end > Instant::now()).min();
         let until = until.map_or(LOOK, |end| end.saturating_duration_since(Instant::now()).min(LOOK));
         await_change(&copies, until);
-        let now = Instant::now();
-        copies.iter_mut().for_each(|copy| copy.look(order));
+        attend(&mut copies, order, begun);
         if stop.load(Ordering::Relaxed) && !interrupted {
             interrupted = true;
-            copies.iter_mut().for_each(|copy| copy.ask_to_end(now));
+            copies.iter_mut().for_each(|copy| copy.ask_to_end(Instant::now()));
         }
-        let is_up = |length: Option<Duration>| length.is_some_and(|length| now >= begun + length);
-        for copy in copies.iter_mut().filter(|copy| copy.child.is_some() && copy.asked_to_end.is_none()) {
-            if is_up(order.stop_after) {
-                copy.run.stopped = true;
-                copy.ask_to_end(now);
-            } else if is_up(order.timeout) {
-                copy.run.timed_out = true;
-                copy.ask_to_end(now);
-            }
-        }
-        copies.iter().for_each(|copy| copy.insist(now));
     }
-    let wall_s = begun.elapsed().as_secs_f64();
+    let ended_s = monotonic_s();
     end_strays();
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).ok();
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     Report {
-        wall_s,
+        began_s,
+        ended_s,
+        wants,
         user_s: usage.as_ref().map_or(0.0, |usage| seconds(usage.user_time())),
         system_s: usage.as_ref().map_or(0.0, |usage| seconds(usage.system_time())),
         largest_process_bytes: usage.as_ref().map_or(0, |usage| usage.max_rss().max(0) as u64 * 1024),
@@ -113,7 +121,28 @@ fn conduct(order: &Order, stop: &AtomicBool) -> Report {
     }
 }
 
-fn start(order: &Order, number: u32) -> Copy {
+fn monotonic_s() -> f64 {
+    clock::monotonic_ns() as f64 / 1e9
+}
+
+/// Takes in the copies that have ended, and ends those whose time is up.
+fn attend(copies: &mut [Copy], order: &Order, begun: Instant) {
+    copies.iter_mut().for_each(|copy| copy.look(order));
+    let now = Instant::now();
+    for copy in copies.iter_mut().filter(|copy| copy.child.is_some() && copy.asked_to_end.is_none()) {
+        if order.stop_after.is_some_and(|length| now >= begun + length) {
+            copy.run.stopped = true;
+            copy.ask_to_end(now);
+        } else if order.timeout.is_some_and(|length| now >= copy.begun + length) {
+            copy.run.timed_out = true;
+            copy.ask_to_end(now);
+        }
+    }
+    copies.iter().for_each(|copy| copy.insist(now));
+}
+
+/// Starts a copy. What this machine has too little of for that is no fault of the program: it goes into `wants`.
+fn start(order: &Order, number: u32, wants: &mut Option<String>) -> Copy {
     let begun = Instant::now();
     let mut copy = Copy { number, child: None, run: CommandRun::default(), begun, asked_to_end: None };
     match spawn(order, number) {
@@ -123,6 +152,11 @@ fn start(order: &Order, number: u32) -> Copy {
             let is_missing = error.kind() == io::ErrorKind::NotFound;
             copy.run.status = Some(if is_missing { 127 } else { 126 });
             copy.run.last_lines = error.to_string();
+            let for_want = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM, Errno::NOSPC];
+            if for_want.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
+                let told = format!("copy {number} could not be started on this machine: {error}");
+                wants.get_or_insert(told);
+            }
         }
     }
     copy
@@ -137,16 +171,17 @@ fn spawn(order: &Order, number: u32) -> io::Result<(Child, OwnedFd)> {
         .stdin(Stdio::null())
         .stdout(File::create(order.output(number))?)
         .stderr(File::create(order.errors(number))?)
-        .process_group(0);
+        .process_group(0)
+        .env_remove(VARIABLE);
     for (name, value) in &order.environment {
         command.env(name, Order::numbered(value, number));
     }
     if let Some(directory) = &order.directory {
-        fs::create_dir_all(directory)?;
+        let directory = Order::numbered(&directory.display().to_string(), number);
+        fs::create_dir_all(&directory)?;
         command.current_dir(directory);
     }
-    let explain = |error: io::Error| io::Error::new(error.kind(), format!("cannot run {program}: {error}"));
-    let child = command.spawn().map_err(explain)?;
+    let child = command.spawn()?;
     let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
     Ok((child, handle))
 }
@@ -179,7 +214,9 @@ impl Copy {
         let is_flood = |path: &Path| fs::metadata(path).is_ok_and(|file| file.len() > MOST_OUTPUT_BYTES);
         if self.asked_to_end.is_none() && streams.iter().any(|path| is_flood(path)) {
             self.run.last_lines = format!("it wrote more than {} MiB", MOST_OUTPUT_BYTES >> 20);
-            self.ask_to_end(Instant::now());
+            self.asked_to_end = Some(Instant::now());
+            // It is not to write on while it ends.
+            let _ = kill_process_group(id, Signal::KILL);
         }
     }
 
@@ -228,15 +265,23 @@ fn end_strays() {
     }
 }
 
-/// The processes that were left to this one. None where `/proc` is of other process numbers: on a host of a lab, which takes
-/// them with it when it goes.
+/// The processes that were left to this one, by the numbers that it knows them by. `/proc` may be of other numbers: on a host
+/// of a lab it is the machine's, and tells a process's numbers in all namespaces that it is in. No number means another
+/// process: a child keeps its own until it is taken in.
 fn own_children() -> Vec<Pid> {
-    let own = getpid().as_raw_nonzero().get();
-    if fs::read_link("/proc/self").ok().and_then(|number| number.to_str()?.parse().ok()) != Some(own) {
-        return Vec::new();
-    }
-    let text = fs::read_to_string(format!("/proc/self/task/{own}/children")).unwrap_or_default();
-    text.split_whitespace().filter_map(|number| Pid::from_raw(number.parse().ok()?)).collect()
+    let Ok(own) = fs::read_link("/proc/self") else { return Vec::new() };
+    let level = numbers_of(&own.display().to_string()).len();
+    let text = fs::read_to_string(format!("/proc/self/task/{}/children", own.display())).unwrap_or_default();
+    let known =
+        text.split_whitespace().filter_map(|number| numbers_of(number).get(level.checked_sub(1)?).copied());
+    known.filter_map(Pid::from_raw).collect()
+}
+
+/// The numbers of a process in the namespaces of process numbers that it is in, from that of `/proc` inwards.
+fn numbers_of(process: &str) -> Vec<i32> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    line.split_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
 
 fn last_lines(path: &Path) -> Option<String> {

@@ -6,6 +6,7 @@ pub mod compare;
 mod habits;
 pub mod http;
 pub mod http_args;
+mod http_kept;
 pub mod lab;
 pub mod limit;
 mod limit_args;

@@ -54,10 +54,7 @@ enum Command {
     LinkWorker,
     /// A process that runs the programs of a trial; started by proofload itself.
     #[command(hide = true)]
-    CommandRun {
-        /// What it runs, as JSON.
-        order: String,
-    },
+    CommandRun,
     /// A process that becomes one of a lab's; started by proofload itself.
     #[command(hide = true)]
     LabExec {
@@ -87,15 +84,15 @@ fn main() -> std::process::ExitCode {
         Command::Link(arguments) => commands::link::run(&arguments),
         Command::LinkWorker => commands::link::work(),
         Command::LabHolder => commands::lab::hold(),
-        Command::CommandRun { order } => run_programs(&order),
+        Command::CommandRun => run_programs(),
         Command::LabExec { order } => commands::lab::exec(&order),
     };
     exit.unwrap_or_else(|refusal| refusal.tell()).into()
 }
 
 /// The process that runs the programs of a trial.
-fn run_programs(order: &str) -> Result<exit::Exit, exit::Refusal> {
-    command::runner::run(order).map(|()| exit::Exit::GoalsMet).map_err(exit::Refusal::one)
+fn run_programs() -> Result<exit::Exit, exit::Refusal> {
+    command::runner::run().map(|()| exit::Exit::GoalsMet).map_err(exit::Refusal::one)
 }
 
 /// Tells what is wrong with the command line, and no secret that stands in it; or prints the help that was asked for.

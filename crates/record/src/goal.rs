@@ -117,6 +117,10 @@ impl Goal {
             (GoalQuantity::Lost | GoalQuantity::Duplicated | GoalQuantity::Corrupt, _) => {
                 both(audit.map_or(1.0, |audit| self.found_by(audit)))
             }
+            // What a program took to fail meets nothing.
+            (GoalQuantity::Given { .. }, Measured::Command(command)) if command.failed_ratio() > 0.0 => {
+                both(1.0)
+            }
             (GoalQuantity::Given { quantity, at_most, at_least }, _) => {
                 let is_met = trial.quantities.get(quantity).is_some_and(|value| {
                     at_most.is_none_or(|most| *value <= most) && at_least.is_none_or(|least| *value >= least)

@@ -182,6 +182,8 @@ impl Quantity {
             }),
             Reading::Http(read) => entry.trial.http().and_then(read).map(QuantityValue::exact),
             Reading::Entry(read) => read(entry).map(QuantityValue::exact),
+            // What a program took to fail is not what it takes.
+            Reading::Given if entry.trial.programs().is_some_and(|trial| trial.failed_ratio() > 0.0) => None,
             Reading::Given => entry.trial.quantities.get(&*self.name).copied().map(QuantityValue::exact),
         }
     }
@@ -198,7 +200,8 @@ impl Quantity {
             name: Cow::Owned(given.name.clone()),
             words: Cow::Owned(given.words.clone()),
             more_is_better: given.more_is_better,
-            may_be_zero: true,
+            // Where one is 0, their difference is taken all the same.
+            may_be_zero: false,
             column,
             reading: Reading::Given,
         }

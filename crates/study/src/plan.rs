@@ -11,7 +11,7 @@ use record::{
 use secrets::fingerprint;
 
 use crate::{
-    Setup, Workload, observers, searching,
+    Setup, Workload, searching,
     study::{Source, Study},
 };
 
@@ -64,7 +64,7 @@ fn quantities(study: &Study) -> Result<Vec<GivenQuantity>, String> {
     study.each_setup((0..study.settings.len()).map(|setting| (setting, load)), &mut |_, setup| {
         match setup {
             Ok(setup) => {
-                for given in setup.workload.quantities().into_iter().chain(observers::quantities(&setup)) {
+                for given in setup.quantities() {
                     if !all.iter().any(|known| known.name == given.name) {
                         all.push(given);
                     }

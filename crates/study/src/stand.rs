@@ -23,7 +23,7 @@ use crate::{Workload, study::Setup};
 /// Stands in commands and patterns for the folder that a target's process stores in.
 const TARGET_FOLDER: &str = "{target_folder}";
 
-pub(crate) use command::Step;
+pub(crate) use command::{GOODPUT, Step};
 
 /// Where programs keep what they need for as long as hosts and target stand; no process has such a name.
 const SCRATCH_FOLDER: &str = ".scratch";

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use record::{Factor, Goal, LoadUnit, Setting};
+use record::{Factor, GivenQuantity, Goal, LoadUnit, Setting};
 use settings::Mistake;
 
-use crate::{file::Document, workload::Workload};
+use crate::{file::Document, observers, workload::Workload};
 
 /// A study. Made from a file by [`crate::file::read`], or by a command that needs no file.
 #[derive(Debug, Clone)]
@@ -127,6 +127,12 @@ pub struct Target {
 }
 
 impl Setup {
+    /// The quantities that its trials give by name: those of its workload, then those of the observers.
+    pub fn quantities(&self) -> Vec<GivenQuantity> {
+        let own = self.workload.quantities(self.lab.is_some());
+        own.into_iter().chain(observers::quantities(self)).collect()
+    }
+
     /// The names of the target's processes; none if it runs already.
     pub fn target_processes(&self) -> impl Iterator<Item = &str> {
         let plan = self.lab.as_ref().zip(self.target.as_ref());

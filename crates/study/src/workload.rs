@@ -11,9 +11,22 @@ use record::{GivenQuantity, Kind, LoadUnit};
 pub use command::{CommandWorkload, Reading};
 
 /// Stands in the words of programs for a folder of their own, which goes with hosts and target.
-pub(crate) const SCRATCH: &str = "scratch";
-/// Stands in the words of programs for the number of the copy.
-pub(crate) const COPY: &str = "copy";
+///
+/// No text that people write holds these characters, which are for private use.
+pub(crate) const SCRATCH: &str = "\u{e000}scratch\u{e001}";
+/// What stands for something only when a trial runs: its name in the file, and what is kept in its place until then.
+pub(crate) const LATE_PLACES: [(&str, &str); 2] = [("scratch", SCRATCH), ("copy", ::command::COPY)];
+
+/// Words for people, with the names of places that are not filled in yet.
+pub(crate) fn shown_words(words: &[String]) -> String {
+    let line = match words {
+        [shell, option, line] if shell == "sh" && option == "-c" => {
+            line.split_whitespace().collect::<Vec<_>>().join(" ")
+        }
+        words => words.join(" "),
+    };
+    LATE_PLACES.iter().fold(line, |line, (name, kept)| line.replace(kept, &format!("{{{name}}}")))
+}
 
 /// What makes the load of a trial.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,10 +55,10 @@ impl Workload {
     }
 
     /// The quantities that its trials give by name.
-    pub fn quantities(&self) -> Vec<GivenQuantity> {
+    pub fn quantities(&self, has_hosts: bool) -> Vec<GivenQuantity> {
         match self {
             Self::Http(_) => Vec::new(),
-            Self::Command(command) => command.quantities(),
+            Self::Command(command) => command.quantities(has_hosts),
         }
     }
 
@@ -101,7 +114,13 @@ impl Workload {
     pub fn secrets(&self) -> BTreeSet<(String, String)> {
         match self {
             Self::Http(http) => http.secrets().into_iter().collect(),
-            Self::Command(_) => BTreeSet::new(),
+            Self::Command(command) => {
+                let secret = |(name, value): (&String, &String)| {
+                    (secrets::mask(value) != value.as_str())
+                        .then(|| (format!("the variable {name}"), value.clone()))
+                };
+                command.environment.iter().filter_map(secret).collect()
+            }
         }
     }
 

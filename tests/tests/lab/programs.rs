@@ -1,6 +1,6 @@
 //! Programs that a lab knows, used from its other hosts.
 
-use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt, path::Path};
+use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt};
 
 use anyhow::{Context, Result, ensure};
 use proofload_tests::lab::{Labs, SshdFolder};

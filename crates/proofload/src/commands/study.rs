@@ -7,7 +7,7 @@ use std::{
 };
 
 use load::host::raise_descriptors;
-use record::{BoundKind, Ending, ResultFolder, SettingOutcome, StudyResult, folder::FolderError};
+use record::{BoundKind, Ending, Kind, ResultFolder, SettingOutcome, StudyResult, folder::FolderError};
 use report::{Format, Results};
 use study::Study;
 
@@ -46,16 +46,19 @@ const KEPT: [Format; 3] = [Format::Html, Format::Junit, Format::OpenMetrics];
 pub fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
     let mut lab = lab::Options::new().map_err(Refusal::one)?;
     let least = order.study.search.as_ref().map(|search| search.min);
-    let mut has_lab = false;
+    let (mut has_lab, mut has_programs) = (false, false);
     let settings = (0..order.study.settings.len()).map(|setting| (setting, least));
     order.study.each_setup(settings, &mut |_, setup| {
-        has_lab = setup.is_ok_and(|setup| setup.lab.is_some());
+        has_lab = setup.as_ref().is_ok_and(|setup| setup.lab.is_some());
+        has_programs |= setup.is_ok_and(|setup| setup.workload.kind() == Kind::Command);
         !has_lab
     });
     if has_lab {
         lab::see_own_numbers().map_err(Refusal::one)?;
         // Before any thread is started, and after the folder is known: users have other numbers inside.
         lab.rootless = lab::enter_user_namespace().map_err(Refusal::one)?;
+    }
+    if has_lab || has_programs {
         clean::before(&lab.folder)?;
     }
     raise_descriptors();

@@ -118,6 +118,14 @@ pub struct Flow {
 }
 
 impl CommandTrial {
+    /// Takes all copies for failed, for a reason that was found after they had ended.
+    pub fn fail(&mut self, why: &str) {
+        for run in &mut self.runs {
+            run.succeeded = false;
+            run.last_lines = why.to_owned();
+        }
+    }
+
     /// The share of the copies that failed (0 to 1); 1 if none ran.
     pub fn failed_ratio(&self) -> f64 {
         let failed = self.runs.iter().filter(|run| !run.succeeded).count();

@@ -8,7 +8,8 @@ use std::{
 };
 
 use record::{
-    Decision, ErrorClass, Goal, HttpPlan, Purpose, Trial, TrialEntry, Warning, study::ENTRY_SCHEMA,
+    Decision, ErrorClass, Goal, HttpPlan, Kind, Measured, Purpose, Trial, TrialEntry, Warning,
+    study::ENTRY_SCHEMA,
 };
 
 use super::{Course, Cut, Place};
@@ -16,7 +17,7 @@ use crate::{
     judge::judge,
     observers::At,
     run::Event,
-    stand::{Stand, StandError, Step},
+    stand::{GOODPUT, Stand, StandError, Step},
     study::{Fresh, Setup},
     workload::Workload,
 };
@@ -69,7 +70,7 @@ impl Course<'_> {
             written.map_err(|error| Cut::Failed(error.to_string()))?;
             return Err(Cut::Stopped);
         }
-        self.run_step(&setup, Step::Conclude)?;
+        self.conclude(&setup, &mut trial)?;
         let seen = self.observers.after(at!(self, &setup, place), &trial)?;
         trial.quantities.extend(seen.quantities.clone());
         let judged = judge(&mut trial, &seen, &self.plan.goals, self.explores(place, duration));
@@ -176,6 +177,21 @@ impl Course<'_> {
         })
     }
 
+    /// Runs the workload's own `conclude`, if it has one. Where that fails the trial has failed: it is how programs are checked.
+    fn conclude(&mut self, setup: &Setup, trial: &mut Trial) -> Result<(), Cut> {
+        match self.run_step(setup, Step::Conclude) {
+            Err(Cut::Failed(why)) => {
+                if let Measured::Command(command) = &mut trial.measured {
+                    command.fail(&why);
+                    trial.quantities.remove(GOODPUT);
+                }
+                trial.warnings.push(Warning::new("program_failed", why));
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
     /// Runs the workload's own `cleanup`, if it has one. Returns why it failed.
     pub(super) fn clean_up(&mut self) -> Option<String> {
         let folder = self.output_folder();
@@ -189,7 +205,8 @@ impl Course<'_> {
     fn bring_up(&mut self, setup: &Setup, place: Place) -> Result<(), Cut> {
         // What has state is new for another setting, even if it is made alike.
         let is_kept = match self.study.trial.fresh {
-            _ if setup.lab.is_none() => true,
+            // Programs have a folder of their own, and steps that set up.
+            _ if setup.lab.is_none() && setup.workload.kind() == Kind::Http => true,
             Fresh::Trial => false,
             Fresh::Setting => self.stand_is_for == Some(place.setting),
         };
@@ -226,7 +243,9 @@ impl Course<'_> {
             warm.workload.last(duration);
             warm.workload.put_receipts(None);
             let place = Place { purpose: Purpose::WarmUp, ..place };
+            self.run_step(&warm, Step::Prepare)?;
             let trial = self.run_one(&warm, place)?;
+            self.run_step(&warm, Step::Conclude)?;
             if trial.interrupted {
                 return Err(Cut::Stopped);
             }

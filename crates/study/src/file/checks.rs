@@ -7,8 +7,9 @@ use record::{Kind, Setting};
 use settings::{Reader, suggestion};
 use toml::{Spanned, de::DeTable};
 
+use crate::workload::LATE_PLACES;
+
 use super::{
-    command,
     ground::{Ground, WITH_PLACES, kind_of, names_in_places},
     outline::Outline,
     places::{self, Piece, TARGET_FOLDER},
@@ -40,7 +41,7 @@ pub(super) fn places(
             "targets" => own.extend(["self", "port", TARGET_FOLDER]),
             "audit" => own.push(TARGET_FOLDER),
             "processes" => own.push("self"),
-            "workload" if kind_of(tree) == Kind::Command => own.extend(command::LATE_PLACES),
+            "workload" if kind_of(tree) == Kind::Command => own.extend(LATE_PLACES.map(|(name, _)| name)),
             _ => {}
         }
         if ["processes", "targets", "workload"].contains(&part) {

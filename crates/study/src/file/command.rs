@@ -15,7 +15,7 @@ use toml::de::DeValue;
 use serde_json::json;
 
 use super::{places, programs, workload::Way};
-use crate::workload::{COPY, CommandWorkload, Reading, SCRATCH};
+use crate::workload::{CommandWorkload, LATE_PLACES, Reading};
 
 /// Keys that a factor of the same name sets.
 pub(super) const KEYS: [&str; 13] = [
@@ -33,8 +33,6 @@ pub(super) const KEYS: [&str; 13] = [
     "expect",
     "bytes",
 ];
-/// What stands for something only when a trial runs.
-pub(super) const LATE_PLACES: [&str; 2] = [SCRATCH, COPY];
 /// The most copies that run at once.
 const MOST_COPIES: u64 = 10_000;
 
@@ -46,6 +44,11 @@ pub(super) struct CommandRead {
 
 /// Reads it. `target` and `from` have been taken from the table.
 pub(super) fn read(reader: &mut Reader<'_>, mut table: Table<'_, '_>, way: &Way<'_>) -> CommandRead {
+    let stands_for = |name: &str| {
+        let late = LATE_PLACES.iter().find(|(known, _)| *known == name).map(|(_, kept)| (*kept).to_owned());
+        late.or_else(|| (way.stands_for)(name))
+    };
+    let way = &Way { root: way.root.clone(), stands_for: &stands_for, folder: way.folder };
     let mut spans = BTreeMap::new();
     let span = table.span();
     let mut words = |key: &'static str| {
@@ -212,7 +215,12 @@ fn read_bytes(reader: &mut Reader<'_>, value: &Value<'_>, way: &Way<'_>) -> Opti
             let path = table.need(reader, "path", "the file or folder that grows");
             let path = path.and_then(|path| reader.text(path));
             table.finish(reader);
-            Some(MovedBytes::Path(in_folder(&places::finished(path?, way.stands_for), way.folder)))
+            let path = places::finished(path?, way.stands_for);
+            if path.contains(::command::COPY) {
+                let message = "'{copy}' says nothing here: give the folder that all copies write to";
+                reader.mistake(value.span(), message);
+            }
+            Some(MovedBytes::Path(in_folder(&path, way.folder)))
         }
         DeValue::String(text) if text == "link" => Some(MovedBytes::Link),
         DeValue::Integer(number) => {
@@ -232,8 +240,11 @@ fn read_environment(reader: &mut Reader<'_>, value: &Value<'_>, way: &Way<'_>) -
     let mut environment = BTreeMap::new();
     for (_, name, value) in table.all() {
         if let Some(text) = reader.text(value) {
-            secrets::mask::learn_variable(name, text);
-            environment.insert(name.to_owned(), places::finished(text, way.stands_for));
+            let value = places::finished(text, way.stands_for);
+            for told in [text, value.as_str()] {
+                secrets::mask::learn_variable(name, told);
+            }
+            environment.insert(name.to_owned(), value);
         }
     }
     environment
@@ -281,7 +292,7 @@ fn read_number(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Reading> {
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(plain) || name.len() > 40 {
         let message =
             format!("'{name}' is not a name: up to 40 small letters, digits and '_', a letter first");
-        reader.mistake(name_at, message);
+        reader.mistake(name_at.clone(), message);
         return None;
     }
     let (suffix, words) = match unit {
@@ -297,6 +308,10 @@ fn read_number(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Reading> {
         }
     };
     let quantity = if name.ends_with(&suffix) { name } else { format!("{name}{suffix}") };
+    if CommandWorkload::measured().any(|own| own == quantity) || quantity == "error_ratio" {
+        let message = format!("'{quantity}' is measured anyway: read the program's own under another name");
+        reader.mistake(name_at.clone(), message);
+    }
     Some(Reading {
         number: NumberRead { json, quantity, more_is_better: better.unwrap_or(true), optional },
         words,
@@ -323,5 +338,9 @@ fn suffix_of(unit: &str) -> Option<&'static str> {
 
 /// A path beside the study, unless it is whole or is put together later.
 fn in_folder(path: &str, folder: &Path) -> String {
-    if path.starts_with('{') { path.to_owned() } else { folder.join(path).display().to_string() }
+    if path.starts_with(['{', '\u{e000}']) {
+        path.to_owned()
+    } else {
+        folder.join(path).display().to_string()
+    }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use lab::{file::Groups, plan::Plan};
-use record::Kind;
+use record::{Kind, MovedBytes};
 use settings::{Reader, Table, Value};
 use toml::{
     Spanned,
@@ -177,6 +177,13 @@ impl<'d> Ground<'d> {
             }
             Kind::Command => {
                 let CommandRead { mut workload, spans } = command::read(reader, table, &way);
+                if let (Some(MovedBytes::Link), None, Some(span)) =
+                    (&workload.bytes, &hosts, spans.get("bytes"))
+                {
+                    let message =
+                        "without hosts the load shares its interfaces with others: give a size or a path";
+                    reader.mistake(span.clone(), message);
+                }
                 length::put_stop(reader, &mut workload, &spans, self.outline.duration.as_ref(), search);
                 (Workload::Command(Box::new(workload)), spans)
             }

@@ -18,7 +18,7 @@ use super::{
     searches::SearchRead,
 };
 use crate::{
-    Workload, observers,
+    Workload,
     study::{Search, Source, Study},
 };
 
@@ -152,7 +152,7 @@ impl<'d> Tries<'_, 'd> {
     /// Goals on quantities that there are not.
     fn hold_known(&self, reader: &mut Reader<'_>, assembled: &Assembled) {
         let setup = &assembled.setup;
-        let given = || setup.workload.quantities().into_iter().chain(observers::quantities(setup));
+        let given = || setup.quantities().into_iter();
         for goal in &self.outline.goals {
             let GoalQuantity::Given { quantity, .. } = &goal.goal.quantity else { continue };
             if assembled.is_whole && !given().any(|known| known.name == *quantity) {

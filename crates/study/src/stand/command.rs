@@ -4,7 +4,10 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io,
-    os::unix::process::{CommandExt, ExitStatusExt},
+    os::unix::{
+        fs::MetadataExt,
+        process::{CommandExt, ExitStatusExt},
+    },
     path::{Path, PathBuf},
     process::{Child, ExitStatus, Stdio},
     sync::atomic::{AtomicBool, Ordering},
@@ -14,20 +17,31 @@ use std::{
 
 use command::{Flows, MemoryGroup, Order, Report, number_in};
 use lab::plan::{Flood, Process, Program};
-use record::{CommandTrial, Flow, Measured, MovedBytes, Trial, Validity, Warning, trial::SCHEMA};
+use record::{
+    CommandTrial, Flow, Measured, MovedBytes, Trial, Validity, VoidReason, VoidRule, Warning, trial::SCHEMA,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Stand, StandError};
-use crate::{CommandWorkload, workload::SCRATCH};
+use crate::{
+    CommandWorkload,
+    workload::{self, SCRATCH},
+};
 
+/// Where programs write while they run, beside [`Stand::scratch`].
+const OUTPUT_FOLDER: &str = ".output";
+/// A runner that was asked to end for so long is killed.
+const PATIENCE: Duration = Duration::from_secs(6);
 /// Length of the bins that flows are counted in.
 const BIN: Duration = Duration::from_millis(100);
+/// How often memory is looked at.
+const GLANCE: Duration = Duration::from_millis(10);
 /// A step around a trial that takes longer has failed.
 const STEP_TIMEOUT: Duration = Duration::from_secs(600);
 /// The rate at the end of a trial is that of so many seconds, or of its second half if it is shorter than twice that.
 const LAST_S: f64 = 5.0;
 
-const GOODPUT: &str = "goodput_bit_per_s";
+pub(crate) const GOODPUT: &str = "goodput_bit_per_s";
 
 /// What is run around trials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,13 +100,18 @@ impl Stand {
         (order.copies, order.timeout, order.expect) = (vec![0], Some(STEP_TIMEOUT), vec![0]);
         let mut orders = vec![order];
         self.put_files(&mut orders);
-        let report = self.conduct(orders, stop, |_| Ok(()))?;
+        // What is left of a step that is killed goes with its group.
+        let group = MemoryGroup::make(&self.folder).ok();
+        orders[0].groups = group.iter().map(MemoryGroup::joined_by).collect();
+        let report = self.conduct(orders, stop, &mut |_| Ok(()));
+        self.keep_output(folder);
+        let report = report?;
         let trial = CommandTrial { runs: report.runs, ..CommandTrial::default() };
         match trial.failure() {
             Some(why) => Err(StandError::Program(format!(
                 "{}: {}{}",
                 step.name(),
-                words.join(" "),
+                shown(words),
                 why.strip_prefix("the program").unwrap_or(&why)
             ))),
             None => Ok(()),
@@ -132,38 +151,46 @@ impl Stand {
             Some(MovedBytes::Path(path)) => Some(self.in_scratch(path)),
             _ => None,
         };
-        let size_before = path.as_deref().map_or(0, size_of);
+        let before = path.as_deref().map(files_of).unwrap_or_default();
         let outputs: Vec<PathBuf> =
             orders.iter().flat_map(|order| order.copies.iter().map(|copy| order.output(*copy))).collect();
         let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let begun = Instant::now();
         let mut flows = Flows::begin(BIN, self.interfaces()?).map_err(StandError::Host)?;
         let mut peak_memory_bytes = None;
-        let mut look = |links: Vec<(String, u64, u64)>| {
+        let mut look = |links: Option<Vec<(String, u64, u64)>>| {
+            peak_memory_bytes = peak_memory_bytes.max(memory.as_ref().and_then(MemoryGroup::used_bytes));
+            let Some(links) = links else { return Ok(()) };
             flows.look()?;
             links.into_iter().for_each(|(name, bytes, packets)| flows.count(name, bytes, packets));
-            peak_memory_bytes = peak_memory_bytes.max(memory.as_ref().and_then(MemoryGroup::used_bytes));
             Ok(())
         };
-        let report = self.conduct(orders, stop, &mut look)?;
+        let report = self.conduct(orders, stop, &mut look);
+        self.keep_output(folder);
+        let report = report?;
         let ended = Instant::now();
         while self.sockets() > self.quiet_sockets
             && ended.elapsed() < patience
             && !stop.load(Ordering::Relaxed)
         {
             thread::sleep(BIN);
-            look(self.link_counts()?).map_err(StandError::Host)?;
+            look(Some(self.link_counts()?)).map_err(StandError::Host)?;
         }
         let elapsed_s = begun.elapsed().as_secs_f64();
         let flows = flows.end();
         let moved_bytes = match &workload.bytes {
             None => None,
             Some(MovedBytes::Declared(bytes)) => {
-                Some(bytes * report.runs.iter().filter(|run| run.succeeded).count() as u64)
+                // One that was ended moved a part of them, and nobody knows which.
+                let whole = |run: &&record::CommandRun| run.succeeded && !run.stopped;
+                Some(bytes * report.runs.iter().filter(whole).count() as u64).filter(|bytes| *bytes > 0)
             }
             Some(MovedBytes::Path(_)) => {
-                let grown = path.as_deref().map(|path| size_of(path).saturating_sub(size_before));
-                grown.filter(|bytes| *bytes > 0)
+                let after = path.as_deref().map(files_of).unwrap_or_default();
+                let grown = after
+                    .iter()
+                    .map(|(file, size)| size.saturating_sub(before.get(file).copied().unwrap_or(0)));
+                Some(grown.sum()).filter(|bytes| *bytes > 0)
             }
             Some(MovedBytes::Link) => {
                 Some(sum(&flows, "sent", |flow| flow.bytes).max(sum(&flows, "received", |flow| flow.bytes)))
@@ -173,10 +200,11 @@ impl Stand {
         let measured = CommandTrial {
             plan: workload.plan(hosts),
             runs: report.runs.into_iter().map(masked).collect(),
-            wall_s: report.wall_s,
+            wall_s: report.ended_s - report.began_s,
             user_s: report.user_s,
             system_s: report.system_s,
-            peak_memory_bytes,
+            // Looked at now and then: it was never less than that of one process.
+            peak_memory_bytes: peak_memory_bytes.map(|bytes: u64| bytes.max(report.largest_process_bytes)),
             largest_process_bytes: report.largest_process_bytes,
             moved_bytes,
             flows,
@@ -202,7 +230,13 @@ impl Stand {
             started_unix_s,
             elapsed_s,
             interrupted: report.interrupted,
-            validity: Validity::Valid,
+            validity: Validity::from_reasons(
+                report
+                    .wants
+                    .map(|evidence| VoidReason { rule: VoidRule::LocalExhaustion, evidence })
+                    .into_iter()
+                    .collect(),
+            ),
             warnings,
             quantities,
             measured: Measured::Command(Box::new(measured)),
@@ -216,7 +250,8 @@ impl Stand {
         name: &str,
         folder: &Path,
     ) -> Result<Order, StandError> {
-        for made in [folder, &self.scratch] {
+        let output = self.scratch_output();
+        for made in [folder, &self.scratch, &output] {
             let explain = |error| StandError::Program(format!("cannot make {}: {error}", made.display()));
             fs::create_dir_all(made).map_err(explain)?;
         }
@@ -234,7 +269,7 @@ impl Stand {
             timeout: workload.timeout.filter(|_| name == "command"),
             stop_after: workload.stop_after.filter(|_| name == "command"),
             groups: Vec::new(),
-            folder: std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()),
+            folder: output,
             name: name.to_owned(),
             parent: self.lab.is_none().then(std::process::id),
         })
@@ -251,16 +286,32 @@ impl Stand {
 
     /// A text with the folder that programs may write to in its place.
     fn in_scratch(&self, text: &str) -> String {
-        text.replace(&format!("{{{SCRATCH}}}"), &self.scratch.display().to_string())
+        text.replace(SCRATCH, &self.scratch.display().to_string())
     }
 
-    /// Runs orders at once, each on a host that the load comes from, until all have ended. `look` is called at the end of
-    /// every bin, with the bytes and packets of each direction of the emulated links.
+    /// Where programs write while they run.
+    fn scratch_output(&self) -> PathBuf {
+        self.scratch.with_file_name(OUTPUT_FOLDER)
+    }
+
+    /// Keeps what programs wrote, without secrets. What cannot be kept is lost: it was read before.
+    fn keep_output(&self, folder: &Path) {
+        for entry in fs::read_dir(self.scratch_output()).into_iter().flatten().flatten() {
+            let (from, to) = (entry.path(), folder.join(entry.file_name()));
+            let is_output = from.extension().is_some_and(|end| end == "out" || end == "err");
+            if let (true, Ok(bytes)) = (is_output, fs::read(&from)) {
+                let _ = fs::write(to, &*secrets::mask::mask_learned(&bytes));
+            }
+        }
+    }
+
+    /// Runs orders at once, each on a host that the load comes from, until all have ended. `look` is called again and again, at
+    /// the end of every bin with the bytes and packets of each direction of the emulated links.
     fn conduct(
         &mut self,
         orders: Vec<Order>,
         stop: &AtomicBool,
-        mut look: impl FnMut(Vec<(String, u64, u64)>) -> io::Result<()>,
+        look: &mut dyn FnMut(Option<Vec<(String, u64, u64)>>) -> io::Result<()>,
     ) -> Result<Report, StandError> {
         let broken = |error: io::Error| StandError::Program(format!("cannot run a program: {error}"));
         let reports: Vec<PathBuf> = orders.iter().map(Order::report).collect();
@@ -273,19 +324,29 @@ impl Stand {
             runners.push(self.start_runner(order, host).map_err(broken)?);
         }
         let mut bin = Instant::now() + BIN;
-        let mut told = false;
+        let mut told: Option<Instant> = None;
         while runners.iter_mut().any(|runner| runner.ended().is_none()) {
-            if stop.load(Ordering::Relaxed) && !told {
-                told = true;
-                runners.iter().for_each(Runner::stop);
+            if stop.load(Ordering::Relaxed) {
+                match told {
+                    None => runners.iter().for_each(|runner| runner.signal(Signal::TERM)),
+                    Some(told) if told.elapsed() > PATIENCE => {
+                        runners.iter().for_each(|runner| runner.signal(Signal::KILL));
+                    }
+                    Some(_) => {}
+                }
+                told.get_or_insert_with(Instant::now);
             }
-            runners.iter_mut().for_each(|runner| runner.wait(bin.saturating_duration_since(Instant::now())));
+            let until = bin.min(Instant::now() + GLANCE);
+            runners
+                .iter_mut()
+                .for_each(|runner| runner.wait(until.saturating_duration_since(Instant::now())));
+            look(None).map_err(StandError::Host)?;
             if Instant::now() >= bin {
                 bin += BIN;
-                look(self.link_counts()?).map_err(StandError::Host)?;
+                look(Some(self.link_counts()?)).map_err(StandError::Host)?;
             }
         }
-        look(self.link_counts()?).map_err(StandError::Host)?;
+        look(Some(self.link_counts()?)).map_err(StandError::Host)?;
         let mut all = Report::default();
         for ((mut runner, path), order) in runners.into_iter().zip(reports).zip(&orders) {
             let Some(mut report) = Report::read(&path) else {
@@ -307,10 +368,12 @@ impl Stand {
     fn start_runner(&mut self, order: &Order, host: Option<usize>) -> io::Result<Runner> {
         let _ = fs::remove_file(order.report());
         let program = std::env::current_exe()?;
-        let words = ["command-run".to_owned(), serde_json::to_string(order)?];
+        // Not among its arguments, which every user can read: a word may be a secret.
+        let order_text = serde_json::to_string(order)?;
         let (Some(host), Some(lab)) = (host, &mut self.lab) else {
             let child = std::process::Command::new(program)
-                .args(words)
+                .arg("command-run")
+                .env(command::VARIABLE, order_text)
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 // Ctrl-C is for the study, which then asks its runners to stop.
@@ -318,13 +381,12 @@ impl Stand {
                 .spawn()?;
             return Ok(Runner::Here(child));
         };
-        let mut command = vec![program.display().to_string()];
-        command.extend(words);
+        let command = vec![program.display().to_string(), "command-run".to_owned()];
         let process = Process {
             name: format!("{}-{}-{host}", lab.plan().hosts[host].name, order.name),
             host,
             program: Program::Command(command),
-            environment: BTreeMap::new(),
+            environment: BTreeMap::from([(command::VARIABLE.to_owned(), order_text)]),
             directory: None,
             ready: None,
             ready_timeout: Duration::ZERO,
@@ -391,12 +453,11 @@ impl Runner {
         }
     }
 
-    /// Asks it to end what it runs.
-    fn stop(&self) {
+    fn signal(&self, signal: Signal) {
         match self {
-            Self::OnHost(process) => process.signal(Signal::TERM),
-            // It has not been waited for, so that its number is its own.
-            Self::Here(child) => drop(kill_process(Pid::from_child(child), Signal::TERM)),
+            Self::OnHost(process) => process.signal(signal),
+            // It has not been waited for while it is asked, so that its number is its own.
+            Self::Here(child) => drop(kill_process(Pid::from_child(child), signal)),
         }
     }
 
@@ -449,16 +510,14 @@ fn quantities(
     quantities.extend(trial.peak_memory_bytes.map(|bytes| ("peak_memory_bytes".to_owned(), bytes as f64)));
     if let Some(bytes) = trial.moved_bytes {
         quantities.insert("moved_bytes".to_owned(), bytes as f64);
-        if workload.bytes != Some(MovedBytes::Link) {
+        if workload.bytes != Some(MovedBytes::Link) && trial.failed_ratio() == 0.0 {
             quantities.insert(GOODPUT.to_owned(), bytes as f64 * 8.0 / trial.wall_s.max(1e-9));
         }
     }
     for read in &workload.read {
         let number = &read.number;
-        let found: Vec<f64> = outputs
-            .iter()
-            .filter_map(|path| number_in(&fs::read_to_string(path).ok()?, &number.json))
-            .collect();
+        let found: Vec<f64> =
+            outputs.iter().filter_map(|path| number_in(&fs::read(path).ok()?, &number.json)).collect();
         if found.len() < outputs.len() && number.optional {
             continue;
         }
@@ -509,17 +568,33 @@ fn is_way(name: &str, way: &str) -> bool {
     name.rsplit(' ').next() == Some(way)
 }
 
-/// The size of a file, or of all files in a folder; 0 if there is none.
-fn size_of(path: impl AsRef<Path>) -> u64 {
-    let path = path.as_ref();
-    match fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.is_dir() => {
-            let entries = fs::read_dir(path).into_iter().flatten().flatten();
-            entries.map(|entry| size_of(entry.path())).sum()
-        }
-        Ok(metadata) => metadata.len(),
-        Err(_) => 0,
+/// The sizes of a file, or of all files in a folder, by what tells one from another: a file that was made anew is another.
+fn files_of(path: impl AsRef<Path>) -> BTreeMap<(u64, u64, i64), u64> {
+    let mut files = BTreeMap::new();
+    // The path itself may be a link; links within it are of no size.
+    if let Ok(metadata) = fs::metadata(&path) {
+        gather(path.as_ref(), &metadata, &mut files);
     }
+    files
+}
+
+fn gather(path: &Path, metadata: &fs::Metadata, files: &mut BTreeMap<(u64, u64, i64), u64>) {
+    if !metadata.is_dir() {
+        let made_s = metadata.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+        let made_ns = made_s.map_or(0, |made| made.as_nanos() as i64);
+        files.insert((metadata.dev(), metadata.ino(), made_ns), metadata.len());
+        return;
+    }
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        if let Ok(metadata) = entry.metadata() {
+            gather(&entry.path(), &metadata, files);
+        }
+    }
+}
+
+/// A command for people.
+fn shown(words: &[String]) -> String {
+    workload::shown_words(words)
 }
 
 fn masked(mut run: record::CommandRun) -> record::CommandRun {

@@ -44,9 +44,20 @@ pub struct Reading {
     pub words: String,
 }
 
+/// What goes over the interfaces of hosts: without hosts it is not known.
+const OF_HOSTS: [&str; 5] =
+    ["sent_bytes", "received_bytes", "sent_packets", "received_packets", "last_5_s_bit_per_s"];
+/// What is measured of every trial.
+const MEASURED: [&str; 5] = ["wall_s", "user_s", "system_s", "peak_memory_bytes", "largest_process_bytes"];
+
 impl CommandWorkload {
+    /// The names of the quantities that are measured, whatever is read.
+    pub(crate) fn measured() -> impl Iterator<Item = &'static str> {
+        MEASURED.into_iter().chain(OF_HOSTS).chain(["moved_bytes"])
+    }
+
     /// The quantities that its trials give.
-    pub(super) fn quantities(&self) -> Vec<GivenQuantity> {
+    pub(super) fn quantities(&self, has_hosts: bool) -> Vec<GivenQuantity> {
         let given = |name: &str, words: &str, more_is_better, is_main| GivenQuantity {
             name: name.to_owned(),
             words: words.to_owned(),
@@ -76,13 +87,18 @@ impl CommandWorkload {
             given("received_packets", "packets received", false, false),
             given("last_5_s_bit_per_s", "rate of the last 5 s", true, has_bytes),
         ]);
+        quantities.retain(|given| has_hosts || !OF_HOSTS.contains(&given.name.as_str()));
         quantities
     }
 
     /// The plan of a trial, on these hosts; secrets are masked.
     pub fn plan(&self, hosts: Vec<String>) -> CommandPlan {
         CommandPlan {
-            command: self.run.iter().map(|word| secrets::mask(word).into_owned()).collect(),
+            command: self
+                .run
+                .iter()
+                .map(|word| secrets::mask(&super::shown_words(std::slice::from_ref(word))).into_owned())
+                .collect(),
             hosts,
             copies: self.copies,
             expect: self.expect.clone(),
@@ -95,11 +111,6 @@ impl CommandWorkload {
 
     /// The program, for people.
     pub fn in_words(&self) -> String {
-        match &self.run[..] {
-            [shell, option, line] if shell == "sh" && option == "-c" => {
-                line.split_whitespace().collect::<Vec<_>>().join(" ")
-            }
-            words => words.join(" "),
-        }
+        super::shown_words(&self.run)
     }
 }
