@@ -20,8 +20,8 @@ pub struct Flows {
 
 #[derive(Debug)]
 struct Counted {
-    first: (u64, u64),
-    last: (u64, u64),
+    first: Seen,
+    last: Seen,
     bins: Vec<u64>,
 }
 
@@ -91,8 +91,11 @@ impl Flows {
     }
 }
 
+/// Bytes and packets.
+type Seen = (u64, u64);
+
 /// The interfaces of `net/dev` with the bytes and packets that they received and sent, `lo` left out.
-fn interfaces(text: &str) -> Vec<(String, (u64, u64), (u64, u64))> {
+fn interfaces(text: &str) -> Vec<(String, Seen, Seen)> {
     let lines = text.lines().filter_map(|line| {
         let (name, numbers) = line.split_once(':')?;
         // Received: bytes packets errs drop fifo frame compressed multicast; then the same for sent.
