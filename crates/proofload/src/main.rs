@@ -53,8 +53,8 @@ enum Command {
     #[command(hide = true)]
     LinkWorker,
     /// A process that runs the programs of a trial; started by proofload itself.
-    #[command(hide = true)]
-    CommandRun,
+    #[command(hide = true, name = "command-run")]
+    ProgramRunner,
     /// A process that becomes one of a lab's; started by proofload itself.
     #[command(hide = true)]
     LabExec {
@@ -84,7 +84,7 @@ fn main() -> std::process::ExitCode {
         Command::Link(arguments) => commands::link::run(&arguments),
         Command::LinkWorker => commands::link::work(),
         Command::LabHolder => commands::lab::hold(),
-        Command::CommandRun => run_programs(),
+        Command::ProgramRunner => run_programs(),
         Command::LabExec { order } => commands::lab::exec(&order),
     };
     exit.unwrap_or_else(|refusal| refusal.tell()).into()

@@ -1,0 +1,148 @@
+//! From what programs did to the quantities of their trial.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::UNIX_EPOCH,
+};
+
+use command::number_in;
+use record::{CommandTrial, Flow, MovedBytes, Warning};
+
+use super::GOODPUT;
+use crate::CommandWorkload;
+
+/// The rate at the end of a trial is that of so many seconds, or of its second half if it is shorter than twice that.
+const LAST_S: f64 = 5.0;
+
+/// The quantities of a trial by their names, as the workload declares them.
+pub(super) fn quantities(
+    workload: &CommandWorkload,
+    trial: &CommandTrial,
+    outputs: &[PathBuf],
+    warnings: &mut Vec<Warning>,
+) -> BTreeMap<String, f64> {
+    let total = |way, of: fn(&Flow) -> u64| sum(&trial.flows, way, of) as f64;
+    let mut quantities = BTreeMap::from([
+        ("wall_s".to_owned(), trial.wall_s),
+        ("user_s".to_owned(), trial.user_s),
+        ("system_s".to_owned(), trial.system_s),
+        ("largest_process_bytes".to_owned(), trial.largest_process_bytes as f64),
+    ]);
+    if !trial.flows.is_empty() {
+        quantities.extend([
+            ("sent_bytes".to_owned(), total("sent", |flow| flow.bytes)),
+            ("received_bytes".to_owned(), total("received", |flow| flow.bytes)),
+            ("sent_packets".to_owned(), total("sent", |flow| flow.packets)),
+            ("received_packets".to_owned(), total("received", |flow| flow.packets)),
+        ]);
+        let rate = last_rate(trial, "sent").max(last_rate(trial, "received"));
+        quantities.insert("last_5_s_bit_per_s".to_owned(), rate);
+    }
+    quantities.extend(trial.peak_memory_bytes.map(|bytes| ("peak_memory_bytes".to_owned(), bytes as f64)));
+    if let Some(bytes) = trial.moved_bytes {
+        quantities.insert("moved_bytes".to_owned(), bytes as f64);
+        if workload.bytes != Some(MovedBytes::Link) && trial.failed_ratio() == 0.0 {
+            quantities.insert(GOODPUT.to_owned(), bytes as f64 * 8.0 / trial.wall_s.max(1e-9));
+        }
+    }
+    for read in &workload.read {
+        let number = &read.number;
+        let found: Vec<f64> =
+            outputs.iter().filter_map(|path| number_in(&fs::read(path).ok()?, &number.json)).collect();
+        if found.len() < outputs.len() && number.optional {
+            continue;
+        }
+        if found.len() < outputs.len() {
+            warnings.push(Warning::new(
+                "number_not_found",
+                format!(
+                    "{} of {} copies wrote no number at {} of JSON on standard output: {} is not known",
+                    outputs.len() - found.len(),
+                    outputs.len(),
+                    number.json,
+                    number.quantity
+                ),
+            ));
+            continue;
+        }
+        let value = if number.more_is_better {
+            found.iter().sum()
+        } else {
+            found.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+        };
+        quantities.insert(number.quantity.clone(), value);
+    }
+    quantities
+}
+
+/// The rate in one direction over the last seconds in which the programs were at work, in bits per second: up to the last
+/// bin that carried a hundredth of the fullest. What programs tell each other at their end is no steady state.
+fn last_rate(trial: &CommandTrial, way: &str) -> f64 {
+    let own = || trial.flows.iter().filter(|(name, _)| is_way(name, way));
+    let most = own().map(|(_, flow)| flow.bins.len()).max().unwrap_or(0);
+    let of_bin = |bin: usize| own().filter_map(|(_, flow)| flow.bins.get(bin)).sum::<u64>();
+    let bins: Vec<u64> = (0..most).map(of_bin).collect();
+    let fullest = bins.iter().copied().max().unwrap_or(0);
+    let end = bins.iter().rposition(|bytes| *bytes * 100 >= fullest.max(1)).map_or(0, |last| last + 1);
+    let counted = ((LAST_S / trial.bin_s).round() as usize).min(end / 2).max(1);
+    let bytes: u64 = bins[end.saturating_sub(counted)..end].iter().sum();
+    bytes as f64 * 8.0 / (counted as f64 * trial.bin_s)
+}
+
+/// The sum over what the interfaces sent, or received.
+pub(super) fn sum(flows: &BTreeMap<String, Flow>, way: &str, of: impl Fn(&Flow) -> u64) -> u64 {
+    flows.iter().filter(|(name, _)| is_way(name, way)).map(|(_, flow)| of(flow)).sum()
+}
+
+/// Whether a flow is what interfaces sent, or received.
+fn is_way(name: &str, way: &str) -> bool {
+    name.rsplit(' ').next() == Some(way)
+}
+
+/// The sizes of a file, or of all files in a folder, by what tells one from another: a file that was made anew is another.
+pub(super) fn files_of(path: impl AsRef<Path>) -> BTreeMap<(u64, u64, i64), u64> {
+    let mut files = BTreeMap::new();
+    // The path itself may be a link; links within it are of no size.
+    if let Ok(metadata) = fs::metadata(&path) {
+        gather(path.as_ref(), &metadata, &mut files);
+    }
+    files
+}
+
+fn gather(path: &Path, metadata: &fs::Metadata, files: &mut BTreeMap<(u64, u64, i64), u64>) {
+    if !metadata.is_dir() {
+        let made_s = metadata.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+        let made_ns = made_s.map_or(0, |made| made.as_nanos() as i64);
+        files.insert((metadata.dev(), metadata.ino(), made_ns), metadata.len());
+        return;
+    }
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        if let Ok(metadata) = entry.metadata() {
+            gather(&entry.path(), &metadata, files);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_seconds_end_with_the_last_that_was_sent() {
+        let rate = |bins: &[u64]| {
+            let flow = Flow { bins: bins.to_vec(), ..Flow::default() };
+            let flows = BTreeMap::from([("client eth0 sent".to_owned(), flow)]);
+            last_rate(&CommandTrial { flows, bin_s: 0.1, ..CommandTrial::default() }, "sent")
+        };
+        let mut bins = vec![1_000; 20];
+        bins.extend([10_000; 60]);
+        assert_eq!(rate(&bins), 800_000.0, "only the last 5 s");
+        bins.extend([0, 0, 50, 0, 20]);
+        assert_eq!(rate(&bins), 800_000.0, "what is said at the end does not count");
+        assert_eq!(rate(&[0, 0, 500, 1_500]), 80_000.0, "the second half of a short trial");
+        assert_eq!(rate(&[]), 0.0);
+    }
+}
