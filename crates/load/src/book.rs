@@ -9,11 +9,10 @@ use record::{Away, Counts, ErrorClass, Fault, Histogram, HttpPlan, Origin};
 
 use crate::{
     absence::{SHORTEST_NS, UnderWay},
-    events::Waiting,
     part::Part,
     tick::Tick,
 };
-pub use times::{Arrival, InFlight};
+pub use times::{Arrival, InFlight, Waiting};
 
 /// Keeps a worker's [`Part`] as things happen. All times are of the wire's clock.
 pub struct Book {

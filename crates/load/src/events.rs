@@ -11,7 +11,11 @@ use record::{
     receipt::{AnswerReceipt, ReceiptHeader, SCHEMA, StoredAt},
 };
 
-use crate::{book::InFlight, share::Share, wire::SlotId};
+use crate::{
+    book::{InFlight, Waiting},
+    share::Share,
+    wire::SlotId,
+};
 use backoff::Backoff;
 pub use ledger::{Ledger, ReceiptFile};
 use ledger::{Runs, Sample, refuse_used};
@@ -60,21 +64,6 @@ struct Heard {
     retry_after_s: Option<u32>,
     /// A refusal that says that the events may be stored nevertheless.
     leaves_open: bool,
-}
-
-/// A request that failed and is to be made again.
-#[derive(Debug, Clone, Copy)]
-pub struct Waiting {
-    /// When the plan wanted it sent, in the first place.
-    pub intended_ns: u64,
-    /// When it is to be made again.
-    pub due_ns: u64,
-    /// How it failed.
-    pub class: ErrorClass,
-    /// Whether anything of it was sent.
-    pub sent: bool,
-    /// How much of its time may be our own; what came of it may be, too.
-    pub own_ns: u64,
 }
 
 impl Events {

@@ -12,7 +12,7 @@ use std::{
 use record::{HttpPlan, LoadModel};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::{FieldMistake, host::Host, pool};
+use crate::{FieldMistake, host::Host, pool, workload::Asked};
 
 /// Descriptors a worker process needs beside its connections: standard streams, epoll instances, files.
 const OTHER_DESCRIPTORS: u64 = 64;
@@ -24,15 +24,6 @@ const THREAD_MEMORY_BYTES: u64 = 4 << 20;
 /// Worker processes and source addresses that are taken unasked at the most.
 const MOST_PROCESSES: u64 = 4_096;
 const MOST_SOURCES: u64 = 60_000;
-
-/// What the user asked for, and may not be changed.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Asked {
-    /// The number of worker processes was given.
-    pub processes: bool,
-    /// Source addresses were given.
-    pub sources: bool,
-}
 
 /// Fits a plan to the machine, and gives what was changed, in words. A pool that is opened on demand gets what the load
 /// can need of it as far as this machine has it, and more where that costs nothing; it is refused only where more

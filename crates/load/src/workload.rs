@@ -17,7 +17,7 @@ use record::{HttpPlan, LoadModel, StatusSet, units::parse_cpus};
 use settings::options::Kind;
 use url::Url;
 
-use crate::{Host, preflight::Asked};
+use crate::Host;
 use options::Field as _;
 pub use options::HttpOption;
 use text::{Mistakes, parse_addresses, parse_url, positive, time_ns};
@@ -31,6 +31,15 @@ const MACHINE: &str = "Machine";
 const RATE_PER_THREAD: f64 = 50_000.0;
 /// Longest polling before a send when none was asked for.
 const SPIN_NS: u64 = 500_000;
+
+/// What the user asked for, and may not be changed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Asked {
+    /// The number of worker processes was given.
+    pub processes: bool,
+    /// Source addresses were given.
+    pub sources: bool,
+}
 
 /// What is wrong with a field of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]

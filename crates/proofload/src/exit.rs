@@ -2,8 +2,6 @@
 
 use std::{fmt, process::ExitCode};
 
-use crate::output::standard;
-
 /// The exit statuses that scripts may rely on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -56,11 +54,8 @@ impl Refusal {
         Self { mistakes: Vec::new() }
     }
 
-    /// Tells them on standard error, secrets masked, and gives the exit status.
-    pub fn tell(&self) -> Exit {
-        for mistake in &self.mistakes {
-            standard::tell(format_args!("proofload: {mistake}"));
-        }
-        if self.mistakes.is_empty() { Exit::NobodyReads } else { Exit::WrongUse }
+    /// What is wrong; empty if only nobody reads what was found.
+    pub fn mistakes(&self) -> &[String] {
+        &self.mistakes
     }
 }

@@ -87,7 +87,7 @@ fn main() -> std::process::ExitCode {
         Command::ProgramRunner => run_programs(),
         Command::LabExec { order } => commands::lab::exec(&order),
     };
-    exit.unwrap_or_else(|refusal| refusal.tell()).into()
+    exit.unwrap_or_else(|refusal| output::standard::refuse(&refusal)).into()
 }
 
 /// The process that runs the programs of a trial.
@@ -105,7 +105,7 @@ fn refuse(error: &clap::Error) -> std::process::ExitCode {
     }
     match error.print() {
         Ok(()) => exit::Exit::GoalsMet.into(),
-        Err(error) => output::standard::failed(&error).tell().into(),
+        Err(error) => output::standard::refuse(&output::standard::failed(&error)).into(),
     }
 }
 

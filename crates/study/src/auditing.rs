@@ -11,10 +11,10 @@ use std::{
 use record::{AuditResult, Purpose, ResultFolder, Trial, TrialEntry, VoidReason, VoidRule};
 
 use crate::{
-    course::Cut,
     evidence::Evidence,
-    observers::{At, Observer, Seen},
+    observer::{At, Observer, Seen},
     stand::{names_target_folder, put_target_folder},
+    stop_reason::StopReason,
     study::Audit,
 };
 
@@ -35,16 +35,16 @@ impl Audits {
 }
 
 impl Observer for Audits {
-    fn before(&mut self, _: &mut At<'_>) -> Result<(), Cut> {
+    fn before(&mut self, _: &mut At<'_>) -> Result<(), StopReason> {
         Ok(())
     }
 
-    fn after(&mut self, at: &mut At<'_>, _: &Trial) -> Result<Seen, Cut> {
+    fn after(&mut self, at: &mut At<'_>, _: &Trial) -> Result<Seen, StopReason> {
         let Some(asked) = &at.setup.audit else { return Ok(Seen::default()) };
         let receipts = self.evidence.receipts_of(at.number);
         let (audit, doubt) = match audit(asked, &receipts, at.stand.stored(), at.stop) {
             // The trial did not come to its end.
-            Ok(None) => return Err(Cut::Stopped),
+            Ok(None) => return Err(StopReason::Stopped),
             Ok(Some(audit)) => {
                 let doubt = doubt(&audit);
                 (Some(audit), doubt)
@@ -53,7 +53,7 @@ impl Observer for Audits {
         };
         let is_clean = doubt.is_none() && audit.as_ref().is_some_and(AuditResult::is_clean);
         let is_worth_it = matches!(at.purpose, Purpose::Repeat | Purpose::Confirm);
-        self.evidence.audited(at.number, is_clean, is_worth_it).map_err(Cut::Failed)?;
+        self.evidence.audited(at.number, is_clean, is_worth_it).map_err(StopReason::Failed)?;
         let void = |why| VoidReason {
             rule: VoidRule::Unaudited,
             evidence: format!("what was stored could not be held against what was acknowledged: {why}"),

@@ -14,23 +14,15 @@ use record::{Purpose, ResultFolder, StudyPlan, TrialEntry, Warning, folder::Tria
 
 use crate::{
     auditing::Audits,
+    event::{Event, Options},
     links::Links,
     observers::Observers,
     outcome,
-    run::{Event, Options},
     searching::Searching,
     stand::Stand,
+    stop_reason::StopReason,
     study::Study,
 };
-
-/// Why a study ends before its plan does.
-pub(crate) enum Cut {
-    Stopped,
-    OutOfBudget,
-    Failed(String),
-    /// The journal of an earlier run is not one of this plan: nothing is written to it.
-    OtherJournal(String),
-}
 
 /// Where a study leaves what it measures.
 pub(crate) struct Kept<'a> {
@@ -155,12 +147,12 @@ impl<'a> Course<'a> {
     }
 
     /// Everything that is planned and was not run before: all blocks, then the answers of their searches once more.
-    pub(crate) fn finish(&mut self) -> Result<(), Cut> {
+    pub(crate) fn finish(&mut self) -> Result<(), StopReason> {
         self.through_all_blocks()?;
         self.confirm()
     }
 
-    fn through_all_blocks(&mut self) -> Result<(), Cut> {
+    fn through_all_blocks(&mut self) -> Result<(), StopReason> {
         for (block, settings) in self.plan.blocks.iter().enumerate() {
             for &setting in settings {
                 if self.plan.settings[setting].searched {
@@ -174,15 +166,15 @@ impl<'a> Course<'a> {
     }
 
     /// One search, to its end.
-    fn search(&mut self, block: usize, setting: usize) -> Result<(), Cut> {
+    fn search(&mut self, block: usize, setting: usize) -> Result<(), StopReason> {
         let plan = self.plan.search_of(setting).expect("only settings of a study with a search are searched");
-        let mut searching = Searching::new(plan).map_err(Cut::Failed)?;
+        let mut searching = Searching::new(plan).map_err(StopReason::Failed)?;
         while let Some(next) = searching.next() {
             let purpose = if next.is_warm_up { Purpose::WarmUp } else { Purpose::Search };
             let place = Place { block, setting, purpose, load: Some(next.load), attempt: next.attempt };
             let entry = self.at(place, Some(Duration::from_secs_f64(next.duration_s)))?;
             let is_refused = asking::is_refused(&entry.trial);
-            searching.tell(entry).map_err(Cut::OtherJournal)?;
+            searching.tell(entry).map_err(StopReason::OtherJournal)?;
             if is_refused && self.used >= self.replayed {
                 self.still_there(setting, next.load)?;
             }
@@ -200,7 +192,7 @@ impl<'a> Course<'a> {
     }
 
     /// The lower bounds that were found, in turns: each repeat is one pass over all of them, in an order of its own.
-    fn confirm(&mut self) -> Result<(), Cut> {
+    fn confirm(&mut self) -> Result<(), StopReason> {
         let mut found = std::mem::take(&mut self.found);
         let mut rng = Pcg64Mcg::seed_from_u64(self.plan.seed);
         let wanted = |found: &Found| self.plan.search_of(found.setting).map_or(0, |search| search.confirm);
@@ -221,13 +213,13 @@ impl<'a> Course<'a> {
     }
 
     /// The workload's own load.
-    fn repeat(&mut self, block: usize, setting: usize) -> Result<(), Cut> {
+    fn repeat(&mut self, block: usize, setting: usize) -> Result<(), StopReason> {
         let place = Place { block, setting, purpose: Purpose::Repeat, load: None, attempt: 0 };
         self.until_valid(place, None)
     }
 
     /// A trial, and again while it is void.
-    fn until_valid(&mut self, place: Place, duration: Option<Duration>) -> Result<(), Cut> {
+    fn until_valid(&mut self, place: Place, duration: Option<Duration>) -> Result<(), StopReason> {
         for attempt in 0..=self.study.trial.void_attempts {
             if !self.at(Place { attempt, ..place }, duration)?.trial.validity.is_void() {
                 break;
@@ -237,12 +229,12 @@ impl<'a> Course<'a> {
     }
 
     /// The trial at a place of the plan: that of an earlier run if there is one, otherwise run now.
-    fn at(&mut self, place: Place, duration: Option<Duration>) -> Result<&TrialEntry, Cut> {
+    fn at(&mut self, place: Place, duration: Option<Duration>) -> Result<&TrialEntry, StopReason> {
         if self.used < self.replayed { self.earlier(place) } else { self.trial(place, duration) }
     }
 
     /// The next trial of an earlier run, which must be the one at this place of the plan.
-    fn earlier(&mut self, place: Place) -> Result<&TrialEntry, Cut> {
+    fn earlier(&mut self, place: Place) -> Result<&TrialEntry, StopReason> {
         let entry = &self.entries[self.used];
         self.used += 1;
         let written = Place {
@@ -253,7 +245,7 @@ impl<'a> Course<'a> {
             attempt: entry.attempt,
         };
         if written != place {
-            return Err(Cut::OtherJournal(format!(
+            return Err(StopReason::OtherJournal(format!(
                 "trial {} of trials.jsonl is {}, where the plan asks for {}: it was not run by this plan and version; run the \
                  study anew in another folder (--out)",
                 entry.index,

@@ -4,7 +4,7 @@
 //! as it will be run, a search at both of its ends, before anything is started. The keys are in `docs/study.md`.
 //!
 //! * [`read`]: text to [`Study`].
-//! * [`Document::setup`]: what one setting needs at one load.
+//! * [`StudyFile::setup`](crate::StudyFile::setup): what one setting needs at one load.
 //! * [`schema`]: the file's JSON Schema, for editors.
 //! * [`parse_bound`]: the bound of a goal, also for command lines.
 
@@ -45,7 +45,7 @@ pub use goals::parse_bound;
 pub use schema::schema;
 
 use self::{ground::Ground, levels::Levels, outline::Outline, overrides::Overrides};
-use crate::study::{Setup, Study};
+use crate::study::{Setup, Study, StudyFile, Take, Wanted};
 
 /// A study file's text, and all else that decides what its settings are.
 #[derive(Clone)]
@@ -77,76 +77,6 @@ pub fn read(
 }
 
 impl Document {
-    /// What is to be set up for a setting of `study`, which was read from this document, and a load in the unit of
-    /// its search; the load is none where none is searched for.
-    ///
-    /// # Errors
-    /// Every mistake. [`read`] has tried all settings, so that they come only from what has changed since, such as a
-    /// file that is gone.
-    pub fn setup(&self, study: &Study, setting: &Setting, load: Option<f64>) -> Result<Setup, Vec<Mistake>> {
-        self.parsed(|reader, tree| {
-            let outline = Outline::read(reader, tree);
-            let levels = Levels::of(&outline.factors, &setting.levels, &self.folder());
-            let ground = Ground::new(reader, self, tree, &outline);
-            let setup = ground.setup(reader, &levels, load.filter(|_| setting.searched))?;
-            Some(titled(setup, study))
-        })
-    }
-
-    /// The same for several settings, one after the other, as long as `take` returns true: the file is read once.
-    pub fn each_setup(
-        &self,
-        study: &Study,
-        wanted: impl Iterator<Item = (usize, Option<f64>)>,
-        take: &mut dyn FnMut(usize, Result<Setup, Vec<Mistake>>) -> bool,
-    ) {
-        let _: Result<(), _> = self.parsed(|reader, tree| {
-            let outline = Outline::read(reader, tree);
-            let ground = Ground::new(reader, self, tree, &outline);
-            let folder = self.folder();
-            for (number, load) in wanted {
-                let setting = &study.settings[number];
-                let levels = Levels::of(&outline.factors, &setting.levels, &folder);
-                let before = reader.mistakes();
-                let setup = ground.setup(reader, &levels, load.filter(|_| setting.searched));
-                let setup = setup.filter(|_| reader.mistakes() == before);
-                let setup = match setup {
-                    Some(setup) => Ok(titled(setup, study)),
-                    // By itself, its mistakes are told without those of the others.
-                    None => self.setup(study, setting, load),
-                };
-                if !take(number, setup) {
-                    break;
-                }
-            }
-            Some(())
-        });
-    }
-
-    /// The file's text as it may be written: every secret in it is masked.
-    pub fn masked_text(&self) -> String {
-        let mut text = self.text.clone();
-        let mut reader = Reader::new(&self.name, &self.text);
-        let document = Spanned::new(0..0, DeValue::Table(reader.document(&self.text).into_inner()));
-        let mut places = Vec::new();
-        // What a text of the file stands for, whatever escapes it is written with. JSON's texts are TOML's too.
-        places::each_text(&document, &mut |value, written| {
-            let masked = secrets::mask(written);
-            if masked != written {
-                places.push((value.span(), format!("{}", serde_json::Value::from(masked.as_ref()))));
-            }
-        });
-        places.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
-        places.into_iter().for_each(|(span, masked)| text.replace_range(span, &masked));
-        // And what comments say.
-        secrets::mask(&text).into_owned()
-    }
-
-    /// Factors and keys whose values were not the file's.
-    pub fn overrides(&self) -> &[(String, String)] {
-        &self.overrides
-    }
-
     /// The folder that relative paths begin at.
     fn folder(&self) -> PathBuf {
         let beside = Path::new(&self.name).parent().unwrap_or(Path::new(""));
@@ -171,6 +101,64 @@ impl Document {
         }
         let tree = overrides.put(&mut reader, document.into_inner());
         read_tree(reader, &tree, then)
+    }
+}
+
+impl StudyFile for Document {
+    fn setup(&self, study: &Study, setting: &Setting, load: Option<f64>) -> Result<Setup, Vec<Mistake>> {
+        self.parsed(|reader, tree| {
+            let outline = Outline::read(reader, tree);
+            let levels = Levels::of(&outline.factors, &setting.levels, &self.folder());
+            let ground = Ground::new(reader, self, tree, &outline);
+            let setup = ground.setup(reader, &levels, load.filter(|_| setting.searched))?;
+            Some(titled(setup, study))
+        })
+    }
+
+    fn each_setup(&self, study: &Study, wanted: &mut Wanted<'_>, take: &mut Take<'_>) {
+        let _: Result<(), _> = self.parsed(|reader, tree| {
+            let outline = Outline::read(reader, tree);
+            let ground = Ground::new(reader, self, tree, &outline);
+            let folder = self.folder();
+            for (number, load) in wanted {
+                let setting = &study.settings[number];
+                let levels = Levels::of(&outline.factors, &setting.levels, &folder);
+                let before = reader.mistakes();
+                let setup = ground.setup(reader, &levels, load.filter(|_| setting.searched));
+                let setup = setup.filter(|_| reader.mistakes() == before);
+                let setup = match setup {
+                    Some(setup) => Ok(titled(setup, study)),
+                    // By itself, its mistakes are told without those of the others.
+                    None => self.setup(study, setting, load),
+                };
+                if !take(number, setup) {
+                    break;
+                }
+            }
+            Some(())
+        });
+    }
+
+    fn masked_text(&self) -> String {
+        let mut text = self.text.clone();
+        let mut reader = Reader::new(&self.name, &self.text);
+        let document = Spanned::new(0..0, DeValue::Table(reader.document(&self.text).into_inner()));
+        let mut places = Vec::new();
+        // What a text of the file stands for, whatever escapes it is written with. JSON's texts are TOML's too.
+        places::each_text(&document, &mut |value, written| {
+            let masked = secrets::mask(written);
+            if masked != written {
+                places.push((value.span(), format!("{}", serde_json::Value::from(masked.as_ref()))));
+            }
+        });
+        places.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
+        places.into_iter().for_each(|(span, masked)| text.replace_range(span, &masked));
+        // And what comments say.
+        secrets::mask(&text).into_owned()
+    }
+
+    fn overrides(&self) -> &[(String, String)] {
+        &self.overrides
     }
 }
 

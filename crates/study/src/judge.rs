@@ -5,7 +5,7 @@ use record::{AuditResult, Goal, GoalQuantity, HttpTrial, Measured, Trial, Validi
 
 use crate::{
     growth::{Growth, growth_of},
-    observers::Seen,
+    observer::Seen,
 };
 
 /// What a trial says of its goals.

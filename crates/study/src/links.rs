@@ -31,9 +31,9 @@ const MOST_AWAY: f64 = 0.005;
 const SHORT_AWAY_NS: u64 = 10_000_000;
 
 use crate::{
-    course::Cut,
-    observers::{At, Observer, Seen},
+    observer::{At, Observer, Seen},
     stand::StandError,
+    stop_reason::StopReason,
     study::Setup,
 };
 
@@ -157,14 +157,14 @@ fn product_bytes(spec: &LinkSpec) -> Option<f64> {
 }
 
 impl Observer for Links {
-    fn before(&mut self, at: &mut At<'_>) -> Result<(), Cut> {
+    fn before(&mut self, at: &mut At<'_>) -> Result<(), StopReason> {
         let Some(lab) = at.stand.lab() else { return Ok(()) };
         self.before = counters(lab).map_err(link_cut)?;
         // Workers may have pinned themselves since they were started.
-        lab.place_links().map_err(|error| Cut::Failed(StandError::Lab(error).to_string()))
+        lab.place_links().map_err(|error| StopReason::Failed(StandError::Lab(error).to_string()))
     }
 
-    fn after(&mut self, at: &mut At<'_>, trial: &Trial) -> Result<Seen, Cut> {
+    fn after(&mut self, at: &mut At<'_>, trial: &Trial) -> Result<Seen, StopReason> {
         match at.stand.lab() {
             Some(lab) => self.look_after(lab, at.number, trial, at.goals).map_err(link_cut),
             None => Ok(Seen::default()),
@@ -172,8 +172,8 @@ impl Observer for Links {
     }
 }
 
-fn link_cut(error: LinkError) -> Cut {
-    Cut::Failed(format!("a link of the lab: {error}"))
+fn link_cut(error: LinkError) -> StopReason {
+    StopReason::Failed(format!("a link of the lab: {error}"))
 }
 
 impl Links {

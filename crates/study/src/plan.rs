@@ -11,7 +11,7 @@ use record::{
 use secrets::fingerprint;
 
 use crate::{
-    Setup, Workload, searching,
+    Setup, Workload, quantities, searching,
     study::{Source, Study},
 };
 
@@ -64,7 +64,7 @@ fn quantities(study: &Study) -> Result<Vec<GivenQuantity>, String> {
     study.each_setup((0..study.settings.len()).map(|setting| (setting, load)), &mut |_, setup| {
         match setup {
             Ok(setup) => {
-                for given in setup.quantities() {
+                for given in quantities::of(&setup) {
                     if !all.iter().any(|known| known.name == given.name) {
                         all.push(given);
                     }

@@ -2,82 +2,28 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, atomic::AtomicBool},
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use load::{Host, Tick};
+use load::Host;
 use record::{
-    BoundsSoFar, Ending, Purpose, ResultFolder, SecretPrint, StudyPlan, StudyResult, TrialEntry, Warning,
+    Ending, ResultFolder, SecretPrint, StudyPlan, StudyResult, TrialEntry, Warning,
     folder::{Contents, FolderError},
     study::RESULT_SCHEMA,
 };
 
 use crate::{
     auditing::Audits,
-    course::{Course, Cut, Kept},
-    environment, outcome,
+    course::{Course, Kept},
+    environment,
+    event::{Event, Options},
+    outcome,
+    stop_reason::StopReason,
     study::{Source, Study},
 };
 
 /// The code of the warning that says why a study failed.
 pub const FAILED: &str = "study_failed";
-
-/// How a study is run.
-#[derive(Debug)]
-pub struct Options {
-    /// How labs are brought up.
-    pub lab: lab::Options,
-    /// Arguments that make this program a worker process.
-    pub worker: Vec<String>,
-    /// The command line that repeats the study.
-    pub command: Vec<String>,
-    /// Ends the study when set.
-    pub stop: Arc<AtomicBool>,
-    /// Goes on where a killed run was.
-    pub resume: bool,
-}
-
-/// What happens while a study runs.
-#[derive(Debug)]
-pub enum Event<'a> {
-    /// The plan is made.
-    Planned {
-        /// The plan.
-        plan: &'a StudyPlan,
-        /// Trials of an earlier run that need not be run again.
-        done: usize,
-        /// Those of them that were void, so that their places were or are to be tried again.
-        again: usize,
-    },
-    /// Hosts and targets of a setting are being brought up.
-    SettingUp {
-        /// The setting's name.
-        name: &'a str,
-    },
-    /// A trial begins.
-    Begins {
-        /// The setting's name.
-        name: &'a str,
-        /// What it is for.
-        purpose: Purpose,
-        /// The load of a search, in words.
-        load: Option<String>,
-    },
-    /// A second of a trial.
-    Second(&'a Tick),
-    /// A trial has ended.
-    Ended(&'a TrialEntry),
-    /// A search knows more.
-    Closing {
-        /// The bounds of each goal so far, or what hints at them, in the order of the plan.
-        bounds: Vec<BoundsSoFar>,
-        /// How long the search still takes, in seconds, by what is known.
-        remaining_s: f64,
-    },
-    /// Something a careful reader should know.
-    Warning(&'a str),
-}
 
 /// Why a study could not be run.
 #[derive(Debug, thiserror::Error)]
@@ -160,10 +106,10 @@ pub fn run(
     }
     let (ending, failure) = match ending {
         Ok(()) => (Ending::Finished, None),
-        Err(Cut::Stopped) => (Ending::Interrupted, None),
-        Err(Cut::OutOfBudget) => (Ending::OutOfBudget, None),
-        Err(Cut::Failed(why)) => (Ending::Failed, Some(why)),
-        Err(Cut::OtherJournal(why)) => return Err(RunError::OtherPlan(why)),
+        Err(StopReason::Stopped) => (Ending::Interrupted, None),
+        Err(StopReason::OutOfBudget) => (Ending::OutOfBudget, None),
+        Err(StopReason::Failed(why)) => (Ending::Failed, Some(why)),
+        Err(StopReason::OtherJournal(why)) => return Err(RunError::OtherPlan(why)),
     };
     // It may repeat what a target wrote.
     warnings.extend(failure.map(|why| Warning::new(FAILED, secrets::mask(&why))));

@@ -1,11 +1,11 @@
 //! A study as it was read: what varies, and what is to be set up for every setting and load.
 
-use std::time::Duration;
+use std::{fmt, sync::Arc, time::Duration};
 
-use record::{Factor, GivenQuantity, Goal, LoadUnit, Setting};
+use record::{Factor, Goal, LoadUnit, Setting};
 use settings::Mistake;
 
-use crate::{file::Document, observers, workload::Workload};
+use crate::workload::Workload;
 
 /// A study. Made from a file by [`crate::file::read`], or by a command that needs no file.
 #[derive(Debug, Clone)]
@@ -38,10 +38,35 @@ pub struct Study {
 #[derive(Debug, Clone)]
 pub enum Source {
     /// A study file, in which the levels are put in the places of their factors.
-    File(Document),
+    File(Arc<dyn StudyFile>),
     /// Always the same; the search's load is put into it.
     Fixed(Box<Setup>),
 }
+
+/// A study file that was read.
+pub trait StudyFile: fmt::Debug + Send + Sync {
+    /// What is to be set up for a setting of `study`, which was read from this file, and a load in the unit of its search; the
+    /// load is none where none is searched for.
+    ///
+    /// # Errors
+    /// Every mistake. All settings were tried when the file was read, so that mistakes come only from what has changed since,
+    /// such as a file that is gone.
+    fn setup(&self, study: &Study, setting: &Setting, load: Option<f64>) -> Result<Setup, Vec<Mistake>>;
+
+    /// The same for several settings, one after the other, as long as `take` returns true: the file is read once.
+    fn each_setup(&self, study: &Study, wanted: &mut Wanted<'_>, take: &mut Take<'_>);
+
+    /// The file's text as it may be written: every secret in it is masked.
+    fn masked_text(&self) -> String;
+
+    /// Factors and keys whose values were not the file's.
+    fn overrides(&self) -> &[(String, String)];
+}
+
+/// Settings by their numbers, and a load of each.
+pub type Wanted<'a> = dyn Iterator<Item = (usize, Option<f64>)> + 'a;
+/// Takes what is to be set up for a setting; false ends.
+pub type Take<'a> = dyn FnMut(usize, Result<Setup, Vec<Mistake>>) -> bool + 'a;
 
 /// How the trials of a study are run.
 #[derive(Debug, Clone, PartialEq)]
@@ -127,12 +152,6 @@ pub struct Target {
 }
 
 impl Setup {
-    /// The quantities that its trials give by name: those of its workload, then those of the observers.
-    pub fn quantities(&self) -> Vec<GivenQuantity> {
-        let own = self.workload.quantities(self.lab.is_some());
-        own.into_iter().chain(observers::quantities(self)).collect()
-    }
-
     /// The names of the target's processes; none if it runs already.
     pub fn target_processes(&self) -> impl Iterator<Item = &str> {
         let plan = self.lab.as_ref().zip(self.target.as_ref());
@@ -179,15 +198,10 @@ impl Study {
 impl Study {
     /// The same for several settings and their loads, one after the other, as long as `take` returns true: much faster than
     /// one by one.
-    pub fn each_setup(
-        &self,
-        wanted: impl Iterator<Item = (usize, Option<f64>)>,
-        take: &mut dyn FnMut(usize, Result<Setup, Vec<Mistake>>) -> bool,
-    ) {
+    pub fn each_setup(&self, mut wanted: impl Iterator<Item = (usize, Option<f64>)>, take: &mut Take<'_>) {
         match &self.source {
-            Source::File(document) => document.each_setup(self, wanted, take),
+            Source::File(file) => file.each_setup(self, &mut wanted, take),
             Source::Fixed(_) => {
-                let mut wanted = wanted;
                 let _ = wanted.all(|(setting, load)| take(setting, self.setup(setting, load)));
             }
         }

@@ -1,5 +1,7 @@
 //! When what happened to a request.
 
+use record::ErrorClass;
+
 /// A request between its assignment to a connection and its end.
 #[derive(Debug, Clone, Copy)]
 pub struct InFlight {
@@ -26,4 +28,19 @@ pub struct Arrival {
     pub earlier_ns: u64,
     /// When it was read.
     pub read_ns: u64,
+}
+
+/// A request that failed and is to be made again.
+#[derive(Debug, Clone, Copy)]
+pub struct Waiting {
+    /// When the plan wanted it sent, in the first place.
+    pub intended_ns: u64,
+    /// When it is to be made again.
+    pub due_ns: u64,
+    /// How it failed.
+    pub class: ErrorClass,
+    /// Whether anything of it was sent.
+    pub sent: bool,
+    /// How much of its time may be our own; what came of it may be, too.
+    pub own_ns: u64,
 }

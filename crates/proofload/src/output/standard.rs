@@ -10,7 +10,7 @@ use std::{
 pub use record::visible::visible_lines as harmless;
 
 use super::wrap::wrapped;
-use crate::exit::Refusal;
+use crate::exit::{Exit, Refusal};
 
 /// Writes text to standard output for a program that reads it, or for people. Whoever made it has escaped what is
 /// foreign in it as its format demands; what acts on a terminal none the less is shown here.
@@ -83,6 +83,14 @@ pub fn failed(error: &io::Error) -> Refusal {
         io::ErrorKind::BrokenPipe => Refusal::nobody_reads(),
         _ => Refusal::one(format_args!("cannot write to standard output: {error}")),
     }
+}
+
+/// Tells every mistake on standard error, secrets masked, and gives the exit status.
+pub fn refuse(refusal: &Refusal) -> Exit {
+    for mistake in refusal.mistakes() {
+        tell(format_args!("proofload: {mistake}"));
+    }
+    if refusal.mistakes().is_empty() { Exit::NobodyReads } else { Exit::WrongUse }
 }
 
 #[cfg(test)]

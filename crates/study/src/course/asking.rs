@@ -5,13 +5,14 @@ use std::{path::Path, sync::atomic::Ordering, time::Duration};
 use record::{ErrorClass, Trial};
 
 use super::{
-    Course, Cut,
+    Course,
     trial::{cut, decision},
 };
 use crate::{
-    run::Options,
+    event::Options,
     searching,
     stand::{Stand, StandError},
+    stop_reason::StopReason,
     study::{Setup, Study},
 };
 
@@ -58,7 +59,7 @@ pub(super) fn is_refused(trial: &Trial) -> bool {
 
 impl Course<'_> {
     /// Asks the target of a searched setting, once it is up for the first time.
-    pub(super) fn ask_first(&mut self, setup: &Setup, setting: usize) -> Result<(), Cut> {
+    pub(super) fn ask_first(&mut self, setup: &Setup, setting: usize) -> Result<(), StopReason> {
         let is_searched = self.plan.settings[setting].searched;
         if setup.lab.is_none() || !is_searched || self.asked.contains(&setting) {
             return Ok(());
@@ -66,24 +67,26 @@ impl Course<'_> {
         self.asked.push(setting);
         match self.silence(setup, setting)? {
             None => Ok(()),
-            Some(why) => Err(Cut::Failed(why)),
+            Some(why) => Err(StopReason::Failed(why)),
         }
     }
 
     /// A target that has gone while it was searched is not one that carries less.
-    pub(super) fn still_there(&mut self, setting: usize, load: f64) -> Result<(), Cut> {
+    pub(super) fn still_there(&mut self, setting: usize, load: f64) -> Result<(), StopReason> {
         let Ok(setup) = self.study.setup(setting, Some(load)) else { return Ok(()) };
         match self.silence(&setup, setting)? {
             None => Ok(()),
-            Some(why) => Err(Cut::Failed(format!("the target has gone in the middle of the search: {why}"))),
+            Some(why) => {
+                Err(StopReason::Failed(format!("the target has gone in the middle of the search: {why}")))
+            }
         }
     }
 
-    fn silence(&self, setup: &Setup, setting: usize) -> Result<Option<String>, Cut> {
+    fn silence(&self, setup: &Setup, setting: usize) -> Result<Option<String>, StopReason> {
         let Some(stand) = &self.stand else { return Ok(None) };
         let Some(search) = self.plan.search_of(setting) else { return Ok(None) };
         ask(stand, setup, self.study, search.trial_duration_s, self.options).map_err(|error| match error {
-            StandError::Fleet(_) if self.options.stop.load(Ordering::Relaxed) => Cut::Stopped,
+            StandError::Fleet(_) if self.options.stop.load(Ordering::Relaxed) => StopReason::Stopped,
             error => cut(error),
         })
     }

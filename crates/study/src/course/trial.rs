@@ -12,12 +12,13 @@ use record::{
     study::ENTRY_SCHEMA,
 };
 
-use super::{Course, Cut, Place};
+use super::{Course, Place};
 use crate::{
+    event::Event,
     judge::judge,
-    observers::At,
-    run::Event,
+    observer::At,
     stand::{GOODPUT, Stand, StandError, Step},
+    stop_reason::StopReason,
     study::{Fresh, Setup},
     workload::Workload,
 };
@@ -43,18 +44,23 @@ const LONGEST_LEFTOVER: Duration = Duration::from_secs(30);
 
 impl Course<'_> {
     /// Runs a trial and writes it down.
-    pub(super) fn trial(&mut self, place: Place, duration: Option<Duration>) -> Result<&TrialEntry, Cut> {
+    pub(super) fn trial(
+        &mut self,
+        place: Place,
+        duration: Option<Duration>,
+    ) -> Result<&TrialEntry, StopReason> {
         self.may_go_on()?;
         let begun_s = self.study_time_s();
         let setup = self.study.setup(place.setting, place.load).map_err(|mistakes| {
-            Cut::Failed(mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+            StopReason::Failed(mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
         })?;
         let mut setup = setup;
         if let Some(duration) = duration {
             setup.workload.last(duration);
         }
         if setup.audit.is_some() {
-            let receipts = self.observers.audits.evidence.receipts(self.next_index).map_err(Cut::Failed)?;
+            let receipts =
+                self.observers.audits.evidence.receipts(self.next_index).map_err(StopReason::Failed)?;
             setup.workload.put_receipts(Some(&receipts));
         }
         self.bring_up(&setup, place)?;
@@ -67,8 +73,8 @@ impl Course<'_> {
         if trial.interrupted {
             let text = serde_json::to_string_pretty(&trial).expect("a trial can be written as JSON");
             let written = self.folder.write("interrupted-trial.json", &text);
-            written.map_err(|error| Cut::Failed(error.to_string()))?;
-            return Err(Cut::Stopped);
+            written.map_err(|error| StopReason::Failed(error.to_string()))?;
+            return Err(StopReason::Stopped);
         }
         self.conclude(&setup, &mut trial)?;
         let seen = self.observers.after(at!(self, &setup, place), &trial)?;
@@ -91,7 +97,7 @@ impl Course<'_> {
             study_time_s,
             trial,
         };
-        self.journal.append(&entry).map_err(|error| Cut::Failed(error.to_string()))?;
+        self.journal.append(&entry).map_err(|error| StopReason::Failed(error.to_string()))?;
         self.next_index += 1;
         let length_s = duration.map_or(entry.trial.elapsed_s, |duration| duration.as_secs_f64());
         self.beside = (self.beside.0 + self.study_time_s() - begun_s - length_s, self.beside.1 + 1);
@@ -102,7 +108,7 @@ impl Course<'_> {
         Ok(&self.entries[self.entries.len() - 1])
     }
 
-    fn run_one(&mut self, setup: &Setup, place: Place) -> Result<Trial, Cut> {
+    fn run_one(&mut self, setup: &Setup, place: Place) -> Result<Trial, StopReason> {
         let unit = self.plan.search_of(place.setting).map(|search| &search.unit);
         let begins = Event::Begins {
             name: &self.plan.settings[place.setting].name,
@@ -134,7 +140,7 @@ impl Course<'_> {
                 // A target that died explains more than the errors of the trial it died in.
                 stand.failure().map_err(cut)?;
                 trial.map_err(|error| match error {
-                    StandError::Fleet(_) if self.options.stop.load(Ordering::Relaxed) => Cut::Stopped,
+                    StandError::Fleet(_) if self.options.stop.load(Ordering::Relaxed) => StopReason::Stopped,
                     error => cut(error),
                 })
             }
@@ -167,20 +173,20 @@ impl Course<'_> {
     }
 
     /// Runs a step around trials, such as `prepare`, if the workload has it.
-    fn run_step(&mut self, setup: &Setup, step: Step) -> Result<(), Cut> {
+    fn run_step(&mut self, setup: &Setup, step: Step) -> Result<(), StopReason> {
         let Workload::Command(workload) = &setup.workload else { return Ok(()) };
         let folder = self.output_folder();
         let Some(stand) = self.stand.as_mut() else { return Ok(()) };
         stand.run_step(workload, step, &folder, &self.options.stop).map_err(|error| match error {
-            _ if self.options.stop.load(Ordering::Relaxed) => Cut::Stopped,
+            _ if self.options.stop.load(Ordering::Relaxed) => StopReason::Stopped,
             error => cut(error),
         })
     }
 
     /// Runs the workload's own `conclude`, if it has one. Where that fails the trial has failed: it is how programs are checked.
-    fn conclude(&mut self, setup: &Setup, trial: &mut Trial) -> Result<(), Cut> {
+    fn conclude(&mut self, setup: &Setup, trial: &mut Trial) -> Result<(), StopReason> {
         match self.run_step(setup, Step::Conclude) {
-            Err(Cut::Failed(why)) => {
+            Err(StopReason::Failed(why)) => {
                 if let Measured::Command(command) = &mut trial.measured {
                     command.fail(&why);
                     trial.quantities.remove(GOODPUT);
@@ -202,7 +208,7 @@ impl Course<'_> {
     }
 
     /// Hosts and targets as the setting wants them, warmed up if they are new.
-    fn bring_up(&mut self, setup: &Setup, place: Place) -> Result<(), Cut> {
+    fn bring_up(&mut self, setup: &Setup, place: Place) -> Result<(), StopReason> {
         // What has state is new for another setting, even if it is made alike.
         let is_kept = match self.study.trial.fresh {
             // Programs have a folder of their own, and steps that set up.
@@ -222,7 +228,7 @@ impl Course<'_> {
             self.leftover = Duration::ZERO;
             (self.on_event)(Event::SettingUp { name: &self.plan.settings[place.setting].name });
         }
-        let stored = self.observers.audits.evidence.stored().map_err(Cut::Failed)?;
+        let stored = self.observers.audits.evidence.stored().map_err(StopReason::Failed)?;
         let (links, mut told) = (&mut self.observers.links, Vec::new());
         let logs = self.folder.path().join("logs").join(self.next_index.to_string());
         let lab = lab::Options { keep_logs: Some(logs), ..self.options.lab.clone() };
@@ -232,7 +238,7 @@ impl Course<'_> {
         });
         told.iter().for_each(|text| (self.on_event)(Event::Warning(text)));
         self.stand = Some(stand.map_err(|error| match error {
-            StandError::Lab(lab::Error::CalledOff) => Cut::Stopped,
+            StandError::Lab(lab::Error::CalledOff) => StopReason::Stopped,
             error => cut(error),
         })?);
         self.stand_is_for = Some(place.setting);
@@ -247,14 +253,14 @@ impl Course<'_> {
             let trial = self.run_one(&warm, place)?;
             self.run_step(&warm, Step::Conclude)?;
             if trial.interrupted {
-                return Err(Cut::Stopped);
+                return Err(StopReason::Stopped);
             }
             self.leftover = leftover(&trial);
         }
         Ok(())
     }
 
-    fn let_settle(&mut self) -> Result<(), Cut> {
+    fn let_settle(&mut self) -> Result<(), StopReason> {
         // What was given up is still being worked on, and would be taken for the next load's.
         let until = Instant::now() + self.study.trial.pause + std::mem::take(&mut self.leftover);
         while Instant::now() < until && !self.options.stop.load(Ordering::Relaxed) {
@@ -273,15 +279,15 @@ impl Course<'_> {
                 self.notice(Warning::new("not_settled", message));
             }
         }
-        if self.options.stop.load(Ordering::Relaxed) { Err(Cut::Stopped) } else { Ok(()) }
+        if self.options.stop.load(Ordering::Relaxed) { Err(StopReason::Stopped) } else { Ok(()) }
     }
 
-    fn may_go_on(&self) -> Result<(), Cut> {
+    fn may_go_on(&self) -> Result<(), StopReason> {
         if self.options.stop.load(Ordering::Relaxed) {
-            return Err(Cut::Stopped);
+            return Err(StopReason::Stopped);
         }
         match self.study.budget {
-            Some(budget) if self.study_time_s() >= budget.as_secs_f64() => Err(Cut::OutOfBudget),
+            Some(budget) if self.study_time_s() >= budget.as_secs_f64() => Err(StopReason::OutOfBudget),
             _ => Ok(()),
         }
     }
@@ -313,6 +319,6 @@ pub(super) fn decision(goals: &[Goal], plan: &HttpPlan) -> Option<Decision> {
     })
 }
 
-pub(super) fn cut(error: StandError) -> Cut {
-    Cut::Failed(error.to_string())
+pub(super) fn cut(error: StandError) -> StopReason {
+    StopReason::Failed(error.to_string())
 }

@@ -1,6 +1,6 @@
 //! A whole study: all of its settings, each tried as it will be run.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use load::{HttpWorkload, preflight};
 use record::{GoalQuantity, HttpPlan, Kind, Level, LoadUnit, Setting, Warning, units::parse_time};
@@ -18,7 +18,7 @@ use super::{
     searches::SearchRead,
 };
 use crate::{
-    Workload,
+    Workload, quantities,
     study::{Search, Source, Study},
 };
 
@@ -93,7 +93,7 @@ pub(super) fn study<'d>(
         trial: outline.trial.clone(),
         search: searches.next(),
         other_searches: searches.collect(),
-        source: Source::File(document.clone()),
+        source: Source::File(Arc::new(document.clone())),
         warnings,
     })
 }
@@ -152,7 +152,7 @@ impl<'d> Tries<'_, 'd> {
     /// Goals on quantities that there are not.
     fn hold_known(&self, reader: &mut Reader<'_>, assembled: &Assembled) {
         let setup = &assembled.setup;
-        let given = || setup.quantities().into_iter();
+        let given = || quantities::of(setup).into_iter();
         for goal in &self.outline.goals {
             let GoalQuantity::Given { quantity, .. } = &goal.goal.quantity else { continue };
             if assembled.is_whole && !given().any(|known| known.name == *quantity) {

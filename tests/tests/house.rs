@@ -1,0 +1,216 @@
+//! The house has no secret doors: crates use each other as the design says, and modules of the large ones in one direction.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+
+/// What each crate may use of the others: DESIGN's order, with what the decisions have added. `record`, `secrets` and `settings` are for
+/// everybody above them.
+const MAY_USE: [(&str, &[&str]); 23] = [
+    ("audit", &["record"]),
+    ("clock", &[]),
+    ("command", &["clock", "kernel", "record", "undo"]),
+    ("events", &[]),
+    ("fleet", &["clock", "load", "record"]),
+    ("http1", &[]),
+    ("kernel", &[]),
+    ("lab", &["clock", "kernel", "record", "secrets", "settings", "undo"]),
+    ("listen", &["clock", "events", "http1", "record", "segments", "settings", "sockets"]),
+    ("load", &["clock", "http1", "kernel", "record", "secrets", "settings"]),
+    (
+        "proofload",
+        &[
+            "audit", "command", "events", "fleet", "lab", "listen", "load", "record", "report", "search",
+            "secrets", "segments", "serve", "settings", "study", "undo",
+        ],
+    ),
+    ("record", &[]),
+    ("report", &["record"]),
+    ("search", &["record"]),
+    ("secrets", &[]),
+    ("segments", &[]),
+    ("serve", &["clock", "http1", "record", "sockets"]),
+    ("settings", &["record"]),
+    ("sockets", &[]),
+    (
+        "study",
+        &[
+            "audit", "command", "fleet", "kernel", "lab", "load", "record", "search", "secrets", "settings",
+            "undo",
+        ],
+    ),
+    ("undo", &[]),
+    // What is no part of the program.
+    ("bench", &["load", "proofload-tests", "record"]),
+    ("proofload-tests", &["record"]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+#[test]
+fn crates_use_each_other_as_the_design_says() {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let told = Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+    let crates = told["packages"].as_array().unwrap();
+    let names: BTreeSet<&str> = crates.iter().filter_map(|own| own["name"].as_str()).collect();
+    let mut wrong = Vec::new();
+    for own in crates {
+        let name = own["name"].as_str().unwrap();
+        let Some((_, may_use)) = MAY_USE.iter().find(|(known, _)| *known == name) else {
+            wrong.push(format!("{name} has no place in the order"));
+            continue;
+        };
+        let uses = own["dependencies"].as_array().unwrap().iter().filter(|used| used["kind"].is_null());
+        let uses = uses.filter_map(|used| used["name"].as_str()).filter(|used| names.contains(used));
+        wrong.extend(uses.filter(|used| !may_use.contains(used)).map(|used| format!("{name} uses {used}")));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn modules_of_the_large_crates_have_no_cycles() {
+    for name in ["study", "load", "proofload"] {
+        let uses = uses(&root().join("crates").join(name).join("src"));
+        assert!(uses.len() > 5, "{name}: {uses:?}");
+        if let Some(cycle) = cycle(&uses) {
+            panic!("modules of {name} use each other in a circle: {}", cycle.join(" -> "));
+        }
+    }
+}
+
+#[test]
+fn a_cycle_is_seen() {
+    let uses = |pairs: &[(&str, &str)]| {
+        let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (from, to) in pairs {
+            all.entry((*from).to_owned()).or_default().insert((*to).to_owned());
+            all.entry((*to).to_owned()).or_default();
+        }
+        all
+    };
+    assert_eq!(cycle(&uses(&[("a", "b"), ("b", "c"), ("a", "c")])), None);
+    assert_eq!(cycle(&uses(&[("a", "b"), ("b", "c"), ("c", "b")])).unwrap(), ["b", "c", "b"]);
+    let text = "use crate::{one::X, two, three::{y, z}};\nuse super::super::four::w;\nlet a = crate::five::f(); // crate::six\n";
+    let found: Vec<String> = named(text, 1).into_iter().collect();
+    assert_eq!(found, ["five", "four", "one", "three", "two"]);
+}
+
+/// Which of a crate's modules, those right below its root, use which others; tests left out.
+fn uses(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut files = vec![source.to_owned()];
+    while let Some(path) = files.pop() {
+        if path.is_dir() {
+            files.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let inside = path.strip_prefix(source).unwrap().with_extension("");
+        let parts: Vec<String> = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+        let is_source = path.extension().is_some_and(|end| end == "rs");
+        if !is_source
+            || ["lib", "main"].contains(&parts[0].as_str())
+            || parts.iter().any(|part| part.contains("tests"))
+        {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let text = text.split("#[cfg(test)]\npub(crate) mod tests").next().unwrap_or_default();
+        uses.entry(parts[0].clone()).or_default().extend(named(text, parts.len() - 1));
+    }
+    // What the root names again stands for the module that it is of.
+    let root = ["lib.rs", "main.rs"].into_iter().find_map(|name| fs::read_to_string(source.join(name)).ok());
+    let root = root.unwrap();
+    let again = |name: &str| {
+        let lines = root.split(';').filter_map(|line| line.split("pub use ").nth(1));
+        let of = |line: &str| line.split("::").next().map(str::to_owned);
+        lines
+            .filter(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == name))
+            .find_map(of)
+    };
+    let known: BTreeSet<String> = uses.keys().cloned().collect();
+    for (module, used) in &mut uses {
+        let resolved = used
+            .iter()
+            .map(|name| if known.contains(name) { name.clone() } else { again(name).unwrap_or_default() });
+        *used = resolved.filter(|name| known.contains(name) && name != module).collect();
+    }
+    uses
+}
+
+/// The names right below the root of the crate that a text of a module at this depth names.
+fn named(text: &str, depth: usize) -> BTreeSet<String> {
+    let text: String =
+        text.lines().map(|line| line.split("//").next().unwrap_or_default().to_owned() + "\n").collect();
+    let mut names = BTreeSet::new();
+    for path in ["crate::".to_owned(), "super::".repeat(depth + 1)] {
+        for (at, _) in text.match_indices(&path) {
+            let before = text[..at].chars().next_back();
+            if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
+                continue;
+            }
+            names.extend(first_names(&text[at + path.len()..]));
+        }
+    }
+    names.remove("super");
+    names
+}
+
+/// The name that a path begins with, or those of its group.
+fn first_names(rest: &str) -> Vec<String> {
+    let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let Some(group) = rest.strip_prefix('{') else { return vec![word(rest)] };
+    let (mut names, mut depth, mut begins) = (Vec::new(), 0, true);
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => begins = true,
+            c if begins && depth == 0 && c.is_alphanumeric() => {
+                names.push(word(&group[at..]));
+                begins = false;
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+/// A way from a module back to itself, if there is one.
+fn cycle(uses: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
+    fn from(
+        module: &str,
+        uses: &BTreeMap<String, BTreeSet<String>>,
+        way: &mut Vec<String>,
+        done: &mut BTreeSet<String>,
+    ) -> Option<Vec<String>> {
+        if let Some(place) = way.iter().position(|passed| passed == module) {
+            let mut found = way[place..].to_vec();
+            found.push(module.to_owned());
+            return Some(found);
+        }
+        if !done.insert(module.to_owned()) {
+            return None;
+        }
+        way.push(module.to_owned());
+        let found = uses[module].iter().find_map(|used| from(used, uses, way, done));
+        way.pop();
+        found
+    }
+    let mut done = BTreeSet::new();
+    uses.keys().find_map(|module| from(module, uses, &mut Vec::new(), &mut done))
+}
