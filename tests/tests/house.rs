@@ -84,7 +84,7 @@ fn crates_use_each_other_as_the_design_says() {
 fn modules_of_the_large_crates_have_no_cycles() {
     for name in ["study", "load", "proofload"] {
         let uses = uses(&root().join("crates").join(name).join("src"));
-        assert!(uses.len() > 5, "{name}: {uses:?}");
+        assert!(uses.len() > 2, "{name}: {uses:?}");
         if let Some(cycle) = cycle(&uses) {
             panic!("modules of {name} use each other in a circle: {}", cycle.join(" -> "));
         }

@@ -1,13 +1,14 @@
 //! The folder that a study leaves. Every record in it is [sealed](seal), and trials and result say which plan they
 //! belong to: what is damaged, mixed or of another version is refused, never read as far as it goes.
 
+mod appending;
+mod error;
 mod journal;
 mod seal;
 
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, BufRead, BufReader, Read, Write},
-    os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
@@ -16,6 +17,7 @@ use serde::{
     de::{DeserializeOwned, IgnoredAny},
 };
 
+pub use error::FolderError;
 pub use journal::TrialJournal;
 
 use crate::{
@@ -34,52 +36,6 @@ const LINKS: &str = "links.jsonl";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResultFolder {
     path: PathBuf,
-}
-
-/// Why a result folder cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum FolderError {
-    /// A file could not be read or written.
-    #[error("cannot {what} {path}: {cause}")]
-    File {
-        /// `read`, `write` or `make`.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        cause: io::Error,
-    },
-    /// It is no result folder.
-    #[error(
-        "{path} is no result folder: there is no {missing} in it; `proofload run STUDY --out {path}` makes one"
-    )]
-    NoResult {
-        /// The folder.
-        path: PathBuf,
-        /// What is not there.
-        missing: &'static str,
-    },
-    /// There is a result in it already.
-    #[error(
-        "{path} already holds a result; take it up again with --resume, or choose another folder with --out"
-    )]
-    Taken {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// A file does not hold what it should, or not what belongs to the others.
-    #[error(
-        "{path}{}: {why}; take the folder from a copy, or run the study anew in another folder (--out)",
-        line.map_or(String::new(), |line| format!(", line {line}"))
-    )]
-    Unsound {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1, in a file of several records.
-        line: Option<usize>,
-        /// What is wrong with it.
-        why: String,
-    },
 }
 
 /// All records of a result folder, which belong together.
@@ -271,31 +227,6 @@ impl ResultFolder {
         let mut file = File::create(&partial).map_err(failed)?;
         file.write_all(text.as_bytes()).and_then(|()| file.sync_data()).map_err(failed)?;
         fs::rename(&partial, &path).map_err(failed)
-    }
-
-    /// Appends what was found of a link. What a killed run had begun to write is cut off first.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn append_link(&self, record: &impl Serialize) -> Result<(), FolderError> {
-        let path = self.file(LINKS);
-        let failed = |cause| FolderError::File { what: "write", path: path.clone(), cause };
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
-        let (length, mut last) = (file.metadata().map_err(failed)?.len(), *b"\n");
-        if length > 0 {
-            file.read_exact_at(&mut last, length - 1).map_err(failed)?;
-        }
-        if last != *b"\n" {
-            let mut whole = 0;
-            self.each_line(LINKS, |_, line| {
-                whole += line.len() as u64;
-                Ok(())
-            })?;
-            file.set_len(whole).map_err(failed)?;
-        }
-        let record = serde_json::to_string(record).expect("records have no maps with keys that are no text");
-        let line = seal::seal(&record, &[("plan", &self.plan_checksum()?)]) + "\n";
-        file.write_all(line.as_bytes()).map_err(failed)
     }
 
     /// All trials. A last line without an end is what a killed run was writing: it is left out.

@@ -15,6 +15,7 @@ mod describe;
 mod factors;
 mod goals;
 mod ground;
+mod kind;
 mod length;
 mod levels;
 mod outline;

@@ -1,25 +1,25 @@
 //! Secrets are sent, and stand in nothing that is written or printed.
 
+mod help;
 mod kinds;
 
 use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
 };
 
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
 
+use help::{Listening, holds, wait};
 use kinds::{KINDS, forms, heard_of};
 
 use super::{Bar, Outcome, Scale, seconds};
 use crate::{
     Proofload,
     nginx::free_address,
-    process::{Launch, Process},
+    process::Launch,
     proofload::{Output, Running},
     temporary::TemporaryFolder,
 };
@@ -89,18 +89,6 @@ struct Search {
     found: BTreeSet<String>,
     searched: u64,
     bytes: u64,
-}
-
-/// An nginx that writes down what it is sent.
-struct Listening {
-    _process: Process,
-    authority: String,
-}
-
-impl Listening {
-    fn open_url(&self) -> String {
-        format!("http://{}/x?page=2", self.authority)
-    }
 }
 
 impl Search {
@@ -407,22 +395,4 @@ http {{
         }
         Ok(())
     }
-}
-
-/// Whether a file within a folder whose name ends so holds a text.
-fn holds(folder: &Path, end: &str, text: &str) -> bool {
-    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).any(|path| {
-        holds(&path, end, text)
-            || path.display().to_string().ends_with(end)
-                && fs::read(&path).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(text))
-    })
-}
-
-fn wait(what: &str, is_so: impl Fn() -> bool) -> Result<()> {
-    let deadline = Instant::now() + seconds(20);
-    while !is_so() {
-        ensure!(Instant::now() < deadline, "within 20 s it did not come to this: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
 }

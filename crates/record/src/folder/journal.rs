@@ -30,12 +30,7 @@ impl TrialJournal {
     /// When it cannot be written.
     pub fn append(&mut self, entry: &TrialEntry) -> Result<(), FolderError> {
         if self.plan.is_none() {
-            let mut whole = 0;
-            self.folder.each_line(super::TRIALS, |_, line| {
-                whole += line.len() as u64;
-                Ok(())
-            })?;
-            self.file.set_len(whole).map_err(|cause| self.failed(cause))?;
+            self.folder.cut_torn(super::TRIALS, &self.file)?;
         }
         let plan = match self.plan.take() {
             Some(plan) => plan,

@@ -10,7 +10,8 @@ use toml::{Spanned, de::DeTable};
 use crate::workload::LATE_PLACES;
 
 use super::{
-    ground::{Ground, WITH_PLACES, kind_of, names_in_places},
+    ground::{Ground, WITH_PLACES},
+    kind::{kind_of, names_in_places},
     outline::Outline,
     places::{self, Piece, TARGET_FOLDER},
 };

@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     net::{IpAddr, Ipv4Addr},
     ops::Range,
     path::PathBuf,
@@ -19,10 +19,10 @@ use toml::{
 use super::{
     Document, audits, checks,
     command::{self, CommandRead},
+    kind::{kind_of, names_in_places},
     length,
     levels::Levels,
     outline::Outline,
-    places,
     targets::{Place, Standing, TargetTable, Targets, insert},
     wiring::{check_ways, finish_commands, put_on_local, spread},
     workload::{self, Way, WorkloadRead},
@@ -376,29 +376,4 @@ impl<'d> Ground<'d> {
         );
         None
     }
-}
-
-/// The kind of a study's workload.
-pub(super) fn kind_of(tree: &DeTable<'_>) -> Kind {
-    let workload = tree.get("workload").and_then(|workload| workload.get_ref().as_table());
-    match workload.is_some_and(|workload| workload.contains_key("command")) {
-        true => Kind::Command,
-        false => Kind::Http,
-    }
-}
-
-/// The names that stand in places of texts in these tables.
-pub(super) fn names_in_places<'d>(tree: &'d DeTable<'d>, tables: &[&str]) -> BTreeSet<&'d str> {
-    let mut names = BTreeSet::new();
-    for key in tables {
-        let Some(value) = tree.get(*key) else { continue };
-        places::each_text(value, &mut |_, text| {
-            for piece in places::pieces(text) {
-                if let places::Piece::Name(name) = piece {
-                    names.insert(name);
-                }
-            }
-        });
-    }
-    names
 }

@@ -1,50 +1,19 @@
 //! What is done to a copy of a finished folder, and what becomes of it.
 
-use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
+mod case;
+mod edits;
 
-use anyhow::{Context, Result, ensure};
-use record::{Ending, ResultFolder};
+use std::{fs, os::unix::fs::symlink};
 
-/// A folder.
-pub struct Case {
-    /// What was done.
-    pub name: &'static str,
-    /// Does it to a copy of `own`, which lies beside `other` (another study) and `again` (the same one, run once more).
-    pub make: fn(&Path, &Path) -> Result<()>,
-    /// What becomes of it.
-    pub expected: Expected,
-    /// Parts of the reason, if it is refused.
-    pub says: &'static [&'static str],
-}
+use record::Ending;
 
-/// What is done with a folder.
-#[derive(Clone, Copy)]
-pub enum Expected {
-    /// It is refused, and stays as it is.
-    Refused,
-    /// It is read as what it is, and stays as it is.
-    Sound,
-    /// It holds so many trials; the study is gone on with.
-    Half { trials: usize },
-}
-
-use Expected::{Half, Refused, Sound};
-
-const fn refused(
-    name: &'static str,
-    make: fn(&Path, &Path) -> Result<()>,
-    says: &'static [&'static str],
-) -> Case {
-    Case { name, make, expected: Refused, says }
-}
-
-const fn read(name: &'static str, make: fn(&Path, &Path) -> Result<()>, expected: Expected) -> Case {
-    Case { name, make, expected, says: &[] }
-}
-
-const WRITTEN: &str = "not as it was written";
-const MISSING: &str = "a line is missing, or there twice";
-const OTHER: &str = "belongs to another study";
+pub use case::{Case, Expected};
+use case::{
+    Expected::{Half, Sound},
+    MISSING, OTHER, WRITTEN, read, refused,
+};
+pub(super) use edits::sealed;
+use edits::*;
 
 /// All of them.
 pub const CASES: &[Case] = &[
@@ -430,97 +399,3 @@ pub const CASES: &[Case] = &[
         Sound,
     ),
 ];
-
-const PLAN: &str = "plan.json";
-const ENVIRONMENT: &str = "environment.json";
-const TRIALS: &str = "trials.jsonl";
-const RESULT: &str = "result.json";
-
-fn put(copy: &Path, name: &str, text: &str) -> Result<()> {
-    Ok(fs::write(copy.join(name), text)?)
-}
-
-fn take(copy: &Path, name: &str) -> Result<()> {
-    Ok(fs::remove_file(copy.join(name))?)
-}
-
-fn foreign(copy: &Path, beside: &Path, from: &str, name: &str) -> Result<()> {
-    fs::copy(beside.join(from).join(name), copy.join(name))?;
-    Ok(())
-}
-
-fn pipe(copy: &Path, name: &str) -> Result<()> {
-    take(copy, name)?;
-    ensure!(Command::new("mkfifo").arg(copy.join(name)).status()?.success(), "no pipe could be made");
-    Ok(())
-}
-
-fn device(copy: &Path, name: &str) -> Result<()> {
-    take(copy, name)?;
-    Ok(symlink("/dev/zero", copy.join(name))?)
-}
-
-fn edit(copy: &Path, name: &str, change: impl FnOnce(&str) -> String) -> Result<()> {
-    let text = fs::read_to_string(copy.join(name))?;
-    let changed = change(&text);
-    ensure!(changed != text, "nothing was changed");
-    put(copy, name, &changed)
-}
-
-fn file_lines(folder: &Path) -> Result<Vec<String>> {
-    Ok(fs::read_to_string(folder.join(TRIALS))?.lines().map(str::to_owned).collect())
-}
-
-fn lines(copy: &Path, change: impl FnOnce(&mut Vec<String>)) -> Result<()> {
-    let mut lines = file_lines(copy)?;
-    change(&mut lines);
-    edit(copy, TRIALS, |_| lines.iter().map(|line| format!("{line}\n")).collect())
-}
-
-fn cut(text: &str, bytes: usize) -> String {
-    text[..text.len() - bytes].to_owned()
-}
-
-/// The text with another digit first in the value behind `key`.
-fn digit(text: &str, key: &str) -> String {
-    let at = text.find(key).map_or(0, |at| at + key.len());
-    let other = if text[at..].starts_with('7') { "8" } else { "7" };
-    format!("{}{other}{}", &text[..at], &text[at + 1..])
-}
-
-/// What `ending` after so many trials would have left.
-fn half(copy: &Path, ending: Ending, trials: u64) -> Result<()> {
-    let folder = ResultFolder::open(copy)?;
-    let mut result = folder.read()?.result.context("it is finished")?;
-    lines(copy, |lines| lines.truncate(trials as usize))?;
-    (result.ending, result.trials) = (ending, trials);
-    Ok(folder.write_result(&result)?)
-}
-
-fn half_finished(copy: &Path) -> Result<()> {
-    let all = file_lines(copy)?;
-    half(copy, Ending::Finished, 3)?;
-    lines(copy, |lines| lines.push(all[3].clone()))
-}
-
-/// A record without its checksum.
-fn unsealed(text: &str) -> String {
-    format!("{{{}", &text[SEAL..])
-}
-
-/// A record changed, with a checksum that fits, as another version would have written it.
-fn resealed(text: &str, from: &str, to: &str) -> String {
-    sealed(&text[SEAL..].replace(from, to))
-}
-
-/// Bytes before those that the checksum is of.
-const SEAL: usize = "{\"crc32c\":\"00000000\",".len();
-
-/// A record, of all but its first brace: CRC-32C as RFC 3720 has it, worked out bit by bit.
-pub fn sealed(rest: &str) -> String {
-    let table: [u32; 256] = std::array::from_fn(|byte| {
-        (0..8).fold(byte as u32, |sum, _| (sum >> 1) ^ if sum & 1 == 1 { 0x82F6_3B78 } else { 0 })
-    });
-    let sum = rest.bytes().fold(u32::MAX, |sum, byte| (sum >> 8) ^ table[usize::from(sum as u8 ^ byte)]);
-    format!("{{\"crc32c\":\"{:08x}\",{rest}", !sum)
-}

@@ -1,0 +1,46 @@
+//! Lines added to the files of a folder.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::FileExt,
+};
+
+use serde::Serialize;
+
+use super::{FolderError, LINKS, ResultFolder, seal};
+
+impl ResultFolder {
+    /// Appends what was found of a link. What a killed run had begun to write is cut off first.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn append_link(&self, record: &impl Serialize) -> Result<(), FolderError> {
+        let path = self.file(LINKS);
+        let failed = |cause| FolderError::File { what: "write", path: path.clone(), cause };
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
+        self.cut_torn(LINKS, &file)?;
+        let record = serde_json::to_string(record).expect("records have no maps with keys that are no text");
+        let line = seal::seal(&record, &[("plan", &self.plan_checksum()?)]) + "\n";
+        file.write_all(line.as_bytes()).map_err(failed)
+    }
+
+    /// Cuts off a last line without an end: a killed run was writing it.
+    pub(super) fn cut_torn(&self, name: &'static str, file: &File) -> Result<(), FolderError> {
+        let path = self.file(name);
+        let failed = |cause: io::Error| FolderError::File { what: "write", path: path.clone(), cause };
+        let (length, mut last) = (file.metadata().map_err(failed)?.len(), *b"\n");
+        if length > 0 {
+            file.read_exact_at(&mut last, length - 1).map_err(failed)?;
+        }
+        if last == *b"\n" {
+            return Ok(());
+        }
+        let mut whole = 0;
+        self.each_line(name, |_, line| {
+            whole += line.len() as u64;
+            Ok(())
+        })?;
+        file.set_len(whole).map_err(failed)
+    }
+}

@@ -1,0 +1,57 @@
+use super::*;
+
+#[test]
+fn names_tell_secrets_in_any_text() {
+    for (text, masked) in [
+        ("GET http://ann:pw@h:80/x?page=2", "GET http://***@h:80/x?page=2"),
+        ("http://ann:p@ss@h/a@b", "http://***@h/a@b"),
+        ("see http://h/me@x and me@example.com", "see http://h/me@x and me@example.com"),
+        ("\"http://a\", \"http://b@c\"", "\"http://a\", \"http://***@c\""),
+        ("http://h/?page=2&api_key=x1&q=3#sig=4", "http://h/?page=2&api_key=***&q=3#sig=***"),
+        ("GET http://h/?sig=1, (http://h/?sig=2), x", "GET http://h/?sig=***, (http://h/?sig=***), x"),
+        ("'h/?sig=a%2Fb' x", "'h/?sig=***' x"),
+        ("Authorization: Bearer abc", "Authorization: ***"),
+        ("-HX-Api-Key:abc", "-HX-Api-Key:***"),
+        ("headers = [\"Cookie: a=\\\"b\\\"\", \"Accept: y\"]", "headers = [\"Cookie: ***\", \"Accept: y\"]"),
+        ("X-Auth-Token: abc\nHost: h", "X-Auth-Token: ***\nHost: h"),
+        ("Authorization: Bearer ${TOKEN}", "Authorization: Bearer ${TOKEN}"),
+        ("http://ann:${PW}@h/?api_key=${KEY}", "http://ann:${PW}@h/?api_key=${KEY}"),
+        ("unexpected token: x, key: y, at 10:30", "unexpected token: x, key: y, at 10:30"),
+        ("X-Request-Id: 7", "X-Request-Id: 7"),
+        ("--auth-key: no number, bearer_token_file: none", "--auth-key: no number, bearer_token_file: none"),
+    ] {
+        assert_eq!(mask(text), masked);
+        assert_eq!(mask(masked), masked, "masked once more");
+    }
+    assert_eq!(mask_url("ann:pw@h:80/?token=1"), "***@h:80/?token=***");
+    assert_eq!(mask_header("X-Api-Key", "k"), MASK);
+    assert_eq!(mask_header("Accept", "text/html"), "text/html");
+}
+
+#[test]
+fn what_was_learned_is_masked_in_every_form() {
+    learn_url("http://learned:lea/rned%40pw@h/");
+    learn_header("Authorization", "Basic bWFzazp0ZXN0IHBhc3M/");
+    let text = |text: &str| mask_learned_text(text);
+    assert_eq!(text("x=mask:test pass? y"), "x=*** y");
+    assert_eq!(text("test%20pass%3F test%20pass%3f dGVzdCBwYXNzPw=="), "*** *** ***");
+    assert_eq!(text("got bWFzazp0ZXN0IHBhc3M/, Basic bWFzazp0ZXN0IHBhc3M/"), "got ***, ***");
+    learn("five5");
+    assert_eq!(text("five5 (five5) five55 xfive5"), "*** (***) five55 xfive5");
+    learn("abc");
+    assert_eq!(text("abc"), "abc", "it would stand everywhere");
+    learn_text("X-Tenant-Value-1", "X-${T}");
+    assert_eq!(mask_header("X-Tenant", "X-Tenant-Value-1"), "X-${T}");
+    learn("-- begin --\nmany/lines\r\nend");
+    assert_eq!(text("-- begin --\nmany/lines\nend"), "***\n***\nend");
+}
+
+#[test]
+fn variables_of_a_process_tell_their_secrets() {
+    learn_variable("DB_PASSWORD", "variable1");
+    learn_variable("DB_URL", "db://ann:variable2@h/x");
+    learn_variable("NO_PASSWORD", "true");
+    learn_variable("LANG", "variable3");
+    let log = "variable1 variable2 true variable3 db://ann:variable2@h/x";
+    assert_eq!(mask_learned_text(log), "*** *** true variable3 db://***@h/x");
+}
