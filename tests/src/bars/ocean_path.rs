@@ -1,6 +1,6 @@
 //! Files and flows across an ocean, by the shipped study.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use record::{Level, ResultFolder, StudyPlan, TrialEntry};
 
 use super::{Bar, Outcome, Scale, seconds};
@@ -26,18 +26,25 @@ fn run(scale: Scale) -> Result<Outcome> {
     }
     let buffers = scale.pick(&[8][..], &[2, 4, 8, 16][..]);
     let list: Vec<String> = buffers.iter().map(|mb| format!("{mb}MB")).collect();
-    let (plan, trials, _) =
-        study(&format!("--set program=iperf3-1 --set buffer={} --set trial.repeats=1", list.join(",")))?;
+    // Half the time is enough of a sample: the window has grown within 2 s.
+    let shorter = "workload.command.run=exec iperf3 --client {server} --json --time 10 # {program}";
+    let words = format!("--set program=iperf3-1 --set buffer={} --set trial.repeats=1", list.join(","));
+    let Some((plan, trials, _)) = study(&words, scale.pick(&["--set", shorter][..], &[]))? else {
+        // The link's own certificate says that this machine is too busy for it now.
+        outcome.undecided("goodput", "0.5 to 1.0 of buffer / RTT", "the link is not certified, four times");
+        return Ok(outcome);
+    };
     let mut before: Option<f64> = None;
     for &mb in buffers {
         let goodput = quantity(&plan, &trials, "iperf3-1", mb, "goodput_bit_per_s")?;
         let share = goodput / (f64::from(mb) * 8e6 / RTT_S);
-        let bound = "0.55 to 1.0 of buffer / RTT";
+        let least = scale.pick(0.5, 0.55);
+        let bound = format!("{least} to 1.0 of buffer / RTT");
         outcome.figure(
             &format!("share_at_{mb}MB"),
             format!("{share:.3}"),
             bound,
-            (0.55..=1.0).contains(&share),
+            (least..=1.0).contains(&share),
         );
         if let Some(before) = before {
             let ratio = goodput / before;
@@ -56,7 +63,7 @@ fn run(scale: Scale) -> Result<Outcome> {
 
 /// The study as it is shipped.
 fn whole(outcome: &mut Outcome) -> Result<()> {
-    let (plan, trials, took_s) = study("")?;
+    let (plan, trials, took_s) = study("", &[])?.context("all trials are void")?;
     outcome.figure("study_s", format!("{took_s:.0}"), "<= 720", took_s <= 720.0);
     outcome.equal("settings", plan.settings.len() as u64, 15, "five programs, three buffers");
     let lost =
@@ -82,14 +89,17 @@ fn whole(outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-fn study(words: &str) -> Result<(StudyPlan, Vec<TrialEntry>, f64)> {
+/// The plan, the trials, and how long it took in seconds; none if all trials are void.
+fn study(words: &str, more: &[&str]) -> Result<Option<(StudyPlan, Vec<TrialEntry>, f64)>> {
     let folder = TemporaryFolder::new()?;
     let out = folder.file("result");
     let line = format!("run {STUDY} --out {out} -q {words}");
-    let output = Proofload::new(&line)?.timeout(seconds(1_200)).run()?;
-    ensure!(output.code == Some(0), "{}", output.described());
+    let command = more.iter().fold(Proofload::new(&line)?, |command, word| command.arg(word));
+    let output = command.timeout(seconds(1_200)).run()?;
+    ensure!([Some(0), Some(3)].contains(&output.code), "{}", output.described());
     let read = ResultFolder::open(out.as_ref())?.read()?;
-    Ok((read.plan, read.trials, output.wall.as_secs_f64()))
+    let is_valid = read.trials.iter().any(|entry| !entry.trial.validity.is_void());
+    Ok(is_valid.then_some((read.plan, read.trials, output.wall.as_secs_f64())))
 }
 
 /// The mean of a quantity over the valid trials of a program with a buffer.

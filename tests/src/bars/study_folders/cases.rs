@@ -3,9 +3,8 @@
 mod case;
 mod edits;
 
-use std::{fs, os::unix::fs::symlink};
-
 use record::Ending;
+use std::{fs, os::unix::fs::symlink};
 
 pub use case::{Case, Expected};
 use case::{
