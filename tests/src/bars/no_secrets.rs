@@ -56,6 +56,7 @@ fn run(_scale: Scale) -> Result<Outcome> {
     let limit = bar.limit(&url)?;
     let study = bar.study()?;
     bar.failing_study()?;
+    bar.programs()?;
     bar.reports(&[&limit, &study])?;
     bar.look_into(&bar.folder.path().join("out"));
 

@@ -56,7 +56,11 @@ impl Lab {
                 Ready::Log(text) if !process.text_seen() => format!("its output does not hold '{text}'"),
                 Ready::Exit if process.ended().is_none() => "it has not ended".to_owned(),
                 _ => match ready::look(wanted, &network, own) {
-                    Ok(()) => return Ok(()),
+                    // It may have ended since it was looked at above, and not as it should.
+                    Ok(()) => {
+                        let failure = failure(planned, process);
+                        return failure.map_or(Ok(()), |failure| Err(Error::Process(failure)));
+                    }
                     Err(error) => error.to_string(),
                 },
             };

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 
+use super::{KINDS, Search};
 use crate::{bars::seconds, process::Process};
 
 /// An nginx that writes down what it is sent.
@@ -20,6 +21,35 @@ pub(super) struct Listening {
 impl Listening {
     pub(super) fn open_url(&self) -> String {
         format!("http://{}/x?page=2", self.authority)
+    }
+}
+
+impl Search {
+    /// A program that is given a secret by its environment, and repeats it.
+    pub(super) fn programs(&mut self) -> Result<()> {
+        let (file, out) = (self.folder.file("programs.toml"), self.out("programs"));
+        let secret = KINDS[7].1;
+        fs::write(
+            &file,
+            format!(
+                "title = \"programs\"\n[workload.command]\nrun = \"echo $API_TOKEN; echo $API_TOKEN | base64; sleep 0.3; \
+                 echo $API_TOKEN >&2; exit 1\"\nsetup = \"echo $API_TOKEN\"\nenv = {{ API_TOKEN = \"{secret}\" }}\n"
+            ),
+        )?;
+        let running = self.call(["run", &file, "--out", &out], &[])?.start()?;
+        // Every user can read the arguments of a process.
+        for _ in 0..20 {
+            for process in fs::read_dir("/proc")?.flatten() {
+                let arguments = fs::read(process.path().join("cmdline")).unwrap_or_default();
+                self.look("the arguments of a process", &arguments);
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        let output = self.ended(running)?;
+        ensure!(output.stderr.contains("***") || output.stdout.contains("***"), "{}", output.described());
+        let kept = fs::read_to_string(format!("{out}/output/1/command-0.out"))?;
+        ensure!(kept.starts_with("***"), "what the program wrote is not kept, masked: {kept}");
+        Ok(())
     }
 }
 
