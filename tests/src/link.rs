@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, ensure};
+use record::{TrialEntry, VoidRule};
 use rustix::{
     process::Signal,
     thread::{LinkNameSpaceType, move_into_link_name_space},
@@ -27,6 +28,20 @@ use crate::{
 mod one_way;
 
 pub use one_way::distance_from_uniform;
+
+/// Why a machine was too busy for the links of a study, if none of its trials is valid.
+///
+/// # Errors
+/// When a trial is void for any other reason.
+pub fn uncertified(trials: &[TrialEntry]) -> Result<Option<String>> {
+    if trials.iter().any(|entry| !entry.trial.validity.is_void()) {
+        return Ok(None);
+    }
+    let reasons: Vec<_> = trials.iter().flat_map(|entry| entry.trial.validity.reasons()).collect();
+    let other = reasons.iter().find(|reason| reason.rule != VoidRule::Link);
+    ensure!(other.is_none(), "void, and not for the link: {other:?}");
+    Ok(Some(reasons.first().context("a void trial has a reason")?.evidence.clone()))
+}
 
 /// Addresses of the two ends, as `proofload link` gives them unless told otherwise.
 const ADDRESSES: [&str; 2] = ["10.255.255.1", "10.255.255.2"];

@@ -47,7 +47,6 @@ const TIMED: &[&str] = &[
     "lab-hosts",
     "lab-segment",
     "vm-netem",
-    "limit-capacity",
 ];
 
 fn sample(name: &str) {

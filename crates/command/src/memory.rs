@@ -1,9 +1,6 @@
 //! The memory of a group of processes, counted by a control group of their own.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::{fs, io, path::PathBuf};
 
 use kernel::groups::{self, Version};
 use undo::{Change, Folder, Journal};
@@ -49,11 +46,6 @@ impl MemoryGroup {
             Version::Two => ["anon ", "file_mapped "],
         };
         Some(kernel::number(&text, own)? + kernel::number(&text, mapped)?)
-    }
-
-    /// Where it lies.
-    pub fn path(&self) -> &Path {
-        &self.folder
     }
 }
 

@@ -120,6 +120,12 @@ impl StudyPlan {
         valid > 0 && if audited { met == valid } else { 2 * met >= valid }
     }
 
+    /// Whether a trial of so many seconds counts for less than a whole one of its setting's search.
+    pub fn explores(&self, setting: usize, asked_s: Option<f64>) -> bool {
+        let full_s = self.search_of(setting).map(|search| search.trial_duration_s);
+        asked_s.zip(full_s).is_some_and(|(asked_s, full_s)| asked_s < full_s * 0.999)
+    }
+
     /// The search of a setting; none if it is not searched.
     pub fn search_of(&self, setting: usize) -> Option<&SearchPlan> {
         let setting = self.settings.get(setting).filter(|setting| setting.searched)?;
@@ -318,8 +324,7 @@ impl TrialEntry {
 
     /// Whether it counts for less than a whole trial of its search: such trials explore.
     pub fn is_short(&self, plan: &StudyPlan) -> bool {
-        let full_s = plan.search_of(self.setting).map(|search| search.trial_duration_s);
-        self.asked_s.zip(full_s).is_some_and(|(asked_s, full_s)| asked_s < full_s * 0.999)
+        plan.explores(self.setting, self.asked_s)
     }
 
     /// Gives back the memory of the trial's histograms that holds nothing, see [`Trial::pack`].

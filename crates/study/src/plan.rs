@@ -9,6 +9,7 @@ use record::{
     units::parse_time,
 };
 use secrets::fingerprint;
+use settings::Mistake;
 
 use crate::{
     Setup, Workload, quantities, searching,
@@ -23,9 +24,7 @@ pub fn plan(study: &Study, command: Vec<String>, proofload_version: &str) -> Res
     let searches = study.search.iter().chain(&study.other_searches);
     let searches: Result<Vec<_>, String> = searches.map(|asked| searching::plan(study, asked)).collect();
     let mut searches = searches?.into_iter();
-    let first = study.setup(0, study.search.as_ref().map(|search| search.min));
-    let first =
-        first.map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+    let first = study.setup(0, study.search.as_ref().map(|search| search.min)).map_err(told)?;
     let own = first.workload.http().and_then(|http| http.duration.as_deref());
     let duration = match own {
         Some(text) => parse_time(text).ok().map(|duration| duration.as_secs_f64()),
@@ -58,25 +57,30 @@ pub fn plan(study: &Study, command: Vec<String>, proofload_version: &str) -> Res
 
 /// The quantities that the settings' kinds and observers declare, each once.
 fn quantities(study: &Study) -> Result<Vec<GivenQuantity>, String> {
-    let load = study.search.as_ref().map(|search| search.min);
     let mut all: Vec<GivenQuantity> = Vec::new();
-    let mut wrong = Ok(());
-    study.each_setup((0..study.settings.len()).map(|setting| (setting, load)), &mut |_, setup| {
-        match setup {
-            Ok(setup) => {
-                for given in quantities::of(&setup) {
-                    if !all.iter().any(|known| known.name == given.name) {
-                        all.push(given);
-                    }
-                }
-            }
-            Err(mistakes) => {
-                wrong = Err(mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+    each_setup(study, &mut |setup| {
+        for given in quantities::of(setup) {
+            if !all.iter().any(|known| known.name == given.name) {
+                all.push(given);
             }
         }
+    })?;
+    Ok(all)
+}
+
+/// Shows every setting, at the least load of its search.
+fn each_setup(study: &Study, show: &mut dyn FnMut(&Setup)) -> Result<(), String> {
+    let least = study.search.as_ref().map(|search| search.min);
+    let mut wrong = Ok(());
+    study.each_setup((0..study.settings.len()).map(|setting| (setting, least)), &mut |_, setup| {
+        wrong = setup.map(|setup| show(&setup)).map_err(told);
         wrong.is_ok()
     });
-    wrong.map(|()| all)
+    wrong
+}
+
+fn told(mistakes: Vec<Mistake>) -> String {
+    mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// What the secrets of a study are known again by.
@@ -84,19 +88,8 @@ fn quantities(study: &Study) -> Result<Vec<GivenQuantity>, String> {
 /// # Errors
 /// When a setting cannot be put together any more, or there are no random numbers.
 pub(crate) fn secret_prints(study: &Study, salt: Option<&str>) -> Result<Option<SecretPrints>, String> {
-    let least = study.search.as_ref().map(|search| search.min);
     let mut secrets = BTreeSet::new();
-    let mut wrong = Ok(());
-    study.each_setup((0..study.settings.len()).map(|setting| (setting, least)), &mut |_, setup| {
-        match setup {
-            Ok(setup) => secrets.extend(setup.workload.secrets()),
-            Err(mistakes) => {
-                wrong = Err(mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
-            }
-        }
-        wrong.is_ok()
-    });
-    wrong?;
+    each_setup(study, &mut |setup| secrets.extend(setup.workload.secrets()))?;
     if secrets.is_empty() {
         return Ok(None);
     }

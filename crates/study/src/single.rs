@@ -34,21 +34,25 @@ pub struct Single {
 /// Runs a plan by workers, and judges what they found.
 ///
 /// # Errors
-/// When workers cannot be started, or are lost.
+/// When workers cannot be started, or are lost; with the plan, which may hold a large body.
 pub fn run(
     plan: HttpPlan,
     workers: Workers<'_>,
     stop: &Arc<AtomicBool>,
     command: &[String],
     mut on_tick: impl FnMut(&Tick),
-) -> Result<Trial, FleetError> {
+) -> Result<Trial, (FleetError, Box<HttpPlan>)> {
     let plan = Arc::new(plan);
     let mut circumstances = circumstances(command);
     let part = fleet::run(&plan, workers, stop, |tick| {
         on_tick(&tick);
         circumstances.series.push(tick.interval());
     });
-    Ok(conclude(Arc::unwrap_or_clone(plan), part?, circumstances))
+    let plan = Arc::unwrap_or_clone(plan);
+    match part {
+        Ok(part) => Ok(conclude(plan, part, circumstances)),
+        Err(error) => Err((error, Box::new(plan))),
+    }
 }
 
 /// What the workers do not know, of a trial that begins now.

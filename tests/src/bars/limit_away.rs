@@ -41,8 +41,8 @@ fn run(scale: Scale) -> Result<Outcome> {
         let truth_per_s = capacity(index, searches);
         let search = Search { capacity_per_s: truth_per_s, service: "fixed", arrivals: "constant", words };
         let mut stops = 0;
-        let (goal, wall_s) = search.run(index, |generator| stops = stop_often(generator, index, every))?;
-        let (lower, upper) = (goal.lower.as_ref().map(|b| b.load), goal.upper.as_ref().map(|b| b.load));
+        let found = search.run(index, |generator| stops = stop_often(generator, index, every))?;
+        let (lower, upper) = (found.lower(), found.upper());
         let is_excluded =
             lower.is_some_and(|load| load > truth_per_s) || upper.is_some_and(|load| load < truth_per_s);
         let is_near = lower.is_some_and(|load| load >= NEAR.0 * truth_per_s)
@@ -50,8 +50,9 @@ fn run(scale: Scale) -> Result<Outcome> {
         excluded += u64::from(is_excluded);
         near += u64::from(is_near);
         outcome.note(format!(
-            "{truth_per_s:.0}/s: {lower:.1?} to {upper:.1?} ({:?}) in {wall_s:.0} s, stopped {stops} times{}",
-            goal.kind,
+            "{truth_per_s:.0}/s: {lower:.1?} to {upper:.1?} ({:?}) in {:.0} s, stopped {stops} times{}",
+            found.goal.kind,
+            found.wall_s,
             if is_excluded { "  EXCLUDED" } else { "" }
         ));
     }

@@ -26,8 +26,8 @@ fn run(scale: Scale) -> Result<Outcome> {
         let truth_per_s = capacity(index, runs);
         let words = "--trial 1s --width 2% --min 100 --budget 80s";
         let search = Search { capacity_per_s: truth_per_s, service: "fixed", arrivals: "constant", words };
-        let (goal, wall_s) = search.run(index, |_| ())?;
-        let (lower, upper) = (goal.lower.as_ref().map(|b| b.load), goal.upper.as_ref().map(|b| b.load));
+        let found = search.run(index, |_| ())?;
+        let (lower, upper) = (found.lower(), found.upper());
         let is_excluded =
             lower.is_some_and(|load| load > truth_per_s) || upper.is_some_and(|load| load < truth_per_s);
         excluded += u64::from(is_excluded);
@@ -35,8 +35,9 @@ fn run(scale: Scale) -> Result<Outcome> {
             widths.push((1.0 - lower / upper) * 100.0);
         }
         outcome.note(format!(
-            "{truth_per_s:.0}/s: {lower:.1?} to {upper:.1?} ({:?}) in {wall_s:.0} s{}",
-            goal.kind,
+            "{truth_per_s:.0}/s: {lower:.1?} to {upper:.1?} ({:?}) in {:.0} s{}",
+            found.goal.kind,
+            found.wall_s,
             if is_excluded { "  EXCLUDED" } else { "" }
         ));
     }

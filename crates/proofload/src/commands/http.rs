@@ -34,11 +34,11 @@ pub fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     progress.end();
     let trial = match outcome {
         Ok(trial) => trial,
-        Err(FleetError::Run(RunError::CalledOff)) if stop.load(Ordering::Relaxed) => {
+        Err((FleetError::Run(RunError::CalledOff), _)) if stop.load(Ordering::Relaxed) => {
             standard::tell("proofload: interrupted before the start; nothing was measured");
             return Ok(Exit::Interrupted);
         }
-        Err(error) => return Err(Refusal::one(error)),
+        Err((error, _)) => return Err(Refusal::one(error)),
     };
     let is_shown = !files.json_on_stdout();
     let written = files.write(&trial).and(kept.write(&trial, &arguments.workload()));

@@ -35,8 +35,9 @@ pub fn of_samples(a: &Sample, b: &Sample, alpha: f64) -> Estimate {
         sample.variance().expect("a t test is given two or more values") / sample.len() as f64
     };
     let (of_a, of_b) = (of_mean(a), of_mean(b));
-    let parts = of_a.powi(2) / (a.len() - 1) as f64 + of_b.powi(2) / (b.len() - 1) as f64;
-    let freedom = if parts > 0.0 { (of_a + of_b).powi(2) / parts } else { 1.0 };
+    // By shares: squares of variances leave the range of numbers where values themselves are within it.
+    let share = if of_a + of_b > 0.0 { of_a / (of_a + of_b) } else { 0.5 };
+    let freedom = 1.0 / (share.powi(2) / (a.len() - 1) as f64 + (1.0 - share).powi(2) / (b.len() - 1) as f64);
     estimate(b.mean() - a.mean(), (of_a + of_b).sqrt(), freedom, alpha, rank_sum::least_p(a.len(), b.len()))
 }
 
@@ -94,6 +95,19 @@ mod tests {
         close(estimate.p_value, 0.001_356_410_512_014_509_3);
         close(estimate.low, 0.325_684_302_696_51);
         close(estimate.high, 1.021_934_744_922_534_7);
+    }
+
+    /// The degrees of freedom are a ratio of variances: the unit of the values cannot change them.
+    #[test]
+    fn separate_samples_of_any_size_as_their_multiples() {
+        let (a, b) = ([1.02, 0.98, 1.05, 1.01, 0.99], [1.09, 1.04, 1.12, 1.03, 1.08]);
+        let p_value = |unit: f64| {
+            let times = |values: [f64; 5]| Sample::new(&values.map(|value| value * unit)).unwrap();
+            of_samples(&times(a), &times(b), 0.05).p_value
+        };
+        for unit in [1e149, 1e100, 1e-100, 1e-149] {
+            close(p_value(unit), p_value(1.0));
+        }
     }
 
     #[test]

@@ -51,10 +51,9 @@ impl Course<'_> {
     ) -> Result<&TrialEntry, StopReason> {
         self.may_go_on()?;
         let begun_s = self.study_time_s();
-        let setup = self.study.setup(place.setting, place.load).map_err(|mistakes| {
+        let mut setup = self.study.setup(place.setting, place.load).map_err(|mistakes| {
             StopReason::Failed(mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
         })?;
-        let mut setup = setup;
         if let Some(duration) = duration {
             setup.workload.last(duration);
         }
@@ -77,9 +76,10 @@ impl Course<'_> {
             return Err(StopReason::Stopped);
         }
         self.conclude(&setup, &mut trial)?;
-        let seen = self.observers.after(at!(self, &setup, place), &trial)?;
-        trial.quantities.extend(seen.quantities.clone());
-        let judged = judge(&mut trial, &seen, &self.plan.goals, self.explores(place, duration));
+        let mut seen = self.observers.after(at!(self, &setup, place), &trial)?;
+        trial.quantities.append(&mut seen.quantities);
+        let asked_s = duration.map(|duration| duration.as_secs_f64());
+        let judged = judge(&mut trial, &seen, &self.plan.goals, self.plan.explores(place.setting, asked_s));
         self.leftover = leftover(&trial);
         let mut entry = TrialEntry {
             schema: ENTRY_SCHEMA.to_owned(),
@@ -93,13 +93,13 @@ impl Course<'_> {
             growth_per_s: judged.growth_per_s,
             audit: seen.audit,
             noticed: std::mem::take(&mut self.unwritten),
-            asked_s: duration.map(|duration| duration.as_secs_f64()),
+            asked_s,
             study_time_s,
             trial,
         };
         self.journal.append(&entry).map_err(|error| StopReason::Failed(error.to_string()))?;
         self.next_index += 1;
-        let length_s = duration.map_or(entry.trial.elapsed_s, |duration| duration.as_secs_f64());
+        let length_s = asked_s.unwrap_or(entry.trial.elapsed_s);
         self.beside = (self.beside.0 + self.study_time_s() - begun_s - length_s, self.beside.1 + 1);
         (self.on_event)(Event::Ended(&entry));
         // It is kept to the end of the study, with hundreds like it.
@@ -159,12 +159,6 @@ impl Course<'_> {
                 trial.map_err(cut)
             }
         }
-    }
-
-    /// Whether a trial counts for less than a whole one of its search.
-    fn explores(&self, place: Place, duration: Option<Duration>) -> bool {
-        let full_s = self.plan.search_of(place.setting).map(|search| search.trial_duration_s);
-        duration.zip(full_s).is_some_and(|(asked, full_s)| asked.as_secs_f64() < full_s * 0.999)
     }
 
     /// Where what the programs of the next trial write is kept.

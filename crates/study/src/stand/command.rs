@@ -84,14 +84,15 @@ impl Stand {
     ) -> Result<(), StandError> {
         let Some(words) = step.of(workload) else { return Ok(()) };
         let mut order = self.order(workload, words, step.name(), folder)?;
-        (order.copies, order.timeout, order.expect) = (vec![0], Some(STEP_TIMEOUT), vec![0]);
+        (order.copies, order.timeout) = (vec![0], Some(STEP_TIMEOUT));
         let mut orders = vec![order];
         self.put_files(&mut orders);
         // What is left of a step that is killed goes with its group.
         let group = MemoryGroup::make(&self.folder).ok();
         orders[0].groups = group.iter().map(MemoryGroup::joined_by).collect();
+        let written = written_by(&orders);
         let report = self.conduct(orders, stop, &mut |_| Ok(()));
-        self.keep_output(folder);
+        keep_output(&written, folder);
         let report = report?;
         let trial = CommandTrial { runs: report.runs, ..CommandTrial::default() };
         match trial.failure() {
@@ -127,6 +128,8 @@ impl Stand {
             }
             let mut order = self.order(workload, &workload.run, "command", folder)?;
             order.copies = copies;
+            order.expect.clone_from(&workload.expect);
+            (order.timeout, order.stop_after) = (workload.timeout, workload.stop_after);
             orders.push(order);
         }
         self.put_files(&mut orders);
@@ -139,8 +142,7 @@ impl Stand {
             _ => None,
         };
         let before = path.as_deref().map(files_of).unwrap_or_default();
-        let outputs: Vec<PathBuf> =
-            orders.iter().flat_map(|order| order.copies.iter().map(|copy| order.output(*copy))).collect();
+        let written = written_by(&orders);
         let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let begun = Instant::now();
         let mut flows = Flows::begin(BIN, self.interfaces()?).map_err(StandError::Host)?;
@@ -153,7 +155,7 @@ impl Stand {
             Ok(())
         };
         let report = self.conduct(orders, stop, &mut look);
-        self.keep_output(folder);
+        keep_output(&written, folder);
         let report = report?;
         let ended = Instant::now();
         while self.sockets() > self.quiet_sockets
@@ -203,7 +205,7 @@ impl Stand {
                            processes together is not known";
             warnings.push(Warning::new("peak_memory_unknown", message));
         }
-        let mut quantities = quantities(workload, &measured, &outputs, &mut warnings);
+        let mut quantities = quantities(workload, &measured, &written, &mut warnings);
         if let (Some(MovedBytes::Link), Some(bytes)) = (&workload.bytes, measured.moved_bytes) {
             // These are sent by then.
             let rate = bytes as f64 * 8.0 / elapsed_s.max(1e-9);
@@ -252,9 +254,9 @@ impl Stand {
                 .collect(),
             directory: workload.directory.as_ref().map(|directory| put(directory).into()),
             copies: Vec::new(),
-            expect: workload.expect.clone(),
-            timeout: workload.timeout.filter(|_| name == "command"),
-            stop_after: workload.stop_after.filter(|_| name == "command"),
+            expect: vec![0],
+            timeout: None,
+            stop_after: None,
             groups: Vec::new(),
             folder: output,
             name: name.to_owned(),
@@ -281,17 +283,6 @@ impl Stand {
         self.scratch.with_file_name(OUTPUT_FOLDER)
     }
 
-    /// Keeps what programs wrote, without secrets. What cannot be kept is lost: it was read before.
-    fn keep_output(&self, folder: &Path) {
-        for entry in fs::read_dir(self.scratch_output()).into_iter().flatten().flatten() {
-            let (from, to) = (entry.path(), folder.join(entry.file_name()));
-            let is_output = from.extension().is_some_and(|end| end == "out" || end == "err");
-            if let (true, Ok(bytes)) = (is_output, fs::read(&from)) {
-                let _ = fs::write(to, &*secrets::mask::mask_learned(&bytes));
-            }
-        }
-    }
-
     /// The names of the hosts that the load comes from.
     fn load_hosts(&self) -> Vec<String> {
         let Some(lab) = &self.lab else { return Vec::new() };
@@ -308,6 +299,22 @@ impl Stand {
             Ok((hosts[host].name().to_owned(), file))
         };
         self.setup.from.iter().map(open).collect::<io::Result<_>>().map_err(StandError::Host)
+    }
+}
+
+/// Where the copies of these orders write: standard output and standard error of each.
+fn written_by(orders: &[Order]) -> Vec<[PathBuf; 2]> {
+    let of =
+        |order: &Order| order.copies.iter().map(|&copy| [order.output(copy), order.errors(copy)]).collect();
+    orders.iter().flat_map::<Vec<_>, _>(of).collect()
+}
+
+/// Keeps what programs wrote, without secrets. What cannot be kept is lost.
+fn keep_output(written: &[[PathBuf; 2]], folder: &Path) {
+    for from in written.iter().flatten() {
+        if let (Some(name), Ok(bytes)) = (from.file_name(), fs::read(from)) {
+            let _ = fs::write(folder.join(name), &*secrets::mask::mask_learned(&bytes));
+        }
     }
 }
 

@@ -70,11 +70,11 @@ impl Stand {
     ) -> Result<Trial, StandError> {
         let hosts = self.workers();
         let workers = if hosts.is_empty() { Workers::Here(&self.worker) } else { Workers::On(&hosts) };
-        // For want of something on this machine there is a trial all the same: void.
-        let kept = plan.clone();
         match single::run(plan, workers, stop, command, on_tick) {
-            Err(error) if error.is_for_want() => Ok(Self::not_run(kept, command, error.to_string())),
-            run => Ok(run?),
+            Ok(trial) => Ok(trial),
+            // For want of something on this machine there is a trial all the same: void.
+            Err((error, plan)) if error.is_for_want() => Ok(Self::not_run(*plan, command, error.to_string())),
+            Err((error, _)) => Err(error.into()),
         }
     }
 

@@ -21,7 +21,7 @@ const LAST_S: f64 = 5.0;
 pub(super) fn quantities(
     workload: &CommandWorkload,
     trial: &CommandTrial,
-    outputs: &[PathBuf],
+    written: &[[PathBuf; 2]],
     warnings: &mut Vec<Warning>,
 ) -> BTreeMap<String, f64> {
     let total = |way, of: fn(&Flow) -> u64| sum(&trial.flows, way, of) as f64;
@@ -51,17 +51,17 @@ pub(super) fn quantities(
     for read in &workload.read {
         let number = &read.number;
         let found: Vec<f64> =
-            outputs.iter().filter_map(|path| number_in(&fs::read(path).ok()?, &number.json)).collect();
-        if found.len() < outputs.len() && number.optional {
+            written.iter().filter_map(|[path, _]| number_in(&fs::read(path).ok()?, &number.json)).collect();
+        if found.len() < written.len() && number.optional {
             continue;
         }
-        if found.len() < outputs.len() {
+        if found.len() < written.len() {
             warnings.push(Warning::new(
                 "number_not_found",
                 format!(
                     "{} of {} copies wrote no number at {} of JSON on standard output: {} is not known",
-                    outputs.len() - found.len(),
-                    outputs.len(),
+                    written.len() - found.len(),
+                    written.len(),
                     number.json,
                     number.quantity
                 ),
