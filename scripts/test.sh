@@ -29,9 +29,10 @@ count() { awk -v word="$1" '/^test result:/ { for (i = 2; i <= NF; i++) if ($i =
 
 stage format cargo fmt --all --check
 stage clippy cargo clippy --workspace --all-targets --target "$HOST" -- -D warnings
-stage tests cargo test --workspace --no-fail-fast --target "$HOST" -- --skip sample_of_
+# Tests send SIGHUP. Started by nohup, every program below would ignore it, and a shell cannot change that back.
+stage tests env --default-signal=HUP cargo test --workspace --no-fail-fast --target "$HOST" -- --skip sample_of_
 # One at a time: samples measure.
-stage samples cargo test -p proofload-tests --target "$HOST" --test end_to_end -- --test-threads=1 sample_of_
+stage samples env --default-signal=HUP cargo test -p proofload-tests --target "$HOST" --test end_to_end -- --test-threads=1 sample_of_
 
 verdict=ok
 if ((${#failed[@]})); then
