@@ -65,9 +65,8 @@ fn run(scale: Scale) -> Result<Outcome> {
             }
             times.push(found.wall_s);
             outcome.note(format!(
-                "{kind} {truth_per_s:.1}/s: {} in {:.0} s{}",
+                "{kind} {truth_per_s:.1}/s: {}{}",
                 found.shown(),
-                found.wall_s,
                 if is_bracketed { "" } else { "  MISSED" }
             ));
         }
@@ -179,13 +178,10 @@ impl Answer {
     }
 
     fn shown(&self) -> String {
+        let bound = |load: Option<f64>| load.map_or_else(|| "none".to_owned(), |load| format!("{load:.1}"));
         let Self { goal, trials, wall_s, .. } = self;
-        format!(
-            "{:.1?} to {:.1?} {:?}, {trials} trials in {wall_s:.0} s",
-            self.lower(),
-            self.upper(),
-            goal.kind
-        )
+        let (lower, upper) = (bound(self.lower()), bound(self.upper()));
+        format!("{lower} to {upper} {:?}, {trials} trials in {wall_s:.0} s", goal.kind)
     }
 
     /// Adds a figure: both bounds, each within its range.
