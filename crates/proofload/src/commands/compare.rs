@@ -9,7 +9,10 @@ use study::compare::{CompareOptions, Comparison, Gate, Overall, Side, compare, c
 
 use crate::{
     exit::{Exit, Refusal},
-    output::{comparison_text, destination::Destination, standard},
+    output::{
+        comparison_text,
+        destination::{Destination, leave},
+    },
 };
 
 /// What the exit status says, at the end of the help.
@@ -56,8 +59,7 @@ pub fn run(arguments: &CompareArgs) -> Result<Exit, Refusal> {
             "result folder B is missing: compare A with what? For two levels within A give --factor FACTOR=LEVEL,LEVEL",
         ));
     }
-    let json = arguments.json.as_deref().map(|path| Destination::open("--json", path)).transpose();
-    let json = json.map_err(Refusal::one)?;
+    let json = Destination::of("--json", arguments.json.as_deref())?;
     let (a_plan, a_result, a_environment) = read(&arguments.a)?;
     let a_name = arguments.a.display().to_string();
     let a = Side { name: &a_name, plan: &a_plan, result: &a_result, environment: a_environment.as_ref() };
@@ -75,13 +77,7 @@ pub fn run(arguments: &CompareArgs) -> Result<Exit, Refusal> {
         (None, None) => unreachable!("one of them was asked for above"),
     };
     let comparison = comparison.map_err(Refusal::one)?;
-    let is_shown = !json.as_ref().is_some_and(Destination::is_stdout);
-    if let Some(json) = json {
-        json.write_json(&comparison)?;
-    }
-    if is_shown {
-        standard::show(&comparison_text::render(&comparison))?;
-    }
+    leave(json, &comparison, false, || comparison_text::render(&comparison))?;
     Ok(judge(&comparison))
 }
 

@@ -18,7 +18,10 @@ use serve::{Config, Report, Server, render};
 use super::{serve_args::ServeArgs, stop};
 use crate::{
     exit::{Exit, Refusal},
-    output::{destination::Destination, standard},
+    output::{
+        destination::{Destination, leave},
+        standard,
+    },
 };
 
 /// How long worker processes may take to listen, and to hand in their reports.
@@ -43,27 +46,18 @@ enum Answer {
 
 /// Serves until told to stop, then tells what was really done.
 pub fn run(arguments: &ServeArgs) -> Result<Exit, Refusal> {
-    let mut config = arguments.config().map_err(Refusal::new)?;
-    let processes = arguments.processes() as usize;
-    let json = arguments.json().map(|path| Destination::open("--json", path)).transpose();
-    let json = json.map_err(Refusal::one)?;
+    let (config, processes) = arguments.config().map_err(Refusal::new)?;
+    let json = Destination::of("--json", arguments.json.as_deref())?;
     raise_descriptors();
     let stop = stop::on_signal()?;
     let report = if processes > 1 {
-        config.reuse_port = true;
-        serve_in_processes(&config, processes, &stop)?
+        serve_in_processes(&config, processes as usize, &stop)?
     } else {
         let server = Server::bind(config).map_err(|error| Refusal::one(told(&error)))?;
         announce(server.local_addrs())?;
         server.run(stop)
     };
-    let is_shown = !arguments.quiet() && !json.as_ref().is_some_and(Destination::is_stdout);
-    if let Some(json) = json {
-        json.write_json(&report)?;
-    }
-    if is_shown {
-        standard::show(&render(&report))?;
-    }
+    leave(json, &report, arguments.quiet, || render(&report))?;
     Ok(Exit::GoalsMet)
 }
 

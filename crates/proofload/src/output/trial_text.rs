@@ -202,21 +202,15 @@ fn write_histogram(out: &mut String, name: &str, times: &Histogram) -> std::fmt:
 }
 
 fn write_failures(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
-    if http.retried_errors.total() > 0 {
-        writeln!(out, "\nAttempts made again")?;
-        for (class, n) in http.retried_errors.iter() {
-            writeln!(out, "  {:<18}{:>12}  {}", class.name(), show_count(n), class.meaning())?;
+    for (heading, errors) in [
+        ("Attempts made again", &http.retried_errors),
+        ("Failed requests", &http.errors),
+        ("Failed connections", &http.connection_errors),
+    ] {
+        if errors.total() > 0 {
+            writeln!(out, "\n{heading}")?;
         }
-    }
-    if http.errors.total() > 0 {
-        writeln!(out, "\nFailed requests")?;
-        for (class, n) in http.errors.iter() {
-            writeln!(out, "  {:<18}{:>12}  {}", class.name(), show_count(n), class.meaning())?;
-        }
-    }
-    if http.connection_errors.total() > 0 {
-        writeln!(out, "\nFailed connections")?;
-        for (class, n) in http.connection_errors.iter() {
+        for (class, n) in errors.iter() {
             writeln!(out, "  {:<18}{:>12}  {}", class.name(), show_count(n), class.meaning())?;
         }
     }
