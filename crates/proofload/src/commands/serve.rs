@@ -5,7 +5,6 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc,
     },
     time::Duration,
 };
@@ -28,13 +27,6 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often a wish to stop is looked for.
 const GLANCE: Duration = Duration::from_millis(50);
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Order {
-    Serve(Box<Config>),
-    Stop,
-}
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -65,17 +57,11 @@ pub fn run(arguments: &ServeArgs) -> Result<Exit, Refusal> {
 pub fn work() -> Result<Exit, Refusal> {
     raise_descriptors();
     let stop = Arc::new(AtomicBool::new(false));
-    let (orders_in, orders) = mpsc::channel();
-    let seen = Arc::clone(&stop);
-    attend(Arc::clone(&stop), move |order| match order {
-        Order::Stop => seen.store(true, Ordering::Relaxed),
-        order => drop(orders_in.send(order)),
-    })
-    .map_err(Refusal::one)?;
-    let Ok(Order::Serve(config)) = orders.recv() else {
+    let orders = attend(Arc::clone(&stop)).map_err(Refusal::one)?;
+    let Ok(config) = orders.recv() else {
         return Err(Refusal::one("a worker process is started by proofload itself, not by hand"));
     };
-    let answer = match Server::bind(*config) {
+    let answer = match Server::bind(config) {
         Ok(server) => {
             report(&Answer::Listening(server.local_addrs().to_vec())).map_err(Refusal::one)?;
             Answer::Report(Box::new(server.run(stop)))
@@ -118,7 +104,7 @@ fn order_to_serve(
     index: usize,
     config: &Config,
 ) -> Result<Vec<SocketAddr>, Refusal> {
-    workers.tell(index, &Order::Serve(Box::new(config.clone()))).map_err(Refusal::one)?;
+    workers.tell(index, config).map_err(Refusal::one)?;
     match workers.hear(PATIENCE) {
         Some((_, Heard::Message(Answer::Listening(addresses)))) => Ok(addresses),
         Some((_, Heard::Message(Answer::Failed(why)))) => Err(Refusal::one(why)),
@@ -135,7 +121,7 @@ fn gather(workers: &mut Processes<Answer>, stop: &AtomicBool) -> Result<Report, 
     let mut told = false;
     while gathered.missing() > 0 {
         if stop.load(Ordering::Relaxed) && !told {
-            workers.tell_all(&Order::Stop);
+            workers.stop_all();
             told = true;
         }
         match workers.hear(if told { PATIENCE } else { GLANCE }) {
