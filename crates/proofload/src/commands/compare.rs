@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use record::{Environment, Level, ResultFolder, StudyPlan, StudyResult, units::parse_ratio};
 use report::Results;
+use search::statistics::Confidence;
 use study::compare::{CompareOptions, Comparison, Gate, Overall, Side, compare, compare_levels};
 
+use super::text::Mistakes;
 use crate::{
     exit::{Exit, Refusal},
     output::{
@@ -83,26 +85,16 @@ pub fn run(arguments: &CompareArgs) -> Result<Exit, Refusal> {
 
 impl CompareArgs {
     fn options(&self) -> Result<CompareOptions, Vec<String>> {
-        let mut mistakes = Vec::new();
-        let mut share = |option: &str, text: &str| {
-            parse_ratio(text).map_err(|error| mistakes.push(format!("{option}: {error}"))).ok()
-        };
-        let fail_if_worse = self.fail_if_worse.as_deref().and_then(|text| share("--fail-if-worse", text));
-        let confidence = share("--confidence", &self.confidence);
-        let confidence = confidence.and_then(|share| {
-            search::statistics::Confidence::new(share)
-                .map_err(|error| mistakes.push(format!("--confidence: {error}")))
-                .ok()
+        let mut m = Mistakes::default();
+        let fail_if_worse = m.optional("--fail-if-worse", self.fail_if_worse.as_deref(), parse_ratio);
+        let confidence = m.optional("--confidence", Some(&self.confidence), |text| {
+            let share = parse_ratio(text).map_err(|error| error.to_string())?;
+            Confidence::new(share).map_err(|error| error.to_string())
         });
-        match (mistakes.is_empty(), confidence) {
-            (true, Some(confidence)) => Ok(CompareOptions {
-                confidence,
-                fail_if_worse,
-                quantities: self.quantities.clone(),
-                force: self.force,
-            }),
-            _ => Err(mistakes),
-        }
+        let (quantities, force) = (self.quantities.clone(), self.force);
+        let options =
+            confidence.map(|confidence| CompareOptions { confidence, fail_if_worse, quantities, force });
+        Ok(m.none_or(options)?.expect("what could not be read has been told"))
     }
 }
 
