@@ -54,7 +54,7 @@ fn main() -> Result<()> {
     let Ok(mut worker) = Worker::new(plan, Share::WHOLE, book, stop, wire);
     worker.prepare();
     let Finished { part, .. } = run_counted(worker);
-    let completed = part.counts.completed;
+    let completed = part.http.counts.completed;
     ensure!(completed == REQUESTS, "{completed} of {REQUESTS} requests were completed");
     println!("{completed}");
     Ok(())

@@ -103,6 +103,11 @@ impl<Answer: DeserializeOwned + Send + 'static> Processes<Answer> {
         }
     }
 
+    /// Tells all to stop: nothing more will be said to them.
+    pub fn stop_all(&mut self) {
+        self.members.iter_mut().for_each(|member| member.input = None);
+    }
+
     /// The next thing heard of any worker, `None` if nothing is for `patience`.
     pub fn hear(&self, patience: Duration) -> Option<(usize, Heard<Answer>)> {
         self.answers.recv_timeout(patience).ok()
@@ -123,29 +128,29 @@ impl<Answer> Drop for Processes<Answer> {
     }
 }
 
-/// The worker's side: makes this process die with its parent, and sets `stop` when the parent says
-/// something (`on_message` then decides) or is gone.
-///
-/// Returns when the parent's end of the standard input has been given to a thread of its own.
+/// The worker's side: makes this process die with its parent, and gives what the parent orders. `stop` is set when the
+/// parent says nothing more, or is gone.
 ///
 /// # Errors
 /// When no thread can be had.
-pub fn attend<Order: DeserializeOwned>(
-    stop: Arc<AtomicBool>,
-    mut on_message: impl FnMut(Order) + Send + 'static,
-) -> io::Result<()> {
+pub fn attend<Order>(stop: Arc<AtomicBool>) -> io::Result<mpsc::Receiver<Order>>
+where
+    Order: DeserializeOwned + Send + 'static,
+{
     // Refused nowhere on Linux; the closed input below is the second line.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let (sender, orders) = mpsc::channel();
     thread::Builder::new().spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
+            // Also where nobody waits for an order any more, the end of the input is waited for.
             match serde_json::from_str(&line) {
-                Ok(order) => on_message(order),
+                Ok(order) => drop(sender.send(order)),
                 Err(_) => break,
             }
         }
         stop.store(true, Ordering::Relaxed);
     })?;
-    Ok(())
+    Ok(orders)
 }
 
 /// The worker's side: sends a message to the parent.

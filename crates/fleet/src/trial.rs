@@ -5,7 +5,6 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc,
     },
     time::{Duration, Instant},
 };
@@ -51,7 +50,6 @@ impl FleetError {
 enum Order {
     Prepare { plan: Box<HttpPlan>, share: Share },
     Start { t0_ns: u64 },
-    Stop,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -113,15 +111,10 @@ pub fn run(
 /// When the parent is gone or its orders make no sense.
 pub fn work() -> io::Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
-    let (orders_in, orders) = mpsc::channel();
-    let seen = Arc::clone(&stop);
-    let attended = attend(Arc::clone(&stop), move |order| match order {
-        Order::Stop => seen.store(true, Ordering::Relaxed),
-        order => drop(orders_in.send(order)),
-    });
-    if let Err(error) = attended {
-        return report(&Answer::Lacking(RunError::Setup(error).to_string()));
-    }
+    let orders = match attend(Arc::clone(&stop)) {
+        Ok(orders) => orders,
+        Err(error) => return report(&Answer::Lacking(RunError::Setup(error).to_string())),
+    };
     let Ok(Order::Prepare { plan, share }) = orders.recv() else {
         return Err(io::Error::other("a worker process is started by proofload itself, not by hand"));
     };
@@ -180,7 +173,7 @@ fn collect(
         plan.duration_ns.map(|ns| Instant::now() + Duration::from_nanos(ns + plan.drain_ns) + HAND_IN);
     while running.contains(&true) {
         if stop.load(Ordering::Relaxed) && !told_to_stop {
-            workers.tell_all(&Order::Stop);
+            workers.stop_all();
             told_to_stop = true;
             deadline = Some(Instant::now() + HAND_IN);
         }

@@ -96,6 +96,12 @@ enum Seen {
     Final { head_bytes: u32, meaning: Meaning },
 }
 
+impl Default for ResponseReader {
+    fn default() -> Self {
+        Self::new(Limits::default())
+    }
+}
+
 impl ResponseReader {
     /// A reader for a new connection.
     pub fn new(limits: Limits) -> Self {

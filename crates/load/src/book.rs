@@ -82,7 +82,7 @@ impl Book {
     /// Hands in the interval that ends now.
     pub fn tick(&mut self, now_ns: u64) {
         let fresh = self.spare.try_recv().unwrap_or_default();
-        let Counts { sent, completed, failed, .. } = self.part.counts;
+        let Counts { sent, completed, failed, .. } = self.part.http.counts;
         let (sent_before, completed_before, failed_before) = self.ticked;
         let tick = Tick {
             worker: self.worker,
@@ -103,16 +103,16 @@ impl Book {
 
     /// A connection was made or refused that was begun while requests may have been delayed.
     pub fn connect_delayed(&mut self) {
-        self.part.counts.connects_delayed += 1;
+        self.part.http.counts.connects_delayed += 1;
     }
 
     /// A connection was made.
     pub fn connected(&mut self, took_ns: u64, again: bool) {
-        self.part.connect_time.record_ns(took_ns);
-        self.part.counts.connections_opened += 1;
-        self.part.counts.reconnects += u64::from(again);
+        self.part.http.connect_time.record_ns(took_ns);
+        self.part.http.counts.connections_opened += 1;
+        self.part.http.counts.reconnects += u64::from(again);
         self.open += 1;
-        self.part.counts.connections_peak = self.part.counts.connections_peak.max(self.open);
+        self.part.http.counts.connections_peak = self.part.http.counts.connections_peak.max(self.open);
     }
 
     /// A connection is no more.
@@ -127,14 +127,14 @@ impl Book {
         if own_lateness_ns == 0 {
             self.given_on_time += 1;
         } else {
-            self.part.own_lateness.record_ns(own_lateness_ns);
+            self.part.http.own_lateness.record_ns(own_lateness_ns);
         }
     }
 
     /// The first byte of a request went to the kernel.
     #[inline]
     pub fn sent(&mut self, request: &InFlight, again: bool) {
-        self.part.counts.sent += 1;
+        self.part.http.counts.sent += 1;
         if again {
             // It left when its wait was over; that the plan wanted it sent long before shows in its response time.
             self.flight_changed(request.sent_ns);
@@ -143,7 +143,7 @@ impl Book {
         }
         match request.sent_ns.saturating_sub(request.intended_ns) {
             0 => self.sent_on_time += 1,
-            late_ns => self.part.lateness.record_ns(late_ns),
+            late_ns => self.part.http.lateness.record_ns(late_ns),
         }
         self.flight_changed(request.sent_ns);
         self.in_flight += 1;
@@ -152,13 +152,13 @@ impl Book {
     /// Bytes went to the kernel.
     #[inline]
     pub fn sent_bytes(&mut self, bytes: usize) {
-        self.part.counts.sent_bytes += bytes as u64;
+        self.part.http.counts.sent_bytes += bytes as u64;
     }
 
     /// Bytes came.
     #[inline]
     pub fn received_bytes(&mut self, bytes: usize) {
-        self.part.counts.received_bytes += bytes as u64;
+        self.part.http.counts.received_bytes += bytes as u64;
     }
 
     /// A sent request was answered whole. `expected` says whether the status was a success.
@@ -183,17 +183,17 @@ impl Book {
         let mut copies = 1;
         if let Some(fault) = self.fault {
             copies = self.copies_under(fault);
-            self.part.counts.completed += u64::from(copies.max(1)) - 1;
+            self.part.http.counts.completed += u64::from(copies.max(1)) - 1;
         }
-        self.part.counts.completed += 1;
+        self.part.http.counts.completed += 1;
         for _ in 0..copies {
             let response_ns = arrival.ns.saturating_sub(request.intended_ns);
             let own_service_ns = request.own_service_ns + arrival.earlier_ns;
             self.interval.record_ns(response_ns);
-            self.part.response_time.lengthened_ns(response_ns, request.own_ns + own_service_ns);
+            self.part.http.response_time.lengthened_ns(response_ns, request.own_ns + own_service_ns);
             let service_ns = arrival.ns.saturating_sub(request.sent_ns);
-            self.part.service_time.record_ns(service_ns, request.own_queue_ns + own_service_ns);
-            self.part.first_byte_time.record_ns(first_byte_ns.saturating_sub(request.sent_ns));
+            self.part.http.service_time.record_ns(service_ns, request.own_queue_ns + own_service_ns);
+            self.part.http.first_byte_time.record_ns(first_byte_ns.saturating_sub(request.sent_ns));
         }
     }
 
@@ -202,25 +202,25 @@ impl Book {
     pub fn failed(&mut self, request: &InFlight, class: ErrorClass, now_ns: u64) {
         let sent = request.sent_ns != 0;
         if class.origin() == Origin::Local && !sent {
-            self.part.counts.never_sent += 1;
+            self.part.http.counts.never_sent += 1;
             return;
         }
-        self.part.errors.add(class, 1);
-        self.part.counts.failed += 1;
-        self.part.counts.failed_unsent += u64::from(!sent);
-        self.part.counts.lost_delayed += u64::from(request.own_ns >= SHORTEST_NS);
+        self.part.http.errors.add(class, 1);
+        self.part.http.counts.failed += 1;
+        self.part.http.counts.failed_unsent += u64::from(!sent);
+        self.part.http.counts.lost_delayed += u64::from(request.own_ns >= SHORTEST_NS);
         let censored = matches!(class, ErrorClass::Timeout | ErrorClass::ConnectTimeout);
         if censored {
-            self.part.response_time.record_censored_ns(now_ns - request.intended_ns, request.own_ns);
+            self.part.http.response_time.record_censored_ns(now_ns - request.intended_ns, request.own_ns);
         } else {
-            self.part.failure_time.record_ns(now_ns - request.intended_ns);
+            self.part.http.failure_time.record_ns(now_ns - request.intended_ns);
         }
         if sent {
             self.flight_changed(now_ns);
             self.in_flight -= 1;
             if censored {
                 let service_ns = now_ns - request.sent_ns;
-                self.part.service_time.record_censored_ns(service_ns, request.own_queue_ns);
+                self.part.http.service_time.record_censored_ns(service_ns, request.own_queue_ns);
             } else {
                 self.part.failed_in_flight_ns += (now_ns - request.sent_ns) as f64;
             }
@@ -243,59 +243,59 @@ impl Book {
 
     /// A request whose last attempt failed is made again, so long after it could have been.
     pub fn retried(&mut self, waiting: &Waiting, own_lateness_ns: u64) {
-        self.part.retried_errors.add(waiting.class, 1);
-        self.part.counts.retried += 1;
-        self.part.counts.retried_unsent += u64::from(!waiting.sent);
+        self.part.http.retried_errors.add(waiting.class, 1);
+        self.part.http.counts.retried += 1;
+        self.part.http.counts.retried_unsent += u64::from(!waiting.sent);
         self.assigned(own_lateness_ns);
     }
 
     /// A request whose last attempt failed is not made again after all.
     pub fn given_up(&mut self, waiting: &Waiting, now_ns: u64) {
-        self.part.errors.add(waiting.class, 1);
-        self.part.counts.failed += 1;
-        self.part.counts.failed_unsent += u64::from(!waiting.sent);
-        self.part.counts.lost_delayed += u64::from(waiting.own_ns >= SHORTEST_NS);
-        self.part.failure_time.record_ns(now_ns.saturating_sub(waiting.intended_ns));
+        self.part.http.errors.add(waiting.class, 1);
+        self.part.http.counts.failed += 1;
+        self.part.http.counts.failed_unsent += u64::from(!waiting.sent);
+        self.part.http.counts.lost_delayed += u64::from(waiting.own_ns >= SHORTEST_NS);
+        self.part.http.failure_time.record_ns(now_ns.saturating_sub(waiting.intended_ns));
     }
 
     /// A sent request is left unanswered because the trial ends, which in an open load means that it is lost.
     pub fn left_in_flight(&mut self, request: &InFlight, is_lost: bool, now_ns: u64) {
         self.flight_changed(now_ns);
         self.in_flight -= 1;
-        self.part.counts.in_flight += 1;
-        self.part.counts.lost_delayed += u64::from(is_lost && request.own_ns >= SHORTEST_NS);
+        self.part.http.counts.in_flight += 1;
+        self.part.http.counts.lost_delayed += u64::from(is_lost && request.own_ns >= SHORTEST_NS);
         let response_ns = now_ns.saturating_sub(request.intended_ns);
-        self.part.response_time.record_censored_ns(response_ns, request.own_ns);
-        self.part.service_time.record_censored_ns(now_ns - request.sent_ns, request.own_queue_ns);
+        self.part.http.response_time.record_censored_ns(response_ns, request.own_ns);
+        self.part.http.service_time.record_censored_ns(now_ns - request.sent_ns, request.own_queue_ns);
     }
 
     /// Planned requests are not sent through a fault of this machine.
     pub fn never_sent(&mut self, n: u64) {
-        self.part.counts.never_sent += n;
+        self.part.http.counts.never_sent += n;
     }
 
     /// A request due since `intended_ns` is not sent because every connection stayed busy, which may be our own doing
     /// for `own_ns`.
     pub fn never_sent_busy(&mut self, intended_ns: u64, own_ns: u64, now_ns: u64) {
-        self.part.counts.never_sent += 1;
-        self.part.counts.never_sent_busy += 1;
-        self.part.counts.lost_delayed += u64::from(own_ns >= SHORTEST_NS);
-        self.part.response_time.record_censored_ns(now_ns.saturating_sub(intended_ns), own_ns);
+        self.part.http.counts.never_sent += 1;
+        self.part.http.counts.never_sent_busy += 1;
+        self.part.http.counts.lost_delayed += u64::from(own_ns >= SHORTEST_NS);
+        self.part.http.response_time.record_censored_ns(now_ns.saturating_sub(intended_ns), own_ns);
     }
 
     /// A request was due while every connection was busy, and now has one.
     pub fn waited_busy(&mut self) {
-        self.part.counts.waited_busy += 1;
+        self.part.http.counts.waited_busy += 1;
     }
 
     /// Something went wrong with a connection that no request can be blamed for.
     pub fn connection_error(&mut self, class: ErrorClass) {
-        self.part.connection_errors.add(class, 1);
+        self.part.http.connection_errors.add(class, 1);
     }
 
     /// This machine could not open a planned connection.
     pub fn unopened(&mut self, class: ErrorClass) {
-        self.part.counts.connections_unopened += 1;
+        self.part.http.counts.connections_unopened += 1;
         self.connection_error(class);
     }
 
@@ -309,7 +309,7 @@ impl Book {
     pub fn sending_ended(&mut self, now_ns: u64, delay_ns: u64) {
         self.part.delay_at_end_ns = delay_ns;
         self.part.sending_ns = now_ns - self.t0_ns;
-        self.part.completed_in_time = self.part.counts.completed;
+        self.part.completed_in_time = self.part.http.counts.completed;
     }
 
     /// A user's whole cycles took so long.
@@ -321,7 +321,7 @@ impl Book {
     /// What is under way now.
     pub fn under_way(&self) -> UnderWay {
         let integral_ns = self.part.in_flight_integral_ns;
-        UnderWay { in_flight: self.in_flight, integral_ns, sent: self.part.counts.sent }
+        UnderWay { in_flight: self.in_flight, integral_ns, sent: self.part.http.counts.sent }
     }
 
     /// Closes the book: the last, partial interval is handed in.
@@ -336,12 +336,12 @@ impl Book {
         self.flight_changed(now_ns);
         self.flush_statuses();
         self.tick(now_ns);
-        self.part.own_lateness.record_n_ns(0, self.given_on_time);
-        self.part.lateness.record_n_ns(0, self.sent_on_time);
-        self.part.counts.scheduled = scheduled;
+        self.part.http.own_lateness.record_n_ns(0, self.given_on_time);
+        self.part.http.lateness.record_n_ns(0, self.sent_on_time);
+        self.part.http.counts.scheduled = scheduled;
         self.part.planned = planned;
         self.part.interrupted = interrupted;
-        self.part.away = away;
+        self.part.http.away = away;
         self.part.elapsed_ns = now_ns - self.t0_ns;
         self.part
     }
@@ -356,7 +356,7 @@ impl Book {
 
     #[inline]
     fn count_answer(&mut self, response: &Response) {
-        self.part.counts.received_body_bytes += response.body_bytes;
+        self.part.http.counts.received_body_bytes += response.body_bytes;
         // Nearly all answers have the same status: count those apart from the map.
         if response.status == self.ok_status {
             self.ok += 1;
@@ -368,7 +368,7 @@ impl Book {
 
     fn flush_statuses(&mut self) {
         if self.ok > 0 {
-            *self.part.statuses.entry(self.ok_status).or_default() += self.ok;
+            *self.part.http.statuses.entry(self.ok_status).or_default() += self.ok;
             self.ok = 0;
         }
     }

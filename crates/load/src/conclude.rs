@@ -38,7 +38,7 @@ pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Tri
     let (mean_in_flight, rate_times_time) = validity::littles_sides(&part);
     let (completed, measured_s) = measured(&plan, &part);
     let own_percentiles: Vec<OwnPercentile> =
-        [(RESPONSE_TIME, &part.response_time), ("service_time", &part.service_time)]
+        [(RESPONSE_TIME, &part.http.response_time), ("service_time", &part.http.service_time)]
             .into_iter()
             .flat_map(|(name, times)| own_percentiles(name, times))
             .collect();
@@ -53,24 +53,11 @@ pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Tri
         measured_s,
         throughput_per_s,
         throughput_at_most_per_s: throughput_per_s * validity::throughput_lost(&plan, &part),
-        counts: part.counts,
-        errors: part.errors,
-        retried_errors: part.retried_errors,
-        connection_errors: part.connection_errors,
-        statuses: part.statuses,
-        response_time: part.response_time,
-        service_time: part.service_time,
-        connect_time: part.connect_time,
-        first_byte_time: part.first_byte_time,
-        lateness: part.lateness,
-        own_lateness: part.own_lateness,
-        failure_time: part.failure_time,
         series: circumstances.series,
-        cpu: part.cpu,
-        away: part.away,
         own_percentiles,
         littles_law: LittlesLaw { mean_in_flight, rate_times_time },
         plan: masked(plan),
+        ..part.http
     };
     if http.counts.completed == 0
         && let Some(why) = http.main_failure(elapsed_s)
@@ -104,15 +91,15 @@ fn measured(plan: &HttpPlan, part: &Part) -> (u64, f64) {
         // time with its last cycle takes whole ones, and one slow answer weighs one user only. Users that come to the
         // end of their requests are through with them at different times, and such spans would not be of the same time.
         (LoadModel::Closed { loops: None, .. }, Some(_)) if part.users > 0 && !is_used_up(plan, part) => {
-            (part.counts.completed, seconds(part.users_span_ns / part.users as f64))
+            (part.http.counts.completed, seconds(part.users_span_ns / part.users as f64))
         }
-        (LoadModel::Closed { .. }, _) => (part.counts.completed, seconds(part.last_answer_ns as f64)),
+        (LoadModel::Closed { .. }, _) => (part.http.counts.completed, seconds(part.last_answer_ns as f64)),
     }
 }
 
 /// Whether all requests of a closed load were begun, so that they and not the time ended it.
 fn is_used_up(plan: &HttpPlan, part: &Part) -> bool {
-    let begun = part.counts.scheduled.saturating_sub(part.counts.never_sent_own());
+    let begun = part.http.counts.scheduled.saturating_sub(part.http.counts.never_sent_own());
     plan.requests.is_some_and(|requests| begun >= requests)
 }
 
@@ -129,8 +116,9 @@ fn own_percentiles(times: &str, of: &Censored) -> Vec<OwnPercentile> {
 
 /// What the generator's absences did to the figures.
 fn away(part: &Part, own: &[OwnPercentile]) -> Option<Warning> {
-    let share =
-        part.away.total_s / (part.elapsed_ns.max(1) as f64 / 1e9) / f64::from(part.cpu.threads.max(1));
+    let share = part.http.away.total_s
+        / (part.elapsed_ns.max(1) as f64 / 1e9)
+        / f64::from(part.http.cpu.threads.max(1));
     let of_response = own.iter().filter(|own| own.times == RESPONSE_TIME);
     let names: Vec<&str> = of_response.map(|own| own.percentile.as_str()).collect();
     (share > AWAY_SHARE || !names.is_empty()).then(|| {
@@ -141,14 +129,14 @@ fn away(part: &Part, own: &[OwnPercentile]) -> Option<Warning> {
                 names.join(", ")
             ),
         };
-        Warning::new("generator_away", format!("{}; {figures}", validity::absences(&part.away)))
+        Warning::new("generator_away", format!("{}; {figures}", validity::absences(&part.http.away)))
     })
 }
 
 fn warnings(plan: &HttpPlan, part: &Part, own: &[OwnPercentile]) -> Vec<Warning> {
     let mut warnings = Vec::new();
-    let counts = &part.counts;
-    if part.counts.never_sent_busy > 0 || (plan.load.is_open() && pool::is_short(plan, part)) {
+    let counts = &part.http.counts;
+    if part.http.counts.never_sent_busy > 0 || (plan.load.is_open() && pool::is_short(plan, part)) {
         warnings.push(Warning::new("connections_busy", still_waiting(plan, part)));
     }
     for why in &part.lost_receipts {
@@ -156,7 +144,7 @@ fn warnings(plan: &HttpPlan, part: &Part, own: &[OwnPercentile]) -> Vec<Warning>
             format!("{why}; what became of that worker's events is lost, and an audit can conclude nothing");
         warnings.push(Warning::new("receipts_lost", message));
     }
-    let censored = part.response_time.censored.count();
+    let censored = part.http.response_time.censored.count();
     if censored > 0 {
         warnings.push(Warning::new(
             "censored",
@@ -210,7 +198,7 @@ const SYN_RETRY_NS: u64 = 1_000_000_000;
 
 /// What requests waited for that were still waiting at the end.
 fn still_waiting(plan: &HttpPlan, part: &Part) -> String {
-    let counts = &part.counts;
+    let counts = &part.http.counts;
     let (planned, peak) = (plan.connections(), counts.connections_peak);
     let waiting = match counts.waited_busy {
         0 => format!("{} requests were still waiting at the end", show_count(counts.never_sent_busy)),
@@ -221,10 +209,10 @@ fn still_waiting(plan: &HttpPlan, part: &Part) -> String {
         ),
     };
     if peak < planned {
-        let failed = part.errors.connect_failures()
-            + part.retried_errors.connect_failures()
-            + part.connection_errors.connect_failures();
-        let retried = part.connect_time.count() == 0 || part.connect_time.max_ns() >= SYN_RETRY_NS;
+        let failed = part.http.errors.connect_failures()
+            + part.http.retried_errors.connect_failures()
+            + part.http.connection_errors.connect_failures();
+        let retried = part.http.connect_time.count() == 0 || part.http.connect_time.max_ns() >= SYN_RETRY_NS;
         let why = match (failed, retried) {
             (0, false) => String::new(),
             (0, true) => {
@@ -239,7 +227,7 @@ fn still_waiting(plan: &HttpPlan, part: &Part) -> String {
             show_count(peak)
         );
     }
-    let service_s = part.service_time.observed.mean_ns() / 1e9;
+    let service_s = part.http.service_time.observed.mean_ns() / 1e9;
     let bound = if service_s > 0.0 {
         format!(
             ": at a mean service time of {:.1} ms they carry at most {:.0} requests/s (Little's law)",
@@ -281,9 +269,9 @@ mod tests {
     #[test]
     fn answers_that_were_not_expected_are_answers() {
         let mut part = Part::default();
-        part.counts.failed = 100;
-        part.errors.add(ErrorClass::Status, 100);
-        part.statuses.insert(200, 100);
+        part.http.counts.failed = 100;
+        part.http.errors.add(ErrorClass::Status, 100);
+        part.http.statuses.insert(200, 100);
         let plan = HttpPlan { expect: "204".parse().unwrap(), ..testing::closed(4) };
         says(&told(plan, part), "nothing_completed", "answered 200, not 204 (--expect)");
     }
@@ -291,12 +279,12 @@ mod tests {
     #[test]
     fn connections_that_never_came_about_were_not_busy() {
         let mut part = Part::default();
-        part.counts.never_sent_busy = 9_000;
-        part.counts.never_sent = 9_000;
-        part.counts.connections_peak = 129;
-        part.counts.connections_opened = 129;
-        part.counts.completed = 1_000;
-        part.connect_time.record_n_ns(1_010_000_000, 129);
+        part.http.counts.never_sent_busy = 9_000;
+        part.http.counts.never_sent = 9_000;
+        part.http.counts.connections_peak = 129;
+        part.http.counts.connections_opened = 129;
+        part.http.counts.completed = 1_000;
+        part.http.connect_time.record_n_ns(1_010_000_000, 129);
         let told = told(testing::open(1_000.0, 10_000, 10_000), part);
         says(
             &told,
@@ -310,9 +298,9 @@ mod tests {
     #[test]
     fn refused_connections_are_told_as_such() {
         let mut part = Part::default();
-        part.counts.failed = 100;
-        part.counts.failed_unsent = 100;
-        part.errors.add(ErrorClass::ConnectRefused, 100);
+        part.http.counts.failed = 100;
+        part.http.counts.failed_unsent = 100;
+        part.http.errors.add(ErrorClass::ConnectRefused, 100);
         says(&told(testing::closed(4), part), "nothing_completed", "nothing listens at");
     }
 }

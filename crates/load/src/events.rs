@@ -41,20 +41,12 @@ struct Client {
     attempts: u8,
     /// How often the current request was made again.
     made: u8,
-    /// What the attempts that failed leave behind.
-    so_far: SoFar,
+    /// What the attempts that failed leave behind, the weightiest: refused or, above that, unknown. None if nothing of
+    /// them left.
+    so_far: Option<EventOutcome>,
     /// What the answer that is being read says.
     heard: Heard,
     waiting: Option<Waiting>,
-}
-
-/// What failed attempts say of an event, the weightiest last.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum SoFar {
-    #[default]
-    Unsent,
-    Refused,
-    Unknown,
 }
 
 /// What matters to an event in an answer's head.
@@ -123,7 +115,7 @@ impl Events {
         let made_before = client.note_failure(request.sent_ns != 0, is_settled);
         let retry = made_before < self.retries && backoff::is_passing(class, status, self.keyed);
         if !retry {
-            client.end(client.so_far.outcome(), self.per_request);
+            client.end(client.so_far.unwrap_or(EventOutcome::Unsent), self.per_request);
             return None;
         }
         client.made += 1;
@@ -144,13 +136,13 @@ impl Events {
     pub fn cut_off(&mut self, slot: SlotId, sent: bool) {
         let client = &mut self.clients[slot as usize];
         client.note_failure(sent, false);
-        client.end(client.so_far.outcome(), self.per_request);
+        client.end(client.so_far.unwrap_or(EventOutcome::Unsent), self.per_request);
     }
 
     /// No further attempt is made at a slot's request: its events have ended as they had come.
     pub fn given_up(&mut self, slot: SlotId) {
         let client = &mut self.clients[slot as usize];
-        client.end(client.so_far.outcome(), self.per_request);
+        client.end(client.so_far.unwrap_or(EventOutcome::Unsent), self.per_request);
     }
 
     /// All that is known, at the end.
@@ -167,9 +159,9 @@ impl Client {
     fn note_failure(&mut self, sent: bool, is_settled: bool) -> u32 {
         self.attempts = self.attempts.saturating_add(u8::from(sent));
         let now = match (sent, is_settled) {
-            (false, _) => SoFar::Unsent,
-            (true, true) => SoFar::Refused,
-            (true, false) => SoFar::Unknown,
+            (false, _) => None,
+            (true, true) => Some(EventOutcome::Refused),
+            (true, false) => Some(EventOutcome::Unknown),
         };
         self.so_far = self.so_far.max(now);
         u32::from(self.made)
@@ -179,17 +171,7 @@ impl Client {
     fn end(&mut self, outcome: EventOutcome, events: u32) {
         self.runs.push(outcome, self.attempts, events);
         (self.attempts, self.made) = (0, 0);
-        (self.so_far, self.heard) = (SoFar::Unsent, Heard::default());
-    }
-}
-
-impl SoFar {
-    fn outcome(self) -> EventOutcome {
-        match self {
-            Self::Unsent => EventOutcome::Unsent,
-            Self::Refused => EventOutcome::Refused,
-            Self::Unknown => EventOutcome::Unknown,
-        }
+        (self.so_far, self.heard) = (None, Heard::default());
     }
 }
 

@@ -1,6 +1,6 @@
 //! Makes load and measures it: one call is one trial.
 //!
-//! * [`schedule`]: when requests are due, by closed form.
+//! * `schedule`: when requests are due, by closed form.
 //! * [`worker`]: the measuring loop, generic over a [`wire`].
 //! * [`book`]: counts and histograms, with the identities that prove nothing was lost.
 //! * [`run`]: the threads of one process; [`conclude`]: from what they found to a [`record::Trial`],
@@ -15,18 +15,18 @@ mod events;
 mod failure;
 pub mod host;
 mod masked;
-pub mod part;
+mod part;
 mod pool;
 pub mod preflight;
 pub mod request;
 mod run;
-pub mod schedule;
-pub mod share;
+mod schedule;
+mod share;
 mod slot;
 mod source;
 #[cfg(any(test, feature = "simulated"))]
 pub mod testing;
-pub mod tick;
+mod tick;
 pub mod validity;
 pub mod wire;
 pub mod worker;

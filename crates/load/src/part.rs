@@ -1,38 +1,14 @@
 //! What a worker leaves: counts, histograms, and the identities that prove nothing was lost.
 
-use std::collections::BTreeMap;
-
-use record::{Away, Censored, Counts, CpuUse, ErrorCounts, Histogram};
+use record::HttpTrial;
 use serde::{Deserialize, Serialize};
 
 /// What one worker, or several merged, found out. Times are nanoseconds since the start.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Part {
-    /// Requests and connections.
-    pub counts: Counts,
-    /// Failed requests by class.
-    pub errors: ErrorCounts,
-    /// Attempts that failed and were made again, by class.
-    #[serde(default)]
-    pub retried_errors: ErrorCounts,
-    /// Failures of connections.
-    pub connection_errors: ErrorCounts,
-    /// Answers by status.
-    pub statuses: BTreeMap<u16, u64>,
-    /// Response times; `observed` stays empty in a worker's part, its ticks carry them.
-    pub response_time: Censored,
-    /// Service times.
-    pub service_time: Censored,
-    /// Connection set-up.
-    pub connect_time: Histogram,
-    /// Send to first byte.
-    pub first_byte_time: Histogram,
-    /// Actual minus intended send.
-    pub lateness: Histogram,
-    /// The instrument's own part of that.
-    pub own_lateness: Histogram,
-    /// Intended send to failure.
-    pub failure_time: Histogram,
+    /// What the trial keeps of it. Of a worker's part, `response_time.observed` stays empty: its ticks carry those times.
+    /// The plan, and what follows from all parts together, are put there at the end.
+    pub http: HttpTrial,
     /// Requests completed before sending ended.
     pub completed_in_time: u64,
     /// Sum over users of the time from their start to their last answer or, of those that think, to when the request
@@ -56,42 +32,20 @@ pub struct Part {
     pub interrupted: bool,
     /// Worker processes lost.
     pub lost_workers: u64,
-    /// Processor use.
-    pub cpu: CpuUse,
-    /// When the loop was away.
-    #[serde(default)]
-    pub away: Away,
     /// Sum over answered requests of how long the answer lay unread, in nanoseconds.
-    #[serde(default)]
     pub unread_ns: f64,
     /// Sum over the requests of a closed load of how much later than their users they began, where that was long.
-    #[serde(default)]
     pub users_delayed_ns: f64,
     /// By how much requests may have been delayed when sending ended.
-    #[serde(default)]
     pub delay_at_end_ns: u64,
     /// Why receipts of events could not be written, of each worker that could not.
-    #[serde(default)]
     pub lost_receipts: Vec<String>,
 }
 
 impl Part {
     /// Adds another worker's part of the same trial.
     pub fn merge(&mut self, other: &Self) {
-        self.counts.merge(&other.counts);
-        self.errors.merge(&other.errors);
-        self.retried_errors.merge(&other.retried_errors);
-        self.connection_errors.merge(&other.connection_errors);
-        for (&status, &n) in &other.statuses {
-            *self.statuses.entry(status).or_default() += n;
-        }
-        self.response_time.merge(&other.response_time);
-        self.service_time.merge(&other.service_time);
-        self.connect_time.merge(&other.connect_time);
-        self.first_byte_time.merge(&other.first_byte_time);
-        self.lateness.merge(&other.lateness);
-        self.own_lateness.merge(&other.own_lateness);
-        self.failure_time.merge(&other.failure_time);
+        self.http.merge(&other.http);
         self.completed_in_time += other.completed_in_time;
         self.users_span_ns += other.users_span_ns;
         self.users += other.users;
@@ -106,8 +60,6 @@ impl Part {
         };
         self.interrupted |= other.interrupted;
         self.lost_workers += other.lost_workers;
-        self.cpu.merge(&other.cpu);
-        self.away.merge(&other.away);
         self.unread_ns += other.unread_ns;
         self.users_delayed_ns += other.users_delayed_ns;
         self.delay_at_end_ns = self.delay_at_end_ns.max(other.delay_at_end_ns);

@@ -53,8 +53,8 @@ fn at_once(plan: &HttpPlan, longest_ns: u64) -> u64 {
 pub(crate) fn is_short(plan: &HttpPlan, part: &Part) -> bool {
     let allowed = plan.decides.map_or(WAITING_SHARE, |decides| decides.loss_ratio);
     let changes = if allowed > 0.0 { (allowed / 10.0).min(WAITING_SHARE) } else { WAITING_SHARE };
-    let scheduled = part.counts.scheduled as f64;
-    let (unsent, sent) = (part.counts.never_sent_busy, part.counts.waited_busy);
+    let scheduled = part.http.counts.scheduled as f64;
+    let (unsent, sent) = (part.http.counts.never_sent_busy, part.http.counts.waited_busy);
     (unsent + sent) as f64 > changes * scheduled || unsent as f64 > allowed * scheduled
 }
 
@@ -66,14 +66,14 @@ pub(crate) fn limited(plan: &HttpPlan, part: &Part, series: &[Interval]) -> Opti
     if most >= enough || !is_short(plan, part) || is_at_its_end(plan, part, series) {
         return None;
     }
-    let waited = part.counts.never_sent_busy + part.counts.waited_busy;
+    let waited = part.http.counts.never_sent_busy + part.http.counts.waited_busy;
     let why = plan.pool_limit.clone().unwrap_or_else(|| {
         format!("no more are opened unless asked for; add --connections {enough}, or lower the rate")
     });
     let evidence = format!(
         "{} of {} requests waited because all {} connections were busy, and the load can need {}: {why}",
         show_count(waited),
-        show_count(part.counts.scheduled),
+        show_count(part.http.counts.scheduled),
         show_count(most),
         show_count(enough),
     );
@@ -84,14 +84,14 @@ pub(crate) fn limited(plan: &HttpPlan, part: &Part, series: &[Interval]) -> Opti
 /// was in flight.
 pub(crate) fn is_at_its_end(plan: &HttpPlan, part: &Part, series: &[Interval]) -> bool {
     let failed: u64 =
-        part.errors.iter().filter(|(class, _)| class.origin() != Origin::Local).map(|(_, n)| n).sum();
+        part.http.errors.iter().filter(|(class, _)| class.origin() != Origin::Local).map(|(_, n)| n).sum();
     let is_slow = plan.decides.is_some_and(|decides| {
         let later = |times: &record::Histogram| times.count() - times.count_up_to_ns(decides.longest_ns);
-        let times = &part.service_time;
-        let lost = failed + later(&times.observed) + later(&times.censored) + later(&part.connect_time);
-        lost as f64 > decides.loss_ratio * part.counts.scheduled as f64
+        let times = &part.http.service_time;
+        let lost = failed + later(&times.observed) + later(&times.censored) + later(&part.http.connect_time);
+        lost as f64 > decides.loss_ratio * part.http.counts.scheduled as f64
     });
-    is_slow || (failed > 0 && part.counts.completed == 0) || is_saturated(plan, series)
+    is_slow || (failed > 0 && part.http.counts.completed == 0) || is_saturated(plan, series)
 }
 
 /// Whether a queue grew in the target: at the same rate, each second ends with no less in flight than the one before,
@@ -147,8 +147,9 @@ mod tests {
     /// One request in ten waited for a connection.
     fn short(service_ms: u64) -> Part {
         let mut part = Part::default();
-        (part.counts.scheduled, part.counts.completed, part.counts.waited_busy) = (1_000, 1_000, 100);
-        part.service_time.observed.record_n_ns(service_ms * 1_000_000, 1_000);
+        (part.http.counts.scheduled, part.http.counts.completed, part.http.counts.waited_busy) =
+            (1_000, 1_000, 100);
+        part.http.service_time.observed.record_n_ns(service_ms * 1_000_000, 1_000);
         part
     }
 
@@ -181,7 +182,7 @@ mod tests {
         let queue = seconds([(40, 760), (80, 780), (120, 778), (156, 781), (156, 780)]);
         assert_eq!(limited(&plan, &short(200), &queue), None, "a queue grew");
         let mut few = short(200);
-        few.counts.waited_busy = 1;
+        few.http.counts.waited_busy = 1;
         assert_eq!(limited(&plan, &few, &flat), None, "too few waited");
     }
 

@@ -147,11 +147,11 @@ pub fn run(
             return Err(error);
         }
         let mut part = whole.unwrap_or_default();
-        part.response_time.observed = response_time;
+        part.http.response_time.observed = response_time;
         let used = ProcessUse::now();
-        part.cpu.user_s = used.user_s - used_before.user_s;
-        part.cpu.system_s = used.system_s - used_before.system_s;
-        part.cpu.max_resident_bytes = used.max_resident_bytes;
+        part.http.cpu.user_s = used.user_s - used_before.user_s;
+        part.http.cpu.system_s = used.system_s - used_before.system_s;
+        part.http.cpu.max_resident_bytes = used.max_resident_bytes;
         Ok(part)
     });
     if called_off {
@@ -198,12 +198,12 @@ impl Seat {
         };
         let before = ThreadTime::of(worker.wire());
         let Finished { mut part, ledger, wire } = worker.run(t0_ns);
-        if preflight::wants_ports_back(&self.plan, part.counts.connections_opened * self.share.of) {
+        if preflight::wants_ports_back(&self.plan, part.http.counts.connections_opened * self.share.of) {
             wire.reset_connections();
         }
         let used = ThreadTime::of(&wire).since(&before);
         let elapsed_ns = part.elapsed_ns.max(1);
-        part.cpu = CpuUse {
+        part.http.cpu = CpuUse {
             spin_s: used.spun_ns as f64 / 1e9,
             busiest_thread_ratio: used.cpu_ns.saturating_sub(used.spun_ns) as f64 / elapsed_ns as f64,
             busiest_loop_ratio: 1.0 - used.waited_ns.min(elapsed_ns) as f64 / elapsed_ns as f64,

@@ -2,14 +2,15 @@
 
 use std::collections::VecDeque;
 
-use http1::{Limits, ResponseReader};
+use http1::ResponseReader;
 
 use crate::book::InFlight;
 
 /// What a slot's connection is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Phase {
     /// There is none; one may be opened.
+    #[default]
     Vacant,
     /// Being made.
     Connecting,
@@ -56,7 +57,7 @@ impl Cycles {
 }
 
 /// One connection and the requests on it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Slot {
     /// State of the connection.
     pub phase: Phase,
@@ -105,29 +106,7 @@ pub struct Slot {
 impl Slot {
     /// An empty slot whose user may send `loops` requests.
     pub fn new(loops: u64) -> Self {
-        Self {
-            phase: Phase::Vacant,
-            generation: 0,
-            requests: VecDeque::new(),
-            unsent: 0,
-            sent_bytes: 0,
-            reader: ResponseReader::new(Limits::default()),
-            connecting_since_ns: 0,
-            connects_delayed: false,
-            free_since_ns: 0,
-            first_byte_ns: 0,
-            last_answer_ns: 0,
-            cycles: Cycles::default(),
-            loops_left: loops,
-            was_open: false,
-            closes: false,
-            reopens: false,
-            deadline_armed: false,
-            wants_room: false,
-            queued: false,
-            queued_behind: false,
-            awaits_retry: false,
-        }
+        Self { loops_left: loops, ..Self::default() }
     }
 
     /// Forgets the connection; the requests are the caller's to account for first.
@@ -137,7 +116,7 @@ impl Slot {
         self.generation = self.generation.wrapping_add(1);
         self.unsent = 0;
         self.sent_bytes = 0;
-        self.reader = ResponseReader::new(Limits::default());
+        self.reader = ResponseReader::default();
         self.wants_room = false;
         self.closes = false;
         self.free_since_ns = now_ns;

@@ -53,8 +53,9 @@ pub fn judge(plan: &HttpPlan, part: &Part) -> Vec<VoidReason> {
 pub fn littles_sides(part: &Part) -> (f64, f64) {
     let elapsed_ns = part.elapsed_ns.max(1) as f64;
     let sum = |h: &Histogram| h.mean_ns() * h.count() as f64;
-    let times_ns =
-        sum(&part.service_time.observed) + sum(&part.service_time.censored) + part.failed_in_flight_ns;
+    let times_ns = sum(&part.http.service_time.observed)
+        + sum(&part.http.service_time.censored)
+        + part.failed_in_flight_ns;
     // A request was in flight, to the loop, until its answer was read.
     (part.in_flight_integral_ns / elapsed_ns, (times_ns + part.unread_ns) / elapsed_ns)
 }
@@ -62,7 +63,7 @@ pub fn littles_sides(part: &Part) -> (f64, f64) {
 /// Share of the time (0 to 1) that the generator's threads waited for a processor, if the kernel tells.
 pub fn waited_share(part: &Part) -> Option<f64> {
     let elapsed_s = part.elapsed_ns.max(1) as f64 / 1e9;
-    Some(part.cpu.runqueue_wait_s? / elapsed_s / f64::from(part.cpu.threads.max(1)))
+    Some(part.http.cpu.runqueue_wait_s? / elapsed_s / f64::from(part.http.cpu.threads.max(1)))
 }
 
 /// How many times as much the throughput would have been at the most without the generator's absences.
@@ -105,12 +106,12 @@ pub fn is_decided_by_refusals(plan: &HttpPlan, part: &Part) -> bool {
         class.origin() != Origin::Local && !matches!(class, ErrorClass::Timeout | ErrorClass::ConnectTimeout)
     };
     let refused: u64 =
-        part.errors.iter().filter(|(class, _)| own_to_the_target(*class)).map(|(_, n)| n).sum();
+        part.http.errors.iter().filter(|(class, _)| own_to_the_target(*class)).map(|(_, n)| n).sum();
     match (plan.decides, &plan.load) {
         (Some(decision), LoadModel::Closed { .. }) => {
-            refused as f64 > decision.loss_ratio * part.counts.scheduled as f64
+            refused as f64 > decision.loss_ratio * part.http.counts.scheduled as f64
         }
-        _ => refused > 0 && part.counts.completed == 0 && refused == part.errors.total(),
+        _ => refused > 0 && part.http.counts.completed == 0 && refused == part.http.errors.total(),
     }
 }
 
@@ -130,14 +131,14 @@ fn late(plan: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
     })?;
     let evidence = format!(
         "{}: {figure}; give the generator processors of its own (--cpus), more --threads, or a lower load",
-        absences(&part.away)
+        absences(&part.http.away)
     );
     Some((VoidRule::Late, evidence))
 }
 
 /// The first percentile that may be the generator's own.
 fn own_percentile(part: &Part) -> Option<String> {
-    let times = [("response", &part.response_time), ("service", &part.service_time)];
+    let times = [("response", &part.http.response_time), ("service", &part.http.service_time)];
     times.into_iter().find_map(|(name, times)| {
         let count = (times.observed.count() + times.censored.count()) as f64;
         JUDGED.into_iter().find_map(|(quantile, percentile)| {
@@ -155,11 +156,11 @@ fn own_percentile(part: &Part) -> Option<String> {
 }
 
 fn rate_not_reached(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
-    let own = part.counts.never_sent_own();
+    let own = part.http.counts.never_sent_own();
     (own > 0).then(|| {
         let evidence = format!(
             "{own} of {} planned requests were never sent, through no fault of the target",
-            part.counts.scheduled
+            part.http.counts.scheduled
         );
         (VoidRule::RateNotReached, evidence)
     })
@@ -169,7 +170,7 @@ fn cpu_exhausted(plan: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
     if is_decided_by_refusals(plan, part) {
         return None;
     }
-    let (busy, at_work) = (part.cpu.busiest_thread_ratio, part.cpu.busiest_loop_ratio);
+    let (busy, at_work) = (part.http.cpu.busiest_thread_ratio, part.http.cpu.busiest_loop_ratio);
     (busy.max(at_work) > BUSY_SHARE && part.elapsed_ns >= SHORTEST_NS).then(|| {
         let evidence = format!(
             "the generator's busiest thread was at work {:.0} % of the time and had a processor for {:.0} % of it: it, not \
@@ -203,7 +204,7 @@ fn processor_shared(plan: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> 
 }
 
 fn unopened_connections(plan: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
-    let unopened = part.counts.connections_unopened;
+    let unopened = part.http.counts.connections_unopened;
     (unopened > 0).then(|| {
         let planned = plan.connections();
         let evidence = format!(
@@ -216,9 +217,10 @@ fn unopened_connections(plan: &HttpPlan, part: &Part) -> Option<(VoidRule, Strin
 
 fn local_exhaustion(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
     let local: Vec<String> = part
+        .http
         .connection_errors
         .iter()
-        .chain(part.errors.iter())
+        .chain(part.http.errors.iter())
         .filter(|(class, _)| class.origin() == Origin::Local)
         .map(|(class, n)| format!("{}: {n} × {}", class.name(), class.meaning()))
         .collect();
@@ -235,7 +237,7 @@ fn local_exhaustion(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
 
 /// Every planned request must be accounted for once, and every completed one must have been timed.
 fn accounting(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
-    let c = &part.counts;
+    let c = &part.http.counts;
     let accounted = c.completed + c.failed + c.in_flight + c.never_sent;
     let again = c.retried.saturating_sub(c.retried_unsent);
     let on_the_wire = c.completed + (c.failed - c.failed_unsent) + c.in_flight + again;
@@ -243,8 +245,8 @@ fn accounting(_: &HttpPlan, part: &Part) -> Option<(VoidRule, String)> {
         ("planned by the schedule", part.planned.unwrap_or(c.scheduled), "taken from it", c.scheduled),
         ("taken from the schedule", c.scheduled, "completed, failed, in flight or never sent", accounted),
         ("sent", c.sent, "completed, failed, made again or in flight", on_the_wire),
-        ("completed", c.completed, "response times recorded", part.response_time.observed.count()),
-        ("completed", c.completed, "service times recorded", part.service_time.observed.count()),
+        ("completed", c.completed, "response times recorded", part.http.response_time.observed.count()),
+        ("completed", c.completed, "service times recorded", part.http.service_time.observed.count()),
     ];
     // A lost worker process takes its figures along: that is said by its own rule.
     let broken: Vec<String> = checks
@@ -294,12 +296,12 @@ mod tests {
     /// A second in which the generator waited for its processor for so long, and one request in fifty took a second.
     fn waited(wait_s: f64) -> Part {
         let mut part = Part { elapsed_ns: 1_000_000_000, ..Part::default() };
-        part.cpu.threads = 1;
-        part.cpu.runqueue_wait_s = Some(wait_s);
-        part.counts.scheduled = 1_000;
-        part.counts.completed = 1_000;
-        part.response_time.observed.record_n_ns(1_000_000, 980);
-        part.response_time.observed.record_n_ns(1_000_000_000, 20);
+        part.http.cpu.threads = 1;
+        part.http.cpu.runqueue_wait_s = Some(wait_s);
+        part.http.counts.scheduled = 1_000;
+        part.http.counts.completed = 1_000;
+        part.http.response_time.observed.record_n_ns(1_000_000, 980);
+        part.http.response_time.observed.record_n_ns(1_000_000_000, 20);
         part
     }
 
@@ -324,11 +326,11 @@ mod tests {
     #[test]
     fn bursts_may_be_refused_and_users_may_not() {
         let mut part = waited(0.0);
-        part.errors.add(ErrorClass::Reset, 100);
+        part.http.errors.add(ErrorClass::Reset, 100);
         let open = HttpPlan { decides: DECIDES, ..testing::open(1_000.0, 1, 10) };
         let users = HttpPlan { decides: DECIDES, ..testing::closed(10) };
         assert!(!is_decided_by_refusals(&open, &part) && is_decided_by_refusals(&users, &part));
-        part.counts.completed = 0;
+        part.http.counts.completed = 0;
         assert!(is_decided_by_refusals(&open, &part), "everything was refused");
     }
 }

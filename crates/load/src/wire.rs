@@ -104,18 +104,12 @@ pub trait Wire {
     /// [`Errno::AGAIN`] when nothing fits or the connection is not made yet.
     fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize, Errno>;
 
-    /// Receives what there is, 0 at the end.
+    /// Receives what there is, 0 at the end. With `is_dropped`, at most `buffer.len()` bytes are dropped unread: what
+    /// the buffer holds afterwards means nothing.
     ///
     /// # Errors
     /// [`Errno::AGAIN`] when there is nothing yet.
-    fn receive(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno>;
-
-    /// Like [`Self::receive`], but drops at most `buffer.len()` bytes unread: what the buffer holds
-    /// afterwards means nothing.
-    ///
-    /// # Errors
-    /// As for `receive`.
-    fn discard(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno>;
+    fn receive(&mut self, slot: SlotId, buffer: &mut [u8], is_dropped: bool) -> Result<Received, Errno>;
 
     /// For how long the last bytes in sequence could have been read, at the least and at the most in nanoseconds; only of a
     /// connection whose bytes came out of sequence. There a stamp may tell of bytes that waited for others to be sent again.

@@ -50,7 +50,7 @@ fn plan(kind: Kind, connections: u64, delay_ns: u64) -> HttpPlan {
 
 /// Percentiles of a target whose every answer takes the same that are neither its own, nor told to be the generator's.
 fn wrong(part: &Part, truth_ns: u64) -> Vec<(f64, u64, u64)> {
-    wrong_times(&part.response_time, |_| truth_ns)
+    wrong_times(&part.http.response_time, |_| truth_ns)
 }
 
 /// Percentiles that are neither the target's, nor told to be the generator's.
@@ -126,7 +126,7 @@ proptest! {
         let (part, rules) = run_stopped(plan(kind, connections, delay_ns), Steady { after_ns: delay_ns }, &stops, in_send);
         prop_assert!(!rules.contains(&VoidRule::LittlesLaw) && !rules.contains(&VoidRule::Accounting), "{rules:?}");
         if rules.is_empty() {
-            prop_assert_eq!(wrong(&part, delay_ns), vec![], "{:?}", part.away);
+            prop_assert_eq!(wrong(&part, delay_ns), vec![], "{:?}", part.http.away);
         }
     }
 
@@ -143,7 +143,7 @@ proptest! {
             (0..3_900_000 / every_us).map(|n| (S + n * every_us * 1_000, by_us * 1_000)).collect();
         let (part, rules) = run_stopped(plan(kind, connections, delay_ns), Steady { after_ns: delay_ns }, &stops, false);
         if rules.is_empty() {
-            prop_assert_eq!(wrong(&part, delay_ns), vec![], "{:?}", part.away);
+            prop_assert_eq!(wrong(&part, delay_ns), vec![], "{:?}", part.http.away);
         }
     }
 
@@ -163,8 +163,8 @@ proptest! {
         let stops = in_order(stops);
         let (part, rules) = run_stopped(plan, target, &stops, false);
         if rules.is_empty() {
-            for (times, truth) in [(&part.response_time, &truth.response_time), (&part.service_time, &truth.service_time)] {
-                prop_assert_eq!(wrong_times(times, |quantile| truth.percentile(quantile).ns), vec![], "{:?}", part.away);
+            for (times, truth) in [(&part.http.response_time, &truth.http.response_time), (&part.http.service_time, &truth.http.service_time)] {
+                prop_assert_eq!(wrong_times(times, |quantile| truth.percentile(quantile).ns), vec![], "{:?}", part.http.away);
             }
         }
     }
@@ -181,8 +181,8 @@ proptest! {
         let stops = [(S + at_ms * MS, by_us * 1_000)];
         let (part, rules) = run_stopped(plan(kind, connections, delay_ns), Steady { after_ns: delay_ns }, &stops, false);
         prop_assert_eq!(rules, vec![]);
-        prop_assert!(!part.response_time.percentile(0.5).is_own());
-        prop_assert!(!part.response_time.percentile(0.9).is_own());
+        prop_assert!(!part.http.response_time.percentile(0.5).is_own());
+        prop_assert!(!part.http.response_time.percentile(0.9).is_own());
     }
 
     #[test]
@@ -198,11 +198,11 @@ proptest! {
         let plan = plan(kind, connections, delay_ns);
         let (part, rules) = run_behind_holes(plan, target, hole_ms * MS, &in_order(stops.clone()));
         if stops.is_empty() {
-            prop_assert_eq!((&rules[..], part.away.times), (&[][..], 0));
-            prop_assert!(part.response_time.lengthened.is_empty());
+            prop_assert_eq!((&rules[..], part.http.away.times), (&[][..], 0));
+            prop_assert!(part.http.response_time.lengthened.is_empty());
         }
         if rules.is_empty() {
-            prop_assert_eq!(wrong(&part, delay_ns), vec![], "{:?}", part.away);
+            prop_assert_eq!(wrong(&part, delay_ns), vec![], "{:?}", part.http.away);
         }
     }
 
@@ -210,8 +210,8 @@ proptest! {
     fn who_is_there_is_not_told_to_be_away(kind in kinds(), connections in 4u64..300, delay_ms in 1u64..50) {
         let delay_ns = delay_ms.max(connections / 5) * MS;
         let (part, rules) = run_stopped(plan(kind, connections, delay_ns), Steady { after_ns: delay_ns }, &[], false);
-        prop_assert_eq!((rules, part.away.times), (vec![], 0));
-        prop_assert!(part.response_time.lengthened.is_empty() && part.service_time.lengthened.is_empty());
+        prop_assert_eq!((rules, part.http.away.times), (vec![], 0));
+        prop_assert!(part.http.response_time.lengthened.is_empty() && part.http.service_time.lengthened.is_empty());
         prop_assert_eq!(wrong(&part, delay_ns), vec![]);
     }
 }
@@ -221,10 +221,14 @@ fn a_second_away_is_the_generators() {
     let (part, rules) =
         run_stopped(testing::open(1_000.0, 10, 16), Steady { after_ns: MS }, &[(4 * S, S)], false);
     assert_eq!(rules, [VoidRule::Late], "p90 is ours");
-    assert!(!part.response_time.percentile(0.5).is_own());
-    let p99 = part.own_lateness.quantile_ns(0.99);
+    assert!(!part.http.response_time.percentile(0.5).is_own());
+    let p99 = part.http.own_lateness.quantile_ns(0.99);
     assert!(p99 > 850 * MS, "not only as many as there are connections: {p99}");
-    assert!((part.away.longest_s - 1.0).abs() < 0.01 && part.away.times == 1, "{:?}", part.away);
+    assert!(
+        (part.http.away.longest_s - 1.0).abs() < 0.01 && part.http.away.times == 1,
+        "{:?}",
+        part.http.away
+    );
     // The same in a closed load: its times are sound, its throughput is not.
     let users = HttpPlan { duration_ns: Some(4 * S), ..testing::closed(10) };
     let (part, rules) = run_stopped(users, Steady { after_ns: MS }, &[(2 * S, S)], false);
@@ -241,7 +245,7 @@ fn an_absence_at_the_start_is_not_felt_for_ever() {
         let (part, rules) =
             run_stopped(testing::open(600.0, 3, 83), Steady { after_ns: 38 * MS }, &stops, false);
         assert_eq!(rules, [], "{first_ms}");
-        let lengthened = part.response_time.lengthened.count();
+        let lengthened = part.http.response_time.lengthened.count();
         assert!(lengthened < 200, "{first_ms}: {lengthened} of 1,800");
     }
 }
@@ -253,12 +257,15 @@ fn an_accept_queue_that_a_burst_fills_is_not_the_targets_fault() {
         connections.initial = 0;
     }
     let (sound, rules) = run_stopped(plan.clone(), ShortQueue::default(), &[], false);
-    assert_eq!((rules, sound.counts.connects_delayed), (vec![], 0));
+    assert_eq!((rules, sound.http.counts.connects_delayed), (vec![], 0));
     let (part, rules) = run_stopped(plan, ShortQueue::default(), &[(2 * S, 200 * MS)], false);
     assert_eq!(rules, []);
-    assert!(part.response_time.percentile(0.99).ns > S / 2 && part.response_time.percentile(0.99).is_own());
-    let late = part.connect_time.count() - part.connect_time.count_up_to_ns(900 * MS);
-    assert!(late > 100 && part.counts.connects_delayed >= late, "{late}: {:?}", part.counts);
+    assert!(
+        part.http.response_time.percentile(0.99).ns > S / 2
+            && part.http.response_time.percentile(0.99).is_own()
+    );
+    let late = part.http.connect_time.count() - part.http.connect_time.count_up_to_ns(900 * MS);
+    assert!(late > 100 && part.http.counts.connects_delayed >= late, "{late}: {:?}", part.http.counts);
 }
 
 #[test]
@@ -266,12 +273,15 @@ fn an_absence_at_the_end_takes_nothing_of_the_time_that_answers_are_waited_for()
     let plan = HttpPlan { drain_ns: 500 * MS, ..testing::open(500.0, 2, 20) };
     // From just before the end to far beyond the drain.
     let (part, _) = run_stopped(plan, Steady { after_ns: 20 * MS }, &[(2_900 * MS, 2 * S)], false);
-    assert_eq!((part.counts.in_flight, part.counts.never_sent, part.counts.completed), (0, 0, 1_000));
+    assert_eq!(
+        (part.http.counts.in_flight, part.http.counts.never_sent, part.http.counts.completed),
+        (0, 0, 1_000)
+    );
 }
 
 #[test]
 fn an_answer_that_lies_unread_beyond_its_timeout_is_an_answer() {
     let plan = HttpPlan { timeout_ns: 500 * MS, ..testing::open(100.0, 2, 4) };
     let (part, _) = run_stopped(plan, Steady { after_ns: 20 * MS }, &[(2 * S + 5 * MS, S)], false);
-    assert_eq!(part.errors.total(), 0, "{:?}", part.errors);
+    assert_eq!(part.http.errors.total(), 0, "{:?}", part.http.errors);
 }

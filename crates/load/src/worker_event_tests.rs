@@ -125,7 +125,7 @@ fn events_are_numbered_client_by_client_without_a_gap() {
     for plan in [with_loops(3, 50), testing::open(100.0, 1, 3)] {
         let Outcome { part, rules, ledger, stored } =
             run(with_events(plan, 0), &[Whim::Store], &[], u64::MAX);
-        assert_eq!((rules, part.counts.completed), (vec![], stored.len() as u64));
+        assert_eq!((rules, part.http.counts.completed), (vec![], stored.len() as u64));
         for client in 0..3 {
             let numbers: Vec<u32> = stored.iter().filter(|(c, _)| *c == client).map(|(_, n)| *n).collect();
             assert!(numbers.iter().enumerate().all(|(i, &n)| n == i as u32), "{numbers:?}");
@@ -139,14 +139,14 @@ fn a_retried_request_is_one_request_and_its_response_time_counts_from_the_first_
     for plan in [with_loops(1, 30), testing::open(2.0, 15, 2)] {
         let whims = [Whim::Busy, Whim::Store, Whim::Close(true), Whim::Store];
         let Outcome { part, rules, ledger, stored } = run(with_events(plan, 3), &whims, &[], u64::MAX);
-        let counts = &part.counts;
+        let counts = &part.http.counts;
         assert_eq!(rules, []);
         assert_eq!((counts.scheduled, counts.completed, counts.failed), (30, 30, 0));
         assert_eq!((counts.retried, counts.sent, counts.retried_unsent), (30, 60, 0));
-        assert_eq!(part.retried_errors.of(ErrorClass::Status), 15);
-        assert_eq!(part.retried_errors.of(ErrorClass::ClosedEarly), 15);
-        assert!(part.response_time.observed.min_ns() > 25 * MS, "the wait is part of it");
-        assert!(part.service_time.observed.max_ns() < 2 * MS, "that of the last attempt");
+        assert_eq!(part.http.retried_errors.of(ErrorClass::Status), 15);
+        assert_eq!(part.http.retried_errors.of(ErrorClass::ClosedEarly), 15);
+        assert!(part.http.response_time.observed.min_ns() > 25 * MS, "the wait is part of it");
+        assert!(part.http.service_time.observed.max_ns() < 2 * MS, "that of the last attempt");
         assert_eq!(told(&ledger), [(EventOutcome::Written, 2, 30)]);
         assert_eq!(stored.len(), 45, "every other was stored twice");
     }
@@ -157,15 +157,15 @@ fn when_retries_are_used_up_the_request_has_failed_once() {
     let Outcome { part, rules, ledger, .. } =
         run(with_events(with_loops(2, 10), 2), &[Whim::Busy], &[], u64::MAX);
     assert_eq!(rules, []);
-    assert_eq!((part.counts.failed, part.counts.retried, part.counts.sent), (20, 40, 60));
-    assert_eq!((part.errors.total(), part.retried_errors.total()), (20, 40));
+    assert_eq!((part.http.counts.failed, part.http.counts.retried, part.http.counts.sent), (20, 40, 60));
+    assert_eq!((part.http.errors.total(), part.http.retried_errors.total()), (20, 40));
     assert_eq!(told(&ledger), [(EventOutcome::Refused, 3, 20)]);
 }
 
 #[test]
 fn what_is_wrong_is_not_sent_again() {
     let Outcome { part, ledger, .. } = run(with_events(with_loops(2, 10), 5), &[Whim::Wrong], &[], u64::MAX);
-    assert_eq!((part.counts.failed, part.counts.retried), (20, 0));
+    assert_eq!((part.http.counts.failed, part.http.counts.retried), (20, 0));
     assert_eq!(told(&ledger), [(EventOutcome::Refused, 1, 20)]);
 }
 
@@ -175,7 +175,10 @@ fn refused_connections_are_tried_again_and_leave_the_event_unsent() {
     let plan = HttpPlan { keepalive: false, ..with_loops(1, 10) };
     let Outcome { part, rules, ledger, .. } = run(with_events(plan, 5), &[Whim::Store], &refused, u64::MAX);
     assert_eq!(rules, []);
-    assert_eq!((part.counts.completed, part.counts.retried, part.counts.retried_unsent), (10, 20, 20));
+    assert_eq!(
+        (part.http.counts.completed, part.http.counts.retried, part.http.counts.retried_unsent),
+        (10, 20, 20)
+    );
     assert_eq!(told(&ledger), [(EventOutcome::Written, 1, 10)]);
     let Outcome { ledger, .. } = run(with_events(with_loops(1, 10), 2), &[Whim::Store], &[true], u64::MAX);
     assert_eq!(told(&ledger), [(EventOutcome::Unsent, 0, 10)]);
@@ -208,8 +211,8 @@ proptest! {
         let framing = if per_request > 1 { record::EventFraming::Ndjson } else { record::EventFraming::Json };
         plan.events = Some(EventPlan { retries, per_request, framing, ..testing::events() });
         let Outcome { part, rules, ledger, stored } = run(plan, &whims, &refusals, after_requests);
-        prop_assert!(!rules.contains(&VoidRule::Accounting), "{:?}", part.counts);
-        prop_assert!(!rules.contains(&VoidRule::LittlesLaw), "{:?}", part.counts);
+        prop_assert!(!rules.contains(&VoidRule::Accounting), "{:?}", part.http.counts);
+        prop_assert!(!rules.contains(&VoidRule::LittlesLaw), "{:?}", part.http.counts);
 
         let mut copies: BTreeMap<(u32, u32), u32> = BTreeMap::new();
         for event in &stored {
@@ -230,6 +233,6 @@ proptest! {
             }
         }
         prop_assert_eq!(copies, BTreeMap::new(), "stored, and not in the ledger");
-        prop_assert_eq!(acknowledged, part.counts.completed * u64::from(per_request));
+        prop_assert_eq!(acknowledged, part.http.counts.completed * u64::from(per_request));
     }
 }

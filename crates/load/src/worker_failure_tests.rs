@@ -35,11 +35,11 @@ fn a_stall_shows_in_the_response_times_of_all_who_arrived_in_it() {
     assert_eq!(rules, []);
     // P(R > x) = 0.1 · (1 − x) for x in seconds.
     for (quantile, expected_s) in [(0.95, 0.5), (0.99, 0.9)] {
-        let seconds = part.response_time.percentile(quantile).ns as f64 / 1e9;
+        let seconds = part.http.response_time.percentile(quantile).ns as f64 / 1e9;
         assert!((seconds / expected_s - 1.0).abs() < 0.01, "{quantile}: {seconds}");
     }
     // The service-time view: 64 requests of 10,000 saw the stall.
-    assert!(part.service_time.percentile(0.99).ns < MS);
+    assert!(part.http.service_time.percentile(0.99).ns < MS);
 }
 
 /// Does the same about every request, after a millisecond.
@@ -76,13 +76,16 @@ fn an_unopened_connections_part_of_the_schedule_is_never_sent() {
         }
     }
     let (part, rules) = run(testing::open(4_000.0, 1, 400), Scarce);
-    assert_eq!(part.counts.connections_unopened, 150);
-    assert_eq!(part.counts.never_sent, 4_000 * 150 / 400);
-    assert_eq!(part.counts.failed, 0, "no failure of the target");
+    assert_eq!(part.http.counts.connections_unopened, 150);
+    assert_eq!(part.http.counts.never_sent, 4_000 * 150 / 400);
+    assert_eq!(part.http.counts.failed, 0, "no failure of the target");
     assert_eq!(rules, [VoidRule::RateNotReached, VoidRule::UnopenedConnections, VoidRule::LocalExhaustion]);
 
     let (part, rules) = run(with_loops(400, 10), Scarce);
-    assert_eq!((part.counts.scheduled, part.counts.completed, part.counts.never_sent), (4_000, 2_500, 1_500));
+    assert_eq!(
+        (part.http.counts.scheduled, part.http.counts.completed, part.http.counts.never_sent),
+        (4_000, 2_500, 1_500)
+    );
     assert!(
         rules.contains(&VoidRule::UnopenedConnections) && !rules.contains(&VoidRule::Accounting),
         "{rules:?}"
@@ -104,8 +107,12 @@ fn every_failure_is_counted_once_in_its_own_class() {
         (ErrorClass::TooLarge, vec![send(&format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "y".repeat(70_000)))]),
     ] {
         let (part, rules) = run(with_loops(5, 20), Always(deeds));
-        assert_eq!(part.errors.of(class), 100, "{class}: {:?}", part.errors);
-        assert_eq!((part.counts.failed, part.counts.sent, part.counts.completed), (100, 100, 0), "{class}");
+        assert_eq!(part.http.errors.of(class), 100, "{class}: {:?}", part.http.errors);
+        assert_eq!(
+            (part.http.counts.failed, part.http.counts.sent, part.http.counts.completed),
+            (100, 100, 0),
+            "{class}"
+        );
         assert_eq!(rules, [], "{class}");
     }
 }
@@ -115,7 +122,7 @@ fn a_target_that_refuses_everything_is_to_blame_however_late_the_generator_was()
     // A loop that can send 1,000/s is asked for 1,500.
     let plan = testing::open(1_500.0, 2, 3_500);
     let (part, rules) = run_costly(plan.clone(), Always(vec![Deed::Reset]), u64::MAX, MS);
-    assert_eq!((part.counts.completed, rules), (0, vec![]));
+    assert_eq!((part.http.counts.completed, rules), (0, vec![]));
     let (_, rules) = run_costly(plan, Steady { after_ns: MS }, u64::MAX, MS);
     assert_eq!(rules, [VoidRule::Late]);
 }
@@ -130,8 +137,14 @@ fn connections_that_are_not_made_fail_in_their_own_classes() {
     ] {
         for plan in [with_loops(5, 20), HttpPlan { timeout_ns: S / 10, ..testing::open(100.0, 1, 5) }] {
             let (part, rules) = run(plan, Unreachable(attempt));
-            assert_eq!(part.errors.of(class), 100, "{class}: {:?} {:?}", part.errors, part.counts);
-            assert_eq!((part.counts.failed_unsent, part.counts.sent), (100, 0), "{class}");
+            assert_eq!(
+                part.http.errors.of(class),
+                100,
+                "{class}: {:?} {:?}",
+                part.http.errors,
+                part.http.counts
+            );
+            assert_eq!((part.http.counts.failed_unsent, part.http.counts.sent), (100, 0), "{class}");
             assert_eq!(rules, [], "{class}");
         }
     }
@@ -141,9 +154,9 @@ fn connections_that_are_not_made_fail_in_their_own_classes() {
 fn bytes_nobody_asked_for_are_the_connections_failure() {
     let stray = Deed::Send([OK, b"stray"].concat());
     let (part, _) = run(with_loops(2, 10), Always(vec![stray]));
-    assert_eq!((part.counts.completed, part.counts.failed), (20, 0));
-    assert_eq!(part.connection_errors.of(ErrorClass::Unsolicited), 20);
-    assert_eq!(part.counts.reconnects, 18);
+    assert_eq!((part.http.counts.completed, part.http.counts.failed), (20, 0));
+    assert_eq!(part.http.connection_errors.of(ErrorClass::Unsolicited), 20);
+    assert_eq!(part.http.counts.reconnects, 18);
 }
 
 #[test]
@@ -156,9 +169,9 @@ fn a_timeout_is_censored_and_still_raises_the_percentiles() {
     }
     let plan = HttpPlan { timeout_ns: S, ..with_loops(1, 100) };
     let (part, _) = run(plan, Mute);
-    assert_eq!((part.errors.of(ErrorClass::Timeout), part.counts.completed), (10, 90));
-    assert_eq!(part.response_time.censored.count(), 10);
-    let p99 = part.response_time.percentile(0.99);
+    assert_eq!((part.http.errors.of(ErrorClass::Timeout), part.http.counts.completed), (10, 90));
+    assert_eq!(part.http.response_time.censored.count(), 10);
+    let p99 = part.http.response_time.percentile(0.99);
     assert!(p99.at_least && p99.ns.abs_diff(S) < MS, "{p99:?}");
 }
 
@@ -167,8 +180,8 @@ fn a_connection_that_the_target_closes_after_an_answer_is_made_anew() {
     let last = Deed::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec());
     for plan in [with_loops(4, 25), testing::open(100.0, 1, 4)] {
         let (part, rules) = run(plan, Always(vec![last.clone(), Deed::Close]));
-        assert_eq!((part.counts.completed, part.counts.failed, rules), (100, 0, vec![]));
-        assert!(part.counts.reconnects >= 96, "{:?}", part.counts);
+        assert_eq!((part.http.counts.completed, part.http.counts.failed, rules), (100, 0, vec![]));
+        assert!(part.http.counts.reconnects >= 96, "{:?}", part.http.counts);
     }
 }
 
@@ -192,11 +205,11 @@ fn a_connection_of_the_pool_that_is_taken_back_unused_counts_once_and_is_made_an
     // Ten arrivals on forty connections, of which each lives for 100 ms.
     let plan = HttpPlan { timeout_ns: S, ..testing::open(10.0, 1, 40) };
     let (part, rules) = run(plan.clone(), TakesBack { after_ns: 100 * MS });
-    assert_eq!((part.counts.completed, part.counts.failed, &rules[..]), (10, 0, &[][..]));
-    let unused = part.connection_errors.of(ErrorClass::ClosedUnused);
+    assert_eq!((part.http.counts.completed, part.http.counts.failed, &rules[..]), (10, 0, &[][..]));
+    let unused = part.http.connection_errors.of(ErrorClass::ClosedUnused);
     // Those that answered are made anew, and taken back once more.
     assert!((38..=50).contains(&unused), "{unused}");
     // One that has answered may be closed whenever the target likes.
     let (part, _) = run(plan, TakesBack { after_ns: 100 * S });
-    assert_eq!(part.connection_errors.total(), 0);
+    assert_eq!(part.http.connection_errors.total(), 0);
 }

@@ -193,7 +193,7 @@ fn users_that_never_start_are_missing() {
         *ramp_up_ns = 2 * S;
     }
     let (part, rules) = run(plan.clone(), Steady { after_ns: MS });
-    let counts = &part.counts;
+    let counts = &part.http.counts;
     // The sixth starts when the time is over.
     assert_eq!((counts.never_sent, counts.never_sent_busy, counts.completed), (20, 0, 26));
     assert_eq!(counts.scheduled, 46);
@@ -201,7 +201,7 @@ fn users_that_never_start_are_missing() {
     // Time that cuts users short leaves nothing out.
     let plan = HttpPlan { duration_ns: Some(S), ..with_loops(10, 1_000) };
     let (part, rules) = run(plan, Steady { after_ns: 10 * MS });
-    assert_eq!((part.counts.never_sent, rules), (0, vec![]));
+    assert_eq!((part.http.counts.never_sent, rules), (0, vec![]));
 }
 
 #[test]
@@ -226,19 +226,19 @@ fn an_open_load_sends_behind_others_only_what_finds_no_free_connection() {
         let plan = HttpPlan { pipeline, ..testing::open(rate_per_s, 2, 10) };
         let (part, rules) = run(plan, target.clone());
         assert_eq!(rules, []);
-        assert_eq!(part.counts.connections_opened, 10);
+        assert_eq!(part.http.counts.connections_opened, 10);
         (*target.most.borrow(), part)
     };
     let (most, part) = run_at(3_000.0, 1);
-    assert!(most == 10 && part.counts.never_sent_busy > 0, "{most}");
+    assert!(most == 10 && part.http.counts.never_sent_busy > 0, "{most}");
     let (most, part) = run_at(3_000.0, 4);
     assert!(most > 20, "{most}");
-    assert_eq!((part.counts.completed, part.counts.never_sent_busy), (6_000, 0));
-    assert_eq!(part.lateness.max_ns(), 0);
+    assert_eq!((part.http.counts.completed, part.http.counts.never_sent_busy), (6_000, 0));
+    assert_eq!(part.http.lateness.max_ns(), 0);
     let (most, part) = run_at(12_000.0, 4);
-    assert!(most == 40 && part.counts.never_sent_busy > 0, "{most}");
+    assert!(most == 40 && part.http.counts.never_sent_busy > 0, "{most}");
     let (_, part) = run_at(900.0, 4);
-    assert_eq!(part.counts.completed, 1_800);
+    assert_eq!(part.http.counts.completed, 1_800);
 }
 
 #[test]
@@ -257,7 +257,8 @@ fn nothing_waits_behind_a_slow_answer_while_a_connection_is_free() {
     let (part, rules) = run(plan, Sometimes(Rc::clone(&taken)));
     assert_eq!((rules, *taken.borrow()), (vec![], 2_000));
     // Of the 2,000 only the 20 that were slow themselves.
-    let slow = part.response_time.observed.count() - part.response_time.observed.count_up_to_ns(10 * MS);
+    let slow =
+        part.http.response_time.observed.count() - part.http.response_time.observed.count_up_to_ns(10 * MS);
     assert_eq!(slow, 20);
 }
 
@@ -274,8 +275,8 @@ fn an_answer_excuses_no_lateness_of_a_connection_that_had_room_before() {
     // least 29 ms late, each on a connection of its own that was not full before its answers were read.
     let fault = Some(Fault::Burn { ns: 2 * MS });
     let (part, _) = run(HttpPlan { pipeline: 4, fault, ..testing::open(300.0, 2, 10) }, InStep);
-    assert_eq!(part.counts.completed, 600);
-    let late = part.own_lateness.count() - part.own_lateness.count_up_to_ns(29 * MS);
+    assert_eq!(part.http.counts.completed, 600);
+    let late = part.http.own_lateness.count() - part.http.own_lateness.count_up_to_ns(29 * MS);
     assert!(late > 150, "{late}");
 }
 
@@ -286,8 +287,12 @@ fn on_demand_a_connection_is_made_when_all_are_full() {
         (connections.initial, connections.most) = (0, 500);
     }
     let (part, rules) = run(plan, Steady { after_ns: 40 * MS });
-    assert_eq!((part.counts.completed, rules), (1_000, vec![]));
-    assert!((10..=12).contains(&part.counts.connections_opened), "{}", part.counts.connections_opened);
+    assert_eq!((part.http.counts.completed, rules), (1_000, vec![]));
+    assert!(
+        (10..=12).contains(&part.http.counts.connections_opened),
+        "{}",
+        part.http.counts.connections_opened
+    );
 }
 
 #[test]
@@ -303,8 +308,8 @@ fn a_connection_that_replaced_a_broken_one_is_not_taken_for_it() {
     }
     let (part, rules) = run(with_loops(1, 10), FirstBreaks);
     assert_eq!(rules, []);
-    assert_eq!((part.counts.completed, part.errors.of(ErrorClass::Reset)), (9, 1));
-    assert_eq!((part.counts.connections_opened, part.counts.failed), (2, 1));
+    assert_eq!((part.http.counts.completed, part.http.errors.of(ErrorClass::Reset)), (9, 1));
+    assert_eq!((part.http.counts.connections_opened, part.http.counts.failed), (2, 1));
 }
 
 #[test]
@@ -314,7 +319,7 @@ fn several_workers_of_an_open_load_measure_what_one_does() {
         let of = |workers| {
             let (part, rules) = run_workers(&plan, workers, after_ns);
             assert_eq!(rules, []);
-            assert_eq!(part.counts.completed, 40);
+            assert_eq!(part.http.counts.completed, 40);
             trial(plan.clone(), part).throughput_per_s
         };
         let alone = of(1);
@@ -336,7 +341,7 @@ fn a_poisson_load_without_a_time_sends_all_its_requests_and_counts_them() {
         let plan = HttpPlan { seed, ..plan.clone() };
         let (part, rules) = run_workers(&plan, workers, MS);
         assert_eq!(rules, []);
-        assert_eq!((part.counts.scheduled, part.counts.completed), (500, 500));
+        assert_eq!((part.http.counts.scheduled, part.http.counts.completed), (500, 500));
         assert!(part.completed_in_time >= 490, "{}", part.completed_in_time);
     }
 }
@@ -346,11 +351,11 @@ fn connections_carry_the_same_whichever_worker_they_are_of() {
     // Seven connections on two workers, at just what they carry: 4 × 100/s and 3 × 100/s.
     let (part, rules) = run_workers(&testing::open(690.0, 10, 7), 2, 10 * MS);
     assert_eq!(rules, []);
-    assert_eq!((part.counts.never_sent_busy, part.counts.completed), (0, 6_900));
+    assert_eq!((part.http.counts.never_sent_busy, part.http.counts.completed), (0, 6_900));
     // One user of three more on one of two workers.
     let plan = HttpPlan { requests: Some(300), ..testing::closed(3) };
     let (part, rules) = run_workers(&plan, 2, 10 * MS);
-    assert_eq!((part.counts.completed, rules), (300, vec![]));
+    assert_eq!((part.http.counts.completed, rules), (300, vec![]));
     assert!(part.elapsed_ns < 1_010 * MS, "{}", part.elapsed_ns);
 }
 
@@ -379,10 +384,10 @@ proptest! {
             }
         }
         let (part, rules) = run_workers(&plan, workers, 5 * MS);
-        prop_assert!(!rules.contains(&VoidRule::Accounting), "{:?}", part.counts);
-        prop_assert!(!rules.contains(&VoidRule::LittlesLaw), "{:?}", part.counts);
+        prop_assert!(!rules.contains(&VoidRule::Accounting), "{:?}", part.http.counts);
+        prop_assert!(!rules.contains(&VoidRule::LittlesLaw), "{:?}", part.http.counts);
         if let (Some(n), None, true) = (requests, plan.duration_ns, loops.is_none() || model > 0) {
-            prop_assert_eq!(part.counts.scheduled, n);
+            prop_assert_eq!(part.http.counts.scheduled, n);
         }
     }
 }

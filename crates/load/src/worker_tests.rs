@@ -150,10 +150,10 @@ fn run_on<T: Target>(
     let Finished { mut part, ledger, .. } = worker.run(t0_ns);
     let mut by_second = 0;
     for tick in ticks {
-        part.response_time.observed.merge(&tick.response_time);
+        part.http.response_time.observed.merge(&tick.response_time);
         by_second += tick.completed;
     }
-    assert_eq!(by_second, part.counts.completed, "the seconds must add up to the whole");
+    assert_eq!(by_second, part.http.counts.completed, "the seconds must add up to the whole");
     (part, ledger)
 }
 
@@ -179,9 +179,9 @@ fn users_waiting_300_ms_each_are_served_at_the_rate_of_littles_law() {
     let plan = HttpPlan { duration_ns: Some(30 * S), ..testing::closed(200) };
     let (part, rules) = run(plan, Steady { after_ns: 300 * MS });
     assert_eq!(rules, []);
-    let rate = part.counts.completed as f64 / (part.users_span_ns / part.users as f64 / 1e9);
+    let rate = part.http.counts.completed as f64 / (part.users_span_ns / part.users as f64 / 1e9);
     assert!((rate - 200.0 / 0.3).abs() < 0.1, "{rate}");
-    let p50_ns = part.response_time.percentile(0.5).ns;
+    let p50_ns = part.http.response_time.percentile(0.5).ns;
     assert!(p50_ns.abs_diff(300 * MS) < MS, "{p50_ns}");
 }
 
@@ -189,10 +189,13 @@ fn users_waiting_300_ms_each_are_served_at_the_rate_of_littles_law() {
 fn an_open_load_is_sent_when_it_is_due() {
     let (part, rules) = run(testing::open(1_000.0, 2, 10), Steady { after_ns: 5 * MS });
     assert_eq!(rules, []);
-    assert_eq!((part.counts.scheduled, part.counts.sent, part.counts.completed), (2_000, 2_000, 2_000));
-    assert_eq!(part.lateness.max_ns(), 0);
-    assert_eq!(part.counts.connections_opened, 10);
-    assert!(part.response_time.observed.max_ns().abs_diff(5 * MS) < MS / 100);
+    assert_eq!(
+        (part.http.counts.scheduled, part.http.counts.sent, part.http.counts.completed),
+        (2_000, 2_000, 2_000)
+    );
+    assert_eq!(part.http.lateness.max_ns(), 0);
+    assert_eq!(part.http.counts.connections_opened, 10);
+    assert!(part.http.response_time.observed.max_ns().abs_diff(5 * MS) < MS / 100);
 }
 
 #[test]
@@ -200,9 +203,12 @@ fn requests_that_wait_for_a_busy_connection_are_late_but_not_by_our_fault() {
     // 10 connections × 100/s = 1,000/s are carried; 2,000/s are asked for.
     let (part, rules) = run(testing::open(2_000.0, 2, 10), Steady { after_ns: 10 * MS });
     assert_eq!(rules, [], "the target was slow, not the instrument");
-    assert_eq!(part.own_lateness.max_ns(), 0);
-    assert!(part.lateness.max_ns() > S, "{}", part.lateness.max_ns());
-    assert_eq!(part.counts.completed + part.counts.never_sent_busy + part.counts.in_flight, 4_000);
+    assert_eq!(part.http.own_lateness.max_ns(), 0);
+    assert!(part.http.lateness.max_ns() > S, "{}", part.http.lateness.max_ns());
+    assert_eq!(
+        part.http.counts.completed + part.http.counts.never_sent_busy + part.http.counts.in_flight,
+        4_000
+    );
 }
 
 #[test]
@@ -217,8 +223,8 @@ fn answers_in_single_bytes_and_requests_in_pieces_change_nothing() {
         }
     }
     let (part, rules) = run(with_loops(3, 50), Dribbles);
-    assert_eq!((part.counts.completed, rules), (150, vec![]));
-    assert!(part.first_byte_time.max_ns() < part.service_time.observed.min_ns());
+    assert_eq!((part.http.counts.completed, rules), (150, vec![]));
+    assert!(part.http.first_byte_time.max_ns() < part.http.service_time.observed.min_ns());
 }
 
 #[test]
@@ -226,7 +232,10 @@ fn no_keepalive_takes_a_connection_for_every_request() {
     for plan in [with_loops(4, 25), testing::open(100.0, 1, 4)] {
         let plan = HttpPlan { keepalive: false, ..plan };
         let (part, rules) = run(plan, Steady { after_ns: MS });
-        assert_eq!((part.counts.completed, part.counts.connections_opened, rules), (100, 100, vec![]));
+        assert_eq!(
+            (part.http.counts.completed, part.http.counts.connections_opened, rules),
+            (100, 100, vec![])
+        );
     }
 }
 
@@ -234,7 +243,7 @@ fn no_keepalive_takes_a_connection_for_every_request() {
 fn pipelined_requests_are_answered_in_order() {
     let plan = HttpPlan { pipeline: 4, ..with_loops(2, 50) };
     let (part, rules) = run(plan, Steady { after_ns: MS });
-    assert_eq!((part.counts.completed, rules), (100, vec![]));
+    assert_eq!((part.http.counts.completed, rules), (100, vec![]));
     assert!(part.in_flight_integral_ns / part.elapsed_ns as f64 > 7.0, "8 at a time");
 }
 
@@ -245,9 +254,13 @@ fn connections_on_demand_are_opened_when_all_are_busy() {
         (connections.initial, connections.most) = (0, 500);
     }
     let (part, rules) = run(plan, Steady { after_ns: 50 * MS });
-    assert_eq!((part.counts.completed, rules), (1_000, vec![]));
+    assert_eq!((part.http.counts.completed, rules), (1_000, vec![]));
     // 1,000/s × 50 ms, and one more for the handshake of the last.
-    assert!((50..=52).contains(&part.counts.connections_opened), "{}", part.counts.connections_opened);
+    assert!(
+        (50..=52).contains(&part.http.counts.connections_opened),
+        "{}",
+        part.http.counts.connections_opened
+    );
 }
 
 #[test]
@@ -261,7 +274,11 @@ fn users_start_over_the_ramp_and_think_between_requests() {
     assert_eq!(rules, []);
     // User i starts at i × 0.1 s, then every 101 ms (the first time the handshake comes on top).
     let expected: u64 = (0..10).map(|i| (10 * S - i * S / 10).div_ceil(101 * MS)).sum();
-    assert!(part.counts.completed.abs_diff(expected) <= 10, "{} of {expected}", part.counts.completed);
+    assert!(
+        part.http.counts.completed.abs_diff(expected) <= 10,
+        "{} of {expected}",
+        part.http.counts.completed
+    );
 }
 
 #[test]
@@ -281,16 +298,16 @@ fn users_that_begin_together_are_stamped_one_by_one() {
     // flight for longer than they were.
     let (part, rules) = run_costly(plan, InStep, u64::MAX, 20_000);
     assert_eq!(rules, [VoidRule::Late]);
-    assert!(part.own_lateness.max_ns() > 15 * MS, "{}", part.own_lateness.max_ns());
+    assert!(part.http.own_lateness.max_ns() > 15 * MS, "{}", part.http.own_lateness.max_ns());
 }
 
 #[test]
 fn an_interrupt_accounts_for_everything_begun() {
     for plan in [with_loops(20, 1_000), testing::open(1_000.0, 30, 20)] {
         let (part, rules) = run_until(plan, Steady { after_ns: 5 * MS }, 500);
-        assert!(part.interrupted && part.counts.sent < 1_000, "{:?}", part.counts);
+        assert!(part.interrupted && part.http.counts.sent < 1_000, "{:?}", part.http.counts);
         assert_eq!(rules, []);
-        assert!(part.counts.in_flight > 0);
+        assert!(part.http.counts.in_flight > 0);
     }
 }
 
@@ -370,8 +387,8 @@ proptest! {
         plan.pipeline = if keepalive { pipeline } else { 1 };
         plan.timeout_ns = S / 20;
         let (part, rules) = run(plan, Wild(whims));
-        prop_assert!(!rules.contains(&VoidRule::Accounting), "{:?}", part.counts);
-        prop_assert!(!rules.contains(&VoidRule::LittlesLaw), "{:?}", part.counts);
-        prop_assert!(!rules.contains(&VoidRule::RateNotReached), "{:?}", part.counts);
+        prop_assert!(!rules.contains(&VoidRule::Accounting), "{:?}", part.http.counts);
+        prop_assert!(!rules.contains(&VoidRule::LittlesLaw), "{:?}", part.http.counts);
+        prop_assert!(!rules.contains(&VoidRule::RateNotReached), "{:?}", part.http.counts);
     }
 }

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// One HTTP trial, complete: a trial is repeated by running the same plan again.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HttpPlan {
     /// The URL as asked for. In what is written, secrets are masked here and in the request.
     pub url: String,
@@ -122,7 +122,7 @@ pub struct Decision {
 }
 
 /// One request, sent as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Request {
     /// The method, such as `GET`.
     pub method: String,
@@ -170,6 +170,13 @@ impl LoadModel {
     }
 }
 
+impl Default for LoadModel {
+    /// Nobody sends anything: the load of a trial whose plan is yet to be put there.
+    fn default() -> Self {
+        Self::Closed { users: 0, loops: None, ramp_up_ns: 0, think_time: Distribution::Fixed { ns: 0 } }
+    }
+}
+
 /// How the arrivals of an open load are spaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -201,7 +208,7 @@ pub struct Connections {
 }
 
 /// A set of statuses, such as `200`, `2xx,304` or `200-299`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct StatusSet {
     ranges: Vec<(u16, u16)>,

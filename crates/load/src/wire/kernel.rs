@@ -91,12 +91,6 @@ impl KernelWire {
         self.sockets[slot as usize].as_ref().map(AsFd::as_fd).ok_or(Errno::NOTCONN)
     }
 
-    #[inline]
-    fn take(&mut self, slot: SlotId, buffer: &mut [u8], is_dropped: bool) -> Result<Received, Errno> {
-        let socket = self.sockets[slot as usize].as_ref().ok_or(Errno::NOTCONN)?;
-        self.stamps.receive(socket.as_fd(), buffer, is_dropped)
-    }
-
     /// Waits as [`Wire::wait`] says, from a time just taken; gives the time of its end.
     fn wait_from(
         &mut self,
@@ -209,13 +203,9 @@ impl Wire for KernelWire {
     }
 
     #[inline]
-    fn receive(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno> {
-        self.take(slot, buffer, false)
-    }
-
-    #[inline]
-    fn discard(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno> {
-        self.take(slot, buffer, true)
+    fn receive(&mut self, slot: SlotId, buffer: &mut [u8], is_dropped: bool) -> Result<Received, Errno> {
+        let socket = self.sockets[slot as usize].as_ref().ok_or(Errno::NOTCONN)?;
+        self.stamps.receive(socket.as_fd(), buffer, is_dropped)
     }
 
     fn readable_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>> {

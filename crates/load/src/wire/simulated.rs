@@ -183,22 +183,6 @@ impl<T: Target> SimulatedWire<T> {
             events.push(Event { generation, ..event });
         }
     }
-
-    fn take(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno> {
-        let socket = &mut self.slots[slot as usize];
-        assert!(socket.open, "reading from a closed slot");
-        if socket.reset {
-            return Err(Errno::CONNRESET);
-        }
-        let n = socket.inbox.len().min(buffer.len());
-        let mut arrived_ns = None;
-        for (to, (from, at_ns)) in buffer.iter_mut().zip(socket.inbox.drain(..n)) {
-            *to = from;
-            self.readable_ns = at_ns;
-            arrived_ns = Some(at_ns.saturating_sub(self.hole_ns));
-        }
-        if n == 0 && !socket.ended { Err(Errno::AGAIN) } else { Ok(Received { bytes: n, arrived_ns }) }
-    }
 }
 
 impl<T: Target> Wire for SimulatedWire<T> {
@@ -282,13 +266,20 @@ impl<T: Target> Wire for SimulatedWire<T> {
     }
 
     #[inline(never)]
-    fn receive(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno> {
-        self.take(slot, buffer)
-    }
-
-    #[inline(never)]
-    fn discard(&mut self, slot: SlotId, buffer: &mut [u8]) -> Result<Received, Errno> {
-        self.take(slot, buffer)
+    fn receive(&mut self, slot: SlotId, buffer: &mut [u8], _: bool) -> Result<Received, Errno> {
+        let socket = &mut self.slots[slot as usize];
+        assert!(socket.open, "reading from a closed slot");
+        if socket.reset {
+            return Err(Errno::CONNRESET);
+        }
+        let n = socket.inbox.len().min(buffer.len());
+        let mut arrived_ns = None;
+        for (to, (from, at_ns)) in buffer.iter_mut().zip(socket.inbox.drain(..n)) {
+            *to = from;
+            self.readable_ns = at_ns;
+            arrived_ns = Some(at_ns.saturating_sub(self.hole_ns));
+        }
+        if n == 0 && !socket.ended { Err(Errno::AGAIN) } else { Ok(Received { bytes: n, arrived_ns }) }
     }
 
     #[inline(never)]

@@ -28,7 +28,7 @@ impl<W: Wire> Worker<W> {
         loop {
             let fresh = !self.slots[id as usize].reader.in_message();
             let room = if self.long_bodies && fresh { HEAD_READ_BYTES } else { BUFFER_BYTES };
-            let received = self.wire.receive(id, &mut self.buffer[..room]);
+            let received = self.wire.receive(id, &mut self.buffer[..room], false);
             arrival = self.arrival(id, received.ok());
             match received {
                 Ok(Received { bytes: 0, .. }) => {
@@ -153,7 +153,7 @@ impl<W: Wire> Worker<W> {
             return Drained::Perhaps;
         }
         let most = left.min(BUFFER_BYTES as u64) as usize;
-        match self.wire.discard(id, &mut self.buffer[..most]) {
+        match self.wire.receive(id, &mut self.buffer[..most], true) {
             // The next read meets the same end or error, and names it.
             Ok(Received { bytes: 0, .. }) => Drained::Perhaps,
             Ok(received) => {

@@ -13,7 +13,7 @@ use record::{AckLevel, AuditResult};
 
 use crate::{
     exit::{Exit, Refusal},
-    output::{destination::Destination, standard},
+    output::destination::{Destination, leave},
 };
 
 /// What the exit status says, at the end of the help.
@@ -49,20 +49,13 @@ pub fn run(arguments: &AuditArgs) -> Result<Exit, Refusal> {
         .transpose()
         .map_err(|error| Refusal::one(format_args!("--level: {error}")))?;
     readable(&arguments.receipts)?;
-    let json = arguments.json.as_deref().map(|path| Destination::open("--json", path)).transpose();
-    let json = json.map_err(Refusal::one)?;
+    let json = Destination::of("--json", arguments.json.as_deref())?;
     let order = Order { receipts: arguments.receipts.clone(), files: arguments.files.clone(), level };
     let result = audit(&order).map_err(Refusal::one)?;
     if result.read.files == 0 {
         refuse_nowhere(&arguments.files)?;
     }
-    let is_shown = !json.as_ref().is_some_and(Destination::is_stdout);
-    if let Some(json) = json {
-        json.write_json(&result)?;
-    }
-    if is_shown {
-        standard::show(&text::render(&result))?;
-    }
+    leave(json, &result, false, || text::render(&result))?;
     Ok(judge(&result))
 }
 

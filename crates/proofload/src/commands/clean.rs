@@ -17,9 +17,10 @@ pub fn run() -> Result<Exit, Refusal> {
         text += "nothing to clean up\n";
     }
     let printed = standard::show(&text);
-    refuse_failures(cleaned.failures)?;
-    printed?;
-    Ok(Exit::GoalsMet)
+    if !cleaned.failures.is_empty() {
+        return Err(Refusal::new(cleaned.failures.iter().map(ToString::to_string).collect()));
+    }
+    printed.map(|()| Exit::GoalsMet)
 }
 
 /// The same before a command that changes this machine: silent when nothing was left.
@@ -32,11 +33,4 @@ pub fn before(folder: &Folder) -> Result<(), Refusal> {
         standard::tell(format_args!("proofload: {failure}; it is tried again by the next command"));
     }
     Ok(())
-}
-
-fn refuse_failures(failures: Vec<undo::Error>) -> Result<(), Refusal> {
-    if failures.is_empty() {
-        return Ok(());
-    }
-    Err(Refusal::new(failures.iter().map(ToString::to_string).collect()))
 }

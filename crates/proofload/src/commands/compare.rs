@@ -5,11 +5,16 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use record::{Environment, Level, ResultFolder, StudyPlan, StudyResult, units::parse_ratio};
 use report::Results;
+use search::statistics::Confidence;
 use study::compare::{CompareOptions, Comparison, Gate, Overall, Side, compare, compare_levels};
 
+use super::text::Mistakes;
 use crate::{
     exit::{Exit, Refusal},
-    output::{comparison_text, destination::Destination, standard},
+    output::{
+        comparison_text,
+        destination::{Destination, leave},
+    },
 };
 
 /// What the exit status says, at the end of the help.
@@ -56,8 +61,7 @@ pub fn run(arguments: &CompareArgs) -> Result<Exit, Refusal> {
             "result folder B is missing: compare A with what? For two levels within A give --factor FACTOR=LEVEL,LEVEL",
         ));
     }
-    let json = arguments.json.as_deref().map(|path| Destination::open("--json", path)).transpose();
-    let json = json.map_err(Refusal::one)?;
+    let json = Destination::of("--json", arguments.json.as_deref())?;
     let (a_plan, a_result, a_environment) = read(&arguments.a)?;
     let a_name = arguments.a.display().to_string();
     let a = Side { name: &a_name, plan: &a_plan, result: &a_result, environment: a_environment.as_ref() };
@@ -75,38 +79,22 @@ pub fn run(arguments: &CompareArgs) -> Result<Exit, Refusal> {
         (None, None) => unreachable!("one of them was asked for above"),
     };
     let comparison = comparison.map_err(Refusal::one)?;
-    let is_shown = !json.as_ref().is_some_and(Destination::is_stdout);
-    if let Some(json) = json {
-        json.write_json(&comparison)?;
-    }
-    if is_shown {
-        standard::show(&comparison_text::render(&comparison))?;
-    }
+    leave(json, &comparison, false, || comparison_text::render(&comparison))?;
     Ok(judge(&comparison))
 }
 
 impl CompareArgs {
     fn options(&self) -> Result<CompareOptions, Vec<String>> {
-        let mut mistakes = Vec::new();
-        let mut share = |option: &str, text: &str| {
-            parse_ratio(text).map_err(|error| mistakes.push(format!("{option}: {error}"))).ok()
-        };
-        let fail_if_worse = self.fail_if_worse.as_deref().and_then(|text| share("--fail-if-worse", text));
-        let confidence = share("--confidence", &self.confidence);
-        let confidence = confidence.and_then(|share| {
-            search::statistics::Confidence::new(share)
-                .map_err(|error| mistakes.push(format!("--confidence: {error}")))
-                .ok()
+        let mut m = Mistakes::default();
+        let fail_if_worse = m.optional("--fail-if-worse", self.fail_if_worse.as_deref(), parse_ratio);
+        let confidence = m.optional("--confidence", Some(&self.confidence), |text| {
+            let share = parse_ratio(text).map_err(|error| error.to_string())?;
+            Confidence::new(share).map_err(|error| error.to_string())
         });
-        match (mistakes.is_empty(), confidence) {
-            (true, Some(confidence)) => Ok(CompareOptions {
-                confidence,
-                fail_if_worse,
-                quantities: self.quantities.clone(),
-                force: self.force,
-            }),
-            _ => Err(mistakes),
-        }
+        let (quantities, force) = (self.quantities.clone(), self.force);
+        let options =
+            confidence.map(|confidence| CompareOptions { confidence, fail_if_worse, quantities, force });
+        Ok(m.none_or(options)?.expect("what could not be read has been told"))
     }
 }
 

@@ -10,7 +10,7 @@ use study::single;
 use super::{http_args::HttpArgs, http_kept::Kept, stop, workload_args::told_by_option};
 use crate::{
     exit::{Exit, Refusal},
-    output::{progress::Progress, standard, trial_files, trial_text},
+    output::{progress::Progress, standard, trial_text},
 };
 
 /// Runs the trial and shows it.
@@ -21,7 +21,6 @@ pub fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     let doubt = arguments.doubt(&plan, &host);
     fit(&mut plan, &host, arguments)?;
     doubt.iter().for_each(|doubt| standard::tell(format_args!("proofload: {doubt}")));
-    let files = trial_files::Files::open(arguments.json.as_deref(), arguments.hlog.as_deref())?;
     let kept = Kept::open(arguments)?;
     raise_descriptors();
     let stop = stop::on_signal()?;
@@ -40,8 +39,8 @@ pub fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
         }
         Err((error, _)) => return Err(Refusal::one(error)),
     };
-    let is_shown = !files.json_on_stdout();
-    let written = files.write(&trial).and(kept.write(&trial, &arguments.workload()));
+    let is_shown = !kept.json_on_stdout();
+    let written = kept.write(&trial, &arguments.workload());
     // What was measured is told, whatever became of the files.
     let shown = if is_shown { standard::show(&trial_text::render(&trial)) } else { Ok(()) };
     written.and(shown).and(receipts(&trial))?;

@@ -1,4 +1,6 @@
-//! What `proofload http` keeps of its trial for `report`: a result folder, and the page.
+//! What `proofload http` keeps of its trial: JSON, a log of histograms, the page, and a result folder for `report`.
+
+use std::path::PathBuf;
 
 use load::HttpWorkload;
 use record::{ResultFolder, Trial};
@@ -6,10 +8,15 @@ use report::{Format, Results};
 use study::single::Single;
 
 use super::{http_args::HttpArgs, study::write_kept};
-use crate::{exit::Refusal, output::destination::Destination};
+use crate::{
+    exit::Refusal,
+    output::{destination::Destination, hlog},
+};
 
 /// Places opened before the trial.
 pub struct Kept {
+    json: Option<Destination>,
+    hlog: Option<Destination>,
     folder: Option<ResultFolder>,
     html: Option<Destination>,
 }
@@ -21,35 +28,57 @@ impl Kept {
     /// Names every place that cannot be written to.
     pub fn open(asked: &HttpArgs) -> Result<Self, Refusal> {
         let mut mistakes = Vec::new();
+        let mut open = |option: &str, path: &Option<PathBuf>| {
+            Destination::open(option, path.as_deref()?).map_err(|mistake| mistakes.push(mistake)).ok()
+        };
+        let (json, hlog) = (open("--json", &asked.json), open("--hlog", &asked.hlog));
+        let html = open("--html", &asked.html);
+        if hlog.as_ref().is_some_and(Destination::is_stdout) {
+            mistakes.push("--hlog: a log of histograms goes to a file, not to standard output".to_owned());
+        }
         let folder = asked.out.as_deref().map(ResultFolder::create).transpose();
         let folder = folder.map_err(|error| mistakes.push(format!("--out: {error}"))).unwrap_or_default();
-        let html = asked.html.as_deref().map(|path| Destination::open("--html", path)).transpose();
-        let html = html.map_err(|mistake| mistakes.push(mistake)).unwrap_or_default();
-        if mistakes.is_empty() { Ok(Self { folder, html }) } else { Err(Refusal::new(mistakes)) }
+        if mistakes.is_empty() { Ok(Self { json, hlog, folder, html }) } else { Err(Refusal::new(mistakes)) }
     }
 
-    /// Writes the trial as a study that has no other.
+    /// Whether the JSON has standard output for itself.
+    pub fn json_on_stdout(&self) -> bool {
+        self.json.as_ref().is_some_and(Destination::is_stdout)
+    }
+
+    /// Writes each, whatever becomes of the others; for the folder and the page, the trial as a study that has no other.
     ///
     /// # Errors
     /// Names the first place that could not be written to.
     pub fn write(self, trial: &Trial, workload: &HttpWorkload) -> Result<(), Refusal> {
-        if self.folder.is_none() && self.html.is_none() {
-            return Ok(());
-        }
-        let title = trial.http().map_or_else(String::new, |http| http.plan.url.clone());
-        let single =
-            Single::new(trial, title, workload.masked().in_words(None, None)).map_err(Refusal::one)?;
-        if let Some(folder) = &self.folder {
-            single.write(folder).map_err(Refusal::one)?;
-        }
-        let Single { plan, environment, entry, result } = single;
-        let (environment, result) = (Some(environment), Some(result));
-        let results = Results { plan, environment, trials: vec![entry], result, so_far: Vec::new() };
-        let options = report::Options { colour: false, width_columns: None, page: None };
-        if let Some(folder) = &self.folder {
-            write_kept(&results, folder, &options)?;
-        }
-        let page = |output: &mut dyn std::io::Write| report::write(&results, Format::Html, &options, output);
-        self.html.map_or(Ok(()), |html| html.write(page))
+        let json = self.json.map_or(Ok(()), |json| json.write_json(trial));
+        let hlog = self.hlog.map_or(Ok(()), |hlog| hlog.write(|output| hlog::write(output, trial)));
+        let results = match (&self.folder, &self.html) {
+            (None, None) => Ok(()),
+            _ => write_results(self.folder, self.html, trial, workload),
+        };
+        json.and(hlog).and(results)
     }
+}
+
+fn write_results(
+    folder: Option<ResultFolder>,
+    html: Option<Destination>,
+    trial: &Trial,
+    workload: &HttpWorkload,
+) -> Result<(), Refusal> {
+    let title = trial.http().map_or_else(String::new, |http| http.plan.url.clone());
+    let single = Single::new(trial, title, workload.masked().in_words(None, None)).map_err(Refusal::one)?;
+    if let Some(folder) = &folder {
+        single.write(folder).map_err(Refusal::one)?;
+    }
+    let Single { plan, environment, entry, result } = single;
+    let (environment, result) = (Some(environment), Some(result));
+    let results = Results { plan, environment, trials: vec![entry], result, so_far: Vec::new() };
+    let options = report::Options { colour: false, width_columns: None, page: None };
+    if let Some(folder) = &folder {
+        write_kept(&results, folder, &options)?;
+    }
+    let page = |output: &mut dyn std::io::Write| report::write(&results, Format::Html, &options, output);
+    html.map_or(Ok(()), |html| html.write(page))
 }

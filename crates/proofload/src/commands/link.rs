@@ -40,8 +40,7 @@ struct Report<'a> {
 /// Runs a link until told to stop.
 pub fn run(arguments: &LinkArgs) -> Result<Exit, Refusal> {
     let job = arguments.job().map_err(Refusal::new)?;
-    let json = arguments.json.as_deref().map(|path| Destination::open("--json", path)).transpose();
-    let json = json.map_err(Refusal::one)?;
+    let json = Destination::of("--json", arguments.json.as_deref())?;
     lab::see_own_numbers().map_err(Refusal::one)?;
     let [a, b] = &job.ends;
     Namespace::await_apart(&a.namespace, &b.namespace).map_err(Refusal::one)?;

@@ -127,10 +127,11 @@ impl LinkArgs {
             duplicate: self.duplicate.clone(),
         };
         let seed = m.optional("--seed", Some(&self.seed), parse_count).unwrap_or(1);
-        let shape = shape(&mut m, "", text.read(&Shape { seed, ..Shape::default() }));
-        let LinkSpec { a_to_b, b_to_a, .. } = LinkSpec::symmetric(shape);
+        let common = Shape { seed, ..Shape::default() };
+        let LinkSpec { a_to_b, b_to_a, .. } =
+            LinkSpec::symmetric(shape(&mut m, "", text.read(&common), Shape::default()));
         let back = m.optional("--back", Some(&self.back.join(" ")), parse_settings);
-        let b_to_a = shape_of(&mut m, "--back ", back.unwrap_or_default().read(&b_to_a), b_to_a);
+        let b_to_a = shape(&mut m, "--back ", back.unwrap_or_default().read(&b_to_a), b_to_a);
         let driver = match self.driver.as_str() {
             "emulator" => Driver::Emulator,
             "netem" => Driver::Netem,
@@ -190,20 +191,15 @@ fn namespace(host: &str) -> Namespace {
     }
 }
 
-fn shape(m: &mut Mistakes, prefix: &str, read: Result<Shape, Vec<Mistake>>) -> Shape {
-    shape_of(m, prefix, read, Shape::default())
-}
-
-fn shape_of(m: &mut Mistakes, prefix: &str, read: Result<Shape, Vec<Mistake>>, otherwise: Shape) -> Shape {
+/// What was read; with mistakes in it, which are told by `prefix` or by their options, what was to hold otherwise.
+fn shape(m: &mut Mistakes, prefix: &str, read: Result<Shape, Vec<Mistake>>, otherwise: Shape) -> Shape {
     read.unwrap_or_else(|mistakes| {
-        let dashes = if prefix.is_empty() { "--" } else { "" };
-        mistakes
-            .iter()
-            .map(|Mistake { key, message }| match dashes {
-                "" => format!("{prefix}{key}: {message}"),
-                dashes => format!("{dashes}{}: {message}", key.replace('_', "-")),
-            })
-            .for_each(|mistake| m.add(mistake));
+        for Mistake { key, message } in mistakes {
+            m.add(match prefix {
+                "" => format!("--{}: {message}", key.replace('_', "-")),
+                prefix => format!("{prefix}{key}: {message}"),
+            });
+        }
         otherwise
     })
 }

@@ -41,7 +41,10 @@ use self::{
 };
 use crate::{
     exit::{Exit, Refusal},
-    output::{destination::Destination, standard},
+    output::{
+        destination::{Destination, leave},
+        standard,
+    },
 };
 
 /// How often it is looked what has changed.
@@ -68,8 +71,7 @@ pub fn run(arguments: &ListenArgs) -> Result<Exit, Refusal> {
         standard::show(&format!("the settings are sound: {}\n", in_words(&plan.config)))?;
         return Ok(Exit::GoalsMet);
     }
-    let report = plan.report.as_deref().map(|path| Destination::open("--report", path)).transpose();
-    let report = report.map_err(Refusal::one)?;
+    let report = Destination::of("--report", plan.report.as_deref())?;
     raise_descriptors();
     logs::begin(plan.log, plan.log_level);
     let ended = listen(plan, notes, handed, report, arguments.quiet);
@@ -113,13 +115,7 @@ fn listen(
     if let Some(why) = &done.close_error {
         error!("{why}{}", unsure(&done.statistics));
     }
-    let is_shown = !quiet && !report.as_ref().is_some_and(Destination::is_stdout);
-    if let Some(report) = report {
-        report.write_json(&done)?;
-    }
-    if is_shown {
-        standard::show(&render(&done))?;
-    }
+    leave(report, &done, quiet, || render(&done))?;
     Ok(match stops {
         _ if done.close_error.is_some() || done.statistics.accepted_events_lost > 0 => Exit::GoalsNotMet,
         0 | 1 => Exit::GoalsMet,

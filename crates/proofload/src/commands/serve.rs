@@ -5,7 +5,6 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc,
     },
     time::Duration,
 };
@@ -18,20 +17,16 @@ use serve::{Config, Report, Server, render};
 use super::{serve_args::ServeArgs, stop};
 use crate::{
     exit::{Exit, Refusal},
-    output::{destination::Destination, standard},
+    output::{
+        destination::{Destination, leave},
+        standard,
+    },
 };
 
 /// How long worker processes may take to listen, and to hand in their reports.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often a wish to stop is looked for.
 const GLANCE: Duration = Duration::from_millis(50);
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Order {
-    Serve(Box<Config>),
-    Stop,
-}
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -43,27 +38,18 @@ enum Answer {
 
 /// Serves until told to stop, then tells what was really done.
 pub fn run(arguments: &ServeArgs) -> Result<Exit, Refusal> {
-    let mut config = arguments.config().map_err(Refusal::new)?;
-    let processes = arguments.processes() as usize;
-    let json = arguments.json().map(|path| Destination::open("--json", path)).transpose();
-    let json = json.map_err(Refusal::one)?;
+    let (config, processes) = arguments.config().map_err(Refusal::new)?;
+    let json = Destination::of("--json", arguments.json.as_deref())?;
     raise_descriptors();
     let stop = stop::on_signal()?;
     let report = if processes > 1 {
-        config.reuse_port = true;
-        serve_in_processes(&config, processes, &stop)?
+        serve_in_processes(&config, processes as usize, &stop)?
     } else {
         let server = Server::bind(config).map_err(|error| Refusal::one(told(&error)))?;
         announce(server.local_addrs())?;
         server.run(stop)
     };
-    let is_shown = !arguments.quiet() && !json.as_ref().is_some_and(Destination::is_stdout);
-    if let Some(json) = json {
-        json.write_json(&report)?;
-    }
-    if is_shown {
-        standard::show(&render(&report))?;
-    }
+    leave(json, &report, arguments.quiet, || render(&report))?;
     Ok(Exit::GoalsMet)
 }
 
@@ -71,17 +57,11 @@ pub fn run(arguments: &ServeArgs) -> Result<Exit, Refusal> {
 pub fn work() -> Result<Exit, Refusal> {
     raise_descriptors();
     let stop = Arc::new(AtomicBool::new(false));
-    let (orders_in, orders) = mpsc::channel();
-    let seen = Arc::clone(&stop);
-    attend(Arc::clone(&stop), move |order| match order {
-        Order::Stop => seen.store(true, Ordering::Relaxed),
-        order => drop(orders_in.send(order)),
-    })
-    .map_err(Refusal::one)?;
-    let Ok(Order::Serve(config)) = orders.recv() else {
+    let orders = attend(Arc::clone(&stop)).map_err(Refusal::one)?;
+    let Ok(config) = orders.recv() else {
         return Err(Refusal::one("a worker process is started by proofload itself, not by hand"));
     };
-    let answer = match Server::bind(*config) {
+    let answer = match Server::bind(config) {
         Ok(server) => {
             report(&Answer::Listening(server.local_addrs().to_vec())).map_err(Refusal::one)?;
             Answer::Report(Box::new(server.run(stop)))
@@ -124,7 +104,7 @@ fn order_to_serve(
     index: usize,
     config: &Config,
 ) -> Result<Vec<SocketAddr>, Refusal> {
-    workers.tell(index, &Order::Serve(Box::new(config.clone()))).map_err(Refusal::one)?;
+    workers.tell(index, config).map_err(Refusal::one)?;
     match workers.hear(PATIENCE) {
         Some((_, Heard::Message(Answer::Listening(addresses)))) => Ok(addresses),
         Some((_, Heard::Message(Answer::Failed(why)))) => Err(Refusal::one(why)),
@@ -141,7 +121,7 @@ fn gather(workers: &mut Processes<Answer>, stop: &AtomicBool) -> Result<Report, 
     let mut told = false;
     while gathered.missing() > 0 {
         if stop.load(Ordering::Relaxed) && !told {
-            workers.tell_all(&Order::Stop);
+            workers.stop_all();
             told = true;
         }
         match workers.hear(if told { PATIENCE } else { GLANCE }) {

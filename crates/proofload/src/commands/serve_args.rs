@@ -34,10 +34,10 @@ pub struct ServeArgs {
     given: Given<Options>,
     /// Write the report as JSON to this file (- for standard output)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
-    json: Option<PathBuf>,
+    pub json: Option<PathBuf>,
     /// Print no report
     #[arg(short, long, help_heading = "Output")]
-    quiet: bool,
+    pub quiet: bool,
 }
 
 /// What the target is to do, while options are still being read: some of them only mean something together.
@@ -49,6 +49,15 @@ struct Draft {
     service_time: Option<Distribution>,
     queue: Option<u64>,
     when_full: WhenFull,
+}
+
+impl Draft {
+    /// Everything by default.
+    fn new() -> Self {
+        let config = Config { listen: vec![([127, 0, 0, 1], 8080).into()], ..Config::default() };
+        let when_full = WhenFull::default();
+        Self { config, processes: 1, servers: None, service_time: None, queue: None, when_full }
+    }
 }
 
 #[derive(Debug)]
@@ -141,12 +150,13 @@ static OPTIONS: &[Setting<Draft>] = settings::table! {
 };
 
 impl ServeArgs {
-    /// The target's configuration, checked. With more than one process each needs its own seed.
+    /// The target's configuration, checked, and how many processes share it. Each needs its own seed.
     ///
     /// # Errors
     /// Every mistake, those of the options first.
-    pub fn config(&self) -> Result<Config, Vec<String>> {
-        let (draft, mut mistakes) = self.read();
+    pub fn config(&self) -> Result<(Config, u32), Vec<String>> {
+        let mut draft = Draft::new();
+        let mut mistakes = self.given.put(&mut draft);
         let Draft { mut config, processes, servers, service_time, queue, when_full } = draft;
         let has = |key: &str| self.given.has(key);
         config.reuse_port = processes > 1;
@@ -180,36 +190,7 @@ impl ServeArgs {
         }
         // What could not be read has its default here, which is sound: nothing is named twice.
         mistakes.extend(config.validate().err().into_iter().flatten().map(told));
-        if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
-    }
-
-    /// How many processes to run, at least 1; 1 for a value that [`ServeArgs::config`] refuses.
-    pub fn processes(&self) -> u32 {
-        self.read().0.processes
-    }
-
-    /// Where the report goes as JSON; `-` is standard output.
-    pub fn json(&self) -> Option<&Path> {
-        self.json.as_deref()
-    }
-
-    /// Whether the report for people is left out.
-    pub fn quiet(&self) -> bool {
-        self.quiet
-    }
-
-    fn read(&self) -> (Draft, Vec<String>) {
-        let config = Config { listen: vec![([127, 0, 0, 1], 8080).into()], ..Config::default() };
-        let mut draft = Draft {
-            config,
-            processes: 1,
-            servers: None,
-            service_time: None,
-            queue: None,
-            when_full: WhenFull::default(),
-        };
-        let mistakes = self.given.put(&mut draft);
-        (draft, mistakes)
+        if mistakes.is_empty() { Ok((config, processes)) } else { Err(mistakes) }
     }
 }
 

@@ -62,7 +62,7 @@ pub fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
         clean::before(&lab.folder)?;
     }
     raise_descriptors();
-    let json = order.json.map(|path| Destination::open("--json", path)).transpose().map_err(Refusal::one)?;
+    let json = Destination::of("--json", order.json)?;
     let stop = stop::on_signal()?;
     lab.stop = stop.clone();
     let options = study::Options {

@@ -35,6 +35,14 @@ impl Destination {
         }
     }
 
+    /// Opens what an option names, if it was given.
+    ///
+    /// # Errors
+    /// As for [`Destination::open`].
+    pub fn of(option: &str, path: Option<&Path>) -> Result<Option<Self>, Refusal> {
+        path.map(|path| Self::open(option, path)).transpose().map_err(Refusal::one)
+    }
+
     /// Whether it has standard output for itself.
     pub fn is_stdout(&self) -> bool {
         matches!(self, Self::Stdout)
@@ -74,6 +82,23 @@ impl Destination {
             output.write_all(b"\n")
         })
     }
+}
+
+/// Writes a result as JSON where that was asked for, and shows its text unless the JSON has standard output for itself.
+///
+/// # Errors
+/// As for [`Destination::write`].
+pub fn leave(
+    json: Option<Destination>,
+    result: &impl Serialize,
+    is_quiet: bool,
+    text: impl FnOnce() -> String,
+) -> Result<(), Refusal> {
+    let is_shown = !is_quiet && !json.as_ref().is_some_and(Destination::is_stdout);
+    if let Some(json) = json {
+        json.write_json(result)?;
+    }
+    if is_shown { standard::show(&text()) } else { Ok(()) }
 }
 
 fn flushed(mut output: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {

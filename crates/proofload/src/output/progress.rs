@@ -21,6 +21,18 @@ pub struct Progress {
     last_end_ns: u64,
 }
 
+/// The line of a terminal that changes; none where standard error is no terminal, or is to be quiet.
+pub fn bar(quiet: bool) -> Option<ProgressBar> {
+    (std::io::stderr().is_terminal() && !quiet).then(|| {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(250));
+        bar
+    })
+}
+
 /// Where no terminal shows a line that changes, one is printed every so many seconds.
 const LINE_EVERY_S: u64 = 5;
 
@@ -28,16 +40,7 @@ impl Progress {
     /// Progress of a trial of this plan; silent if `quiet`.
     pub fn new(plan: &HttpPlan, quiet: bool) -> Self {
         let total_s = plan.duration_ns.map(|ns| ns as f64 / 1e9);
-        let on_terminal = std::io::stderr().is_terminal();
-        let bar = (on_terminal && !quiet).then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
-                bar.set_style(style);
-            }
-            bar.set_message("connecting");
-            bar.enable_steady_tick(Duration::from_millis(250));
-            bar
-        });
+        let bar = bar(quiet).inspect(|bar| bar.set_message("connecting"));
         Self { bar, quiet, total_s, failed: 0, last_end_ns: 0 }
     }
 

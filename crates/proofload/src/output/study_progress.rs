@@ -1,18 +1,15 @@
 //! How a study goes, on standard error: a line for every trial, and on a terminal one that changes every second.
 
-use std::{
-    io::IsTerminal,
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use record::{
     BoundsSoFar, Goal, GoalQuantity, LoadUnit, Measured, Purpose, Trial, TrialEntry,
     units::{show_count, show_rate, show_time_ns},
 };
 use study::{Event, Study};
 
-use super::standard;
+use super::{progress::bar, standard};
 
 /// Shows how a study goes.
 pub struct StudyProgress {
@@ -33,16 +30,8 @@ pub struct StudyProgress {
 impl StudyProgress {
     /// Progress of this study; silent if `quiet`.
     pub fn new(study: &Study, quiet: bool) -> Self {
-        let bar = (std::io::stderr().is_terminal() && !quiet).then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
-                bar.set_style(style);
-            }
-            bar.enable_steady_tick(Duration::from_millis(250));
-            bar
-        });
         Self {
-            bar,
+            bar: bar(quiet),
             quiet,
             goals: study.goals.clone(),
             unit: study.search.as_ref().map(|search| search.unit.clone()),

@@ -172,51 +172,47 @@ fn write_times(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
 const SHOWN: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 
 fn write_censored(out: &mut String, name: &str, times: &Censored) -> std::fmt::Result {
-    let all = times.lower_bound();
-    if all.is_empty() {
+    if times.lower_bound().is_empty() {
         return Ok(());
     }
-    let mark = |at_least: bool, ns: u64| format!("{}{}", if at_least { "≥" } else { "" }, show_time_ns(ns));
     // What may be the generator's own stands in brackets.
     let shown = |percentile: Percentile| {
-        let shown = mark(percentile.at_least, percentile.ns);
+        let mark = if percentile.at_least { "≥" } else { "" };
+        let shown = format!("{mark}{}", show_time_ns(percentile.ns));
         if percentile.is_own() { format!("({shown})") } else { shown }
     };
-    let any = !times.censored.is_empty();
-    write!(out, "{name:<19}{:>10}", shown(times.mean()))?;
-    for quantile in SHOWN {
-        write!(out, "{:>10}", shown(times.percentile(quantile)))?;
-    }
-    writeln!(out, "{:>10}", shown(Percentile { at_least: any, ..times.percentile(1.0) }))
+    let longest = Percentile { at_least: !times.censored.is_empty(), ..times.percentile(1.0) };
+    let percentiles = SHOWN.map(|quantile| times.percentile(quantile));
+    write_row(out, name, [times.mean()].into_iter().chain(percentiles).chain([longest]).map(shown))
 }
 
 fn write_histogram(out: &mut String, name: &str, times: &Histogram) -> std::fmt::Result {
     if times.is_empty() {
         return Ok(());
     }
-    write!(out, "{name:<19}{:>10}", show_time_ns(times.mean_ns() as u64))?;
-    for quantile in SHOWN {
-        write!(out, "{:>10}", show_time_ns(times.quantile_ns(quantile)))?;
+    let quantiles = SHOWN.map(|quantile| times.quantile_ns(quantile));
+    let all = [times.mean_ns() as u64].into_iter().chain(quantiles).chain([times.max_ns()]);
+    write_row(out, name, all.map(show_time_ns))
+}
+
+fn write_row(out: &mut String, name: &str, times: impl Iterator<Item = String>) -> std::fmt::Result {
+    write!(out, "{name:<19}")?;
+    for time in times {
+        write!(out, "{time:>10}")?;
     }
-    writeln!(out, "{:>10}", show_time_ns(times.max_ns()))
+    writeln!(out)
 }
 
 fn write_failures(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
-    if http.retried_errors.total() > 0 {
-        writeln!(out, "\nAttempts made again")?;
-        for (class, n) in http.retried_errors.iter() {
-            writeln!(out, "  {:<18}{:>12}  {}", class.name(), show_count(n), class.meaning())?;
+    for (heading, errors) in [
+        ("Attempts made again", &http.retried_errors),
+        ("Failed requests", &http.errors),
+        ("Failed connections", &http.connection_errors),
+    ] {
+        if errors.total() > 0 {
+            writeln!(out, "\n{heading}")?;
         }
-    }
-    if http.errors.total() > 0 {
-        writeln!(out, "\nFailed requests")?;
-        for (class, n) in http.errors.iter() {
-            writeln!(out, "  {:<18}{:>12}  {}", class.name(), show_count(n), class.meaning())?;
-        }
-    }
-    if http.connection_errors.total() > 0 {
-        writeln!(out, "\nFailed connections")?;
-        for (class, n) in http.connection_errors.iter() {
+        for (class, n) in errors.iter() {
             writeln!(out, "  {:<18}{:>12}  {}", class.name(), show_count(n), class.meaning())?;
         }
     }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// What a trial of HTTP requests measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HttpTrial {
     /// The plan as run.
     pub plan: HttpPlan,
@@ -88,6 +88,27 @@ impl HttpTrial {
             .collect();
         let fewest = if interval_ns < 1_000_000_000 { FEWEST_TENTHS } else { FEWEST_SECONDS };
         (medians.len() >= fewest).then_some(medians)
+    }
+
+    /// Adds what another worker counted and timed of the same trial. The plan, and what follows from it and from all
+    /// workers together, stays as it is.
+    pub fn merge(&mut self, other: &Self) {
+        self.counts.merge(&other.counts);
+        self.errors.merge(&other.errors);
+        self.retried_errors.merge(&other.retried_errors);
+        self.connection_errors.merge(&other.connection_errors);
+        for (&status, &n) in &other.statuses {
+            *self.statuses.entry(status).or_default() += n;
+        }
+        self.response_time.merge(&other.response_time);
+        self.service_time.merge(&other.service_time);
+        self.connect_time.merge(&other.connect_time);
+        self.first_byte_time.merge(&other.first_byte_time);
+        self.lateness.merge(&other.lateness);
+        self.own_lateness.merge(&other.own_lateness);
+        self.failure_time.merge(&other.failure_time);
+        self.cpu.merge(&other.cpu);
+        self.away.merge(&other.away);
     }
 
     /// Gives back the memory of the histograms' empty bins, see [`Histogram::pack`]: for a trial that is kept.

@@ -13,7 +13,7 @@ fn args(line: &str) -> ServeArgs {
 
 #[test]
 fn every_option_takes_its_example_and_has_its_default() {
-    let plain = || args("").read().0;
+    let plain = Draft::new;
     for setting in OPTIONS {
         let mut draft = plain();
         assert_eq!((setting.apply)(&mut draft, &setting.examples()), Ok(()), "{}", setting.key);
@@ -28,8 +28,8 @@ fn every_option_takes_its_example_and_has_its_default() {
 #[test]
 fn without_options_it_is_the_default_on_port_8080() {
     let expected = Config { listen: vec!["127.0.0.1:8080".parse().unwrap()], ..Config::default() };
-    assert_eq!(args("").config(), Ok(expected));
-    assert_eq!((args("").processes(), args("").json(), args("").quiet()), (1, None, false));
+    assert_eq!(args("").config(), Ok((expected, 1)));
+    assert_eq!((args("").json, args("").quiet), (None, false));
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn every_option_is_read() {
          --max-connections 18k --backlog 128 --keepalive-requests 100 --keepalive-timeout 65s -t 2 \
          --processes 1 --cpus 0,2-4 --seed 9 -d 1m --json - -q",
     );
-    assert_eq!((args.json(), args.quiet(), args.processes()), (Some(Path::new("-")), true, 1));
+    assert_eq!((args.json.as_deref(), args.quiet), (Some(Path::new("-")), true));
     let expected = Config {
         listen: vec!["127.0.0.1:0".parse().unwrap(), "[::1]:81".parse().unwrap()],
         reuse_port: false,
@@ -72,20 +72,20 @@ fn every_option_is_read() {
         seed: 9,
         duration_ns: Some(60_000_000_000),
     };
-    assert_eq!(args.config(), Ok(expected));
+    assert_eq!(args.config(), Ok((expected, 1)));
 }
 
 #[test]
 fn processes_share_addresses_and_no_queue() {
-    let three = args("--processes 3 --max-connections 5");
-    assert_eq!((three.processes(), three.config().unwrap().reuse_port), (3, true));
+    let (config, processes) = args("--processes 3 --max-connections 5").config().unwrap();
+    assert_eq!((processes, config.reuse_port), (3, true));
     let mistakes = args("--capacity 2 --service-time 1ms --processes 2").config().unwrap_err();
     assert!(mistakes.len() == 1 && mistakes[0].starts_with("--processes: a capacity"), "{mistakes:?}");
 }
 
 #[test]
 fn chunks_have_a_size_of_their_own() {
-    assert_eq!(args("--chunked --body 1MiB").config().unwrap().chunk_bytes, Some(16_384));
+    assert_eq!(args("--chunked --body 1MiB").config().unwrap().0.chunk_bytes, Some(16_384));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_file_is_the_body() {
     std::fs::write(&path, [0, 1, 255]).unwrap();
     let config = args(&format!("--body-file {}", path.display())).config();
     std::fs::remove_file(&path).unwrap();
-    assert_eq!(config.unwrap().body, Body::Bytes(vec![0, 1, 255]));
+    assert_eq!(config.unwrap().0.body, Body::Bytes(vec![0, 1, 255]));
 }
 
 #[test]
@@ -134,5 +134,5 @@ fn all_mistakes_are_named_at_once() {
 
 #[test]
 fn a_seed_may_be_any_number_up_to_2_to_53() {
-    assert_eq!(args("--seed 9007199254740992").config().unwrap().seed, 1 << 53);
+    assert_eq!(args("--seed 9007199254740992").config().unwrap().0.seed, 1 << 53);
 }
