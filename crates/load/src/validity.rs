@@ -72,6 +72,8 @@ pub fn waited_share(part: &Part) -> Option<f64> {
 /// sending ended, the answers were too.
 pub fn throughput_lost(plan: &HttpPlan, part: &Part) -> f64 {
     let lost_share = match &plan.load {
+        // A target that answers nobody has no throughput that anything could raise.
+        _ if part.http.counts.completed == 0 => 0.0,
         LoadModel::Closed { .. } => {
             part.users_delayed_ns / part.users_span_ns.max(1.0) / f64::from(plan.pipeline.max(1))
         }
@@ -321,6 +323,15 @@ mod tests {
         let waited_ns = users.timeout_ns.min(users.drain_ns);
         let untimed = Decision { response_time_ns: waited_ns, longest_ns: waited_ns, loss_ratio: 0.0 };
         assert_eq!(rules(HttpPlan { decides: Some(untimed), ..users }, 0.3), None, "errors take no time");
+    }
+
+    #[test]
+    fn a_target_that_never_answers_loses_no_throughput_by_absences() {
+        let mut part = Part { elapsed_ns: 60_000_000_000, users_delayed_ns: 20e6, ..Part::default() };
+        part.http.counts.scheduled = 5;
+        assert_eq!(late(&testing::closed(2), &part), None);
+        (part.http.counts.completed, part.users_span_ns) = (5, 100e6);
+        assert!(late(&testing::closed(2), &part).is_some());
     }
 
     #[test]
