@@ -3,7 +3,7 @@
 use record::Trial;
 
 use crate::{
-    auditing::Audits,
+    evidence::Evidence,
     links::Links,
     observer::{At, Observer, Seen},
     stop_reason::StopReason,
@@ -12,13 +12,13 @@ use crate::{
 /// The observers of a study. A new one is a field here and a place in [`Observers::all`].
 #[derive(Debug)]
 pub(crate) struct Observers {
-    pub audits: Audits,
+    pub evidence: Evidence,
     pub links: Links,
 }
 
 impl Observers {
     fn all(&mut self) -> [&mut dyn Observer; 2] {
-        [&mut self.audits, &mut self.links]
+        [&mut self.evidence, &mut self.links]
     }
 
     /// A trial is about to begin.

@@ -72,7 +72,7 @@ impl Single {
     /// When this machine's limits cannot be read.
     pub fn new(trial: &Trial, title: String, workload: String) -> io::Result<Self> {
         let version = env!("CARGO_PKG_VERSION");
-        let environment = environment::read(&Host::read()?, version);
+        let environment = environment::read(&Host::read()?);
         let plan = StudyPlan {
             schema: PLAN_SCHEMA.to_owned(),
             proofload_version: version.to_owned(),
