@@ -183,11 +183,7 @@ fn read_words(reader: &mut Reader<'_>, value: &Value<'_>, way: &Way<'_>) -> Opti
 }
 
 fn read_copies(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<u32> {
-    let text = match value.get_ref() {
-        DeValue::Integer(number) => number.to_string(),
-        DeValue::Float(number) => number.as_str().to_owned(),
-        _ => reader.text_such_as(value, "a count such as 4")?.to_owned(),
-    };
+    let text = reader.number_or_text(value, "a count such as 4")?;
     let copies = reader.checked(value, parse_count(&text))?;
     if copies == 0 || copies > MOST_COPIES {
         reader.mistake(value.span(), format!("{copies} copies: give a count from 1 to {MOST_COPIES}"));

@@ -7,7 +7,6 @@ use record::{
     units::{parse_rate, parse_ratio, parse_size, parse_time, plain},
 };
 use settings::{Reader, Table, Value};
-use toml::de::DeValue;
 
 /// Percentiles that can be bounded: the key of the response time, that of the time that connecting takes, how the
 /// percentile is shown, and the share that may take longer.
@@ -149,25 +148,15 @@ fn read_given(
 
 /// A number in the unit of a quantity's name, or a text with a unit: `"12s"`, `"100MB"`, `"900Mbit"`.
 fn read_bound_of(reader: &mut Reader<'_>, quantity: &str, value: &Value<'_>) -> Option<f64> {
-    if let DeValue::Integer(_) | DeValue::Float(_) = value.get_ref() {
-        let text = match value.get_ref() {
-            DeValue::Float(number) => number.as_str().to_owned(),
-            other => {
-                if let DeValue::Integer(number) = other {
-                    number.to_string()
-                } else {
-                    String::new()
-                }
-            }
-        };
+    let what = "a number in the quantity's unit, or a text such as \"12s\" or \"100MB\"";
+    let text = &*reader.number_or_text(value, what)?;
+    if !value.get_ref().is_str() {
         let number = text.replace('_', "").parse::<f64>().ok().filter(|number| number.is_finite());
         if number.is_none() {
             reader.mistake(value.span(), format!("'{text}' is no bound"));
         }
         return number;
     }
-    let text = reader
-        .text_such_as(value, "a number in the quantity's unit, or a text such as \"12s\" or \"100MB\"")?;
     let told = |error: record::units::UnitError| error.to_string();
     let read = match quantity {
         name if name.ends_with("_bit_per_s") => {
@@ -187,11 +176,7 @@ fn read_bound_of(reader: &mut Reader<'_>, quantity: &str, value: &Value<'_>) -> 
 
 /// A share from 0 to below 1: a number, or text such as `"0.1%"`.
 fn read_ratio(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<f64> {
-    let text = match value.get_ref() {
-        DeValue::Integer(number) => number.to_string(),
-        DeValue::Float(number) => number.as_str().to_owned(),
-        _ => reader.text_such_as(value, "a share such as 0.001 or \"0.1%\"")?.to_owned(),
-    };
+    let text = reader.number_or_text(value, "a share such as 0.001 or \"0.1%\"")?;
     let ratio = reader.checked(value, parse_ratio(&text))?;
     if ratio >= 1.0 {
         reader.mistake(value.span(), "a goal that all errors meet is none; give a share below 1");

@@ -8,7 +8,6 @@ use record::{
 };
 use search::Preset;
 use settings::{Reader, Table, Value, suggestion};
-use toml::de::DeValue;
 
 use super::{
     factors::{Condition, Factors},
@@ -197,11 +196,7 @@ fn read_unit<'d>(
 
 fn read_load(reader: &mut Reader<'_>, value: &Value<'_>, is_whole: bool) -> Option<f64> {
     let what = if is_whole { "a count such as 100 or \"5k\"" } else { "a load such as 100, 0.5 or \"5k\"" };
-    let text = match value.get_ref() {
-        DeValue::Integer(number) => number.to_string(),
-        DeValue::Float(number) => number.as_str().to_owned(),
-        _ => reader.text_such_as(value, what)?.to_owned(),
-    };
+    let text = reader.number_or_text(value, what)?;
     if is_whole {
         let count = reader.checked(value, parse_count(&text))?;
         if count == 0 || count > 1_000_000_000 {
@@ -228,11 +223,7 @@ fn read_preset(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Preset> {
 fn read_width(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<f64> {
     let refuse = "the width of the interval between the bounds is a share of the load above 0 and below 1, such as \
                   \"2%\"";
-    let text = match value.get_ref() {
-        DeValue::Integer(number) => number.to_string(),
-        DeValue::Float(number) => number.as_str().to_owned(),
-        _ => reader.text_such_as(value, "a share such as \"2%\" or 0.02")?.to_owned(),
-    };
+    let text = reader.number_or_text(value, "a share such as \"2%\" or 0.02")?;
     match parse_ratio(&text) {
         Ok(width) if (1e-9..1.0).contains(&width) => Some(width),
         _ => {
