@@ -92,12 +92,8 @@ impl Study {
 
     fn factors_in_words(&self) -> String {
         let factor = |factor: &record::Factor| {
-            let mut levels: Vec<String> =
-                factor.levels.iter().map(|level| visible(&level.to_string())).collect();
-            let more = levels.len().saturating_sub(SHOWN);
-            levels.truncate(SHOWN);
-            let more = if more > 0 { format!(", … and {more} more") } else { String::new() };
-            format!("{}: {}{more}", factor.name, levels.join(", "))
+            let levels = factor.levels.iter().map(|level| visible(&level.to_string()));
+            format!("{}: {}", factor.name, on_a_line(levels))
         };
         let mut factors: Vec<String> = self.factors.iter().map(factor).collect();
         if let Some(LoadUnit::Factor(name)) = self.search.as_ref().map(|search| &search.unit) {
@@ -189,28 +185,22 @@ impl Study {
 }
 
 fn hosts(plan: &Plan) -> String {
-    let mut shown: Vec<String> = Vec::new();
-    for (number, host) in plan.hosts.iter().enumerate().take(SHOWN) {
+    let shown = plan.hosts.iter().enumerate().map(|(number, host)| {
         let address = plan.address_of(number).map_or("127.0.0.1".to_owned(), |address| address.to_string());
-        shown.push(format!("{} {address}", host.name));
-    }
-    let more = plan.hosts.len().saturating_sub(SHOWN);
-    let more = if more > 0 { format!(", … and {more} more") } else { String::new() };
-    format!("{}: {}{more}", plan.hosts.len(), shown.join(", "))
+        format!("{} {address}", host.name)
+    });
+    format!("{}: {}", plan.hosts.len(), on_a_line(shown))
 }
 
 fn links(plan: &Plan) -> String {
     let link = |link: &lab::plan::Link| {
-        let mut ends: Vec<&str> = link.ends.iter().map(|end| plan.hosts[end.host].name.as_str()).collect();
-        let more = ends.len().saturating_sub(SHOWN);
-        ends.truncate(SHOWN);
-        let more = if more > 0 { format!(", … and {more} more") } else { String::new() };
+        let ends = link.ends.iter().map(|end| plan.hosts[end.host].name.clone());
         let kind = match &link.kind {
             LinkKind::Segment { .. } => "segment",
             LinkKind::Pair => "pair",
             LinkKind::Emulated(_) => "emulated link",
         };
-        format!("{}: {kind} of {}{more}", link.name, ends.join(", "))
+        format!("{}: {kind} of {}", link.name, on_a_line(ends))
     };
     list(plan.links.iter().map(link), "none")
 }
@@ -238,25 +228,26 @@ fn targets(setups: &[(bool, Setup)]) -> String {
 }
 
 fn workload(setup: &Setup, study: &Study) -> String {
-    let workload = match &setup.workload {
-        Workload::Http(workload) => workload,
-        Workload::Command(workload) => return command(workload, study),
-    };
     let searched =
         study.search.as_ref().filter(|_| study.settings.first().is_some_and(|first| first.searched));
-    let mut words = vec![format!("{} {}", workload.method(), cut(&workload.url))];
-    words.extend(workload.shown(searched.and_then(|search| search.unit.key())));
+    let unit = searched.map(|search| &search.unit);
+    let mut words = match &setup.workload {
+        Workload::Http(workload) => {
+            let mut words = vec![format!("{} {}", workload.method(), cut(&workload.url))];
+            words.extend(workload.shown(unit.and_then(LoadUnit::key)));
+            words
+        }
+        Workload::Command(workload) => command(workload, unit),
+    };
     if study.settings.len() > 1 {
         words.push("in the first setting".to_owned());
     }
     words.join(", ")
 }
 
-fn command(workload: &CommandWorkload, study: &Study) -> String {
-    let searched =
-        study.search.as_ref().filter(|_| study.settings.first().is_some_and(|first| first.searched));
+fn command(workload: &CommandWorkload, searched: Option<&LoadUnit>) -> Vec<String> {
     let mut words = vec![cut(&workload.in_words())];
-    match searched.map(|search| &search.unit) {
+    match searched {
         Some(LoadUnit::Copies) => words.push("copies searched for".to_owned()),
         _ if workload.copies > 1 => words.push(format!("{} at once", show_count(workload.copies.into()))),
         _ => {}
@@ -274,10 +265,7 @@ fn command(workload: &CommandWorkload, study: &Study) -> String {
     if !steps.is_empty() {
         words.push(format!("with {}", steps.join(", ")));
     }
-    if study.settings.len() > 1 {
-        words.push("in the first setting".to_owned());
-    }
-    words.join(", ")
+    words
 }
 
 fn search_in_words(search: &Search) -> String {
@@ -312,6 +300,12 @@ fn list(lines: impl Iterator<Item = String>, nothing: &str) -> String {
         shown.push(format!("… and {} more", show_count(more as u64)));
     }
     shown.join("\n")
+}
+
+fn on_a_line(words: impl ExactSizeIterator<Item = String>) -> String {
+    let more = words.len().saturating_sub(SHOWN);
+    let shown = words.take(SHOWN).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{shown}, … and {more} more") } else { shown }
 }
 
 /// Not longer than a line should be, and on one.
