@@ -106,13 +106,13 @@ impl Study {
         let searched = self.settings.iter().filter(|setting| setting.searched).count();
         let count = show_count(self.settings.len() as u64);
         let mut head = match (self.settings.len(), searched) {
-            (all, 0) => format!("{count}, in {} of a seeded order", blocks(self.trial.repeats, all)),
-            (1, _) => format!("1, searched in {}", blocks(self.trial.repeats, 1)),
-            (all, _) => format!(
+            (_, 0) => format!("{count}, in {} of a seeded order", blocks(self.trial.repeats)),
+            (1, _) => format!("1, searched in {}", blocks(self.trial.repeats)),
+            _ => format!(
                 "{count}, of which {} {} searched, in {} of a seeded order",
                 show_count(searched as u64),
                 if searched == 1 { "is" } else { "are" },
-                blocks(self.trial.repeats, all)
+                blocks(self.trial.repeats)
             ),
         };
         if self.settings.iter().any(|setting| !setting.name.is_empty()) {
@@ -319,11 +319,8 @@ fn cut(text: &str) -> String {
     cut
 }
 
-fn blocks(repeats: u32, settings: usize) -> String {
-    match (repeats, settings) {
-        (1, _) => "one block".to_owned(),
-        (repeats, _) => format!("{repeats} blocks"),
-    }
+fn blocks(repeats: u32) -> String {
+    if repeats == 1 { "one block".to_owned() } else { format!("{repeats} blocks") }
 }
 
 fn seconds(time: Duration) -> String {
