@@ -107,12 +107,8 @@ impl<'d> Targets<'d> {
             };
         }
         let text = url.and_then(|value| value.get_ref().as_str());
-        let in_url: Vec<&TargetTable<'d>> = text
-            .map(places::pieces)
-            .into_iter()
-            .flatten()
-            .filter_map(|piece| if let places::Piece::Name(name) = piece { self.get(name) } else { None })
-            .collect();
+        let in_url: Vec<&TargetTable<'d>> =
+            text.map(places::names).into_iter().flatten().filter_map(|name| self.get(name)).collect();
         match (&self.list[..], &in_url[..]) {
             (_, [target]) => Ok(Some(target)),
             ([], _) => Ok(None),

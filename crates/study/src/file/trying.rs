@@ -254,11 +254,8 @@ impl<'d> Tries<'_, 'd> {
 fn has_unit(reader: &mut Reader<'_>, search: &SearchRead<'_>, assembled: &Assembled) -> bool {
     let unit = &search.search.unit;
     let kind = assembled.setup.workload.kind();
-    let has = match (unit, kind) {
-        (LoadUnit::Factor(_), _) | (LoadUnit::Copies, Kind::Command) => true,
-        (LoadUnit::Copies, Kind::Http) | (_, Kind::Command) => false,
-        _ => true,
-    };
+    let is_of_programs = *unit == LoadUnit::Copies;
+    let has = matches!(unit, LoadUnit::Factor(_)) || is_of_programs == (kind == Kind::Command);
     if !has {
         let instead = if kind == Kind::Command {
             "copies, or a factor"
