@@ -8,7 +8,7 @@ use record::{
 };
 use settings::{
     Reader, Table, Value,
-    schema::{choice, flag, one_or_more, size, table, text, time, whole},
+    schema::{choice, flag, one_or_more, size, table, table_for, text, time, whole},
 };
 use toml::de::DeValue;
 
@@ -131,9 +131,7 @@ pub(super) fn schema() -> serde_json::Value {
         "bytes": { "anyOf": [size("Bytes that each copy moves, or \"link\": what the hosts sent or received.", "100MB"), { "const": "link" }, moved] },
         "read": { "type": "array", "items": number, "description": "Numbers that are read from what the program writes." },
     });
-    let mut table = table(properties, &["run"]);
-    table["description"] = json!("Any program as the load, run on hosts of the study or here.");
-    table
+    table_for("Any program as the load, run on hosts of the study or here.", properties, &["run"])
 }
 
 /// Words of a command, or a line for the shell; the program must be there.

@@ -8,7 +8,7 @@ mod workload;
 
 use search::Preset;
 use serde_json::{Value, json};
-use settings::schema::{choice, flag, join, one_or_more, table, text, texts, time, whole};
+use settings::schema::{choice, flag, join, one_or_more, table, table_for, text, texts, time, whole};
 
 use super::{
     command,
@@ -156,9 +156,7 @@ fn trial() -> Value {
         "fresh": choice("When hosts and targets are made anew.", &["setting", "trial", "hosts"]),
         "void_attempts": whole(0, "How often a void trial is tried again.", 3),
     });
-    let mut table = table(properties, &[]);
-    table["description"] = json!("How trials are run.");
-    table
+    table_for("How trials are run.", properties, &[])
 }
 
 fn search() -> Value {
@@ -182,9 +180,8 @@ fn search() -> Value {
         "confirm": whole(0, "Trials at the lower bound once it is found; six give a 95 % interval of the median.", 6),
         "when": when("Only these settings are searched; the others run the workload's own load."),
     });
-    let mut table = table(properties, &["vary", "min", "max"]);
-    table["description"] = json!("A search for the largest load that meets the goals.");
-    table
+    let what = "A search for the largest load that meets the goals.";
+    table_for(what, properties, &["vary", "min", "max"])
 }
 
 fn presets() -> Vec<&'static str> {
@@ -196,10 +193,8 @@ fn audit() -> Value {
         "files": texts("Files that the target stores in; {target_folder} is that of each of its processes.", "{target_folder}/**/*.log"),
         "flush": time("How long it may take to write what it has acknowledged; 2s.", "12s"),
     });
-    let mut table = table(properties, &[]);
-    table["description"] =
-        json!("After each trial, what the target stored is held against what it acknowledged.");
-    table
+    let what = "After each trial, what the target stored is held against what it acknowledged.";
+    table_for(what, properties, &[])
 }
 
 fn goals() -> Value {
