@@ -1,7 +1,6 @@
 //! A trial alone, kept as the result of a study that has no other.
 
 use std::{
-    collections::BTreeMap,
     io,
     sync::{Arc, atomic::AtomicBool},
     time::{SystemTime, UNIX_EPOCH},
@@ -80,12 +79,7 @@ impl Single {
             command: trial.command.clone(),
             seed: trial.http().map_or(1, |http| http.plan.seed),
             factors: Vec::new(),
-            settings: vec![Setting {
-                levels: BTreeMap::new(),
-                name: String::new(),
-                searched: false,
-                method: None,
-            }],
+            settings: vec![Setting::default()],
             blocks: vec![vec![0]],
             goals: Vec::new(),
             trial_duration_s: trial.http().and_then(|http| Some(http.plan.duration_ns? as f64 / 1e9)),
