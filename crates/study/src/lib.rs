@@ -19,7 +19,6 @@ mod observer;
 mod observers;
 pub mod outcome;
 mod plan;
-mod quantities;
 mod run;
 mod searching;
 pub mod single;

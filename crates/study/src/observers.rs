@@ -1,12 +1,13 @@
 //! The observers of a study, each asked in turn.
 
-use record::Trial;
+use record::{GivenQuantity, Trial};
 
 use crate::{
     evidence::Evidence,
-    links::Links,
+    links::{self, Links},
     observer::{At, Observer, Seen},
     stop_reason::StopReason,
+    study::Setup,
 };
 
 /// The observers of a study. A new one is a field here and a place in [`Observers::all`].
@@ -38,4 +39,10 @@ impl Observers {
         }
         Ok(all)
     }
+}
+
+/// The quantities that the trials of a setup give by name: those of its workload, then those of the observers.
+pub(crate) fn quantities(setup: &Setup) -> Vec<GivenQuantity> {
+    let own = setup.workload.quantities(setup.lab.is_some());
+    own.into_iter().chain(links::quantities(setup)).collect()
 }

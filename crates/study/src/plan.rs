@@ -12,7 +12,7 @@ use secrets::fingerprint;
 use settings::Mistake;
 
 use crate::{
-    Setup, Workload, quantities, searching,
+    Setup, Workload, observers, searching,
     study::{Source, Study},
 };
 
@@ -59,7 +59,7 @@ pub fn plan(study: &Study, command: Vec<String>) -> Result<StudyPlan, String> {
 fn quantities(study: &Study) -> Result<Vec<GivenQuantity>, String> {
     let mut all: Vec<GivenQuantity> = Vec::new();
     each_setup(study, &mut |setup| {
-        for given in quantities::of(setup) {
+        for given in observers::quantities(setup) {
             if !all.iter().any(|known| known.name == given.name) {
                 all.push(given);
             }

@@ -3,7 +3,11 @@
 use std::{fmt::Write, time::Duration};
 
 use lab::plan::{LinkKind, Plan, Program};
-use record::{LoadUnit, units::show_count, visible};
+use record::{
+    LoadUnit,
+    units::{plain_time_ns, show_count},
+    visible,
+};
 
 use super::{
     length::{minutes, minutes_of_both, trial_s, worst_case},
@@ -33,7 +37,7 @@ impl Study {
         };
         let setups = self.some_setups();
         match setups.first() {
-            Some((_, setup)) => {
+            Some(setup) => {
                 if let Some(plan) = &setup.lab {
                     row("hosts", &hosts(plan));
                     row("links", &links(plan));
@@ -55,7 +59,7 @@ impl Study {
         for search in self.search.iter().chain(&self.other_searches) {
             row("search", &search_in_words(search));
         }
-        if let Some((_, Setup { audit: Some(audit), .. })) = setups.first() {
+        if let Some(Setup { audit: Some(audit), .. }) = setups.first() {
             let flush = seconds(audit.flush);
             row(
                 "audit",
@@ -64,7 +68,7 @@ impl Study {
         }
         row("trials", &self.trials_in_words());
         row("takes", &self.time_in_words(&setups));
-        let receipts = if setups.iter().any(|(_, setup)| setup.audit.is_some()) { ", receipts" } else { "" };
+        let receipts = if setups.iter().any(|setup| setup.audit.is_some()) { ", receipts" } else { "" };
         row(
             "writes",
             &format!(
@@ -79,12 +83,12 @@ impl Study {
     }
 
     /// The first settings, put together; the search's largest load in theirs.
-    fn some_setups(&self) -> Vec<(bool, Setup)> {
+    fn some_setups(&self) -> Vec<Setup> {
         let load = self.search.as_ref().map(|search| search.max);
         let mut setups = Vec::new();
         let wanted = (0..self.settings.len().min(LOOKED_AT)).map(|number| (number, load));
-        self.each_setup(wanted, &mut |number, setup| {
-            setups.extend(setup.ok().map(|setup| (self.settings[number].searched, setup)));
+        self.each_setup(wanted, &mut |_, setup| {
+            setups.extend(setup);
             true
         });
         setups
@@ -146,12 +150,12 @@ impl Study {
 
     /// The sum of what is known beforehand. A search decides as it goes how many trials it needs: two loads at
     /// least, and its worst case at the most.
-    fn time_in_words(&self, setups: &[(bool, Setup)]) -> String {
+    fn time_in_words(&self, setups: &[Setup]) -> String {
         let trial = &self.trial;
         let share = self.settings.len() as f64 / setups.len().max(1) as f64;
         let around_s = trial.pause.as_secs_f64() + trial.warm_up.map_or(0.0, |time| time.as_secs_f64());
         let (mut least_s, mut most_s, mut is_open) = (0.0, 0.0, false);
-        for (setting, (_, setup)) in self.settings.iter().zip(setups) {
+        for (setting, setup) in self.settings.iter().zip(setups) {
             match self.search_of(setting) {
                 Some(search) => {
                     let (loads, at_a_load_s) = worst_case(search);
@@ -216,9 +220,9 @@ fn processes(plan: &Plan, setup: &Setup) -> String {
     list(words, "none beside the target")
 }
 
-fn targets(setups: &[(bool, Setup)]) -> String {
+fn targets(setups: &[Setup]) -> String {
     let mut targets: Vec<String> = Vec::new();
-    for target in setups.iter().filter_map(|(_, setup)| setup.target.as_ref()) {
+    for target in setups.iter().filter_map(|setup| setup.target.as_ref()) {
         let words = format!("{}: {}", target.name, cut(&target.what));
         if !targets.contains(&words) {
             targets.push(words);
@@ -324,5 +328,5 @@ fn blocks(repeats: u32) -> String {
 }
 
 fn seconds(time: Duration) -> String {
-    super::goals::plain_time(time.as_nanos() as u64)
+    plain_time_ns(time.as_nanos() as u64)
 }

@@ -6,6 +6,7 @@
 
 mod workload;
 
+use record::units::plain;
 use search::Preset;
 use serde_json::{Value, json};
 use settings::schema::{choice, flag, join, one_or_more, table, table_for, text, texts, time, whole};
@@ -205,9 +206,9 @@ fn goals() -> Value {
     let mut properties =
         json!({ "name": text("What the goal is called.", "fast"), "errors": ratio, "error_ratio": ratio });
     for (is_response, what) in [(true, "response time"), (false, "time to connect")] {
-        for (response_key, connect_key, _, share) in PERCENTILES {
+        for (response_key, connect_key, quantile) in PERCENTILES {
             let key = if is_response { response_key } else { connect_key };
-            let percent = (100.0 - share * 100.0).to_string();
+            let percent = plain(quantile * 100.0);
             properties[key] = time(&format!("{percent} % of {what} at the most."), "10ms");
         }
     }
