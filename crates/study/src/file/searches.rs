@@ -66,7 +66,8 @@ pub(super) fn read<'d>(
     {
         reader.mistake(span.clone(), format!("the largest load, {max}, is not above the least, {min}"));
     }
-    let presets = table.take("preset").map(|value| read_presets(reader, value, factors)).unwrap_or_default();
+    let (preset, by_level) =
+        table.take("preset").map_or((Preset::Mlrsearch, None), |value| read_presets(reader, value, factors));
     let width = table.take("width").and_then(|value| read_width(reader, value));
     let duration = table.take("trial").and_then(|value| read_duration(reader, value)).or(trial);
     let repeats = table.take("repeats").and_then(|value| reader.whole(value, 1..1_001)).map(|n| n as u32);
@@ -87,14 +88,9 @@ pub(super) fn read<'d>(
         repeats,
         confirm,
     };
-    let (preset, presets) = match presets {
-        Presets::One(preset) => (preset, None),
-        Presets::ByLevel { factor, levels } => {
-            let first = levels.first().map_or(Preset::Mlrsearch, |(_, preset)| *preset);
-            let levels = levels.into_iter().map(|(level, preset)| (level, by(preset))).collect();
-            (first, Some((factor, levels)))
-        }
-    };
+    let presets = by_level.map(|(factor, levels)| {
+        (factor, levels.into_iter().map(|(level, preset)| (level, by(preset))).collect())
+    });
     let vary = vary.map_or(value.span(), |vary| vary.span());
     let search = by(preset);
     Some(SearchRead { search, presets, factor, when, span: value.span(), vary, min: min_span, max: max_span })
@@ -114,17 +110,8 @@ impl SearchRead<'_> {
     }
 }
 
-/// The preset, or one for each level of a factor.
-enum Presets<'d> {
-    One(Preset),
-    ByLevel { factor: &'d str, levels: Vec<(Level, Preset)> },
-}
-
-impl Default for Presets<'_> {
-    fn default() -> Self {
-        Self::One(Preset::Mlrsearch)
-    }
-}
+/// The preset, the first where a factor chooses among several; then that factor, and the preset of each of its levels.
+type Presets<'d> = (Preset, Option<(&'d str, Vec<(Level, Preset)>)>);
 
 fn read_presets<'d>(reader: &mut Reader<'_>, value: &Value<'_>, factors: &Factors<'d>) -> Presets<'d> {
     let place = value.get_ref().as_str().map(places::pieces);
@@ -132,15 +119,14 @@ fn read_presets<'d>(reader: &mut Reader<'_>, value: &Value<'_>, factors: &Factor
         let Some(factor) = factors.get(name).filter(|factor| !factor.searched) else {
             let hint = suggestion(name, factors.names());
             reader.mistake(value.span(), format!("'{{{name}}}' stands for no factor with levels{hint}"));
-            return Presets::default();
+            return (Preset::Mlrsearch, None);
         };
         let preset = |(level, at): &(Level, &Value<'_>)| Some((level.clone(), read_preset(reader, at)?));
-        return Presets::ByLevel {
-            factor: factor.name,
-            levels: factor.levels.iter().filter_map(preset).collect(),
-        };
+        let levels: Vec<(Level, Preset)> = factor.levels.iter().filter_map(preset).collect();
+        let first = levels.first().map_or(Preset::Mlrsearch, |(_, preset)| *preset);
+        return (first, Some((factor.name, levels)));
     }
-    Presets::One(read_preset(reader, value).unwrap_or(Preset::Mlrsearch))
+    (read_preset(reader, value).unwrap_or(Preset::Mlrsearch), None)
 }
 
 /// Seconds of a full trial, and how many decide about a load, unless the study says them.
