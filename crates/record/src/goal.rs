@@ -7,7 +7,7 @@ use crate::{
     audit::AuditResult,
     plan::LoadModel,
     trial::{HttpTrial, Measured, Trial},
-    units::{plain, show_time_ns},
+    units::{plain, plain_time_ns},
 };
 
 /// What a load must satisfy: at most `loss_ratio` of what was planned fails, is never sent, or (with a bound on
@@ -84,13 +84,13 @@ impl Goal {
 
     /// A percentile of response time, given as a share (0.99 is the 99th), is at most the bound.
     pub fn response_time(quantile: f64, bound_ns: u64) -> Self {
-        let name = format!("p{} ≤ {}", percent(quantile), bound(bound_ns));
+        let name = format!("p{} ≤ {}", percent(quantile), plain_time_ns(bound_ns));
         Self { name, quantity: GoalQuantity::ResponseTime { bound_ns }, loss_ratio: tail(quantile) }
     }
 
     /// A percentile of connect time is at most the bound.
     pub fn connect_time(quantile: f64, bound_ns: u64) -> Self {
-        let name = format!("connect p{} ≤ {}", percent(quantile), bound(bound_ns));
+        let name = format!("connect p{} ≤ {}", percent(quantile), plain_time_ns(bound_ns));
         Self { name, quantity: GoalQuantity::ConnectTime { bound_ns }, loss_ratio: tail(quantile) }
     }
 
@@ -187,17 +187,6 @@ fn refused_before_the_start(http: &HttpTrial) -> f64 {
             http.connection_errors.connect_failures() as f64 / connections.initial as f64
         }
         _ => 0.0,
-    }
-}
-
-/// A bound as it was given: `10 ms`, not `10.0 ms` as if it had been measured.
-fn bound(bound_ns: u64) -> String {
-    let shown = show_time_ns(bound_ns);
-    match shown.split_once(' ') {
-        Some((number, unit)) if number.contains('.') => {
-            format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
-        }
-        _ => shown,
     }
 }
 

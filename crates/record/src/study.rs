@@ -166,7 +166,7 @@ impl fmt::Display for Level {
 }
 
 /// One combination of levels.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Setting {
     /// The level of every factor that applies to it.
     pub levels: BTreeMap<String, Level>,

@@ -156,6 +156,17 @@ pub fn plain(number: f64) -> String {
     format!("{}", (number * 1e9).round() / 1e9)
 }
 
+/// A time as people write it: `10 ms`, `1.5 s`; not `10.0 ms` as if it had been measured.
+pub fn plain_time_ns(ns: u64) -> String {
+    let (unit_ns, unit) = match ns {
+        1_000_000_000.. => (1e9, "s"),
+        1_000_000.. => (1e6, "ms"),
+        1_000.. => (1e3, "µs"),
+        _ => (1.0, "ns"),
+    };
+    format!("{} {unit}", plain(ns as f64 / unit_ns))
+}
+
 fn three_digits(value: f64) -> String {
     match value {
         v if v < 9.995 => format!("{v:.2}"),

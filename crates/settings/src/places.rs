@@ -62,34 +62,26 @@ pub fn names(text: &str) -> Vec<&str> {
 
 /// The text with what `stands_for` says in the places of names; escaped and unknown ones stay as they are. An IPv6 address
 /// behind `//` or before `:`, as in URLs, gets brackets.
-pub fn replaced<'a>(text: &'a str, stands_for: &dyn Fn(&str) -> Option<String>) -> Cow<'a, str> {
-    let mut changed = String::new();
-    let mut any = false;
-    let pieces = pieces(text);
-    for (number, piece) in pieces.iter().enumerate() {
-        match piece {
-            Piece::Text(text) => changed += text,
-            Piece::Escaped(name) => changed += &format!("{{{{{name}}}}}"),
-            Piece::Name(name) => match stands_for(name) {
-                Some(value) => {
-                    any = true;
-                    put(&mut changed, &value, pieces.get(number + 1));
-                }
-                None => changed += &format!("{{{name}}}"),
-            },
-        }
-    }
-    if any { Cow::Owned(changed) } else { Cow::Borrowed(text) }
+pub fn replaced(text: &str, stands_for: &dyn Fn(&str) -> Option<String>) -> String {
+    filled(text, stands_for, |name| format!("{{{{{name}}}}}"))
 }
 
 /// The same as the last step: what is escaped becomes plain.
 pub fn finished(text: &str, stands_for: &dyn Fn(&str) -> Option<String>) -> String {
+    filled(text, stands_for, |name| format!("{{{name}}}"))
+}
+
+fn filled(
+    text: &str,
+    stands_for: &dyn Fn(&str) -> Option<String>,
+    escaped: impl Fn(&str) -> String,
+) -> String {
     let mut changed = String::new();
     let pieces = pieces(text);
     for (number, piece) in pieces.iter().enumerate() {
         match piece {
             Piece::Text(text) => changed += text,
-            Piece::Escaped(name) => changed += &format!("{{{name}}}"),
+            Piece::Escaped(name) => changed += &escaped(name),
             Piece::Name(name) => match stands_for(name) {
                 Some(value) => put(&mut changed, &value, pieces.get(number + 1)),
                 None => changed += &format!("{{{name}}}"),
@@ -110,10 +102,7 @@ fn put(text: &mut String, value: &str, next: Option<&Piece<'_>>) {
 /// A value with [`replaced`] done to all of its texts.
 pub fn replaced_within<'i>(value: &Value<'i>, stands_for: &dyn Fn(&str) -> Option<String>) -> Value<'i> {
     let inner = match value.get_ref() {
-        DeValue::String(text) => DeValue::String(match replaced(text, stands_for) {
-            Cow::Owned(changed) => Cow::Owned(changed),
-            Cow::Borrowed(_) => text.clone(),
-        }),
+        DeValue::String(text) => DeValue::String(Cow::Owned(replaced(text, stands_for))),
         DeValue::Array(values) => {
             DeValue::Array(values.iter().map(|value| replaced_within(value, stands_for)).collect())
         }

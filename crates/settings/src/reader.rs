@@ -1,6 +1,6 @@
 //! Reads TOML value by value, and collects mistakes instead of stopping at the first.
 
-use std::{net::IpAddr, ops::Range, time::Duration};
+use std::{borrow::Cow, net::IpAddr, ops::Range, time::Duration};
 
 use record::units::{parse_size, parse_time};
 use toml::{
@@ -20,7 +20,7 @@ const MOST_TOLD: usize = 1_000;
 pub type Value<'i> = Spanned<DeValue<'i>>;
 
 /// The file's text and the mistakes found in it so far.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Reader<'t> {
     /// In the order of their first places.
     sources: Vec<Source<'t>>,
@@ -153,6 +153,15 @@ impl<'t> Reader<'t> {
                 self.expected(value.span(), what, other);
                 None
             }
+        }
+    }
+
+    /// A number as it is written, or text; `what` says what kind.
+    pub fn number_or_text<'d>(&mut self, value: &'d Value<'_>, what: &str) -> Option<Cow<'d, str>> {
+        match value.get_ref() {
+            DeValue::Integer(number) => Some(Cow::Owned(number.to_string())),
+            DeValue::Float(number) => Some(Cow::Borrowed(number.as_str())),
+            _ => self.text_such_as(value, what).map(Cow::Borrowed),
         }
     }
 

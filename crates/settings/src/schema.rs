@@ -12,6 +12,13 @@ pub fn table(properties: Value, required: &[&str]) -> Value {
     table
 }
 
+/// The same with what it is for.
+pub fn table_for(what: &str, properties: Value, required: &[&str]) -> Value {
+    let mut table = table(properties, required);
+    table["description"] = json!(what);
+    table
+}
+
 /// A text.
 pub fn text(what: &str, example: &str) -> Value {
     json!({ "type": "string", "description": what, "examples": [example] })

@@ -1,14 +1,13 @@
 //! After a trial: what the target acknowledged, held against what it stored.
 
 use std::{
-    io,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use record::{AuditResult, Purpose, ResultFolder, Trial, TrialEntry, VoidReason, VoidRule};
+use record::{AuditResult, Purpose, Trial, VoidReason, VoidRule};
 
 use crate::{
     evidence::Evidence,
@@ -22,26 +21,10 @@ use crate::{
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// The observer that audits: what a target stored of what it acknowledged.
-#[derive(Debug)]
-pub(crate) struct Audits {
-    pub evidence: Evidence,
-}
-
-impl Audits {
-    /// Within this result folder, after the trials of an earlier run.
-    pub(crate) fn new(folder: &ResultFolder, done: &[TrialEntry]) -> io::Result<Self> {
-        Evidence::new(folder, done).map(|evidence| Self { evidence })
-    }
-}
-
-impl Observer for Audits {
-    fn before(&mut self, _: &mut At<'_>) -> Result<(), StopReason> {
-        Ok(())
-    }
-
+impl Observer for Evidence {
     fn after(&mut self, at: &mut At<'_>, _: &Trial) -> Result<Seen, StopReason> {
         let Some(asked) = &at.setup.audit else { return Ok(Seen::default()) };
-        let receipts = self.evidence.receipts_of(at.number);
+        let receipts = self.receipts_of(at.number);
         let (audit, doubt) = match audit(asked, &receipts, at.stand.stored(), at.stop) {
             // The trial did not come to its end.
             Ok(None) => return Err(StopReason::Stopped),
@@ -53,7 +36,7 @@ impl Observer for Audits {
         };
         let is_clean = doubt.is_none() && audit.as_ref().is_some_and(AuditResult::is_clean);
         let is_worth_it = matches!(at.purpose, Purpose::Repeat | Purpose::Confirm);
-        self.evidence.audited(at.number, is_clean, is_worth_it).map_err(StopReason::Failed)?;
+        self.audited(at.number, is_clean, is_worth_it).map_err(StopReason::Failed)?;
         let void = |why| VoidReason {
             rule: VoidRule::Unaudited,
             evidence: format!("what was stored could not be held against what was acknowledged: {why}"),

@@ -4,7 +4,7 @@
 mod asking;
 mod trial;
 
-pub(crate) use asking::refuse_silent;
+pub use asking::refuse_silent;
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ use rand_pcg::Pcg64Mcg;
 use record::{Purpose, ResultFolder, StudyPlan, TrialEntry, Warning, folder::TrialJournal};
 
 use crate::{
-    auditing::Audits,
     event::{Event, Options},
+    evidence::Evidence,
     links::Links,
     observers::Observers,
     outcome,
@@ -28,7 +28,7 @@ use crate::{
 pub(crate) struct Kept<'a> {
     pub folder: &'a ResultFolder,
     pub journal: TrialJournal,
-    pub audits: Audits,
+    pub evidence: Evidence,
 }
 
 /// A study on its way.
@@ -113,7 +113,7 @@ impl<'a> Course<'a> {
         kept: Kept<'a>,
         done: Vec<TrialEntry>,
     ) -> Self {
-        let Kept { folder, journal, audits } = kept;
+        let Kept { folder, journal, evidence } = kept;
         Self {
             study,
             plan,
@@ -133,7 +133,7 @@ impl<'a> Course<'a> {
             stand: None,
             stand_is_for: None,
             asked: Vec::new(),
-            observers: Observers { audits, links: Links::new(folder) },
+            observers: Observers { evidence, links: Links::new(folder) },
             notes: Vec::new(),
             unwritten: Vec::new(),
         }
@@ -283,7 +283,7 @@ impl<'a> Course<'a> {
         for message in self.stand.take().map(Stand::down).unwrap_or_default() {
             self.notice(Warning::new("not_taken_down", message));
         }
-        if let Err(message) = self.observers.audits.evidence.target_ended() {
+        if let Err(message) = self.observers.evidence.target_ended() {
             self.notice(Warning::new("stored_files", message));
         }
     }

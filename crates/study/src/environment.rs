@@ -26,7 +26,7 @@ const SYSCTLS: [&str; 16] = [
 ];
 
 /// Reads it. What the kernel does not tell is left empty.
-pub fn read(host: &Host, proofload_version: &str) -> Environment {
+pub fn read(host: &Host) -> Environment {
     let file = |path: &str| kernel::read(path).unwrap_or_default();
     let cpu_info = file("/proc/cpuinfo");
     let of_cpu = |key: &str| {
@@ -46,7 +46,7 @@ pub fn read(host: &Host, proofload_version: &str) -> Environment {
         .collect();
     Environment {
         schema: SCHEMA.to_owned(),
-        proofload_version: proofload_version.to_owned(),
+        proofload_version: env!("CARGO_PKG_VERSION").to_owned(),
         cpu_model: of_cpu("model name").unwrap_or_default(),
         cpus: host.cpus,
         memory_bytes: kernel::number(&file("/proc/meminfo"), "MemTotal:").unwrap_or_default() * 1024,
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn this_machine_is_described() {
         let host = Host::read().unwrap();
-        let environment = read(&host, "0");
+        let environment = read(&host);
         assert_eq!(environment.cpus, host.cpus);
         assert!(environment.memory_bytes > 0 && !environment.kernel.is_empty(), "{environment:?}");
         assert!(environment.sysctls.contains_key("net.core.somaxconn"), "{environment:?}");

@@ -35,7 +35,6 @@ use std::{
 };
 
 use load::Host;
-use record::Setting;
 use settings::{Mistake, Reader};
 use toml::{
     Spanned,
@@ -101,38 +100,23 @@ impl Document {
             };
         }
         let tree = overrides.put(&mut reader, document.into_inner());
-        read_tree(reader, &tree, then)
+        let read = then(&mut reader, &tree);
+        ended(reader, read)
     }
 }
 
 impl StudyFile for Document {
-    fn setup(&self, study: &Study, setting: &Setting, load: Option<f64>) -> Result<Setup, Vec<Mistake>> {
-        self.parsed(|reader, tree| {
-            let outline = Outline::read(reader, tree);
-            let levels = Levels::of(&outline.factors, &setting.levels, &self.folder());
-            let ground = Ground::new(reader, self, tree, &outline);
-            let setup = ground.setup(reader, &levels, load.filter(|_| setting.searched))?;
-            Some(titled(setup, study))
-        })
-    }
-
     fn each_setup(&self, study: &Study, wanted: &mut Wanted<'_>, take: &mut Take<'_>) {
         let _: Result<(), _> = self.parsed(|reader, tree| {
             let outline = Outline::read(reader, tree);
             let ground = Ground::new(reader, self, tree, &outline);
-            let folder = self.folder();
             for (number, load) in wanted {
                 let setting = &study.settings[number];
-                let levels = Levels::of(&outline.factors, &setting.levels, &folder);
-                let before = reader.mistakes();
-                let setup = ground.setup(reader, &levels, load.filter(|_| setting.searched));
-                let setup = setup.filter(|_| reader.mistakes() == before);
-                let setup = match setup {
-                    Some(setup) => Ok(titled(setup, study)),
-                    // By itself, its mistakes are told without those of the others.
-                    None => self.setup(study, setting, load),
-                };
-                if !take(number, setup) {
+                let levels = Levels::of(&outline.factors, &setting.levels, &ground.folder);
+                // The mistakes of each are told without those of the others.
+                let mut reader = reader.clone();
+                let setup = ground.setup(&mut reader, &levels, load.filter(|_| setting.searched));
+                if !take(number, ended(reader, setup).map(|setup| titled(setup, study))) {
                     break;
                 }
             }
@@ -164,12 +148,7 @@ impl StudyFile for Document {
 }
 
 /// Ends with what was read, or with the mistakes: who finds nothing to give has told why.
-fn read_tree<'d, T>(
-    mut reader: Reader<'d>,
-    tree: &'d DeTable<'d>,
-    then: impl FnOnce(&mut Reader<'d>, &'d DeTable<'d>) -> Option<T>,
-) -> Result<T, Vec<Mistake>> {
-    let read = then(&mut reader, tree);
+fn ended<T>(mut reader: Reader<'_>, read: Option<T>) -> Result<T, Vec<Mistake>> {
     if read.is_none() && !reader.has_mistakes() {
         reader.mistake(0..0, "this study cannot be read");
     }

@@ -19,7 +19,6 @@ mod observer;
 mod observers;
 pub mod outcome;
 mod plan;
-mod quantities;
 mod run;
 mod searching;
 pub mod single;
@@ -28,8 +27,9 @@ mod stop_reason;
 mod study;
 mod workload;
 
+pub use course::refuse_silent;
 pub use event::{Event, Options};
 pub use plan::plan;
-pub use run::{FAILED, RunError, refuse_silent, run};
+pub use run::{FAILED, RunError, run};
 pub use study::{Audit, Fresh, Search, Setup, Source, Study, StudyFile, Target, TrialShape};
 pub use workload::{CommandWorkload, Reading, Workload};

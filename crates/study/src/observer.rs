@@ -9,7 +9,9 @@ use crate::{stand::Stand, stop_reason::StopReason, study::Setup};
 /// Looks before and after each trial.
 pub(crate) trait Observer {
     /// A trial is about to begin.
-    fn before(&mut self, at: &mut At<'_>) -> Result<(), StopReason>;
+    fn before(&mut self, _: &mut At<'_>) -> Result<(), StopReason> {
+        Ok(())
+    }
 
     /// A trial has ended.
     fn after(&mut self, at: &mut At<'_>, trial: &Trial) -> Result<Seen, StopReason>;

@@ -1,24 +1,25 @@
 //! The observers of a study, each asked in turn.
 
-use record::Trial;
+use record::{GivenQuantity, Trial};
 
 use crate::{
-    auditing::Audits,
-    links::Links,
+    evidence::Evidence,
+    links::{self, Links},
     observer::{At, Observer, Seen},
     stop_reason::StopReason,
+    study::Setup,
 };
 
 /// The observers of a study. A new one is a field here and a place in [`Observers::all`].
 #[derive(Debug)]
 pub(crate) struct Observers {
-    pub audits: Audits,
+    pub evidence: Evidence,
     pub links: Links,
 }
 
 impl Observers {
     fn all(&mut self) -> [&mut dyn Observer; 2] {
-        [&mut self.audits, &mut self.links]
+        [&mut self.evidence, &mut self.links]
     }
 
     /// A trial is about to begin.
@@ -38,4 +39,10 @@ impl Observers {
         }
         Ok(all)
     }
+}
+
+/// The quantities that the trials of a setup give by name: those of its workload, then those of the observers.
+pub(crate) fn quantities(setup: &Setup) -> Vec<GivenQuantity> {
+    let own = setup.workload.quantities(setup.lab.is_some());
+    own.into_iter().chain(links::quantities(setup)).collect()
 }

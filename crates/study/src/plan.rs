@@ -12,7 +12,7 @@ use secrets::fingerprint;
 use settings::Mistake;
 
 use crate::{
-    Setup, Workload, quantities, searching,
+    Setup, Workload, observers, searching,
     study::{Source, Study},
 };
 
@@ -20,7 +20,7 @@ use crate::{
 ///
 /// # Errors
 /// What the search cannot work with.
-pub fn plan(study: &Study, command: Vec<String>, proofload_version: &str) -> Result<StudyPlan, String> {
+pub fn plan(study: &Study, command: Vec<String>) -> Result<StudyPlan, String> {
     let searches = study.search.iter().chain(&study.other_searches);
     let searches: Result<Vec<_>, String> = searches.map(|asked| searching::plan(study, asked)).collect();
     let mut searches = searches?.into_iter();
@@ -32,7 +32,7 @@ pub fn plan(study: &Study, command: Vec<String>, proofload_version: &str) -> Res
     };
     Ok(StudyPlan {
         schema: PLAN_SCHEMA.to_owned(),
-        proofload_version: proofload_version.to_owned(),
+        proofload_version: env!("CARGO_PKG_VERSION").to_owned(),
         title: secrets::mask(&study.title).into_owned(),
         command: command.iter().map(|word| secrets::mask(word).into_owned()).collect(),
         seed: study.seed,
@@ -59,7 +59,7 @@ pub fn plan(study: &Study, command: Vec<String>, proofload_version: &str) -> Res
 fn quantities(study: &Study) -> Result<Vec<GivenQuantity>, String> {
     let mut all: Vec<GivenQuantity> = Vec::new();
     each_setup(study, &mut |setup| {
-        for given in quantities::of(setup) {
+        for given in observers::quantities(setup) {
             if !all.iter().any(|known| known.name == given.name) {
                 all.push(given);
             }

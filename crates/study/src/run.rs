@@ -13,10 +13,10 @@ use record::{
 };
 
 use crate::{
-    auditing::Audits,
     course::{Course, Kept},
     environment,
     event::{Event, Options},
+    evidence::Evidence,
     outcome,
     stop_reason::StopReason,
     study::{Source, Study},
@@ -42,15 +42,6 @@ pub enum RunError {
     Host(std::io::Error),
 }
 
-/// Asks the targets that run already, of every searched setting, by single requests like the search's own: nothing has been
-/// set up or written by then. Targets that a study starts are asked once they are up.
-///
-/// # Errors
-/// Why a target does not answer as expected, in words: no load would tell more.
-pub fn refuse_silent(study: &Study, options: &Options) -> Result<(), String> {
-    crate::course::refuse_silent(study, options)
-}
-
 /// Runs a study and leaves its result in the folder.
 ///
 /// # Errors
@@ -61,7 +52,7 @@ pub fn run(
     options: &Options,
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<StudyResult, RunError> {
-    let made = crate::plan::plan(study, options.command.clone(), env!("CARGO_PKG_VERSION"));
+    let made = crate::plan::plan(study, options.command.clone());
     let made = made.map_err(RunError::Search)?;
     // First of all: nobody else may be writing to this folder.
     let journal = folder.journal()?;
@@ -86,12 +77,12 @@ pub fn run(
     let mut told = earlier.map(|earlier| earlier.warnings).unwrap_or_default();
     // It was why the earlier run ended; this one ends in its own way.
     told.retain(|warning| warning.code != FAILED);
-    let audits = Audits::new(folder, &done).map_err(|cause| FolderError::File {
+    let evidence = Evidence::new(folder, &done).map_err(|cause| FolderError::File {
         what: "find",
         path: folder.path().to_owned(),
         cause,
     })?;
-    let mut course = Course::new(study, &plan, options, on_event, Kept { folder, journal, audits }, done);
+    let mut course = Course::new(study, &plan, options, on_event, Kept { folder, journal, evidence }, done);
     course.unwritten.extend(other_environment(folder, options)?);
     let ending = course.finish();
     course.take_down();
@@ -139,7 +130,7 @@ fn begin(
     if !options.resume {
         let host = Host::read().map_err(RunError::Host)?;
         made.secrets = crate::plan::secret_prints(study, None).map_err(RunError::OtherPlan)?;
-        folder.write_environment(&environment::read(&host, env!("CARGO_PKG_VERSION")), &made)?;
+        folder.write_environment(&environment::read(&host), &made)?;
         if let Source::File(document) = &study.source {
             folder.write_study_file(&document.masked_text())?;
         }
@@ -194,7 +185,7 @@ fn other_environment(folder: &ResultFolder, options: &Options) -> Result<Option<
     if !options.resume {
         return Ok(None);
     }
-    let here = environment::read(&Host::read().map_err(RunError::Host)?, env!("CARGO_PKG_VERSION"));
+    let here = environment::read(&Host::read().map_err(RunError::Host)?);
     let differences = folder.environment()?.differences(&here);
     Ok((!differences.is_empty()).then(|| {
         let message = format!(

@@ -1,7 +1,6 @@
 //! A trial alone, kept as the result of a study that has no other.
 
 use std::{
-    collections::BTreeMap,
     io,
     sync::{Arc, atomic::AtomicBool},
     time::{SystemTime, UNIX_EPOCH},
@@ -72,7 +71,7 @@ impl Single {
     /// When this machine's limits cannot be read.
     pub fn new(trial: &Trial, title: String, workload: String) -> io::Result<Self> {
         let version = env!("CARGO_PKG_VERSION");
-        let environment = environment::read(&Host::read()?, version);
+        let environment = environment::read(&Host::read()?);
         let plan = StudyPlan {
             schema: PLAN_SCHEMA.to_owned(),
             proofload_version: version.to_owned(),
@@ -80,12 +79,7 @@ impl Single {
             command: trial.command.clone(),
             seed: trial.http().map_or(1, |http| http.plan.seed),
             factors: Vec::new(),
-            settings: vec![Setting {
-                levels: BTreeMap::new(),
-                name: String::new(),
-                searched: false,
-                method: None,
-            }],
+            settings: vec![Setting::default()],
             blocks: vec![vec![0]],
             goals: Vec::new(),
             trial_duration_s: trial.http().and_then(|http| Some(http.plan.duration_ns? as f64 / 1e9)),

@@ -45,15 +45,9 @@ pub enum Source {
 
 /// A study file that was read.
 pub trait StudyFile: fmt::Debug + Send + Sync {
-    /// What is to be set up for a setting of `study`, which was read from this file, and a load in the unit of its search; the
-    /// load is none where none is searched for.
-    ///
-    /// # Errors
-    /// Every mistake. All settings were tried when the file was read, so that mistakes come only from what has changed since,
-    /// such as a file that is gone.
-    fn setup(&self, study: &Study, setting: &Setting, load: Option<f64>) -> Result<Setup, Vec<Mistake>>;
-
-    /// The same for several settings, one after the other, as long as `take` returns true: the file is read once.
+    /// What is to be set up for settings of `study`, which was read from this file, and loads in the unit of their search, one
+    /// after the other as long as `take` returns true; the load is none where none is searched for. All settings were tried
+    /// when the file was read, so that mistakes come only from what has changed since, such as a file that is gone.
     fn each_setup(&self, study: &Study, wanted: &mut Wanted<'_>, take: &mut Take<'_>);
 
     /// The file's text as it may be written: every secret in it is masked.
@@ -182,27 +176,27 @@ impl Study {
     /// Every mistake. A study that was read whole has tried all its settings at the ends of its search, so that
     /// later ones are not to be expected.
     pub fn setup(&self, setting: usize, load: Option<f64>) -> Result<Setup, Vec<Mistake>> {
-        match &self.source {
-            Source::File(document) => document.setup(self, &self.settings[setting], load),
-            Source::Fixed(setup) => {
-                let mut setup = (**setup).clone();
-                if let (Some(search), Some(load)) = (&self.search, load) {
-                    setup.workload.set_load(&search.unit, load);
-                }
-                Ok(setup)
-            }
-        }
+        let mut made = Err(Vec::new());
+        self.each_setup(std::iter::once((setting, load)), &mut |_, setup| {
+            made = setup;
+            true
+        });
+        made
     }
-}
 
-impl Study {
     /// The same for several settings and their loads, one after the other, as long as `take` returns true: much faster than
     /// one by one.
     pub fn each_setup(&self, mut wanted: impl Iterator<Item = (usize, Option<f64>)>, take: &mut Take<'_>) {
         match &self.source {
             Source::File(file) => file.each_setup(self, &mut wanted, take),
-            Source::Fixed(_) => {
-                let _ = wanted.all(|(setting, load)| take(setting, self.setup(setting, load)));
+            Source::Fixed(setup) => {
+                let _ = wanted.all(|(setting, load)| {
+                    let mut setup = (**setup).clone();
+                    if let (Some(search), Some(load)) = (&self.search, load) {
+                        setup.workload.set_load(&search.unit, load);
+                    }
+                    take(setting, Ok(setup))
+                });
             }
         }
     }

@@ -310,7 +310,7 @@ fn try_ends(study: &Study, host: &Host) -> Vec<String> {
             }
         }
     }
-    if let Err(why) = study::plan(study, Vec::new(), "") {
+    if let Err(why) = study::plan(study, Vec::new()) {
         mistakes.push(why);
     }
     let mut told = std::collections::BTreeSet::new();

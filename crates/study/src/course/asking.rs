@@ -16,11 +16,12 @@ use crate::{
     study::{Setup, Study},
 };
 
-/// Asks the targets that run already, of every searched setting: nothing has been set up or written by then.
+/// Asks the targets that run already, of every searched setting, by single requests like the search's own: nothing has been
+/// set up or written by then. Targets that a study starts are asked once they are up.
 ///
 /// # Errors
-/// Why a target does not answer as expected.
-pub(crate) fn refuse_silent(study: &Study, options: &Options) -> Result<(), String> {
+/// Why a target does not answer as expected, in words: no load would tell more.
+pub fn refuse_silent(study: &Study, options: &Options) -> Result<(), String> {
     let searched = study.settings.iter().enumerate();
     let searched =
         searched.filter_map(|(number, setting)| Some((number, Some(study.search_of(setting)?.min))));

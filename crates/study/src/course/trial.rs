@@ -58,8 +58,7 @@ impl Course<'_> {
             setup.workload.last(duration);
         }
         if setup.audit.is_some() {
-            let receipts =
-                self.observers.audits.evidence.receipts(self.next_index).map_err(StopReason::Failed)?;
+            let receipts = self.observers.evidence.receipts(self.next_index).map_err(StopReason::Failed)?;
             setup.workload.put_receipts(Some(&receipts));
         }
         self.bring_up(&setup, place)?;
@@ -222,7 +221,7 @@ impl Course<'_> {
             self.leftover = Duration::ZERO;
             (self.on_event)(Event::SettingUp { name: &self.plan.settings[place.setting].name });
         }
-        let stored = self.observers.audits.evidence.stored().map_err(StopReason::Failed)?;
+        let stored = self.observers.evidence.stored().map_err(StopReason::Failed)?;
         let (links, mut told) = (&mut self.observers.links, Vec::new());
         let logs = self.folder.path().join("logs").join(self.next_index.to_string());
         let lab = lab::Options { keep_logs: Some(logs), ..self.options.lab.clone() };

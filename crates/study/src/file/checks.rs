@@ -13,7 +13,7 @@ use super::{
     ground::{Ground, WITH_PLACES},
     kind::{kind_of, names_in_places},
     outline::Outline,
-    places::{self, Piece, TARGET_FOLDER},
+    places::{self, TARGET_FOLDER},
 };
 
 /// Balancers that a factor of that name is to put between clients and targets.
@@ -49,8 +49,7 @@ pub(super) fn places(
             own.extend(KnownKind::all_writes());
         }
         places::each_text(value, &mut |value, text| {
-            for piece in places::pieces(text) {
-                let Piece::Name(name) = piece else { continue };
+            for name in places::names(text) {
                 let is_known = own.contains(&name)
                     || outline.factors.get(name).is_some()
                     || ground.targets.get(name).is_some();
@@ -199,12 +198,8 @@ pub(super) fn named_targets(
     for (_, value) in table {
         let value: &Spanned<_> = value;
         places::each_text(value, &mut |value, text| {
-            for piece in places::pieces(text) {
-                if let Piece::Name(name) = piece
-                    && chosen != Some(name)
-                    && ground.targets.get(name).is_some()
-                    && !is_host(name)
-                {
+            for name in places::names(text) {
+                if chosen != Some(name) && ground.targets.get(name).is_some() && !is_host(name) {
                     let runs =
                         chosen.map_or_else(String::new, |chosen| format!(" where '{chosen}' is the target"));
                     reader.mistake(value.span(), format!("the target '{name}' does not run{runs}"));

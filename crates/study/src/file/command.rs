@@ -8,7 +8,7 @@ use record::{
 };
 use settings::{
     Reader, Table, Value,
-    schema::{choice, flag, one_or_more, size, table, text, time, whole},
+    schema::{choice, flag, one_or_more, size, table, table_for, text, time, whole},
 };
 use toml::de::DeValue;
 
@@ -51,55 +51,34 @@ pub(super) fn read(reader: &mut Reader<'_>, mut table: Table<'_, '_>, way: &Way<
     let way = &Way { root: way.root.clone(), stands_for: &stands_for, folder: way.folder };
     let mut spans = BTreeMap::new();
     let span = table.span();
-    let mut words = |key: &'static str| {
+    let mut take = |key: &'static str| {
         let value = table.take(key)?;
         spans.insert(key, value.span());
-        read_words(reader, value, way)
+        Some(value)
     };
-    let [run, setup, prepare, conclude, cleanup] =
-        ["run", "setup", "prepare", "conclude", "cleanup"].map(&mut words);
-    if run.is_none() && !spans.contains_key("run") {
+    let run = take("run");
+    if run.is_none() {
         reader.mistake(span, "'run' is missing: the program, as a list of words or as a line for the shell");
     }
-    let mut time = |reader: &mut Reader<'_>, key: &'static str| -> Option<Duration> {
-        let value = table.take(key)?;
-        spans.insert(key, value.span());
-        let time = reader.time(value)?;
-        if time.is_zero() {
-            reader.mistake(value.span(), "no program ends within no time; give a time such as \"30s\"");
-        }
-        Some(time).filter(|time| !time.is_zero())
-    };
-    let (timeout, stop_after) = (time(reader, "timeout"), time(reader, "stop_after"));
+    let steps = [run, take("setup"), take("prepare"), take("conclude"), take("cleanup")];
+    let [run, setup, prepare, conclude, cleanup] =
+        steps.map(|value| value.and_then(|value| read_words(reader, value, way)));
+    let times = [take("timeout"), take("stop_after")];
+    let [timeout, stop_after] = times.map(|value| value.and_then(|value| read_time(reader, value)));
+    let copies = take("copies").and_then(|value| read_copies(reader, value)).unwrap_or(1);
+    let expect = take("expect").map_or_else(|| vec![0], |value| read_statuses(reader, value));
+    let bytes = take("bytes").and_then(|value| read_bytes(reader, value, way));
+    let environment = take("env").map_or_else(BTreeMap::new, |value| read_environment(reader, value, way));
+    let directory = take("directory").and_then(|value| {
+        Some(in_folder(&places::finished(reader.text(value)?, way.stands_for), way.folder))
+    });
+    let read = take("read").map_or_else(Vec::new, |value| read_numbers(reader, value));
     if let (Some(timeout), Some(stop_after)) = (timeout, stop_after)
         && timeout <= stop_after
     {
         let message = "the timeout comes before 'stop_after': every copy would fail; leave one of both out";
         reader.mistake(spans["timeout"].clone(), message);
     }
-    let mut copies = 1;
-    if let Some(value) = table.take("copies") {
-        spans.insert("copies", value.span());
-        copies = read_copies(reader, value).unwrap_or(1);
-    }
-    let expect = table.take("expect").map_or_else(
-        || vec![0],
-        |value| {
-            spans.insert("expect", value.span());
-            read_statuses(reader, value)
-        },
-    );
-    let bytes = table.take("bytes").and_then(|value| {
-        spans.insert("bytes", value.span());
-        read_bytes(reader, value, way)
-    });
-    let environment =
-        table.take("env").map_or_else(BTreeMap::new, |value| read_environment(reader, value, way));
-    let directory = table.take("directory").and_then(|value| {
-        spans.insert("directory", value.span());
-        Some(in_folder(&places::finished(reader.text(value)?, way.stands_for), way.folder))
-    });
-    let read = table.take("read").map_or_else(Vec::new, |value| read_numbers(reader, value));
     table.finish(reader);
     CommandRead {
         workload: CommandWorkload {
@@ -152,9 +131,7 @@ pub(super) fn schema() -> serde_json::Value {
         "bytes": { "anyOf": [size("Bytes that each copy moves, or \"link\": what the hosts sent or received.", "100MB"), { "const": "link" }, moved] },
         "read": { "type": "array", "items": number, "description": "Numbers that are read from what the program writes." },
     });
-    let mut table = table(properties, &["run"]);
-    table["description"] = json!("Any program as the load, run on hosts of the study or here.");
-    table
+    table_for("Any program as the load, run on hosts of the study or here.", properties, &["run"])
 }
 
 /// Words of a command, or a line for the shell; the program must be there.
@@ -182,12 +159,16 @@ fn read_words(reader: &mut Reader<'_>, value: &Value<'_>, way: &Way<'_>) -> Opti
     Some(words)
 }
 
+fn read_time(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Duration> {
+    let time = reader.time(value)?;
+    if time.is_zero() {
+        reader.mistake(value.span(), "no program ends within no time; give a time such as \"30s\"");
+    }
+    Some(time).filter(|time| !time.is_zero())
+}
+
 fn read_copies(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<u32> {
-    let text = match value.get_ref() {
-        DeValue::Integer(number) => number.to_string(),
-        DeValue::Float(number) => number.as_str().to_owned(),
-        _ => reader.text_such_as(value, "a count such as 4")?.to_owned(),
-    };
+    let text = reader.number_or_text(value, "a count such as 4")?;
     let copies = reader.checked(value, parse_count(&text))?;
     if copies == 0 || copies > MOST_COPIES {
         reader.mistake(value.span(), format!("{copies} copies: give a count from 1 to {MOST_COPIES}"));
@@ -295,16 +276,17 @@ fn read_number(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Reading> {
         reader.mistake(name_at.clone(), message);
         return None;
     }
-    let (suffix, words) = match unit {
-        None => (String::new(), name.replace('_', " ")),
+    let words = name.replace('_', " ");
+    let suffix = match unit {
+        None => String::new(),
         Some((at, unit)) => {
-            let Some(suffix) = suffix_of(&unit) else {
+            let Some((_, suffix)) = UNITS.iter().find(|(known, _)| *known == unit) else {
                 let known: Vec<&str> = UNITS.iter().map(|(unit, _)| *unit).collect();
                 let message = format!("'{unit}' is no unit known here (one of {})", known.join(", "));
                 reader.mistake(at, message);
                 return None;
             };
-            (format!("_{suffix}"), name.replace('_', " "))
+            format!("_{suffix}")
         }
     };
     let quantity = if name.ends_with(&suffix) { name } else { format!("{name}{suffix}") };
@@ -331,10 +313,6 @@ const UNITS: [(&str, &str); 10] = [
     ("packets", "packets"),
     ("count", "count"),
 ];
-
-fn suffix_of(unit: &str) -> Option<&'static str> {
-    UNITS.iter().find(|(known, _)| *known == unit).map(|(_, suffix)| *suffix)
-}
 
 /// A path beside the study, unless it is whole or is put together later.
 fn in_folder(path: &str, folder: &Path) -> String {

@@ -3,7 +3,11 @@
 use std::{fmt::Write, time::Duration};
 
 use lab::plan::{LinkKind, Plan, Program};
-use record::{LoadUnit, units::show_count, visible};
+use record::{
+    LoadUnit,
+    units::{plain_time_ns, show_count},
+    visible,
+};
 
 use super::{
     length::{minutes, minutes_of_both, trial_s, worst_case},
@@ -33,7 +37,7 @@ impl Study {
         };
         let setups = self.some_setups();
         match setups.first() {
-            Some((_, setup)) => {
+            Some(setup) => {
                 if let Some(plan) = &setup.lab {
                     row("hosts", &hosts(plan));
                     row("links", &links(plan));
@@ -55,7 +59,7 @@ impl Study {
         for search in self.search.iter().chain(&self.other_searches) {
             row("search", &search_in_words(search));
         }
-        if let Some((_, Setup { audit: Some(audit), .. })) = setups.first() {
+        if let Some(Setup { audit: Some(audit), .. }) = setups.first() {
             let flush = seconds(audit.flush);
             row(
                 "audit",
@@ -64,7 +68,7 @@ impl Study {
         }
         row("trials", &self.trials_in_words());
         row("takes", &self.time_in_words(&setups));
-        let receipts = if setups.iter().any(|(_, setup)| setup.audit.is_some()) { ", receipts" } else { "" };
+        let receipts = if setups.iter().any(|setup| setup.audit.is_some()) { ", receipts" } else { "" };
         row(
             "writes",
             &format!(
@@ -79,12 +83,12 @@ impl Study {
     }
 
     /// The first settings, put together; the search's largest load in theirs.
-    fn some_setups(&self) -> Vec<(bool, Setup)> {
+    fn some_setups(&self) -> Vec<Setup> {
         let load = self.search.as_ref().map(|search| search.max);
         let mut setups = Vec::new();
         let wanted = (0..self.settings.len().min(LOOKED_AT)).map(|number| (number, load));
-        self.each_setup(wanted, &mut |number, setup| {
-            setups.extend(setup.ok().map(|setup| (self.settings[number].searched, setup)));
+        self.each_setup(wanted, &mut |_, setup| {
+            setups.extend(setup);
             true
         });
         setups
@@ -92,12 +96,8 @@ impl Study {
 
     fn factors_in_words(&self) -> String {
         let factor = |factor: &record::Factor| {
-            let mut levels: Vec<String> =
-                factor.levels.iter().map(|level| visible(&level.to_string())).collect();
-            let more = levels.len().saturating_sub(SHOWN);
-            levels.truncate(SHOWN);
-            let more = if more > 0 { format!(", … and {more} more") } else { String::new() };
-            format!("{}: {}{more}", factor.name, levels.join(", "))
+            let levels = factor.levels.iter().map(|level| visible(&level.to_string()));
+            format!("{}: {}", factor.name, on_a_line(levels))
         };
         let mut factors: Vec<String> = self.factors.iter().map(factor).collect();
         if let Some(LoadUnit::Factor(name)) = self.search.as_ref().map(|search| &search.unit) {
@@ -110,13 +110,13 @@ impl Study {
         let searched = self.settings.iter().filter(|setting| setting.searched).count();
         let count = show_count(self.settings.len() as u64);
         let mut head = match (self.settings.len(), searched) {
-            (all, 0) => format!("{count}, in {} of a seeded order", blocks(self.trial.repeats, all)),
-            (1, _) => format!("1, searched in {}", blocks(self.trial.repeats, 1)),
-            (all, _) => format!(
+            (_, 0) => format!("{count}, in {} of a seeded order", blocks(self.trial.repeats)),
+            (1, _) => format!("1, searched in {}", blocks(self.trial.repeats)),
+            _ => format!(
                 "{count}, of which {} {} searched, in {} of a seeded order",
                 show_count(searched as u64),
                 if searched == 1 { "is" } else { "are" },
-                blocks(self.trial.repeats, all)
+                blocks(self.trial.repeats)
             ),
         };
         if self.settings.iter().any(|setting| !setting.name.is_empty()) {
@@ -150,12 +150,12 @@ impl Study {
 
     /// The sum of what is known beforehand. A search decides as it goes how many trials it needs: two loads at
     /// least, and its worst case at the most.
-    fn time_in_words(&self, setups: &[(bool, Setup)]) -> String {
+    fn time_in_words(&self, setups: &[Setup]) -> String {
         let trial = &self.trial;
         let share = self.settings.len() as f64 / setups.len().max(1) as f64;
         let around_s = trial.pause.as_secs_f64() + trial.warm_up.map_or(0.0, |time| time.as_secs_f64());
         let (mut least_s, mut most_s, mut is_open) = (0.0, 0.0, false);
-        for (setting, (_, setup)) in self.settings.iter().zip(setups) {
+        for (setting, setup) in self.settings.iter().zip(setups) {
             match self.search_of(setting) {
                 Some(search) => {
                     let (loads, at_a_load_s) = worst_case(search);
@@ -189,28 +189,22 @@ impl Study {
 }
 
 fn hosts(plan: &Plan) -> String {
-    let mut shown: Vec<String> = Vec::new();
-    for (number, host) in plan.hosts.iter().enumerate().take(SHOWN) {
+    let shown = plan.hosts.iter().enumerate().map(|(number, host)| {
         let address = plan.address_of(number).map_or("127.0.0.1".to_owned(), |address| address.to_string());
-        shown.push(format!("{} {address}", host.name));
-    }
-    let more = plan.hosts.len().saturating_sub(SHOWN);
-    let more = if more > 0 { format!(", … and {more} more") } else { String::new() };
-    format!("{}: {}{more}", plan.hosts.len(), shown.join(", "))
+        format!("{} {address}", host.name)
+    });
+    format!("{}: {}", plan.hosts.len(), on_a_line(shown))
 }
 
 fn links(plan: &Plan) -> String {
     let link = |link: &lab::plan::Link| {
-        let mut ends: Vec<&str> = link.ends.iter().map(|end| plan.hosts[end.host].name.as_str()).collect();
-        let more = ends.len().saturating_sub(SHOWN);
-        ends.truncate(SHOWN);
-        let more = if more > 0 { format!(", … and {more} more") } else { String::new() };
+        let ends = link.ends.iter().map(|end| plan.hosts[end.host].name.clone());
         let kind = match &link.kind {
             LinkKind::Segment { .. } => "segment",
             LinkKind::Pair => "pair",
             LinkKind::Emulated(_) => "emulated link",
         };
-        format!("{}: {kind} of {}{more}", link.name, ends.join(", "))
+        format!("{}: {kind} of {}", link.name, on_a_line(ends))
     };
     list(plan.links.iter().map(link), "none")
 }
@@ -226,9 +220,9 @@ fn processes(plan: &Plan, setup: &Setup) -> String {
     list(words, "none beside the target")
 }
 
-fn targets(setups: &[(bool, Setup)]) -> String {
+fn targets(setups: &[Setup]) -> String {
     let mut targets: Vec<String> = Vec::new();
-    for target in setups.iter().filter_map(|(_, setup)| setup.target.as_ref()) {
+    for target in setups.iter().filter_map(|setup| setup.target.as_ref()) {
         let words = format!("{}: {}", target.name, cut(&target.what));
         if !targets.contains(&words) {
             targets.push(words);
@@ -238,25 +232,26 @@ fn targets(setups: &[(bool, Setup)]) -> String {
 }
 
 fn workload(setup: &Setup, study: &Study) -> String {
-    let workload = match &setup.workload {
-        Workload::Http(workload) => workload,
-        Workload::Command(workload) => return command(workload, study),
-    };
     let searched =
         study.search.as_ref().filter(|_| study.settings.first().is_some_and(|first| first.searched));
-    let mut words = vec![format!("{} {}", workload.method(), cut(&workload.url))];
-    words.extend(workload.shown(searched.and_then(|search| search.unit.key())));
+    let unit = searched.map(|search| &search.unit);
+    let mut words = match &setup.workload {
+        Workload::Http(workload) => {
+            let mut words = vec![format!("{} {}", workload.method(), cut(&workload.url))];
+            words.extend(workload.shown(unit.and_then(LoadUnit::key)));
+            words
+        }
+        Workload::Command(workload) => command(workload, unit),
+    };
     if study.settings.len() > 1 {
         words.push("in the first setting".to_owned());
     }
     words.join(", ")
 }
 
-fn command(workload: &CommandWorkload, study: &Study) -> String {
-    let searched =
-        study.search.as_ref().filter(|_| study.settings.first().is_some_and(|first| first.searched));
+fn command(workload: &CommandWorkload, searched: Option<&LoadUnit>) -> Vec<String> {
     let mut words = vec![cut(&workload.in_words())];
-    match searched.map(|search| &search.unit) {
+    match searched {
         Some(LoadUnit::Copies) => words.push("copies searched for".to_owned()),
         _ if workload.copies > 1 => words.push(format!("{} at once", show_count(workload.copies.into()))),
         _ => {}
@@ -274,10 +269,7 @@ fn command(workload: &CommandWorkload, study: &Study) -> String {
     if !steps.is_empty() {
         words.push(format!("with {}", steps.join(", ")));
     }
-    if study.settings.len() > 1 {
-        words.push("in the first setting".to_owned());
-    }
-    words.join(", ")
+    words
 }
 
 fn search_in_words(search: &Search) -> String {
@@ -314,6 +306,12 @@ fn list(lines: impl Iterator<Item = String>, nothing: &str) -> String {
     shown.join("\n")
 }
 
+fn on_a_line(words: impl ExactSizeIterator<Item = String>) -> String {
+    let more = words.len().saturating_sub(SHOWN);
+    let shown = words.take(SHOWN).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{shown}, … and {more} more") } else { shown }
+}
+
 /// Not longer than a line should be, and on one.
 fn cut(text: &str) -> String {
     // A part of a secret is one too.
@@ -325,13 +323,10 @@ fn cut(text: &str) -> String {
     cut
 }
 
-fn blocks(repeats: u32, settings: usize) -> String {
-    match (repeats, settings) {
-        (1, _) => "one block".to_owned(),
-        (repeats, _) => format!("{repeats} blocks"),
-    }
+fn blocks(repeats: u32) -> String {
+    if repeats == 1 { "one block".to_owned() } else { format!("{repeats} blocks") }
 }
 
 fn seconds(time: Duration) -> String {
-    super::goals::plain_time(time.as_nanos() as u64)
+    plain_time_ns(time.as_nanos() as u64)
 }

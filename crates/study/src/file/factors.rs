@@ -9,7 +9,7 @@ use record::{Factor, Level, Setting, visible};
 use settings::{Reader, Table, Value, suggestion};
 use toml::de::DeValue;
 
-use super::levels::level;
+use super::{levels::level, places};
 
 /// The most settings of a study.
 const MOST_SETTINGS: usize = 10_000;
@@ -39,9 +39,9 @@ pub(super) struct FactorRead<'d> {
 /// A factor that must be at one of some levels.
 pub(super) struct Condition {
     factor: String,
-    levels: Vec<Level>,
+    /// Any of these, and where each stands.
+    levels: Vec<(Level, Range<usize>)>,
     span: Range<usize>,
-    places: Vec<Range<usize>>,
 }
 
 type Combination = BTreeMap<String, Level>;
@@ -84,7 +84,7 @@ impl<'d> Factors<'d> {
             let message = format!("'{}' is searched for: nothing can depend on its level", factor.name);
             return reader.mistake(condition.span.clone(), message);
         }
-        for (wanted, place) in condition.levels.iter().zip(&condition.places) {
+        for (wanted, place) in &condition.levels {
             let is_sure = !factor.is_overridden && !factor.levels.is_empty();
             if is_sure && !factor.levels.iter().any(|(level, _)| level == wanted) {
                 let known: Vec<String> = factor.levels.iter().map(|(level, _)| level.to_string()).collect();
@@ -220,7 +220,8 @@ fn key(level: &Level) -> String {
 /// Whether all conditions hold.
 pub(super) fn hold(conditions: &[Condition], combination: &Combination) -> bool {
     let holds = |condition: &Condition| {
-        combination.get(&condition.factor).is_some_and(|level| condition.levels.contains(level))
+        let at = combination.get(&condition.factor);
+        at.is_some_and(|level| condition.levels.iter().any(|(wanted, _)| wanted == level))
     };
     conditions.iter().all(holds)
 }
@@ -241,17 +242,14 @@ impl Condition {
             if values.is_empty() {
                 reader.mistake(value.span(), "no level is named here, so this never holds");
             }
-            let (mut levels, mut places) = (Vec::new(), Vec::new());
+            let mut levels = Vec::new();
             for value in values {
                 match level(value) {
-                    Some(level) => {
-                        levels.push(level);
-                        places.push(value.span());
-                    }
+                    Some(level) => levels.push((level, value.span())),
                     None => reader.expected(value.span(), "a level or a list of levels", value.get_ref()),
                 }
             }
-            conditions.push(Self { factor: factor.to_owned(), levels, span, places });
+            conditions.push(Self { factor: factor.to_owned(), levels, span });
         }
         conditions.sort_by_key(|condition| condition.span.start);
         conditions
@@ -274,18 +272,11 @@ fn read_one<'d>(
         is_overridden: false,
         has_sound_name: false,
     };
-    let fits = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
-    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || name.len() > 40 || !name.chars().all(fits) {
-        let message =
-            format!("'{name}' is not a name: up to 40 letters, digits, '-' and '_', a letter first");
+    factor.has_sound_name = places::is_name(reader, name, &factor.span);
+    if ["self", "port", "study_folder"].contains(&name) {
+        let message = format!("'{{{name}}}' has a meaning of its own: choose another name");
         reader.mistake(factor.span.clone(), message);
-    } else if ["self", "port", "study_folder"].contains(&name) {
-        reader.mistake(
-            factor.span.clone(),
-            format!("'{{{name}}}' has a meaning of its own: choose another name"),
-        );
-    } else {
-        factor.has_sound_name = true;
+        factor.has_sound_name = false;
     }
     match value.get_ref() {
         DeValue::Array(_) => factor.read_levels(reader, value),

@@ -7,17 +7,16 @@ use record::{
     units::{parse_rate, parse_ratio, parse_size, parse_time, plain},
 };
 use settings::{Reader, Table, Value};
-use toml::de::DeValue;
 
-/// Percentiles that can be bounded: the key of the response time, that of the time that connecting takes, how the
-/// percentile is shown, and the share that may take longer.
-pub(super) const PERCENTILES: [(&str, &str, &str, f64); 6] = [
-    ("p50", "connect_p50", "p50", 0.5),
-    ("p90", "connect_p90", "p90", 0.1),
-    ("p95", "connect_p95", "p95", 0.05),
-    ("p99", "connect_p99", "p99", 0.01),
-    ("p99_9", "connect_p99_9", "p99.9", 0.001),
-    ("p99_99", "connect_p99_99", "p99.99", 0.0001),
+/// Percentiles that can be bounded: the key of the response time, that of the time that connecting takes, and the percentile
+/// as a share.
+pub(super) const PERCENTILES: [(&str, &str, f64); 6] = [
+    ("p50", "connect_p50", 0.5),
+    ("p90", "connect_p90", 0.9),
+    ("p95", "connect_p95", 0.95),
+    ("p99", "connect_p99", 0.99),
+    ("p99_9", "connect_p99_9", 0.999),
+    ("p99_99", "connect_p99_99", 0.9999),
 ];
 
 /// What an audit finds: the key, how none of it is called, its noun, and the quantity.
@@ -62,11 +61,10 @@ fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<GoalRead> {
     if let Some(value) = errors.or(error_ratio)
         && let Some(ratio) = read_ratio(reader, value)
     {
-        let Goal { name, quantity, .. } = Goal::errors(ratio);
-        goals.push((name, quantity, ratio, value.span()));
+        goals.push((Goal::errors(ratio), value.span()));
     }
-    for (is_response, of) in [(true, ""), (false, "connect ")] {
-        for (response_key, connect_key, shown, share) in PERCENTILES {
+    for is_response in [true, false] {
+        for (response_key, connect_key, quantile) in PERCENTILES {
             let key = if is_response { response_key } else { connect_key };
             let Some(value) = table.take(key) else { continue };
             let Some(text) = reader.text_such_as(value, "a time in quotes, such as \"10s\"") else {
@@ -77,20 +75,16 @@ fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<GoalRead> {
                 reader.mistake(value.span(), "no answer takes no time; give a bound such as \"10ms\"");
                 continue;
             }
-            let bound_ns = bound.as_nanos() as u64;
-            let quantity = match is_response {
-                true => GoalQuantity::ResponseTime { bound_ns },
-                false => GoalQuantity::ConnectTime { bound_ns },
-            };
-            goals.push((format!("{of}{shown} ≤ {}", plain_time(bound_ns)), quantity, share, value.span()));
+            let make = if is_response { Goal::response_time } else { Goal::connect_time };
+            goals.push((make(quantile, bound.as_nanos() as u64), value.span()));
         }
     }
     for (key, none, noun, quantity) in FINDINGS {
         let Some(value) = table.take(key) else { continue };
         let Some(ratio) = read_ratio(reader, value) else { continue };
-        let what =
+        let name =
             if ratio == 0.0 { none.to_owned() } else { format!("{noun} ≤ {} %", plain(ratio * 100.0)) };
-        goals.push((what, quantity, ratio, value.span()));
+        goals.push((Goal { name, quantity, loss_ratio: ratio }, value.span()));
     }
     if let Some(goal) = read_given(reader, &mut table) {
         goals.push(goal);
@@ -104,21 +98,17 @@ fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<GoalRead> {
              at_least",
         );
     }
-    let goal = |(what, quantity, loss_ratio, span): (String, _, _, _)| {
-        let name = match name {
-            Some(name) if !name.is_empty() && name != what => format!("{name}: {what}"),
-            _ => what,
-        };
-        GoalRead { goal: Goal { name, quantity, loss_ratio }, span }
+    let named = |(mut goal, span): (Goal, Range<usize>)| {
+        if let Some(name) = name.filter(|name| !name.is_empty() && *name != goal.name) {
+            goal.name = format!("{name}: {}", goal.name);
+        }
+        GoalRead { goal, span }
     };
-    goals.into_iter().map(goal).collect()
+    goals.into_iter().map(named).collect()
 }
 
 /// `quantity = "wall_s"`, and `at_most`, `at_least` or both. Whether there is such a quantity is told by the settings.
-fn read_given(
-    reader: &mut Reader<'_>,
-    table: &mut Table<'_, '_>,
-) -> Option<(String, GoalQuantity, f64, Range<usize>)> {
+fn read_given(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Option<(Goal, Range<usize>)> {
     let (least, most) = (table.take("at_least"), table.take("at_most"));
     let Some(value) = table.take("quantity") else {
         for value in [least, most].into_iter().flatten() {
@@ -143,31 +133,22 @@ fn read_given(
     }
     let words = [("≥", at_least), ("≤", at_most)];
     let words = words.iter().filter_map(|(sign, bound)| Some(format!("{sign} {}", plain((*bound)?))));
-    let what = format!("{name} {}", words.collect::<Vec<_>>().join(" and "));
-    Some((what, GoalQuantity::Given { quantity: name, at_most, at_least }, 0.0, value.span()))
+    let words = format!("{name} {}", words.collect::<Vec<_>>().join(" and "));
+    let quantity = GoalQuantity::Given { quantity: name, at_most, at_least };
+    Some((Goal { name: words, quantity, loss_ratio: 0.0 }, value.span()))
 }
 
 /// A number in the unit of a quantity's name, or a text with a unit: `"12s"`, `"100MB"`, `"900Mbit"`.
 fn read_bound_of(reader: &mut Reader<'_>, quantity: &str, value: &Value<'_>) -> Option<f64> {
-    if let DeValue::Integer(_) | DeValue::Float(_) = value.get_ref() {
-        let text = match value.get_ref() {
-            DeValue::Float(number) => number.as_str().to_owned(),
-            other => {
-                if let DeValue::Integer(number) = other {
-                    number.to_string()
-                } else {
-                    String::new()
-                }
-            }
-        };
+    let what = "a number in the quantity's unit, or a text such as \"12s\" or \"100MB\"";
+    let text = &*reader.number_or_text(value, what)?;
+    if !value.get_ref().is_str() {
         let number = text.replace('_', "").parse::<f64>().ok().filter(|number| number.is_finite());
         if number.is_none() {
             reader.mistake(value.span(), format!("'{text}' is no bound"));
         }
         return number;
     }
-    let text = reader
-        .text_such_as(value, "a number in the quantity's unit, or a text such as \"12s\" or \"100MB\"")?;
     let told = |error: record::units::UnitError| error.to_string();
     let read = match quantity {
         name if name.ends_with("_bit_per_s") => {
@@ -187,11 +168,7 @@ fn read_bound_of(reader: &mut Reader<'_>, quantity: &str, value: &Value<'_>) -> 
 
 /// A share from 0 to below 1: a number, or text such as `"0.1%"`.
 fn read_ratio(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<f64> {
-    let text = match value.get_ref() {
-        DeValue::Integer(number) => number.to_string(),
-        DeValue::Float(number) => number.as_str().to_owned(),
-        _ => reader.text_such_as(value, "a share such as 0.001 or \"0.1%\"")?.to_owned(),
-    };
+    let text = reader.number_or_text(value, "a share such as 0.001 or \"0.1%\"")?;
     let ratio = reader.checked(value, parse_ratio(&text))?;
     if ratio >= 1.0 {
         reader.mistake(value.span(), "a goal that all errors meet is none; give a share below 1");
@@ -213,17 +190,6 @@ pub fn parse_bound(text: &str) -> Result<Duration, String> {
         true => Err(format!("'{number}' has no unit; write {number}ms or {number}s")),
         false => Ok(bound),
     }
-}
-
-/// A time as people write it: `10 ms`, `1.5 s`.
-pub(super) fn plain_time(ns: u64) -> String {
-    let (unit_ns, unit) = match ns {
-        1_000_000_000.. => (1e9, "s"),
-        1_000_000.. => (1e6, "ms"),
-        1_000.. => (1e3, "µs"),
-        _ => (1.0, "ns"),
-    };
-    format!("{} {unit}", plain(ns as f64 / unit_ns))
 }
 
 #[cfg(test)]

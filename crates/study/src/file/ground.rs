@@ -121,8 +121,8 @@ impl<'d> Ground<'d> {
         // A search halves intervals; what a factor stands for may be a count.
         let whole = search.is_some_and(|search| search.search.takes_whole_loads());
         let load = load.map(|load| if whole { load.round() } else { load });
-        let text = load.map(|load| format!("x={load}")).unwrap_or_default();
-        let number = DeTable::parse(&text).ok().and_then(|table| table.get_ref().get("x").cloned());
+        let text = load.map(|load| load.to_string()).unwrap_or_default();
+        let number = DeValue::parse(&text).ok();
         let varied = search.and_then(|search| Some((search.factor?, &search.max)));
         match (varied, number) {
             (Some((factor, at)), Some(number)) => {

@@ -21,13 +21,7 @@ pub(super) fn names_in_places<'d>(tree: &'d DeTable<'d>, tables: &[&str]) -> BTr
     let mut names = BTreeSet::new();
     for key in tables {
         let Some(value) = tree.get(*key) else { continue };
-        places::each_text(value, &mut |_, text| {
-            for piece in places::pieces(text) {
-                if let places::Piece::Name(name) = piece {
-                    names.insert(name);
-                }
-            }
-        });
+        places::each_text(value, &mut |_, text| names.extend(places::names(text)));
     }
     names
 }

@@ -64,7 +64,7 @@ impl<'d> Levels<'d> {
             DeValue::String(text) => match places::pieces(text)[..] {
                 [Piece::Name(name)] if self.missing.contains(&name) => return None,
                 [Piece::Name(name)] if self.get(name).is_some() => return self.get(name).cloned(),
-                _ => DeValue::String(self.put_text(reader, value, text)),
+                _ => DeValue::String(Cow::Owned(self.put_text(reader, value, text))),
             },
             DeValue::Array(values) => {
                 let values = values.iter().filter_map(|value| self.put_as_text(reader, value));
@@ -99,7 +99,7 @@ impl<'d> Levels<'d> {
         Some(Spanned::new(put.span(), DeValue::String(Cow::Owned(text))))
     }
 
-    fn put_text(&self, reader: &mut Reader<'_>, value: &Value<'_>, text: &Cow<'d, str>) -> Cow<'d, str> {
+    fn put_text(&self, reader: &mut Reader<'_>, value: &Value<'_>, text: &str) -> String {
         for name in places::names(text) {
             if self.missing.contains(&name) {
                 let message =
@@ -111,10 +111,7 @@ impl<'d> Levels<'d> {
             Some(value) => Some(level(value)?.to_string()),
             None => (name == "study_folder").then(|| self.folder.clone()),
         };
-        match places::replaced(text, &stands_for) {
-            Cow::Owned(changed) => Cow::Owned(changed),
-            Cow::Borrowed(_) => text.clone(),
-        }
+        places::replaced(text, &stands_for)
     }
 }
 

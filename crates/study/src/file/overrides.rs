@@ -1,6 +1,6 @@
 //! `--set KEY=VALUE`: values that take the place of the file's.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
 use settings::{Reader, Value, suggestion};
 use toml::{
@@ -28,39 +28,24 @@ const HEADS: [&str; 12] = [
     "processes",
 ];
 
-/// The overrides as written, each with the values that may have to be read from it.
+/// The overrides as written.
 pub(super) struct Overrides {
     list: Vec<Override>,
 }
 
+/// `KEY=VALUE`.
 struct Override {
-    key: String,
+    /// Where it begins, behind the file's text and those of the others.
+    start: usize,
     written: String,
-    /// Where its text begins, behind the file's and those of the others.
-    start: usize,
-    /// Values, each at the place where it stands in a text of all sources.
-    values: Vec<Written>,
-    /// The whole value as one.
-    whole: Written,
-}
-
-/// A value as TOML `x=VALUE`; or as plain text.
-struct Written {
-    start: usize,
-    plain: String,
-    /// With so much space before that it stands at its place, where values stand within: one alone is put there.
-    toml: String,
+    key_length: usize,
 }
 
 impl Overrides {
     pub(super) fn new(text: &str, overrides: &[(String, String)]) -> Self {
         let mut start = text.len() + 2;
         let list = overrides.iter().map(|(key, value)| {
-            let written = format!("{key}={value}");
-            let at = start + key.len() + 1;
-            let parts = split(value);
-            let values = parts.into_iter().map(|(offset, part)| Written::new(at + offset, part)).collect();
-            let one = Override { key: key.clone(), start, values, whole: Written::new(at, value), written };
+            let one = Override { start, written: format!("{key}={value}"), key_length: key.len() };
             start += one.written.len() + 2;
             one
         });
@@ -71,8 +56,9 @@ impl Overrides {
     pub(super) fn put<'d>(&'d self, reader: &mut Reader<'d>, mut tree: DeTable<'d>) -> DeTable<'d> {
         for one in &self.list {
             reader.add_source(SOURCE, one.start, &one.written);
-            let key = one.start..one.start + one.key.len();
-            let path: Vec<&str> = one.key.split('.').map(str::trim).collect();
+            let (key, value) = (&one.written[..one.key_length], &one.written[one.key_length + 1..]);
+            let path: Vec<&str> = key.split('.').map(str::trim).collect();
+            let key = one.start..one.start + one.key_length;
             if path.iter().any(|part| part.is_empty()) {
                 reader.mistake(
                     key,
@@ -81,33 +67,36 @@ impl Overrides {
             } else if path[0] == GOALS && (path.len() > 1 || !has_factor(&tree, GOALS)) {
                 reader.mistake(key, "[[goals]] is a list, of which nothing can be set here; edit the file");
             } else if path.len() > 1 || HEADS[..3].contains(&path[0]) {
-                put_at(reader, &mut tree, &path, key, one.whole.read());
+                put_at(reader, &mut tree, &path, key.clone(), read(key.end + 1, value));
             } else {
-                put_levels(reader, &mut tree, path[0], key, one);
+                put_levels(reader, &mut tree, path[0], key, value);
             }
         }
         tree
     }
 }
 
-impl Written {
-    fn new(start: usize, plain: &str) -> Self {
-        // A value stands behind a key, so that it has room for `x=` before it.
-        let space = if plain.starts_with(['[', '{']) { start - 2 } else { 0 };
-        Self { start, plain: plain.to_owned(), toml: format!("{}x={plain}", " ".repeat(space)) }
+/// The value of a text that begins at a place: what TOML reads of it, or else plain text, so that quotes are not needed.
+fn read(at: usize, text: &str) -> Value<'_> {
+    match DeValue::parse(text) {
+        Ok(value) if !value.get_ref().is_datetime() => moved(value, at),
+        _ => Spanned::new(at..at + text.len(), DeValue::String(Cow::Borrowed(text))),
     }
+}
 
-    /// The value: what TOML reads of it, or else plain text, so that quotes are not needed.
-    fn read(&self) -> Value<'_> {
-        let span = self.start..self.start + self.plain.len();
-        let text = DeValue::String(Cow::Borrowed(self.plain.as_str()));
-        let table = DeTable::parse(&self.toml).ok().filter(|table| table.get_ref().len() == 1);
-        match table.as_ref().and_then(|table| table.get_ref().get("x")) {
-            Some(value) if value.get_ref().is_array() || value.get_ref().is_table() => value.clone(),
-            Some(value) if !value.get_ref().is_datetime() => Spanned::new(span, value.get_ref().clone()),
-            _ => Spanned::new(span, text),
+/// The same value with all that is in it so much further behind.
+fn moved(value: Value<'_>, by: usize) -> Value<'_> {
+    let behind = |span: Range<usize>| span.start + by..span.end + by;
+    let span = behind(value.span());
+    let inner = match value.into_inner() {
+        DeValue::Array(values) => DeValue::Array(values.into_iter().map(|value| moved(value, by)).collect()),
+        DeValue::Table(table) => {
+            let key = |key: Spanned<_>| Spanned::new(behind(key.span()), key.into_inner());
+            DeValue::Table(table.into_iter().map(|(name, value)| (key(name), moved(value, by))).collect())
         }
-    }
+        other => other,
+    };
+    Spanned::new(span, inner)
 }
 
 /// The parts between commas, with their places; a comma in quotes or brackets separates nothing.
@@ -145,8 +134,8 @@ fn put_levels<'d>(
     reader: &mut Reader<'d>,
     tree: &mut DeTable<'d>,
     name: &'d str,
-    key: std::ops::Range<usize>,
-    one: &'d Override,
+    key: Range<usize>,
+    value: &'d str,
 ) {
     let factors = match tree.get_mut("factors").map(Spanned::get_mut) {
         Some(DeValue::Table(factors)) => factors,
@@ -156,7 +145,8 @@ fn put_levels<'d>(
             return reader.mistake(key, message);
         }
     };
-    let levels: Vec<Value<'d>> = one.values.iter().map(Written::read).collect();
+    let levels = split(value).into_iter().map(|(offset, part)| read(key.end + 1 + offset, part));
+    let levels: Vec<Value<'d>> = levels.collect();
     let begin = levels.first().map_or(key.end, |level| level.span().start);
     let list = Spanned::new(begin..begin + 1, DeValue::Array(levels.into_iter().collect()));
     let known: Vec<String> = factors.keys().map(|name| name.get_ref().to_string()).collect();
@@ -181,7 +171,7 @@ fn put_at<'d>(
     reader: &mut Reader<'d>,
     tree: &mut DeTable<'d>,
     path: &[&'d str],
-    key: std::ops::Range<usize>,
+    key: Range<usize>,
     value: Value<'d>,
 ) {
     let Some((last, parents)) = path.split_last() else { return };
@@ -236,13 +226,17 @@ mod tests {
     #[test]
     fn values_are_toml_or_plain_text_at_their_places() {
         let read = |text: &str| {
-            let written = Written::new(10, text);
-            let value = written.read();
+            let value = read(10, text);
             (value.span(), format!("{:?}", value.get_ref()))
         };
         assert_eq!(read("50").0, 10..12);
         assert!(read("50").1.starts_with("Integer"));
         assert!(read("true").1.starts_with("Boolean"));
+        let list = super::read(10, "[1, { a = 22 }]");
+        let within = &list.get_ref().as_array().unwrap()[1];
+        assert_eq!((list.span(), within.span()), (10..25, 14..24));
+        let (key, number) = within.get_ref().as_table().unwrap().iter().next().unwrap();
+        assert_eq!((key.span(), number.span()), (16..17, 20..22));
         for text in ["5k", "2026-01-01", "a b", "", "1\ny=2", "\u{e4}", "[1"] {
             assert_eq!(read(text), (10..10 + text.len(), format!("String({text:?})")), "{text}");
         }

@@ -6,9 +6,10 @@
 
 mod workload;
 
+use record::units::plain;
 use search::Preset;
 use serde_json::{Value, json};
-use settings::schema::{choice, flag, join, one_or_more, table, text, texts, time, whole};
+use settings::schema::{choice, flag, join, one_or_more, table, table_for, text, texts, time, whole};
 
 use super::{
     command,
@@ -156,9 +157,7 @@ fn trial() -> Value {
         "fresh": choice("When hosts and targets are made anew.", &["setting", "trial", "hosts"]),
         "void_attempts": whole(0, "How often a void trial is tried again.", 3),
     });
-    let mut table = table(properties, &[]);
-    table["description"] = json!("How trials are run.");
-    table
+    table_for("How trials are run.", properties, &[])
 }
 
 fn search() -> Value {
@@ -182,9 +181,8 @@ fn search() -> Value {
         "confirm": whole(0, "Trials at the lower bound once it is found; six give a 95 % interval of the median.", 6),
         "when": when("Only these settings are searched; the others run the workload's own load."),
     });
-    let mut table = table(properties, &["vary", "min", "max"]);
-    table["description"] = json!("A search for the largest load that meets the goals.");
-    table
+    let what = "A search for the largest load that meets the goals.";
+    table_for(what, properties, &["vary", "min", "max"])
 }
 
 fn presets() -> Vec<&'static str> {
@@ -196,10 +194,8 @@ fn audit() -> Value {
         "files": texts("Files that the target stores in; {target_folder} is that of each of its processes.", "{target_folder}/**/*.log"),
         "flush": time("How long it may take to write what it has acknowledged; 2s.", "12s"),
     });
-    let mut table = table(properties, &[]);
-    table["description"] =
-        json!("After each trial, what the target stored is held against what it acknowledged.");
-    table
+    let what = "After each trial, what the target stored is held against what it acknowledged.";
+    table_for(what, properties, &[])
 }
 
 fn goals() -> Value {
@@ -210,9 +206,9 @@ fn goals() -> Value {
     let mut properties =
         json!({ "name": text("What the goal is called.", "fast"), "errors": ratio, "error_ratio": ratio });
     for (is_response, what) in [(true, "response time"), (false, "time to connect")] {
-        for (response_key, connect_key, _, share) in PERCENTILES {
+        for (response_key, connect_key, quantile) in PERCENTILES {
             let key = if is_response { response_key } else { connect_key };
-            let percent = (100.0 - share * 100.0).to_string();
+            let percent = plain(quantile * 100.0);
             properties[key] = time(&format!("{percent} % of {what} at the most."), "10ms");
         }
     }

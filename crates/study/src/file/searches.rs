@@ -8,7 +8,6 @@ use record::{
 };
 use search::Preset;
 use settings::{Reader, Table, Value, suggestion};
-use toml::de::DeValue;
 
 use super::{
     factors::{Condition, Factors},
@@ -67,7 +66,8 @@ pub(super) fn read<'d>(
     {
         reader.mistake(span.clone(), format!("the largest load, {max}, is not above the least, {min}"));
     }
-    let presets = table.take("preset").map(|value| read_presets(reader, value, factors)).unwrap_or_default();
+    let (preset, by_level) =
+        table.take("preset").map_or((Preset::Mlrsearch, None), |value| read_presets(reader, value, factors));
     let width = table.take("width").and_then(|value| read_width(reader, value));
     let duration = table.take("trial").and_then(|value| read_duration(reader, value)).or(trial);
     let repeats = table.take("repeats").and_then(|value| reader.whole(value, 1..1_001)).map(|n| n as u32);
@@ -88,14 +88,9 @@ pub(super) fn read<'d>(
         repeats,
         confirm,
     };
-    let (preset, presets) = match presets {
-        Presets::One(preset) => (preset, None),
-        Presets::ByLevel { factor, levels } => {
-            let first = levels.first().map_or(Preset::Mlrsearch, |(_, preset)| *preset);
-            let levels = levels.into_iter().map(|(level, preset)| (level, by(preset))).collect();
-            (first, Some((factor, levels)))
-        }
-    };
+    let presets = by_level.map(|(factor, levels)| {
+        (factor, levels.into_iter().map(|(level, preset)| (level, by(preset))).collect())
+    });
     let vary = vary.map_or(value.span(), |vary| vary.span());
     let search = by(preset);
     Some(SearchRead { search, presets, factor, when, span: value.span(), vary, min: min_span, max: max_span })
@@ -115,17 +110,8 @@ impl SearchRead<'_> {
     }
 }
 
-/// The preset, or one for each level of a factor.
-enum Presets<'d> {
-    One(Preset),
-    ByLevel { factor: &'d str, levels: Vec<(Level, Preset)> },
-}
-
-impl Default for Presets<'_> {
-    fn default() -> Self {
-        Self::One(Preset::Mlrsearch)
-    }
-}
+/// The preset, the first where a factor chooses among several; then that factor, and the preset of each of its levels.
+type Presets<'d> = (Preset, Option<(&'d str, Vec<(Level, Preset)>)>);
 
 fn read_presets<'d>(reader: &mut Reader<'_>, value: &Value<'_>, factors: &Factors<'d>) -> Presets<'d> {
     let place = value.get_ref().as_str().map(places::pieces);
@@ -133,15 +119,14 @@ fn read_presets<'d>(reader: &mut Reader<'_>, value: &Value<'_>, factors: &Factor
         let Some(factor) = factors.get(name).filter(|factor| !factor.searched) else {
             let hint = suggestion(name, factors.names());
             reader.mistake(value.span(), format!("'{{{name}}}' stands for no factor with levels{hint}"));
-            return Presets::default();
+            return (Preset::Mlrsearch, None);
         };
         let preset = |(level, at): &(Level, &Value<'_>)| Some((level.clone(), read_preset(reader, at)?));
-        return Presets::ByLevel {
-            factor: factor.name,
-            levels: factor.levels.iter().filter_map(preset).collect(),
-        };
+        let levels: Vec<(Level, Preset)> = factor.levels.iter().filter_map(preset).collect();
+        let first = levels.first().map_or(Preset::Mlrsearch, |(_, preset)| *preset);
+        return (first, Some((factor.name, levels)));
     }
-    Presets::One(read_preset(reader, value).unwrap_or(Preset::Mlrsearch))
+    (read_preset(reader, value).unwrap_or(Preset::Mlrsearch), None)
 }
 
 /// Seconds of a full trial, and how many decide about a load, unless the study says them.
@@ -197,11 +182,7 @@ fn read_unit<'d>(
 
 fn read_load(reader: &mut Reader<'_>, value: &Value<'_>, is_whole: bool) -> Option<f64> {
     let what = if is_whole { "a count such as 100 or \"5k\"" } else { "a load such as 100, 0.5 or \"5k\"" };
-    let text = match value.get_ref() {
-        DeValue::Integer(number) => number.to_string(),
-        DeValue::Float(number) => number.as_str().to_owned(),
-        _ => reader.text_such_as(value, what)?.to_owned(),
-    };
+    let text = reader.number_or_text(value, what)?;
     if is_whole {
         let count = reader.checked(value, parse_count(&text))?;
         if count == 0 || count > 1_000_000_000 {
@@ -228,11 +209,7 @@ fn read_preset(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Preset> {
 fn read_width(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<f64> {
     let refuse = "the width of the interval between the bounds is a share of the load above 0 and below 1, such as \
                   \"2%\"";
-    let text = match value.get_ref() {
-        DeValue::Integer(number) => number.to_string(),
-        DeValue::Float(number) => number.as_str().to_owned(),
-        _ => reader.text_such_as(value, "a share such as \"2%\" or 0.02")?.to_owned(),
-    };
+    let text = reader.number_or_text(value, "a share such as \"2%\" or 0.02")?;
     match parse_ratio(&text) {
         Ok(width) if (1e-9..1.0).contains(&width) => Some(width),
         _ => {

@@ -56,15 +56,7 @@ impl<'d> Targets<'d> {
         let table = reader.table(value, "tables such as [targets.web]");
         let mut list: Vec<TargetTable<'d>> = Vec::new();
         for (span, name, value) in table.all() {
-            let fits = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
-            if !name.starts_with(|c: char| c.is_ascii_alphabetic())
-                || name.len() > 40
-                || !name.chars().all(fits)
-            {
-                let message =
-                    format!("'{name}' is not a name: up to 40 letters, digits, '-' and '_', a letter first");
-                reader.mistake(span.clone(), message);
-            }
+            places::is_name(reader, name, &span);
             let lacks = read_needs(reader, value);
             let optional = value.get_ref().as_table().and_then(|table| table.get("optional"));
             let is_optional = optional.and_then(|value| reader.flag(value)).unwrap_or(false);
@@ -107,12 +99,8 @@ impl<'d> Targets<'d> {
             };
         }
         let text = url.and_then(|value| value.get_ref().as_str());
-        let in_url: Vec<&TargetTable<'d>> = text
-            .map(places::pieces)
-            .into_iter()
-            .flatten()
-            .filter_map(|piece| if let places::Piece::Name(name) = piece { self.get(name) } else { None })
-            .collect();
+        let in_url: Vec<&TargetTable<'d>> =
+            text.map(places::names).into_iter().flatten().filter_map(|name| self.get(name)).collect();
         match (&self.list[..], &in_url[..]) {
             (_, [target]) => Ok(Some(target)),
             ([], _) => Ok(None),

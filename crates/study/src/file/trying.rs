@@ -3,14 +3,16 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use load::{HttpWorkload, preflight};
-use record::{GoalQuantity, HttpPlan, Kind, Level, LoadUnit, Setting, Warning, units::parse_time};
+use record::{
+    GoalQuantity, HttpPlan, Kind, Level, LoadUnit, Setting, Warning,
+    units::{parse_time, plain_time_ns},
+};
 use settings::{Reader, suggestion};
 use toml::{Spanned, de::DeTable};
 
 use super::{
     Document, checks,
     factors::hold,
-    goals::plain_time,
     ground::{Assembled, Ground},
     levels::Levels,
     outline::Outline,
@@ -18,7 +20,7 @@ use super::{
     searches::SearchRead,
 };
 use crate::{
-    Workload, quantities,
+    Workload, observers,
     study::{Search, Source, Study},
 };
 
@@ -152,7 +154,7 @@ impl<'d> Tries<'_, 'd> {
     /// Goals on quantities that there are not.
     fn hold_known(&self, reader: &mut Reader<'_>, assembled: &Assembled) {
         let setup = &assembled.setup;
-        let given = || quantities::of(setup).into_iter();
+        let given = || observers::quantities(setup).into_iter();
         for goal in &self.outline.goals {
             let GoalQuantity::Given { quantity, .. } = &goal.goal.quantity else { continue };
             if assembled.is_whole && !given().any(|known| known.name == *quantity) {
@@ -226,7 +228,7 @@ impl<'d> Tries<'_, 'd> {
                 let message = format!(
                     "nothing can be this slow: what takes longer than the timeout of {} has failed; give a longer \
                      timeout or a lower bound",
-                    plain_time(plan.timeout_ns)
+                    plain_time_ns(plan.timeout_ns)
                 );
                 reader.mistake(goal.span.clone(), message);
             }
@@ -254,11 +256,8 @@ impl<'d> Tries<'_, 'd> {
 fn has_unit(reader: &mut Reader<'_>, search: &SearchRead<'_>, assembled: &Assembled) -> bool {
     let unit = &search.search.unit;
     let kind = assembled.setup.workload.kind();
-    let has = match (unit, kind) {
-        (LoadUnit::Factor(_), _) | (LoadUnit::Copies, Kind::Command) => true,
-        (LoadUnit::Copies, Kind::Http) | (_, Kind::Command) => false,
-        _ => true,
-    };
+    let is_of_programs = *unit == LoadUnit::Copies;
+    let has = matches!(unit, LoadUnit::Factor(_)) || is_of_programs == (kind == Kind::Command);
     if !has {
         let instead = if kind == Kind::Command {
             "copies, or a factor"

@@ -54,7 +54,7 @@ fn a_target_that_nobody_asked_for_is_there_for_those_who_do() {
 #[test]
 fn a_factor_chooses_the_method_of_the_search() {
     let study = read(LISTENERS);
-    let plan: StudyPlan = study::plan(&study, Vec::new(), "0").unwrap();
+    let plan: StudyPlan = study::plan(&study, Vec::new()).unwrap();
     let methods: Vec<&str> =
         (0..plan.settings.len()).map(|number| plan.search_of(number).unwrap().method.as_str()).collect();
     for (setting, method) in plan.settings.iter().zip(methods) {
@@ -76,7 +76,7 @@ fn trials_that_loops_end_are_all_of_one_length() {
         (setup.workload.ends_itself(), setup.workload.http().unwrap().duration.as_deref()),
         (true, None)
     );
-    let plan = study::plan(&study, Vec::new(), "0").unwrap();
+    let plan = study::plan(&study, Vec::new()).unwrap();
     for search in plan.search.iter().chain(&plan.other_searches) {
         let goal = &search.method_settings["goals"][0];
         assert_eq!(goal["initial_trial_duration_s"], goal["final_trial_duration_s"], "{}", search.method);

@@ -197,7 +197,7 @@ fn settings_without_a_search_have_none_by_any_method() {
         assert_eq!(method.is_some(), setting.searched, "{}", setting.name);
         assert!(method.is_none_or(|method| setting.name.contains(method)), "{}", setting.name);
     }
-    let plan = study::plan(&study, Vec::new(), "").unwrap();
+    let plan = study::plan(&study, Vec::new()).unwrap();
     for search in plan.search.iter().chain(&plan.other_searches) {
         let goal = &search.method_settings["goals"][0];
         assert_eq!(goal["initial_trial_duration_s"], goal["final_trial_duration_s"], "{}", search.method);
@@ -212,7 +212,7 @@ fn users_that_start_slowly_have_long_trials() {
         ))
     };
     let first_s = |study: &Study| {
-        let plan = study::plan(study, Vec::new(), "").unwrap();
+        let plan = study::plan(study, Vec::new()).unwrap();
         plan.search.unwrap().method_settings["goals"][0]["initial_trial_duration_s"].as_f64()
     };
     assert_eq!(first_s(&study("")), Some(1.0));

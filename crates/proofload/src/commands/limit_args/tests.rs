@@ -73,7 +73,7 @@ fn all_users_must_have_started_before_a_trial_ends() {
 fn a_void_trial_is_tried_as_often_as_told_in_all() {
     let study = study("users 127.0.0.1 --void-attempts 2").unwrap();
     assert_eq!(study.trial.void_attempts, 1, "again, in a study's words");
-    let plan = study::plan(&study, Vec::new(), "").unwrap();
+    let plan = study::plan(&study, Vec::new()).unwrap();
     let search = plan.search_of(0).unwrap();
     assert_eq!(search.method_settings["void"]["attempts"], 2);
 }

@@ -4,7 +4,7 @@ use load::{HttpWorkload, OPTIONS};
 use serde_json::{Value, json};
 use settings::options::{Kind, Setting};
 
-use settings::schema::{choice, flag, one_or_more, pattern, table, text, workload_time};
+use settings::schema::{choice, flag, one_or_more, pattern, table_for, text, workload_time};
 
 /// The table.
 pub(super) fn workload() -> Value {
@@ -17,9 +17,7 @@ pub(super) fn workload() -> Value {
     for option in OPTIONS {
         properties[option.setting.key] = property(&option.setting);
     }
-    let mut table = table(properties, &[]);
-    table["description"] = json!("HTTP requests: a closed load of users, or an open one by rate or stages.");
-    table
+    table_for("HTTP requests: a closed load of users, or an open one by rate or stages.", properties, &[])
 }
 
 fn property(setting: &Setting<HttpWorkload>) -> Value {

@@ -4,7 +4,6 @@ use std::{
     collections::BTreeMap,
     fs, io,
     os::unix::process::{CommandExt, ExitStatusExt},
-    path::PathBuf,
     process::{Child, ExitStatus, Stdio},
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -44,7 +43,6 @@ impl Stand {
         look: Look<'_>,
     ) -> Result<Report, StandError> {
         let broken = |error: io::Error| StandError::Program(format!("cannot run a program: {error}"));
-        let reports: Vec<PathBuf> = orders.iter().map(Order::report).collect();
         let hosts: Vec<Option<usize>> = match self.setup.from[..] {
             [] => vec![None],
             ref from => from.iter().copied().map(Some).collect(),
@@ -78,7 +76,9 @@ impl Stand {
         }
         look(Some(self.link_counts()?)).map_err(StandError::Host)?;
         let mut all = Report::default();
-        for ((mut runner, path), order) in runners.into_iter().zip(reports).zip(&orders) {
+        let hosts = self.load_hosts();
+        for (number, (mut runner, order)) in runners.into_iter().zip(&orders).enumerate() {
+            let path = order.report();
             let Some(mut report) = Report::read(&path) else {
                 let how = runner.ended().map_or_else(String::new, |status| format!(" ({status})"));
                 let lines = runner.last_lines();
@@ -88,7 +88,7 @@ impl Stand {
                 )));
             };
             let _ = fs::remove_file(path);
-            let host = runner.host(self);
+            let host = hosts.get(number).cloned().unwrap_or_default();
             report.runs.iter_mut().for_each(|run| run.host.clone_from(&host));
             all.merge(report);
         }
@@ -180,17 +180,6 @@ impl Runner {
                 if lines.is_empty() { lines } else { format!("; its log: {lines}") }
             }
             Self::Here(_) => String::new(),
-        }
-    }
-
-    fn host(&self, stand: &Stand) -> String {
-        match (self, &stand.lab) {
-            (Self::OnHost(process), Some(lab)) => {
-                let hosts = lab.plan().hosts.iter().map(|host| &host.name);
-                let own = |name: &&String| process.name().starts_with(&format!("{name}-"));
-                hosts.filter(own).max_by_key(|name| name.len()).cloned().unwrap_or_default()
-            }
-            _ => String::new(),
         }
     }
 }
