@@ -30,6 +30,7 @@
 pub mod classification;
 pub mod statistics;
 
+mod curve;
 mod goal;
 mod grid;
 mod knee;
