@@ -67,9 +67,7 @@ impl Options {
         let stop = Arc::new(AtomicBool::new(false));
         Ok(Self { program, folder, rootless: false, keep_logs: None, busy_cpus: Vec::new(), stop })
     }
-}
 
-impl Options {
     /// Refuses to go on once it was called off.
     fn go_on(&self) -> Result<(), Error> {
         if self.stop.load(Ordering::Relaxed) { Err(Error::CalledOff) } else { Ok(()) }

@@ -5,9 +5,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::thread::sched_getaffinity;
-
-use crate::{Compat, Config, Credential, Error, refusal::TAG_BYTES_MOST};
+use crate::{Compat, Config, Credential, refusal::TAG_BYTES_MOST};
 
 /// The longest that a group commit may wait for company.
 const SYNC_DELAY_MOST: Duration = Duration::from_secs(10);
@@ -83,19 +81,6 @@ impl Config {
              the journal is. Leave it out, or name another folder",
         );
         if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
-    }
-
-    /// Whether this process may use the processors asked for.
-    pub(crate) fn check_processors(&self) -> Result<(), Error> {
-        if self.cpus.is_empty() {
-            return Ok(());
-        }
-        // Where the kernel does not tell, pinning itself will show.
-        let Ok(set) = sched_getaffinity(None) else { return Ok(()) };
-        let most = rustix::thread::CpuSet::MAX_CPU as u32;
-        let allowed: Vec<u32> = (0..most).filter(|&cpu| set.is_set(cpu as usize)).collect();
-        let missing: Vec<u32> = self.cpus.iter().copied().filter(|cpu| !allowed.contains(cpu)).collect();
-        if missing.is_empty() { Ok(()) } else { Err(Error::Processors { missing, allowed }) }
     }
 }
 

@@ -1,9 +1,9 @@
 //! A connection's state. Idle connections hold no buffers.
 
 use http1::{Limits, RequestReader};
-use sockets::Token;
+use sockets::{Seat, Token};
 
-use crate::{budget::Seat, flight::Flight, stream::Stream};
+use crate::{flight::Flight, stream::Stream};
 
 /// Where a connection stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

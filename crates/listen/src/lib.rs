@@ -40,4 +40,5 @@ pub use config::{Accept, Added, Compat, Config, Credential, Limits, Route, Timeo
 pub use error::Error;
 pub use segments::{Level, StorageState};
 pub use server::{Handle, Server};
+pub use sockets::StartError;
 pub use statistics::{Report, SCHEMA, Statistics, render};

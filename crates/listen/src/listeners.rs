@@ -8,7 +8,7 @@ use std::{
 };
 
 use rustix::net::sockopt;
-use sockets::{bound, listening, local_address};
+use sockets::{listening_each, local_address};
 
 use crate::{Accept, Config, Error};
 
@@ -43,11 +43,15 @@ impl Listeners {
         let count = config.threads as usize;
         let mut listeners = Self { threads: vec![Vec::new(); count], addresses: Vec::new(), admin: None };
         for &asked in &config.listen {
-            let address = match config.accept {
-                Accept::ReusePort if count > 1 => listeners.one_each(asked, config.backlog),
-                _ => listeners.one_for_all(asked, config.backlog),
-            };
-            listeners.addresses.push(address.map_err(|cause| Error::Listen { address: asked, cause })?);
+            let loops = if config.accept == Accept::ReusePort { count } else { 1 };
+            let (mut sockets, address) = listening_each(asked, loops, false, config.backlog)?;
+            listeners.addresses.push(address);
+            if loops == 1 {
+                sockets.drain(..).for_each(|socket| listeners.give_to_all(socket));
+            }
+            for (thread, socket) in listeners.threads.iter_mut().zip(sockets) {
+                thread.push(Listener { socket: Arc::new(socket), admin: false });
+            }
         }
         for (number, socket) in handed.into_iter().enumerate() {
             let address = take_over(&socket).map_err(|cause| Error::Handed { number, cause })?;
@@ -55,34 +59,13 @@ impl Listeners {
             listeners.give_to_all(socket);
         }
         if let Some(asked) = config.admin {
-            let fails = |cause| Error::Listen { address: asked, cause };
-            let socket = listening(asked, false, config.backlog).map_err(fails)?;
-            listeners.admin = Some(local_address(&socket).map_err(fails)?);
+            let (sockets, address) = listening_each(asked, 1, false, config.backlog)?;
+            listeners.admin = Some(address);
             // One thread is enough for it.
-            listeners.threads[0].push(Listener { socket: Arc::new(socket), admin: true });
+            let admins = sockets.into_iter().map(|socket| Listener { socket: Arc::new(socket), admin: true });
+            listeners.threads[0].extend(admins);
         }
         Ok(listeners)
-    }
-
-    fn one_each(&mut self, asked: SocketAddr, backlog: u32) -> io::Result<SocketAddr> {
-        if asked.port() != 0 {
-            // Others that listen there with SO_REUSEPORT would share their connections with us unnoticed.
-            drop(bound(asked, false)?);
-        }
-        let mut address = asked;
-        for thread in &mut self.threads {
-            let socket = listening(address, true, backlog)?;
-            address = local_address(&socket)?;
-            thread.push(Listener { socket: Arc::new(socket), admin: false });
-        }
-        Ok(address)
-    }
-
-    fn one_for_all(&mut self, asked: SocketAddr, backlog: u32) -> io::Result<SocketAddr> {
-        let socket = listening(asked, false, backlog)?;
-        let address = local_address(&socket)?;
-        self.give_to_all(socket);
-        Ok(address)
     }
 
     fn give_to_all(&mut self, socket: OwnedFd) {

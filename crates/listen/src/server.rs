@@ -2,8 +2,8 @@
 
 use std::{net::SocketAddr, os::fd::OwnedFd, sync::Arc};
 
-use rustix::event::epoll;
 use segments::{Port, Recovery, Store};
+use sockets::{check_processors, event_loop};
 
 use crate::{
     Config, Error, Report, Statistics,
@@ -38,10 +38,10 @@ impl Server {
     /// with `handed` sockets to hand in. Nothing is opened, and nothing listens.
     ///
     /// # Errors
-    /// [`Error::Config`], [`Error::Processors`] or [`Error::Tls`].
+    /// [`Error::Config`], [`Error::Start`] or [`Error::Tls`].
     pub fn check(config: &Config, handed: usize) -> Result<(), Error> {
         config.check(handed).map_err(Error::Config)?;
-        config.check_processors()?;
+        check_processors(&config.cpus)?;
         config.store.check()?;
         config.tls.as_ref().map(Identity::read).transpose()?;
         Ok(())
@@ -54,16 +54,15 @@ impl Server {
     /// See [`Error`]. Nothing listens then.
     pub fn bind(mut config: Config, handed: Vec<OwnedFd>) -> Result<Self, Error> {
         config.check(handed.len()).map_err(Error::Config)?;
-        config.check_processors()?;
+        check_processors(&config.cpus)?;
         config.store.open_most = Descriptors::files(config.store.open_most);
         let Listeners { threads, addresses, admin } = Listeners::open(&config, handed)?;
         let (store, ports, recovery) = Store::open(config.store.clone(), config.threads as usize)?;
         let shared = Shared::new(config, store)?;
-        let threads = threads.into_iter().zip(ports).map(|(listeners, port)| {
-            let epoll =
-                epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|cause| Error::Loop(cause.into()))?;
-            Ok(Thread { epoll, listeners, port })
-        });
+        let threads = threads
+            .into_iter()
+            .zip(ports)
+            .map(|(listeners, port)| Ok(Thread { epoll: event_loop()?, listeners, port }));
         let threads = threads.collect::<Result<_, Error>>()?;
         Ok(Self { shared: Arc::new(shared), addresses, admin, recovery, threads })
     }

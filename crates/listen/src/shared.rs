@@ -8,12 +8,13 @@ use std::{
 use clock::Clock;
 use rustix::event::{EventfdFlags, eventfd};
 use segments::Store;
+use sockets::{Crowd, StartError};
 
 use crate::{
     Config, Error,
     answer::Dress,
     auth::Guard,
-    budget::{Budget, Crowd, Descriptors},
+    budget::{Budget, Descriptors},
     counters::Counters,
     debt::Debt,
     gate::Gate,
@@ -70,7 +71,7 @@ impl Shared {
             counters: (0..config.threads).map(|_| Counters::default()).collect(),
             clock: Clock::start(),
             debt: Debt::default(),
-            course: Course::new().map_err(Error::Loop)?,
+            course: Course::new().map_err(StartError::Epoll)?,
             guard,
             store,
             config,

@@ -8,11 +8,10 @@ use std::{
 use rustix::{
     event::epoll::{self, Event, EventData, EventFlags},
     io::Errno,
-    thread::{CpuSet, sched_setaffinity},
     time::Timespec,
 };
 use segments::{Done, Port};
-use sockets::{Connections, Door, Fate, Token, watch};
+use sockets::{Connections, Door, Fate, Token, pin, watch};
 
 use crate::{
     connection::{Connection, Phase},
@@ -303,16 +302,6 @@ impl<'a> Worker<'a> {
             let fate = self.engine.may_go(connection);
             self.settle(token, fate);
         }
-    }
-}
-
-/// Pins this thread to the processor of loop `number`.
-pub(crate) fn pin(cpus: &[u32], number: usize) {
-    if !cpus.is_empty() {
-        let mut set = CpuSet::new();
-        set.set(cpus[number % cpus.len()] as usize);
-        // Checked when the listener was bound.
-        let _ = sched_setaffinity(None, &set);
     }
 }
 

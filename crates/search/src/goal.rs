@@ -67,29 +67,6 @@ pub(crate) fn sides(goals: &[SearchGoal]) -> Vec<Side> {
 }
 
 impl SearchGoal {
-    /// A goal that a load meets when `repeats` trials of `trial_duration_s` are all low-loss, and misses with
-    /// the first that is not: the JMeter habit, or RFC 2544 with one repeat.
-    pub fn repeated(
-        name: impl Into<String>,
-        loss_ratio: f64,
-        trial_duration_s: f64,
-        repeats: u32,
-        width: f64,
-    ) -> Self {
-        Self {
-            name: name.into(),
-            loss_ratio,
-            exceed_ratio: 0.0,
-            final_trial_duration_s: trial_duration_s,
-            duration_sum_s: trial_duration_s * f64::from(repeats),
-            initial_trial_duration_s: trial_duration_s,
-            width,
-            preceding_targets: 2,
-            expansion: 2,
-            surely_not: None,
-        }
-    }
-
     fn rules(&self) -> impl Iterator<Item = Self> + use<> {
         let upper = self.surely_not.map(|SurelyNot { exceed_ratio, duration_sum_s }| Self {
             exceed_ratio,

@@ -8,106 +8,55 @@
 //! place of a smoothing spline over all points, and of several knees the most pronounced is the answer. A
 //! curve that does not rise has no knee, whatever its noise looks like when it is scaled up.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-/// How a knee is told from noise.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Kneedle {
-    /// The paper's S: how many steps of mean load distance the curve must fall after a knee. Larger values
-    /// are more careful; 1 is the paper's choice for points that are all known.
-    pub sensitivity: f64,
-    /// The largest latency is at least this many times the smallest, or there is no knee.
-    pub least_rise: f64,
-}
-
-impl Default for Kneedle {
-    fn default() -> Self {
-        Self { sensitivity: 1.0, least_rise: 1.5 }
-    }
-}
-
-/// The answer.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "knee", rename_all = "snake_case")]
-pub enum Knee {
-    /// There is one.
-    At {
-        /// Its load.
-        load: f64,
-        /// The latency there, in the unit it was given in.
-        latency: f64,
-        /// How far the scaled curve is from its diagonal there (0 to 1).
-        height: f64,
-    },
-    /// There is none.
-    None {
-        /// Why.
-        why: NoKnee,
-    },
-}
-
-/// Why there is no knee.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum NoKnee {
-    /// Fewer than four different loads.
-    TooFewLoads,
-    /// A load or a latency that is no positive number.
-    BadPoint,
-    /// Latency does not rise enough.
-    Flat,
-    /// It rises evenly, or its bends are within the noise.
-    NoBend,
-}
-
+/// The paper's S: how many steps of mean load distance the curve must fall after a knee. Larger values are more careful;
+/// 1 is the paper's choice for points that are all known.
+const SENSITIVITY: f64 = 1.0;
+/// The largest latency is at least this many times the smallest, or there is no knee.
+const LEAST_RISE: f64 = 1.5;
 /// Fewer points than this have no shape.
 const FEWEST_LOADS: usize = 4;
 
-impl Kneedle {
-    /// The knee of `points`: load and latency, in any order, several at a load allowed.
-    pub fn find(&self, points: &[(f64, f64)]) -> Knee {
-        let positive = |value: f64| value.is_finite() && value > 0.0;
-        if points.iter().any(|(load, latency)| !positive(*load) || !positive(*latency)) {
-            return Knee::None { why: NoKnee::BadPoint };
-        }
-        let curve = medians(points);
-        if curve.len() < FEWEST_LOADS {
-            return Knee::None { why: NoKnee::TooFewLoads };
-        }
-        let latencies = || curve.iter().map(|(_, latency)| *latency);
-        let (least, largest) = (latencies().fold(f64::INFINITY, f64::min), latencies().fold(0.0, f64::max));
-        let rises = curve[curve.len() - 1].1 > curve[0].1;
-        if !rises || largest <= least || largest < least * self.least_rise {
-            return Knee::None { why: NoKnee::Flat };
-        }
-        match self.most_pronounced(&heights(&curve, least, largest), curve.len()) {
-            Some((index, height)) => Knee::At { load: curve[index].0, latency: curve[index].1, height },
-            None => Knee::None { why: NoKnee::NoBend },
-        }
+/// The knee of `points`, load and latency, in any order, several at a load allowed: its load, and the latency there. None
+/// where there are fewer than four loads, where a load or a latency is no positive number, and where latency does not
+/// rise enough, or only evenly, or bends within the noise.
+pub fn knee(points: &[(f64, f64)]) -> Option<(f64, f64)> {
+    let is_positive = |value: f64| value.is_finite() && value > 0.0;
+    if points.iter().any(|(load, latency)| !is_positive(*load) || !is_positive(*latency)) {
+        return None;
     }
+    let curve = medians(points);
+    if curve.len() < FEWEST_LOADS {
+        return None;
+    }
+    let latencies = || curve.iter().map(|(_, latency)| *latency);
+    let (least, largest) = (latencies().fold(f64::INFINITY, f64::min), latencies().fold(0.0, f64::max));
+    let rises = curve[curve.len() - 1].1 > curve[0].1;
+    if !rises || largest <= least || largest < least * LEAST_RISE {
+        return None;
+    }
+    most_pronounced(&heights(&curve, least, largest)).map(|index| curve[index])
+}
 
-    /// Walks the turned curve: from the largest load to the smallest.
-    fn most_pronounced(&self, heights: &[f64], loads: usize) -> Option<(usize, f64)> {
-        let fall = self.sensitivity / (loads - 1) as f64;
-        let mut best: Option<(usize, f64)> = None;
-        let mut standing: Option<(usize, f64)> = None;
-        for index in (0..loads - 1).rev() {
-            let height = heights[index];
-            let next = if index == 0 { f64::NEG_INFINITY } else { heights[index - 1] };
-            if height >= heights[index + 1] && height >= next && height > 0.0 {
-                standing = Some((index, height));
-            }
-            let fallen = |(_, top): &(usize, f64)| height < top - fall;
-            if let Some(knee) = standing.filter(fallen) {
-                if best.is_none_or(|(_, top)| knee.1 > top) {
-                    best = Some(knee);
-                }
-                standing = None;
-            }
+/// Walks the turned curve: from the largest load to the smallest.
+fn most_pronounced(heights: &[f64]) -> Option<usize> {
+    let last = heights.len() - 1;
+    let fall = SENSITIVITY / last as f64;
+    let mut best: Option<(usize, f64)> = None;
+    let mut standing: Option<(usize, f64)> = None;
+    for index in (0..last).rev() {
+        let height = heights[index];
+        let next = if index == 0 { f64::NEG_INFINITY } else { heights[index - 1] };
+        if height >= heights[index + 1] && height >= next && height > 0.0 {
+            standing = Some((index, height));
         }
-        best
+        if let Some(knee) = standing.filter(|(_, top)| height < top - fall) {
+            if best.is_none_or(|(_, top)| knee.1 > top) {
+                best = Some(knee);
+            }
+            standing = None;
+        }
     }
+    best.map(|(index, _)| index)
 }
 
 /// Scaled load less scaled latency: how far the curve hangs below its diagonal, which is how far the turned
@@ -143,10 +92,7 @@ mod tests {
     }
 
     fn knee_load(points: &[(f64, f64)]) -> Option<f64> {
-        match Kneedle::default().find(points) {
-            Knee::At { load, .. } => Some(load),
-            Knee::None { .. } => None,
-        }
+        knee(points).map(|(load, _)| load)
     }
 
     #[test]
@@ -195,15 +141,8 @@ mod tests {
         let noise: Vec<_> =
             (1..=10).map(|step| (f64::from(step), 5.0 + f64::from(step * 7 % 3) * 0.1)).collect();
         let concave: Vec<_> = (1..=10).map(|step| (f64::from(step), f64::from(step).sqrt())).collect();
-        let why = |points: &[(f64, f64)]| match Kneedle::default().find(points) {
-            Knee::None { why } => Some(why),
-            Knee::At { .. } => None,
-        };
-        assert_eq!(why(&line), Some(NoKnee::NoBend));
-        assert_eq!(why(&noise), Some(NoKnee::Flat));
-        assert_eq!(why(&concave), Some(NoKnee::NoBend));
-        assert_eq!(why(&line[..3]), Some(NoKnee::TooFewLoads));
-        assert_eq!(why(&[(1.0, f64::NAN), (2.0, 1.0)]), Some(NoKnee::BadPoint));
-        assert_eq!(why(&[]), Some(NoKnee::TooFewLoads));
+        for points in [&line[..], &noise, &concave, &line[..3], &[(1.0, f64::NAN), (2.0, 1.0)], &[]] {
+            assert_eq!(knee(points), None, "{points:?}");
+        }
     }
 }

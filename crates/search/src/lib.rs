@@ -28,11 +28,12 @@
 //! How it searches, and from which sources: `docs/search.md`.
 
 pub mod classification;
-pub mod knee;
 pub mod statistics;
 
+mod curve;
 mod goal;
 mod grid;
+mod knee;
 mod outcome;
 mod plan;
 mod preset;
@@ -43,6 +44,7 @@ mod threshold;
 mod trials;
 
 pub use goal::{SearchGoal, SurelyNot};
+pub use knee::knee;
 pub use outcome::{Dispute, Ended, Inversion, Outcome};
 pub use plan::{Method, Midpoint, Mistake, Mistakes, SearchPlan, Start, Unit, VoidPolicy, WarmUp};
 pub use preset::{Preset, UnknownPreset};

@@ -133,35 +133,6 @@ impl SearchPlan {
         }
     }
 
-    /// What works, and what RFC 9971 recommends to do otherwise (sections 4.6.1 and 5.6).
-    pub fn advice(&self) -> Vec<Mistake> {
-        let mut advice = Vec::new();
-        for goal in &self.goals {
-            if goal.width < goal.loss_ratio {
-                advice.push(Mistake {
-                    field: format!("goal {:?}: width", goal.name),
-                    message: format!(
-                        "{} is narrower than the loss of {} that is allowed: what gets through at the lower bound \
-                         may be less than for a goal that allows less; use {} or more",
-                        goal.width, goal.loss_ratio, goal.loss_ratio
-                    ),
-                });
-            }
-        }
-        let longest_s = self.goals.iter().map(|goal| goal.final_trial_duration_s).fold(0.0, f64::max);
-        for goal in self.goals.iter().filter(|goal| goal.final_trial_duration_s < longest_s) {
-            advice.push(Mistake {
-                field: format!("goal {:?}: final_trial_duration_s", goal.name),
-                message: format!(
-                    "{} s, where another goal has {longest_s} s: the longer trials count here too, and may be \
-                     worse than short ones; use the same for all goals",
-                    goal.final_trial_duration_s
-                ),
-            });
-        }
-        advice
-    }
-
     /// What is wrong with it, if anything.
     pub fn mistakes(&self) -> Vec<Mistake> {
         let mut mistakes: Vec<Mistake> = self.goals.iter().flat_map(SearchGoal::mistakes).collect();

@@ -6,6 +6,7 @@ use record::BoundsSoFar;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    curve::{Curve, weigh},
     plan::{SearchPlan, Unit},
     search::{Measured, Search, Step},
     trials::Trials,
@@ -46,8 +47,6 @@ const MEDIANS: u32 = 80;
 const SPREADS: [(f64, f64); 5] = [(0.0001, 0.8), (0.002, 0.09), (0.006, 0.06), (0.015, 0.03), (0.04, 0.02)];
 /// Trials at whole-numbered loads, users and connections, disagree so much less often.
 const SELDOM_NOISY: f64 = 0.1;
-/// Share of trials that are bad or good whatever the load.
-const FLUKES: f64 = 0.001;
 
 impl Search {
     /// How far it is.
@@ -91,7 +90,7 @@ impl Search {
         let mut rng = Pcg64Mcg::seed_from_u64(u64::from(copy));
         // Spread evenly over what is possible, in an order of no meaning: all goals are of the same target.
         let place = (f64::from(copy) + 0.5) / f64::from(copies);
-        let targets: Vec<&Target> = possible.iter().map(|possible| possible.at(place)).collect();
+        let targets: Vec<&Curve> = possible.iter().map(|possible| possible.at(place)).collect();
         let mut imagined = self.clone();
         for _ in 0..FORESEEN {
             let Step::Measure(trial) = imagined.next() else { break };
@@ -116,23 +115,9 @@ impl Search {
     }
 }
 
-/// A target whose trials are bad with a probability that rises with the load: a logistic curve over its logarithm.
-#[derive(Debug, Clone, Copy)]
-struct Target {
-    median: f64,
-    spread: f64,
-    weight: f64,
-}
-
-impl Target {
-    fn bad(&self, load: f64) -> f64 {
-        FLUKES + (1.0 - 2.0 * FLUKES) / (1.0 + (-(load - self.median) / self.spread).exp())
-    }
-}
-
 /// The targets that the trials so far may have been of, to one goal, smallest first.
 struct Possible {
-    targets: Vec<Target>,
+    targets: Vec<Curve>,
     weight: f64,
 }
 
@@ -148,28 +133,25 @@ impl Possible {
         for index in 0..MEDIANS {
             let median = least + (most - least) * (f64::from(index) + 0.5) / f64::from(MEDIANS);
             for (spread, prior) in SPREADS {
-                let mut target = Target { median, spread, weight: 0.0 };
-                let likelihood = trials.all(goal, plan.goals[goal].loss_ratio).map(|(position, is_bad)| {
-                    let bad = target.bad(grid.load(position).ln());
-                    if is_bad { bad } else { 1.0 - bad }.ln()
-                });
+                let mut target = Curve { median, spread, weight: 0.0 };
+                let seen = trials.all(goal, plan.goals[goal].loss_ratio);
+                let seen = seen.map(|(position, is_bad)| (grid.load(position).ln(), is_bad));
                 let doubt = if plan.unit == Unit::Whole { SELDOM_NOISY } else { 1.0 };
                 let prior = if spread > SPREADS[0].0 { prior * doubt } else { prior };
                 let far = if upper.is_none() { (median - least) / FARTHER } else { 0.0 };
-                target.weight = likelihood.sum::<f64>() + prior.ln() - far;
+                target.weight = target.log_likelihood(seen) + prior.ln() - far;
                 targets.push(target);
             }
         }
-        let heaviest = targets.iter().map(|target| target.weight).fold(f64::NEG_INFINITY, f64::max);
-        targets.iter_mut().for_each(|target| target.weight = (target.weight - heaviest).exp());
+        weigh(&mut targets);
         let weight = targets.iter().map(|target| target.weight).sum();
         Self { targets, weight }
     }
 
     /// The target at a place (0 to 1) among all of them.
-    fn at(&self, place: f64) -> &Target {
+    fn at(&self, place: f64) -> &Curve {
         let mut sum = 0.0;
-        let reached = |target: &&Target| {
+        let reached = |target: &&Curve| {
             sum += target.weight;
             sum >= place * self.weight
         };

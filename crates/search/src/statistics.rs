@@ -6,7 +6,6 @@
 
 pub mod compare;
 pub mod holm;
-pub mod median;
 mod rank_sum;
 pub mod resolvable;
 mod sample;
@@ -15,7 +14,6 @@ mod student;
 pub mod summary;
 
 pub use compare::{Better, Comparison, Method, Question, Runs, Scale, Verdict, compare, compare_all};
-pub use median::{QuantileInterval, median_interval, quantile_interval};
 pub use resolvable::Design;
 pub use sample::{Confidence, Refusal, Sample};
 pub use summary::{Summary, summarize};

@@ -11,14 +11,13 @@
 //! exclude a toss with the confidence 1 − 2⁻ⁿ.
 
 use crate::{
+    curve::{Curve, weigh},
     goal::SearchGoal,
     trials::{Bounds, Trials},
 };
 
 /// Share of bad trials that a lower bound may have; an upper bound has at least half.
 const BAD_AT_LOWER: f64 = 0.1;
-/// Share of trials that are bad or good whatever the load.
-const FLUKES: f64 = 0.001;
 /// Spreads that are weighed, from this share of the goal's width ...
 const LEAST_SPREAD: f64 = 1.0 / 64.0;
 /// ... to this, in the logarithm of the load.
@@ -49,25 +48,12 @@ pub(crate) struct Threshold<'a> {
     trials: &'a Trials,
     goal: usize,
     wanted: &'a SearchGoal,
-    pairs: Vec<Pair>,
+    /// Possible thresholds.
+    curves: Vec<Curve>,
     least: f64,
     step: f64,
     /// Chances that the bounds are wrong.
     doubt: (f64, f64),
-}
-
-/// A possible threshold, and how much speaks for it.
-#[derive(Clone, Copy)]
-struct Pair {
-    median: f64,
-    spread: f64,
-    weight: f64,
-}
-
-impl Pair {
-    fn bad(&self, load: f64) -> f64 {
-        FLUKES + (1.0 - 2.0 * FLUKES) / (1.0 + (-(load - self.median) / self.spread).exp())
-    }
 }
 
 impl<'a> Threshold<'a> {
@@ -90,7 +76,7 @@ impl<'a> Threshold<'a> {
             trials,
             goal,
             wanted,
-            pairs: Vec::new(),
+            curves: Vec::new(),
             least: least - 3.0 * LARGEST_SPREAD,
             // However narrow the goal's width, no more places than this.
             step: (width / 16.0).max(range / PLACES),
@@ -101,17 +87,13 @@ impl<'a> Threshold<'a> {
             for index in 0..SPREADS {
                 let ratio: f64 = spreads.1 / spreads.0;
                 let spread = spreads.0 * ratio.powf(f64::from(index) / f64::from(SPREADS - 1));
-                let mut pair = Pair { median, spread, weight: 0.0 };
-                pair.weight = seen.iter().fold(0.0, |sum, &(load, is_bad)| {
-                    let bad = pair.bad(load);
-                    sum + if is_bad { bad } else { 1.0 - bad }.ln()
-                });
-                threshold.pairs.push(pair);
+                let mut curve = Curve { median, spread, weight: 0.0 };
+                curve.weight = curve.log_likelihood(seen.iter().copied());
+                threshold.curves.push(curve);
             }
         }
-        let heaviest = threshold.pairs.iter().map(|pair| pair.weight).fold(f64::NEG_INFINITY, f64::max);
-        threshold.pairs.iter_mut().for_each(|pair| pair.weight = (pair.weight - heaviest).exp());
-        threshold.pairs.retain(|pair| pair.weight > NEGLIGIBLE);
+        weigh(&mut threshold.curves);
+        threshold.curves.retain(|curve| curve.weight > NEGLIGIBLE);
         Some(threshold)
     }
 
@@ -119,7 +101,7 @@ impl<'a> Threshold<'a> {
     /// bad trials that is surely above.
     pub(crate) fn bounds(&self) -> Bounds {
         let grid = &self.trials.grid;
-        let (lower, upper) = self.sure(|pair| pair.weight);
+        let (lower, upper) = self.sure(|curve| curve.weight);
         let mut bounds = Bounds::default();
         for (position, is_bad) in self.trials.unanimous(self.goal, self.wanted.loss_ratio) {
             let load = grid.load(position).ln();
@@ -159,7 +141,7 @@ impl<'a> Threshold<'a> {
             .unanimous(self.goal, self.wanted.loss_ratio)
             .map(|(position, is_bad)| (grid.load(position).ln(), is_bad))
             .collect();
-        let (lower, upper) = self.sure(|pair| pair.weight);
+        let (lower, upper) = self.sure(|curve| curve.weight);
         let largest = self.unavailable_from().map_or(grid.last(), |least| least - 1);
         let ends = (grid.at_most(lower.exp()).min(largest), grid.at_most(upper.exp()).min(largest));
         let mut considered: Vec<i64> = (0..=CONSIDERED)
@@ -199,12 +181,12 @@ impl<'a> Threshold<'a> {
 
     /// How far apart the bounds will be, by what is known, after one more trial at a load.
     fn expected_width(&self, load: f64, known: &[(f64, bool)]) -> f64 {
-        let whole: f64 = self.pairs.iter().map(|pair| pair.weight).sum();
-        let bad = self.pairs.iter().map(|pair| pair.weight * pair.bad(load)).sum::<f64>() / whole;
+        let whole: f64 = self.curves.iter().map(|curve| curve.weight).sum();
+        let bad = self.curves.iter().map(|curve| curve.weight * curve.bad(load)).sum::<f64>() / whole;
         let width = |is_bad: bool| {
-            let (lower, upper) = self.sure(|pair| {
-                let bad = pair.bad(load);
-                pair.weight * if is_bad { bad } else { 1.0 - bad }
+            let (lower, upper) = self.sure(|curve| {
+                let bad = curve.bad(load);
+                curve.weight * if is_bad { bad } else { 1.0 - bad }
             });
             let known = || known.iter().copied().chain([(load, is_bad)]);
             let good = known().filter(|(at, is_bad)| !is_bad && *at <= lower).map(|(at, _)| at);
@@ -218,7 +200,7 @@ impl<'a> Threshold<'a> {
     }
 
     /// The logarithms of the loads that are surely below and surely above the threshold, by these weights.
-    fn sure(&self, weight: impl Fn(&Pair) -> f64) -> (f64, f64) {
+    fn sure(&self, weight: impl Fn(&Curve) -> f64) -> (f64, f64) {
         let below = (BAD_AT_LOWER / (1.0 - BAD_AT_LOWER)).ln();
         let mut lower: Vec<f64> = Vec::new();
         let mut upper: Vec<f64> = Vec::new();
@@ -230,11 +212,11 @@ impl<'a> Threshold<'a> {
             }
             bins[bin] += weight;
         };
-        for pair in &self.pairs {
-            let weight = weight(pair);
+        for curve in &self.curves {
+            let weight = weight(curve);
             whole += weight;
-            add(&mut lower, pair.median + below * pair.spread, weight);
-            add(&mut upper, pair.median, weight);
+            add(&mut lower, curve.median + below * curve.spread, weight);
+            add(&mut upper, curve.median, weight);
         }
         let quantile = |bins: &[f64], share: f64| {
             let mut sum = 0.0;

@@ -69,7 +69,7 @@ fn the_jmeter_habit_runs_three_times_what_holds_and_once_what_does_not() {
 #[test]
 fn one_bad_run_of_three_fails_a_load_for_jmeter_and_not_for_the_majority() {
     for (goal, expected) in [
-        (SearchGoal::repeated("no errors", 0.0, 5.0, 3, 0.005), 99.0),
+        (Preset::Jmeter.goal("no errors", 0.0), 99.0),
         (SearchGoal { width: 0.005, ..Preset::Mlrsearch.goal("no errors", 0.0) }, 128.0),
     ] {
         let method = Method::Bisection { midpoint: Midpoint::Arithmetic };

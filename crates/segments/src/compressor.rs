@@ -43,10 +43,7 @@ pub(crate) fn run(shared: &Shared) {
             match pack(shared, &mut work) {
                 Ok(()) => shared.release(&work.path),
                 Err(_) if shared.is_stopping() => return,
-                Err(_) => {
-                    shared.counters.compress_failures.add(1);
-                    later.push((now + RETRY, work));
-                }
+                Err(_) => later.push((now + RETRY, work)),
             }
         }
     }

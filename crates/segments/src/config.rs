@@ -60,9 +60,7 @@ impl Config {
             template,
         }
     }
-}
 
-impl Config {
     /// Whether a store could be opened with it, as far as that can be told without opening it.
     ///
     /// # Errors

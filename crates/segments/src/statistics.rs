@@ -27,8 +27,6 @@ pub struct Statistics {
     pub sync_failures: u64,
     /// How long the ones that worked took.
     pub sync_us: Quantiles,
-    /// Segments opened, again or for the first time.
-    pub opened_segments: u64,
     /// Segments open now.
     pub open_segments: u64,
     /// Segments ended by their size.
@@ -39,8 +37,6 @@ pub struct Statistics {
     pub symlink_failures: u64,
     /// Segments packed.
     pub compressed_segments: u64,
-    /// Attempts to pack one that failed; they are repeated.
-    pub compress_failures: u64,
     /// Bytes submitted that are neither written nor failed yet.
     pub queued_bytes: u64,
 }
@@ -52,8 +48,6 @@ pub struct Quantiles {
     pub p50: u64,
     /// 99th percentile.
     pub p99: u64,
-    /// Largest.
-    pub max: u64,
 }
 
 #[derive(Debug, Default)]
@@ -80,13 +74,11 @@ pub(crate) struct Counters {
     pub failed_parts: Counter,
     pub writes: Counter,
     pub sync_failures: Counter,
-    pub opened_segments: Counter,
     pub open_segments: Counter,
     pub rotations: Counter,
     pub foreign_changes: Counter,
     pub symlink_failures: Counter,
     pub compressed_segments: Counter,
-    pub compress_failures: Counter,
     sync_us: Mutex<Histogram<u64>>,
 }
 
@@ -100,13 +92,11 @@ impl Default for Counters {
             failed_parts: Counter::default(),
             writes: Counter::default(),
             sync_failures: Counter::default(),
-            opened_segments: Counter::default(),
             open_segments: Counter::default(),
             rotations: Counter::default(),
             foreign_changes: Counter::default(),
             symlink_failures: Counter::default(),
             compressed_segments: Counter::default(),
-            compress_failures: Counter::default(),
             sync_us: Mutex::new(histogram),
         }
     }
@@ -127,18 +117,12 @@ impl Counters {
             writes: self.writes.value(),
             syncs: sync_us.len(),
             sync_failures: self.sync_failures.value(),
-            sync_us: Quantiles {
-                p50: sync_us.value_at_quantile(0.5),
-                p99: sync_us.value_at_quantile(0.99),
-                max: sync_us.max(),
-            },
-            opened_segments: self.opened_segments.value(),
+            sync_us: Quantiles { p50: sync_us.value_at_quantile(0.5), p99: sync_us.value_at_quantile(0.99) },
             open_segments: self.open_segments.value(),
             rotations: self.rotations.value(),
             foreign_changes: self.foreign_changes.value(),
             symlink_failures: self.symlink_failures.value(),
             compressed_segments: self.compressed_segments.value(),
-            compress_failures: self.compress_failures.value(),
             queued_bytes: queued_bytes as u64,
         }
     }

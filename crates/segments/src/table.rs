@@ -339,7 +339,6 @@ impl Table {
                 self.end(Some(parked));
             }
         }
-        self.shared.counters.opened_segments.add(1);
         if self.links.lead(&key, &path).is_err() {
             self.shared.counters.symlink_failures.add(1);
         }

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use http1::{Limits, RequestHead, RequestReader, RequestSink};
-use sockets::Token;
+use sockets::{Seat, Token};
 
 use crate::{
     WhenFull,
@@ -72,7 +72,9 @@ impl RequestSink for Seen {
 
 /// One connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct Connection<'a> {
+    /// Its place among those of all threads, given back with it.
+    pub _seat: Seat<'a>,
     pub socket: OwnedFd,
     pub token: Token,
     pub reader: RequestReader,
@@ -108,9 +110,10 @@ pub(crate) struct Held {
     pub used: usize,
 }
 
-impl Connection {
-    pub fn new(socket: OwnedFd, token: Token, now_ns: u64) -> Self {
+impl<'a> Connection<'a> {
+    pub fn new(socket: OwnedFd, token: Token, seat: Seat<'a>, now_ns: u64) -> Self {
         Self {
+            _seat: seat,
             socket,
             token,
             reader: RequestReader::new(Limits::default()),

@@ -4,7 +4,7 @@ use std::{
     mem::MaybeUninit,
     num::NonZeroU64,
     os::fd::OwnedFd,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -12,10 +12,10 @@ use clock::Clock;
 use rustix::{
     event::epoll::{self, Event, EventFlags},
     io::Errno,
-    thread::{CpuSet, sched_setaffinity, set_current_timer_slack},
+    thread::set_current_timer_slack,
     time::Timespec,
 };
-use sockets::{Connections, Door, Fate, Token, error_name, watch};
+use sockets::{Connections, Crowd, Door, Fate, Token, error_name, pin, watch};
 
 use crate::{
     Config, Report,
@@ -30,30 +30,6 @@ const LONGEST_SLEEP_NS: u64 = 20_000_000;
 /// The first listener's events.
 const LISTENER: u64 = 1 << 63;
 
-/// Connections open on all threads.
-#[derive(Debug)]
-pub(crate) struct Crowd {
-    pub open: AtomicU64,
-    pub peak: AtomicU64,
-}
-
-impl Crowd {
-    /// Lets one in, unless there are `most` already.
-    fn enter(&self, most: Option<u64>) -> bool {
-        let before = self.open.fetch_add(1, Ordering::Relaxed);
-        if most.is_some_and(|most| before >= most) {
-            self.leave();
-            return false;
-        }
-        self.peak.fetch_max(before + 1, Ordering::Relaxed);
-        true
-    }
-
-    fn leave(&self) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// One thread of the target.
 #[derive(Debug)]
 pub(crate) struct Worker<'a> {
@@ -65,7 +41,7 @@ pub(crate) struct Worker<'a> {
     crowd: &'a Crowd,
     stop: &'a AtomicBool,
     engine: Engine<'a>,
-    connections: Connections<Connection>,
+    connections: Connections<Connection<'a>>,
     /// Each event is to know the time.
     timed: bool,
 }
@@ -133,12 +109,7 @@ impl<'a> Worker<'a> {
     fn settle_down(&self) {
         // A refusal leaves the kernel's default of 50 µs; the report shows how late answers are.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
-        if !self.config.cpus.is_empty() {
-            let mut set = CpuSet::new();
-            set.set(self.config.cpus[self.number % self.config.cpus.len()] as usize);
-            // Checked when the target was bound.
-            let _ = sched_setaffinity(None, &set);
-        }
+        pin(&self.config.cpus, self.number);
     }
 
     fn is_over(&self) -> bool {
@@ -201,9 +172,7 @@ impl<'a> Worker<'a> {
 
     #[inline]
     fn settle(&mut self, token: Token, fate: Fate) {
-        if self.connections.settle(token, fate).is_some() {
-            self.crowd.leave();
-        }
+        drop(self.connections.settle(token, fate));
     }
 
     fn accept(&mut self, listener: u64) {
@@ -217,13 +186,14 @@ impl<'a> Worker<'a> {
     }
 
     fn welcome(&mut self, socket: OwnedFd) {
-        if !self.crowd.enter(self.config.max_connections) {
+        let Some(seat) = self.crowd.enter() else {
             self.engine.report.connections_refused += 1;
             reset_on_close(&socket);
             return;
-        }
+        };
         let now_ns = self.engine.now_ns;
-        let (token, connection) = self.connections.insert(|token| Connection::new(socket, token, now_ns));
+        let (token, connection) =
+            self.connections.insert(|token| Connection::new(socket, token, seat, now_ns));
         match watch(&self.epoll, &connection.socket, token.number()) {
             Ok(()) => self.engine.opened(connection),
             Err(error) => {

@@ -144,7 +144,7 @@ mod tests {
     use rustix::{event::epoll::CreateFlags, time::Timespec};
 
     use super::*;
-    use crate::{listening, local_address};
+    use crate::{listening::listening, local_address};
 
     const FIRST: u64 = 1 << 40;
 

@@ -2,11 +2,15 @@
 //! names.
 
 mod connections;
+mod crowd;
 mod door;
 mod listening;
 mod places;
+mod start;
 
 pub use connections::{Connections, Fate};
+pub use crowd::{Crowd, Seat};
 pub use door::{Door, error_name, watch};
-pub use listening::{bound, listening, local_address};
+pub use listening::{check_free, listening_each, local_address};
 pub use places::{Places, Token};
+pub use start::{StartError, check_processors, event_loop, pin};

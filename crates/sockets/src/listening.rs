@@ -10,11 +10,55 @@ use rustix::net::{
     AddressFamily, SocketFlags, SocketType, bind, getsockname, ipproto, listen, socket_with, sockopt,
 };
 
+use crate::StartError;
+
+/// Sockets that listen on one address, one for each of so many loops, and the address with the port as it is.
+///
+/// Several have the port together (SO_REUSEPORT), and the kernel spreads connections over them by a hash. A shared
+/// listener (EPOLLEXCLUSIVE) would wake the thread that slept last, which then takes nearly all of the
+/// connections of a small load: one core would be full while others are idle. `with_others`: other processes may have
+/// the port, too.
+///
+/// # Errors
+/// [`StartError::Listen`].
+pub fn listening_each(
+    asked: SocketAddr,
+    loops: usize,
+    with_others: bool,
+    backlog: u32,
+) -> Result<(Vec<OwnedFd>, SocketAddr), StartError> {
+    let is_shared = with_others || loops > 1;
+    if is_shared && !with_others {
+        check_free(asked)?;
+    }
+    let fails = |cause| StartError::Listen { address: asked, cause };
+    let mut address = asked;
+    let mut sockets = Vec::with_capacity(loops);
+    for _ in 0..loops {
+        let socket = listening(address, is_shared, backlog).map_err(fails)?;
+        address = local_address(&socket).map_err(fails)?;
+        sockets.push(socket);
+    }
+    Ok((sockets, address))
+}
+
+/// Refuses an address that somebody listens on. Others that listen there with SO_REUSEPORT would share their connections
+/// with us unnoticed.
+///
+/// # Errors
+/// [`StartError::Listen`].
+pub fn check_free(address: SocketAddr) -> Result<(), StartError> {
+    if address.port() == 0 {
+        return Ok(());
+    }
+    bound(address, false).map(drop).map_err(|cause| StartError::Listen { address, cause })
+}
+
 /// A socket that listens, with an accept queue of `backlog` as far as `net.core.somaxconn` lets it.
 ///
 /// # Errors
 /// What the kernel says: the port is taken, or the address is not this machine's.
-pub fn listening(address: SocketAddr, reuse_port: bool, backlog: u32) -> io::Result<OwnedFd> {
+pub(crate) fn listening(address: SocketAddr, reuse_port: bool, backlog: u32) -> io::Result<OwnedFd> {
     let socket = bound(address, reuse_port)?;
     // The kernel caps it anyway, far below.
     listen(&socket, i32::try_from(backlog).unwrap_or(i32::MAX))?;
@@ -26,7 +70,7 @@ pub fn listening(address: SocketAddr, reuse_port: bool, backlog: u32) -> io::Res
 ///
 /// # Errors
 /// As for [`listening`].
-pub fn bound(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
+fn bound(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
@@ -62,5 +106,24 @@ mod tests {
         let _client = std::net::TcpStream::connect(local_address(&socket).unwrap()).unwrap();
         let accepted = rustix::net::accept(&socket).unwrap();
         assert!(sockopt::tcp_nodelay(&accepted).unwrap());
+    }
+
+    #[test]
+    fn an_address_that_others_share_is_not_free() {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (held, address) = listening_each(any, 1, true, 1).unwrap();
+        let error = check_free(address).unwrap_err().to_string();
+        assert!(error.contains(&format!("cannot listen on {address}")), "{error}");
+        assert!(listening_each(address, 2, false, 1).is_err());
+        drop(held);
+        check_free(address).unwrap();
+        check_free(any).unwrap();
+    }
+
+    #[test]
+    fn loops_share_the_port_that_the_first_was_given() {
+        let (sockets, address) = listening_each(SocketAddr::from(([127, 0, 0, 1], 0)), 3, false, 1).unwrap();
+        let local: Vec<_> = sockets.iter().map(|socket| local_address(socket).unwrap()).collect();
+        assert_eq!(local, [address; 3]);
     }
 }

@@ -5,10 +5,7 @@ use record::{
     QuantitySummary, QuantityValue, SearchOutcome, SettingOutcome, StudyPlan, TrialEntry, Warning,
     quantity::quantities,
 };
-use search::{
-    knee::Kneedle,
-    statistics::{Confidence, summarize},
-};
+use search::statistics::{Confidence, summarize};
 
 use crate::searching::Searching;
 
@@ -201,10 +198,7 @@ fn knee(plan: &StudyPlan, outcome: &SettingOutcome, valid: &[&TrialEntry]) -> Op
         })
         .filter(|(load, p99_us)| *load > 0.0 && *p99_us > 0.0)
         .collect();
-    match Kneedle::default().find(&points) {
-        search::knee::Knee::At { load, latency, .. } => Some(Knee { load, response_p99_us: latency }),
-        search::knee::Knee::None { .. } => None,
-    }
+    search::knee(&points).map(|(load, response_p99_us)| Knee { load, response_p99_us })
 }
 
 /// The least load that a search's answer says nothing good about: it was not met, or could not be made.

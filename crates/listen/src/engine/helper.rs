@@ -22,7 +22,7 @@ use super::{
     prepare::{Prepared, prepare},
     render::{PIECE_BYTES, Renderer, Run},
 };
-use crate::{flight::Flight, refusal::Refusal, shared::Shared, worker::pin};
+use crate::{flight::Flight, refusal::Refusal, shared::Shared};
 
 /// A body larger than this is read by the helper: at most 5,500 events.
 const LARGE_BYTES: usize = 16 << 10;
@@ -127,7 +127,7 @@ impl<'a> Desk<'a> {
 impl Helper<'_> {
     /// Reads bodies until the desk of loop `number` is gone.
     pub fn run(mut self, number: usize) {
-        pin(&self.shared.config.cpus, number);
+        sockets::pin(&self.shared.config.cpus, number);
         while self.read_next().is_ok() {}
     }
 

@@ -163,7 +163,9 @@ pub fn plan(arguments: &ListenArgs) -> Result<(Plan, Vec<String>), Refusal> {
 fn refused(error: listen::Error) -> Refusal {
     match error {
         listen::Error::Config(mistakes) => Refusal::new(mistakes),
-        listen::Error::Processors { .. } => Refusal::one(format_args!("--cpus: {error}")),
+        listen::Error::Start(listen::StartError::Processors { .. }) => {
+            Refusal::one(format_args!("--cpus: {error}"))
+        }
         listen::Error::Tls { .. } => Refusal::one(format_args!("--tls-cert, --tls-key: {error}")),
         error => Refusal::one(error),
     }

@@ -75,7 +75,7 @@ pub fn work() -> Result<Exit, Refusal> {
 /// With the option that it is about, where the error cannot know it.
 fn told(error: &serve::Error) -> String {
     match error {
-        serve::Error::Processors { .. } => format!("--cpus: {error}"),
+        serve::Error::Start(serve::StartError::Processors { .. }) => format!("--cpus: {error}"),
         _ => error.to_string(),
     }
 }
@@ -219,7 +219,8 @@ mod tests {
 
     #[test]
     fn processors_are_told_by_their_option() {
-        let error = serve::Error::Processors { missing: vec![99], allowed: vec![0, 1] };
+        let error =
+            serve::Error::Start(serve::StartError::Processors { missing: vec![99], allowed: vec![0, 1] });
         assert!(told(&error).starts_with("--cpus: processors [99] are not there"), "{error}");
     }
 }

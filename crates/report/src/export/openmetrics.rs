@@ -52,6 +52,19 @@ struct Sample {
     value: f64,
 }
 
+impl Family {
+    /// A gauge without a unit, and without samples yet.
+    fn gauge(name: &'static str, help: &'static str) -> Self {
+        Self { name, kind: "gauge", unit: "", help, samples: Vec::new() }
+    }
+}
+
+impl Sample {
+    fn new(labels: Vec<(&'static str, String)>, value: f64) -> Self {
+        Self { suffix: "", labels, value }
+    }
+}
+
 fn write_all(out: &mut String, results: &Results) -> std::fmt::Result {
     let readings = readings(results);
     for family in
@@ -127,25 +140,25 @@ fn ending(results: &Results) -> Family {
         help: "How the study ended; all 0 if it was killed or still goes on.",
         samples: states
             .into_iter()
-            .map(|state| Sample {
-                suffix: "",
-                labels: vec![("proofload_study_ending", state.to_owned())],
-                value: f64::from(u8::from(ended.as_deref() == Some(state))),
+            .map(|state| {
+                let labels = vec![("proofload_study_ending", state.to_owned())];
+                Sample::new(labels, f64::from(u8::from(ended.as_deref() == Some(state))))
             })
             .collect(),
     }
 }
 
 fn bounds(results: &Results) -> Vec<Family> {
-    let family = |name, help| Family { name, kind: "gauge", unit: "", help, samples: Vec::new() };
     let mut lower =
-        family("proofload_lower_bound", "Largest load that meets the goal, below all that do not.");
-    let mut upper = family(
+        Family::gauge("proofload_lower_bound", "Largest load that meets the goal, below all that do not.");
+    let mut upper = Family::gauge(
         "proofload_upper_bound",
         "Smallest load that does not meet the goal; missing where the search ran out of load.",
     );
-    let mut throughput =
-        family("proofload_conditional_throughput", "The lower bound less what was lost at it (RFC 9971).");
+    let mut throughput = Family::gauge(
+        "proofload_conditional_throughput",
+        "The lower bound less what was lost at it (RFC 9971).",
+    );
     let unit = results.plan.search.as_ref().map_or("", |search| match &search.unit {
         LoadUnit::Rate => "per_second",
         unit => unit.name(),
@@ -162,7 +175,7 @@ fn bounds(results: &Results) -> Vec<Family> {
                         ("kind", kind(&goal.kind).to_owned()),
                     ]
                 };
-                let sample = |value| Sample { suffix: "", labels: labels(), value };
+                let sample = |value| Sample::new(labels(), value);
                 lower.samples.extend(goal.lower.iter().map(|bound| sample(bound.load)));
                 upper.samples.extend(goal.upper.iter().map(|bound| sample(bound.load)));
                 let conditional = goal.lower.as_ref().and_then(|bound| bound.conditional_throughput);
@@ -208,7 +221,7 @@ fn repeats(results: &Results, readings: &[Reading]) -> Vec<Family> {
                     ("gauge", if name.ends_with("_ratio") { "ratio" } else { "" }, 1.0)
                 }
             };
-            let sample = figure.median.map(|median| Sample { suffix: "", labels, value: median / divisor });
+            let sample = figure.median.map(|median| Sample::new(labels, median / divisor));
             match families.iter_mut().find(|family| family.name == name) {
                 Some(family) => family.samples.extend(sample),
                 None => {
@@ -221,15 +234,16 @@ fn repeats(results: &Results, readings: &[Reading]) -> Vec<Family> {
 }
 
 fn confirmations(results: &Results) -> Vec<Family> {
-    let family = |name, help| Family { name, kind: "gauge", unit: "", help, samples: Vec::new() };
-    let mut load = family("proofload_confirmed_load", "The lower bound that further trials were run at.");
-    let mut median = family(
+    let mut load =
+        Family::gauge("proofload_confirmed_load", "The lower bound that further trials were run at.");
+    let mut median = Family::gauge(
         "proofload_confirmed_median",
         "What further trials at the lower bound gave, by quantity: the median of the valid ones.",
     );
-    let mut mean = family("proofload_confirmed_mean", "The same: the mean of the valid ones.");
-    let mut valid = family("proofload_confirmed_valid", "How many of these further trials were valid.");
-    let mut met = family("proofload_confirmed_met", "How many of the valid ones met the goal.");
+    let mut mean = Family::gauge("proofload_confirmed_mean", "The same: the mean of the valid ones.");
+    let mut valid =
+        Family::gauge("proofload_confirmed_valid", "How many of these further trials were valid.");
+    let mut met = Family::gauge("proofload_confirmed_met", "How many of the valid ones met the goal.");
     for confirmed in confirmed::confirmed(results) {
         let labels = |quantity: Option<&str>| {
             let mut labels = vec![("setting", results.setting_name(confirmed.setting))];
@@ -237,20 +251,20 @@ fn confirmations(results: &Results) -> Vec<Family> {
             labels.extend(quantity.map(|quantity| ("quantity", quantity.to_owned())));
             labels
         };
-        load.samples.push(Sample { suffix: "", labels: labels(None), value: confirmed.found.load });
+        load.samples.push(Sample::new(labels(None), confirmed.found.load));
         let found = confirmed.found;
-        valid.samples.push(Sample { suffix: "", labels: labels(None), value: f64::from(found.valid) });
+        valid.samples.push(Sample::new(labels(None), f64::from(found.valid)));
         for (goal, times) in results.plan.goals.iter().zip(&found.met) {
             let mut labels = labels(None);
             labels.push(("goal", goal.name.clone()));
-            met.samples.push(Sample { suffix: "", labels, value: f64::from(*times) });
+            met.samples.push(Sample::new(labels, f64::from(*times)));
         }
         for summary in &found.summaries {
             let mut labels = labels(Some(&summary.quantity));
             if summary.quantity.ends_with("_us") {
                 labels.push(("censored", summary.at_least.to_string()));
             }
-            let sample = |value| Sample { suffix: "", labels: labels.clone(), value };
+            let sample = |value| Sample::new(labels.clone(), value);
             median.samples.push(sample(summary.median));
             mean.samples.extend(summary.mean.map(sample));
         }
@@ -273,19 +287,11 @@ fn audits(results: &Results) -> Family {
             ("out_of_order", totals.out_of_order),
         ];
         let setting = results.setting_name(audited.setting);
-        counts.map(|(what, count)| Sample {
-            suffix: "",
-            labels: vec![("setting", setting.clone()), ("events", what.to_owned())],
-            value: count as f64,
-        })
+        let labels = move |what: &str| vec![("setting", setting.clone()), ("events", what.to_owned())];
+        counts.map(|(what, count)| Sample::new(labels(what), count as f64))
     });
-    Family {
-        name: "proofload_audited_events",
-        kind: "gauge",
-        unit: "",
-        help: "Events of all audited trials, by what the audits found.",
-        samples: samples.collect(),
-    }
+    let help = "Events of all audited trials, by what the audits found.";
+    Family { samples: samples.collect(), ..Family::gauge("proofload_audited_events", help) }
 }
 
 fn goals(results: &Results, readings: &[Reading]) -> Family {
@@ -307,7 +313,7 @@ fn goals(results: &Results, readings: &[Reading]) -> Family {
                 let setting = results.setting_name(answer.setting);
                 let mut labels = vec![("goal", answer.goal_name), ("setting", setting)];
                 labels.extend(answer.block.map(|block| ("block", (block + 1).to_string())));
-                Some(Sample { suffix: "", labels, value })
+                Some(Sample::new(labels, value))
             })
             .collect(),
     }

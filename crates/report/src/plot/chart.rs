@@ -85,6 +85,31 @@ pub struct Rule {
     pub class: String,
 }
 
+impl Line {
+    /// A line without marks.
+    pub fn new(
+        name: impl Into<String>,
+        class: impl Into<String>,
+        points: impl IntoIterator<Item = Option<(f64, f64)>>,
+    ) -> Self {
+        let points = points.into_iter().collect();
+        Self { name: name.into(), class: class.into(), points, steps: false, mark: None, mark_every: 1 }
+    }
+}
+
+impl Points {
+    /// Marks of a shape.
+    pub fn new(
+        name: &str,
+        class: &str,
+        shape: Shape,
+        points: impl IntoIterator<Item = (f64, f64, String)>,
+    ) -> Self {
+        let points = points.into_iter().collect();
+        Self { name: name.to_owned(), class: class.to_owned(), shape, points }
+    }
+}
+
 /// The plot's place inside the picture.
 struct Frame {
     left: f64,

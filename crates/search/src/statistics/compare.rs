@@ -144,7 +144,7 @@ pub fn compare_all(questions: &[Question], confidence: Confidence) -> Vec<Result
         .map(|(numbers, question)| numbers.map(|numbers| family.answer(&numbers, question)))
         .collect();
     let p_values: Vec<f64> = answers.iter().flatten().map(|answer| answer.p_value).collect();
-    let adjusted = holm::adjust(&p_values).expect("p-values are between 0 and 1");
+    let adjusted = holm::adjust(&p_values);
     for (answer, adjusted) in answers.iter_mut().flatten().zip(adjusted) {
         family.judge(answer, adjusted);
     }

@@ -37,9 +37,6 @@ pub enum Refusal {
     /// A confidence that is not between 0.5 and 1.
     #[error("a confidence of {0} is not possible; it lies between 0.5 and 1, such as 0.95")]
     Confidence(f64),
-    /// A quantile that is not between 0 and 1.
-    #[error("{0} is not a quantile; it lies between 0 and 1, such as 0.5 for the median")]
-    Quantile(f64),
     /// Blocks in which one of the two was not run.
     #[error("A has {a} values and B has {b}; blocks need one of each, or compare them as separate runs")]
     UnequalBlocks {

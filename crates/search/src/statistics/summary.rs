@@ -1,13 +1,10 @@
-//! Several runs of the same thing, in one line.
+//! Several runs of the same thing: their median, an interval of it that believes nothing about the distribution, and
+//! what is odd.
 
 use record::Warning;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use statrs::distribution::{Binomial, DiscreteCDF};
 
-use super::{
-    median::median_interval,
-    sample::{Confidence, Refusal, Sample},
-};
+use super::sample::{Confidence, Refusal, Sample};
 
 /// Values whose modified z-score is beyond this are pointed out: B. Iglewicz and D. C. Hoaglin, *How to
 /// Detect and Handle Outliers*, 1993.
@@ -15,64 +12,76 @@ const FAR_OUT: f64 = 3.5;
 /// Of fewer values none can be told from the others.
 const FEWEST_FOR_OUTLIERS: usize = 5;
 
-/// Values of repeated runs: the median with its interval, the spread, and what is odd.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// Values of repeated runs: the median with its interval, and what is odd.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// How many values.
-    pub n: usize,
     /// The median.
     pub median: f64,
     /// Lower end of the median's interval.
     pub low: f64,
     /// Upper end of it.
     pub high: f64,
-    /// The confidence that the interval really has.
+    /// The confidence that the interval really has: at least the one wanted, or less with a warning.
     pub confidence: f64,
-    /// The confidence that was wanted.
-    pub wanted_confidence: f64,
-    /// The least value.
-    pub min: f64,
-    /// The largest value.
-    pub max: f64,
-    /// The mean.
-    pub mean: f64,
-    /// The sample standard deviation; none of one value.
-    pub standard_deviation: Option<f64>,
-    /// Three quarters of the values minus one quarter: the range of the middle half.
-    pub quartile_range: f64,
-    /// Largest minus least value, over the size of the median; none if that is 0.
-    pub range_ratio: Option<f64>,
-    /// Positions (from 0) of values far from the others. They are part of every figure above.
-    pub outliers: Vec<usize>,
-    /// `few_values`, `outliers`.
+    /// `few_values` if `confidence` is less than wanted; `outliers`, which are part of every figure above.
     pub warnings: Vec<Warning>,
 }
 
 /// Summarises values of independent runs. Refuses none at all, and what is not finite.
+///
+/// The interval of the median lies between two order statistics. How many values lie below the true median is
+/// binomial, whatever their distribution, as long as they are independent: H. A. David and H. N.
+/// Nagaraja, *Order Statistics*, 3rd ed., 7.1. With too few values the widest interval is given, from the least
+/// to the largest, with the confidence it has.
 pub fn summarize(values: &[f64], confidence: Confidence) -> Result<Summary, Refusal> {
-    let interval = median_interval(values, confidence)?;
     let sample = Sample::new(values)?;
+    let (outside, real) = ends(sample.len(), confidence);
+    let mut warnings = Vec::new();
+    // Sums of many probabilities: equal up to rounding is equal.
+    if real < confidence.value() - 1e-12 {
+        warnings.push(few_values(sample.len(), confidence, real));
+    }
     let outliers = outliers(&sample);
-    let mut warnings = interval.warnings;
     if !outliers.is_empty() {
         warnings.push(outlier_warning(&outliers, "runs"));
     }
     Ok(Summary {
-        n: sample.len(),
-        median: interval.value,
-        low: interval.low,
-        high: interval.high,
-        confidence: interval.confidence,
-        wanted_confidence: interval.wanted_confidence,
-        min: sample.min(),
-        max: sample.max(),
-        mean: sample.mean(),
-        standard_deviation: sample.variance().map(f64::sqrt),
-        quartile_range: sample.quantile(0.75) - sample.quantile(0.25),
-        range_ratio: (interval.value != 0.0).then(|| (sample.max() - sample.min()) / interval.value.abs()),
-        outliers,
+        median: sample.median(),
+        low: sample.sorted()[outside],
+        high: sample.sorted()[sample.len() - 1 - outside],
+        confidence: real,
         warnings,
     })
+}
+
+/// How many of so many values lie outside the median's interval on each side, and the confidence of that.
+fn ends(n: usize, wanted: Confidence) -> (usize, f64) {
+    let below = Binomial::new(0.5, n as u64).expect("a half is a probability");
+    let is_far_enough = |outside: &u64| below.cdf(*outside) <= wanted.alpha() / 2.0 + 1e-12;
+    let outside = (0..n as u64).take_while(is_far_enough).last().unwrap_or(0);
+    (outside as usize, (below.cdf(n as u64 - 1 - outside) - below.cdf(outside)).max(0.0))
+}
+
+fn few_values(n: usize, wanted: Confidence, real: f64) -> Warning {
+    // The range of n values misses the median when all lie on the same side of it.
+    let is_enough = |n: &i32| 1.0 - 2.0 * 0.5_f64.powi(*n) >= wanted.value() - 1e-12;
+    let fewest = (1..).find(is_enough).expect("a confidence is below 1");
+    let (values, they_give) =
+        if n == 1 { ("1 value".to_owned(), "it gives") } else { (format!("{n} values"), "they give") };
+    Warning::new(
+        "few_values",
+        format!(
+            "{values} cannot bound a median at {}: {they_give} {}; use {fewest} or more",
+            percent(wanted.value()),
+            percent(real)
+        ),
+    )
+}
+
+/// A share as people write it: `95 %`, `93.75 %`.
+pub(super) fn percent(share: f64) -> String {
+    let hundredths = (share * 1e4).round() / 100.0;
+    format!("{hundredths} %")
 }
 
 /// Positions of the values far from the others, by the modified z-score: 0.6745 (x − median) / MAD, beyond
@@ -106,25 +115,86 @@ pub(super) fn outlier_warning(positions: &[usize], what: &str) -> Warning {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use rand::SeedableRng;
+    use rand_distr::{Distribution, Exp1, LogNormal, StandardNormal};
+    use rand_pcg::Pcg64Mcg;
 
     use super::*;
+
+    /// scipy 1.17: low is the largest rank with `binom.cdf(low - 1, n, 0.5) <= 0.025`, the confidence
+    /// `binom.cdf(n - low, n, 0.5) - binom.cdf(low - 1, n, 0.5)`.
+    #[test]
+    fn ranks_and_confidences_of_the_textbook() {
+        for (n, low, confidence) in [
+            (6, 1, 0.96875),
+            (10, 2, 0.978_515_625),
+            (20, 6, 0.958_610_534_667_968_8),
+            (100, 40, 0.964_799_799_782_295_2),
+        ] {
+            let (outside, c) = ends(n, Confidence::default());
+            assert_eq!(outside + 1, low, "n = {n}");
+            assert!((c - confidence).abs() < 1e-9, "n = {n}: {c}");
+        }
+    }
+
+    #[test]
+    fn too_few_values_give_the_widest_interval_and_say_what_it_is_worth() {
+        let three = summarize(&[3.0, 1.0, 2.0], Confidence::default()).unwrap();
+        assert_eq!((three.low, three.median, three.high), (1.0, 2.0, 3.0));
+        assert!((three.confidence - 0.75).abs() < 1e-12);
+        assert_eq!(
+            three.warnings[0].message,
+            "3 values cannot bound a median at 95 %: they give 75 %; use 6 or more"
+        );
+        let five = summarize(&[1.0, 2.0, 3.0, 4.0, 5.0], Confidence::default()).unwrap();
+        assert!((five.confidence - 0.9375).abs() < 1e-12);
+        let one = summarize(&[7.0], Confidence::default()).unwrap();
+        assert_eq!((one.low, one.high, one.confidence, one.warnings.len()), (7.0, 7.0, 0.0, 1));
+        assert!(summarize(&[1.0; 6], Confidence::default()).unwrap().warnings.is_empty());
+        let seven = summarize(&[1.0; 7], Confidence::new(0.99).unwrap()).unwrap();
+        assert!(seven.warnings[0].message.ends_with("use 8 or more"), "{seven:?}");
+    }
+
+    #[test]
+    fn the_interval_covers_the_median_whatever_the_distribution() {
+        let mut rng = Pcg64Mcg::seed_from_u64(1);
+        let rounds = 4_000;
+        for n in [6, 10, 20, 51] {
+            let mut covered = [0; 3];
+            for _ in 0..rounds {
+                let normal: Vec<f64> = (0..n).map(|_| StandardNormal.sample(&mut rng)).collect();
+                let log_normal: Vec<f64> =
+                    LogNormal::new(0.0, 1.0).unwrap().sample_iter(&mut rng).take(n).collect();
+                let exponential: Vec<f64> = (0..n).map(|_| Exp1.sample(&mut rng)).collect();
+                for (covered, (values, truth)) in covered.iter_mut().zip([
+                    (normal, 0.0),
+                    (log_normal, 1.0),
+                    (exponential, std::f64::consts::LN_2),
+                ]) {
+                    let interval = summarize(&values, Confidence::default()).unwrap();
+                    *covered += usize::from(interval.low <= truth && truth <= interval.high);
+                }
+            }
+            for covered in covered {
+                assert!(covered as f64 / f64::from(rounds) >= 0.94, "n = {n}: {covered} of {rounds}");
+            }
+        }
+    }
 
     #[test]
     fn five_runs_of_a_published_test() {
         let summary = summarize(&[3249.6, 3564.5, 3618.9, 3662.4, 3548.7], Confidence::default()).unwrap();
-        assert_eq!((summary.n, summary.median, summary.min, summary.max), (5, 3564.5, 3249.6, 3662.4));
-        assert_eq!((summary.low, summary.high), (3249.6, 3662.4));
-        assert!((summary.mean - 3528.82).abs() < 1e-9);
+        assert_eq!((summary.median, summary.low, summary.high), (3564.5, 3249.6, 3662.4));
         assert_eq!(summary.warnings[0].code, "few_values");
-        assert_eq!(summary.outliers, [0], "the first run warmed up");
+        let outliers = &summary.warnings[1].message;
+        assert!(outliers.starts_with("runs 1 (counted from 1)"), "the first run warmed up: {outliers}");
     }
 
     #[test]
     fn outliers_are_pointed_out_and_kept() {
         let values = [10.0, 10.1, 9.9, 10.05, 9.95, 30.0, 10.02];
         let summary = summarize(&values, Confidence::default()).unwrap();
-        assert_eq!(summary.outliers, [5]);
-        assert_eq!((summary.n, summary.max), (7, 30.0));
+        assert_eq!(summary.high, 30.0);
         assert!(summary.warnings[0].message.starts_with("runs 6 (counted from 1)"), "{summary:?}");
         let mostly_equal = [5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 9.0];
         assert_eq!(outliers(&Sample::new(&mostly_equal).unwrap()), [7]);
@@ -132,11 +202,9 @@ mod tests {
 
     #[test]
     fn odd_input_is_summarised_or_refused() {
-        let one = summarize(&[4.0], Confidence::default()).unwrap();
-        assert_eq!((one.median, one.standard_deviation, one.confidence), (4.0, None, 0.0));
         let equal = summarize(&[0.0; 9], Confidence::default()).unwrap();
-        assert_eq!((equal.low, equal.high, equal.range_ratio), (0.0, 0.0, None));
-        assert!(equal.outliers.is_empty() && equal.warnings.is_empty());
+        assert_eq!((equal.low, equal.high), (0.0, 0.0));
+        assert!(equal.warnings.is_empty());
         assert_eq!(summarize(&[], Confidence::default()), Err(Refusal::Empty));
         assert!(matches!(
             summarize(&[1.0, f64::NAN], Confidence::default()),
@@ -146,12 +214,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics_and_survives_json(values in prop::collection::vec(any::<f64>(), 0..30)) {
-            if let Ok(summary) = summarize(&values, Confidence::default()) {
-                prop_assert!(summary.min <= summary.low && summary.low <= summary.median);
-                prop_assert!(summary.median <= summary.high && summary.high <= summary.max);
-                let json = serde_json::to_string(&summary).unwrap();
-                prop_assert!(serde_json::from_str::<Summary>(&json).is_ok(), "{json}");
+        fn ends_are_in_order_and_the_confidence_is_never_overstated(
+            values in prop::collection::vec(any::<f64>(), 0..60), confidence in 0.51..0.999_9
+        ) {
+            if let Ok(summary) = summarize(&values, Confidence::new(confidence).unwrap()) {
+                prop_assert!(summary.low <= summary.median && summary.median <= summary.high);
+                prop_assert!((0.0..=1.0).contains(&summary.confidence));
+                let is_short = summary.warnings.iter().any(|warning| warning.code == "few_values");
+                prop_assert_eq!(is_short, summary.confidence < confidence - 1e-12);
             }
         }
     }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serve::{Config, Error, Server};
+use serve::{Config, Error, Server, StartError};
 
 use crate::client::{GET, Instead, Target, until};
 
@@ -78,7 +78,7 @@ fn idle_connections_are_closed_and_busy_ones_are_not() {
 fn several_addresses_and_threads_are_served() {
     let listen = ["127.0.0.1:0", "127.0.0.2:0", "[::1]:0"].map(|a| a.parse().unwrap()).to_vec();
     let server = match Server::bind(Config { listen: listen.clone(), threads: 2, ..Config::default() }) {
-        Err(Error::Listen { address, .. }) if address.is_ipv6() => {
+        Err(Error::Start(StartError::Listen { address, .. })) if address.is_ipv6() => {
             // A machine without IPv6.
             Server::bind(Config { listen: listen[..2].to_vec(), threads: 2, ..Config::default() })
         }

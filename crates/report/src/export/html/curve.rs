@@ -137,26 +137,16 @@ fn load_of(page: &Page, reading: &Reading) -> Option<f64> {
 }
 
 fn line(curve: &Curve, name: &str, series: usize, of: impl Fn(&LoadPoint) -> Option<QuantityValue>) -> Layer {
-    Layer::Line(Line {
-        name: name.to_owned(),
-        class: format!("s{}", series % SERIES),
-        points: curve.points.iter().map(|point| of(point).map(|time| (point.load, time.value))).collect(),
-        steps: false,
-        mark: Some(Shape::Series(series)),
-        mark_every: 1,
-    })
+    let points = curve.points.iter().map(|point| of(point).map(|time| (point.load, time.value)));
+    let line = Line::new(name, format!("s{}", series % SERIES), points);
+    Layer::Line(Line { mark: Some(Shape::Series(series)), ..line })
 }
 
 fn dots(page: &Page, trials: &[&Reading], class: &str, time: &str) -> Layer {
     let valid = trials.iter().filter(|reading| !reading.void);
     let point =
         |reading: &&Reading| Some((load_of(page, reading)?, reading.figure(time)?.value, String::new()));
-    Layer::Points(Points {
-        name: String::new(),
-        class: class.to_owned(),
-        shape: Shape::Dot,
-        points: valid.filter_map(point).collect(),
-    })
+    Layer::Points(Points::new("", class, Shape::Dot, valid.filter_map(point)))
 }
 
 type Times<'a> = (&'a str, fn(&LoadPoint) -> Option<QuantityValue>);
@@ -167,12 +157,7 @@ fn at_least(curves: &[&Curve], times: &[Times], others: Vec<(f64, f64, String)>)
     let censored = points.flat_map(|point| {
         times.iter().filter_map(|(name, of)| Some(arrow(point.load, name, of(point).filter(|t| t.at_least)?)))
     });
-    Layer::Points(Points {
-        name: LOWER_BOUND_KEY.to_owned(),
-        class: "ink".to_owned(),
-        shape: Shape::AtLeast,
-        points: censored.chain(others).collect(),
-    })
+    Layer::Points(Points::new(LOWER_BOUND_KEY, "ink", Shape::AtLeast, censored.chain(others)))
 }
 
 fn arrow(load: f64, name: &str, time: QuantityValue) -> (f64, f64, String) {
@@ -196,12 +181,7 @@ fn void(page: &Page, trials: &[&Reading]) -> Layer {
         let time = reading.figure(RESPONSE_P99)?;
         Some((load_of(page, reading)?, time.value, format!("trial {}: void", reading.index)))
     });
-    Layer::Points(Points {
-        name: "p99 of a void trial".to_owned(),
-        class: "void".to_owned(),
-        shape: Shape::Void,
-        points: points.collect(),
-    })
+    Layer::Points(Points::new("p99 of a void trial", "void", Shape::Void, points))
 }
 
 fn goal_lines(page: &Page) -> Vec<Layer> {

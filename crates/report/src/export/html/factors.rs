@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     answer::searches_of,
-    plot::{Axis, Chart, Layer, Line, Scale, Shape, short_number, short_time_us},
+    plot::{Axis, Chart, Layer, Line, Points, Scale, Shape, short_number, short_time_us},
     setting::{self, Figure},
     text,
 };
@@ -154,22 +154,16 @@ fn along(page: &Page, factor: &Factor, quantity: &Quantity) -> Markup {
         Unit::Of(_) | Unit::Load => (Scale::from_zero(tops), short_number),
     };
     let censored = known.iter().filter(|(_, value, _)| value.at_least);
+    let medians = placed.iter().map(|&(level, value)| value.median.map(|median| (level as f64, median)));
     let layers = vec![
-        Layer::Line(Line {
-            name: String::new(),
-            class: "s0 plain".to_owned(),
-            points: placed.iter().map(|&(level, value)| value.median.map(|m| (level as f64, m))).collect(),
-            steps: false,
-            mark: Some(Shape::Series(0)),
-            mark_every: 1,
-        }),
+        Layer::Line(Line { mark: Some(Shape::Series(0)), ..Line::new("", "s0 plain", medians) }),
         Layer::Whiskers { class: "s0".to_owned(), ends },
-        Layer::Points(crate::plot::Points {
-            name: "≥: the true value is larger".to_owned(),
-            class: "ink".to_owned(),
-            shape: Shape::AtLeast,
-            points: censored.map(|(x, _, median)| (*x, *median, String::new())).collect(),
-        }),
+        Layer::Points(Points::new(
+            "≥: the true value is larger",
+            "ink",
+            Shape::AtLeast,
+            censored.map(|(x, _, median)| (*x, *median, String::new())),
+        )),
     ];
     let levels: Vec<String> =
         factor.levels.iter().map(|level| text::clipped(&level.to_string(), 14)).collect();

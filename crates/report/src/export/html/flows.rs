@@ -6,7 +6,7 @@ use record::{CommandTrial, Flow};
 use super::{
     Page, Section,
     chosen::{Chosen, chosen},
-    parts::{details, left_out},
+    parts::folded,
 };
 use crate::{
     plot::{Axis, Chart, Layer, Line, Scale, short_number, short_seconds},
@@ -23,18 +23,11 @@ pub fn section(page: &Page) -> Option<Section> {
     if all.is_empty() {
         return None;
     }
-    let shown = all.len().min(page.limits.figures.max(OPEN));
-    let (open, folded) = all[..shown].split_at(shown.min(OPEN));
     let body = html! {
         p { "What went over the interfaces of the load's hosts, and over emulated links, while the programs ran. Of each \
          setting: the valid trial nearest to its median, and the first void one. Bytes on an interface are those that the \
          kernel counts, headers included; over a link they are bytes on the wire." }
-        @for chosen in open { (one(page, chosen)) }
-        @if !folded.is_empty() {
-            (details(&format!("{} more", text::counted(folded.len(), "trial")),
-                html! { @for chosen in folded { (one(page, chosen)) } }))
-        }
-        (left_out(shown, all.len(), "chosen trial"))
+        (folded(&all, (OPEN, page.limits.figures.max(OPEN)), ("trial", "chosen trial"), |chosen| one(page, chosen)))
     };
     Some(Section { anchor: "flows", heading: "Rate over time", body })
 }
@@ -62,14 +55,7 @@ fn one(page: &Page, chosen: &Chosen) -> Markup {
                 let (from_s, rate) = (place as f64 * width_s, rate(bins));
                 [Some((from_s, rate)), Some((from_s + bins.len() as f64 * trial.bin_s, rate))]
             });
-            Layer::Line(Line {
-                name: page.text(name),
-                class: format!("s{}", number % 6),
-                points: points.collect(),
-                steps: false,
-                mark: None,
-                mark_every: 1,
-            })
+            Layer::Line(Line::new(page.text(name), format!("s{}", number % 6), points))
         })
         .collect();
     let rates = layers.iter().flat_map(|layer| match layer {

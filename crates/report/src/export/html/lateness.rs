@@ -44,7 +44,7 @@ fn chart(readings: &[&Reading]) -> Chart {
             // A logarithmic axis has no zero; the histogram's own resolution is 64 ns.
             Some((reading.index as f64, us.max(0.064), String::new()))
         });
-        Points { name: name.to_owned(), class: class.to_owned(), shape, points: points.collect() }
+        Points::new(name, class, shape, points)
     };
     let all = [
         points("lateness", "s0", Shape::Series(3), false, |r| r.lateness_p99_ns),

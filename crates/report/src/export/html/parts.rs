@@ -70,6 +70,26 @@ pub fn details(summary: &str, body: Markup) -> Markup {
     html! { details { summary { (summary) } (body) } }
 }
 
+/// As many of `all` as `most`, each by `one`: the first few open, the others folded, and a note of those left out.
+/// `more` is what the folded ones are called, `what` one of those left out.
+pub fn folded<T>(
+    all: &[T],
+    (open, most): (usize, usize),
+    (more, what): (&str, &str),
+    one: impl Fn(&T) -> Markup,
+) -> Markup {
+    let shown = all.len().min(most);
+    let (open, folded) = all[..shown].split_at(shown.min(open));
+    html! {
+        @for item in open { (one(item)) }
+        @if !folded.is_empty() {
+            @let summary = format!("{} more", text::counted(folded.len(), more).replace("searchs", "searches"));
+            (details(&summary, html! { @for item in folded { (one(item)) } }))
+        }
+        (left_out(shown, all.len(), what))
+    }
+}
+
 /// What was left out, if anything was.
 pub fn left_out(shown: usize, all: usize, what: &str) -> Markup {
     html! {

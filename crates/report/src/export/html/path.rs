@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::{
     Page, Section,
-    parts::{details, figure, left_out},
+    parts::{figure, folded},
 };
 use crate::{
     answer::Answer,
@@ -29,16 +29,8 @@ pub fn section(page: &Page) -> Option<Section> {
     if searched.is_empty() {
         return None;
     }
-    let shown = searched.len().min(page.limits.figures);
-    let (open, folded) = searched[..shown].split_at(shown.min(OPEN));
-    let body = html! {
-        @for (answer, steps) in open { (one(page, answer, steps)) }
-        @if !folded.is_empty() {
-            (details(&format!("{} more", text::counted(folded.len(), "search").replace("searchs", "searches")),
-                html! { @for (answer, steps) in folded { (one(page, answer, steps)) } }))
-        }
-        (left_out(shown, searched.len(), "path"))
-    };
+    let one = |(answer, steps): &(&Answer, Vec<Step>)| one(page, answer, steps);
+    let body = folded(&searched, (OPEN, page.limits.figures), ("search", "path"), one);
     Some(Section { anchor: "search", heading: "How the search went", body })
 }
 
@@ -92,14 +84,8 @@ fn chart(page: &Page, answer: &Answer, steps: &[Step], name: &str) -> Chart {
     let last = steps.last().map_or(0, |step| step.index) as f64;
     let mut layers: Vec<Layer> = Vec::new();
     let bound = |name: &str, class: &str, of: fn(&Step) -> Option<f64>| {
-        Layer::Line(Line {
-            name: name.to_owned(),
-            class: class.to_owned(),
-            points: steps.iter().map(|step| of(step).map(|load| (step.index as f64, load))).collect(),
-            steps: true,
-            mark: None,
-            mark_every: 1,
-        })
+        let points = steps.iter().map(|step| of(step).map(|load| (step.index as f64, load)));
+        Layer::Line(Line { steps: true, ..Line::new(name, class, points) })
     };
     layers.push(bound("lower bound so far", "lower plain", |step| step.bounds.lower));
     layers.push(bound("upper bound so far", "upper", |step| step.bounds.upper));
@@ -111,8 +97,8 @@ fn chart(page: &Page, answer: &Answer, steps: &[Step], name: &str) -> Chart {
     ] {
         let points = steps.iter().filter(|step| step.said == said);
         let told = |step: &Step| format!("trial {}: {}, {name}", step.index, page.load(step.load));
-        let points = points.map(|step| (step.index as f64, step.load, told(step))).collect();
-        layers.push(Layer::Points(Points { name: name.to_owned(), class: class.to_owned(), shape, points }));
+        let points = points.map(|step| (step.index as f64, step.load, told(step)));
+        layers.push(Layer::Points(Points::new(name, class, shape, points)));
     }
     layers.extend(final_bounds(page, answer));
     Chart {

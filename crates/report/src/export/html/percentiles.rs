@@ -5,7 +5,7 @@ use record::{Censored, Percentile, TrialEntry};
 
 use super::{
     Page, Section,
-    parts::{Column, details, figure, left_out, table},
+    parts::{Column, figure, folded, table},
 };
 use crate::{
     answer::searches_of,
@@ -23,19 +23,12 @@ pub fn section(page: &Page) -> Option<Section> {
     if all.is_empty() {
         return None;
     }
-    let shown = all.len().min(page.limits.figures);
-    let (open, folded) = all[..shown].split_at(shown.min(OPEN));
     let body = html! {
         p { "How long the slowest requests took: a share of them, on the horizontal axis, took no longer \
          than the time on the vertical one. Each further label is ten times as rare. Response time counts \
          from when a request was due, service time from when it left; what lies between the two lines is \
          waiting that a generator which waits for answers would hide." }
-        @for group in open { (group_figure(page, group)) }
-        @if !folded.is_empty() {
-            (details(&format!("{} more", text::counted(folded.len(), "setting")),
-                html! { @for group in folded { (group_figure(page, group)) } }))
-        }
-        (left_out(shown, all.len(), "setting"))
+        (folded(&all, (OPEN, page.limits.figures), ("setting", "setting"), |group| group_figure(page, group)))
     };
     Some(Section { anchor: "percentiles", heading: "Latency by percentile", body })
 }
@@ -115,14 +108,9 @@ fn group_figure(page: &Page, group: &Group) -> Markup {
             let points = points(times, nines, page.limits.points / 3);
             let lasting = points.iter().filter(|(_, time)| time.at_least).step_by(4);
             censored.extend(lasting.map(|(share, time)| (*share, us(*time), String::new())));
-            layers.push(Layer::Line(Line {
-                name: name(what),
-                class: format!("s{number} {dashes}"),
-                points: points.iter().map(|(share, time)| Some((*share, us(*time)))).collect(),
-                steps: false,
-                mark: Some(mark),
-                mark_every: 8,
-            }));
+            let points = points.iter().map(|(share, time)| Some((*share, us(*time))));
+            let line = Line::new(name(what), format!("s{number} {dashes}"), points);
+            layers.push(Layer::Line(Line { mark: Some(mark), mark_every: 8, ..line }));
         };
         add(&distribution.response, "response time", "plain", Shape::Series(number));
         if let Some(service) = &distribution.service {
@@ -134,12 +122,7 @@ fn group_figure(page: &Page, group: &Group) -> Markup {
         _ => Vec::new(),
     });
     let y = Scale::log(times.collect::<Vec<f64>>());
-    layers.push(Layer::Points(Points {
-        name: "≥: not all had been answered".to_owned(),
-        class: "ink".to_owned(),
-        shape: Shape::AtLeast,
-        points: censored,
-    }));
+    layers.push(Layer::Points(Points::new("≥: not all had been answered", "ink", Shape::AtLeast, censored)));
     let chart = Chart {
         title: format!("Times by percentile {}", group.name),
         height: 280.0,

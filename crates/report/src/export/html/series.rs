@@ -6,7 +6,7 @@ use record::Interval;
 use super::{
     Page, Section,
     chosen::{Chosen, chosen},
-    parts::{Column, details, left_out, table},
+    parts::{Column, details, folded, left_out, table},
 };
 use crate::{
     plot::{Axis, Chart, Layer, Line, Scale, short_number, short_seconds, short_time_us},
@@ -22,18 +22,11 @@ pub fn section(page: &Page) -> Option<Section> {
     if all.is_empty() {
         return None;
     }
-    let shown = all.len().min(page.limits.figures);
-    let (open, folded) = all[..shown].split_at(shown.min(OPEN));
     let body = html! {
         p { "The course of single trials. Of a search: the last trial at the lower bound and the first that \
          did not meet the goal at the upper one; of any other setting: the trial nearest to its median; and \
          the first void one. The result folder has the seconds of all trials." }
-        @for chosen in open { (one(page, chosen)) }
-        @if !folded.is_empty() {
-            (details(&format!("{} more", text::counted(folded.len(), "trial")),
-                html! { @for chosen in folded { (one(page, chosen)) } }))
-        }
-        (left_out(shown, all.len(), "chosen trial"))
+        (folded(&all, (OPEN, page.limits.figures), ("trial", "chosen trial"), |chosen| one(page, chosen)))
     };
     Some(Section { anchor: "series", heading: "Second by second", body })
 }
@@ -120,20 +113,11 @@ fn stretches(series: &[Interval], together: usize) -> Vec<Stretch> {
 }
 
 fn line(stretches: &[Stretch], name: &str, class: &str, of: fn(&Stretch) -> Option<f64>) -> Layer {
-    Layer::Line(Line {
-        name: name.to_owned(),
-        class: class.to_owned(),
-        // A value holds for its whole stretch.
-        points: stretches
-            .iter()
-            .flat_map(|stretch| {
-                [stretch.start_s, stretch.end_s].map(|at_s| of(stretch).map(|value| (at_s, value)))
-            })
-            .collect(),
-        steps: false,
-        mark: None,
-        mark_every: 1,
-    })
+    // A value holds for its whole stretch.
+    let ends = stretches.iter().flat_map(|stretch| {
+        [stretch.start_s, stretch.end_s].map(|at_s| of(stretch).map(|value| (at_s, value)))
+    });
+    Layer::Line(Line::new(name, class, ends))
 }
 
 fn seconds(stretches: &[Stretch], label: &str) -> Axis {

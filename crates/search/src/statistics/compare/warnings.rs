@@ -4,9 +4,9 @@ use record::Warning;
 
 use super::{
     super::{
-        median::percent,
         resolvable::{Design, Method},
         sample::Confidence,
+        summary::percent,
     },
     Family,
 };
