@@ -114,6 +114,18 @@ fn a_trial_is_written_although_it_cannot_be_shown() -> Result<()> {
 }
 
 #[test]
+fn what_a_trial_leaves_may_lie_in_its_result_folder() -> Result<()> {
+    let _shared = beside_others();
+    let (serve, folder) = (Serve::start("")?, TemporaryFolder::new()?);
+    let (out, page) = (folder.file("result"), folder.file("result/own.html"));
+    let words = format!("http {} -n 20 -q --out {out} --html {page} --json {out}/trial.json", serve.url());
+    let output = Proofload::new(&words)?.run()?;
+    ensure!(fs::read_to_string(&page)?.contains("</html>"), "{}", output.described());
+    ensure!(fs::metadata(format!("{out}/trial.json"))?.len() > 0, "{}", output.described());
+    Ok(())
+}
+
+#[test]
 fn a_terminal_that_goes_away_leaves_a_marked_result() -> Result<()> {
     let _shared = beside_others();
     let target = TcpListener::bind("127.0.0.1:0")?;

@@ -28,6 +28,9 @@ impl Kept {
     /// Names every place that cannot be written to.
     pub fn open(asked: &HttpArgs) -> Result<Self, Refusal> {
         let mut mistakes = Vec::new();
+        // First of all: the others may lie in it.
+        let folder = asked.out.as_deref().map(ResultFolder::create).transpose();
+        let folder = folder.map_err(|error| mistakes.push(format!("--out: {error}"))).unwrap_or_default();
         let mut open = |option: &str, path: &Option<PathBuf>| {
             Destination::open(option, path.as_deref()?).map_err(|mistake| mistakes.push(mistake)).ok()
         };
@@ -36,8 +39,6 @@ impl Kept {
         if hlog.as_ref().is_some_and(Destination::is_stdout) {
             mistakes.push("--hlog: a log of histograms goes to a file, not to standard output".to_owned());
         }
-        let folder = asked.out.as_deref().map(ResultFolder::create).transpose();
-        let folder = folder.map_err(|error| mistakes.push(format!("--out: {error}"))).unwrap_or_default();
         if mistakes.is_empty() { Ok(Self { json, hlog, folder, html }) } else { Err(Refusal::new(mistakes)) }
     }
 
