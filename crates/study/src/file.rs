@@ -32,9 +32,11 @@ mod workload;
 use std::{
     fmt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use load::Host;
+use self_cell::self_cell;
 use settings::{Mistake, Reader};
 use toml::{
     Spanned,
@@ -45,16 +47,33 @@ pub use goals::parse_bound;
 pub use schema::schema;
 
 use self::{ground::Ground, levels::Levels, outline::Outline, overrides::Overrides};
-use crate::study::{Setup, Study, StudyFile, Take, Wanted};
+use crate::study::{Setup, Source, Study, StudyFile, Take, Wanted};
 
-/// A study file's text, and all else that decides what its settings are.
-#[derive(Clone)]
-pub struct Document {
+/// What a study file's settings are decided by.
+struct Texts {
+    /// The file's path.
     name: String,
     text: String,
-    overrides: Vec<(String, String)>,
+    overrides: Overrides,
     host: Host,
 }
+
+/// What TOML reads of them.
+struct Parsed<'t> {
+    /// Tells mistakes at their places; it has noted those of the overrides.
+    reader: Reader<'t>,
+    /// The file with the overrides in their places.
+    tree: DeTable<'t>,
+}
+
+self_cell!(
+    /// A study file, which is parsed once.
+    struct Document {
+        owner: Texts,
+        #[covariant]
+        dependent: Parsed,
+    }
+);
 
 /// Reads a study file's text. `name` is the file's path, as it is told in mistakes; files that the study names by
 /// relative paths lie beside it. `overrides` are pairs of a factor and its levels (`connections`, `50,100`) or of a
@@ -68,66 +87,57 @@ pub fn read(
     overrides: &[(String, String)],
     host: &Host,
 ) -> Result<Study, Vec<Mistake>> {
-    let document =
-        Document { name: name.to_owned(), text: text.to_owned(), overrides: overrides.to_vec(), host: *host };
-    document.parsed(|reader, tree| {
-        let outline = Outline::read(reader, tree);
-        trying::study(reader, &document, tree, &outline)
-    })
+    let overrides = Overrides::new(text, overrides);
+    let texts = Texts { name: name.to_owned(), text: text.to_owned(), overrides, host: *host };
+    let document = Arc::new(Document::try_new(texts, |texts| {
+        let mut reader = Reader::new(&texts.name, &texts.text);
+        let tree = reader.document(&texts.text).into_inner();
+        if reader.has_mistakes() {
+            // What is guessed behind a mistake in TOML itself would only confuse.
+            return ended(reader, None);
+        }
+        let tree = texts.overrides.put(&mut reader, tree);
+        Ok(Parsed { reader, tree })
+    })?);
+    let (texts, Parsed { reader, tree }) = (document.borrow_owner(), document.borrow_dependent());
+    let mut reader = reader.clone();
+    let outline = Outline::read(&mut reader, tree);
+    let study = trying::study(&mut reader, texts, tree, &outline, Source::File(document.clone()));
+    ended(reader, study)
 }
 
-impl Document {
+impl Texts {
     /// The folder that relative paths begin at.
     fn folder(&self) -> PathBuf {
         let beside = Path::new(&self.name).parent().unwrap_or(Path::new(""));
         let beside = if beside.as_os_str().is_empty() { Path::new(".") } else { beside };
         std::path::absolute(beside).unwrap_or_else(|_| beside.to_owned())
     }
-
-    /// Lets `then` read the document with the overrides in their places, unless it is no TOML.
-    fn parsed<T>(
-        &self,
-        then: impl for<'d> FnOnce(&mut Reader<'d>, &'d DeTable<'d>) -> Option<T>,
-    ) -> Result<T, Vec<Mistake>> {
-        let overrides = Overrides::new(&self.text, &self.overrides);
-        let mut reader = Reader::new(&self.name, &self.text);
-        let document = reader.document(&self.text);
-        if reader.has_mistakes() {
-            // What is guessed behind a mistake in TOML itself would only confuse.
-            return match reader.end(()) {
-                Err(mistakes) => Err(mistakes),
-                Ok(()) => Err(Vec::new()),
-            };
-        }
-        let tree = overrides.put(&mut reader, document.into_inner());
-        let read = then(&mut reader, &tree);
-        ended(reader, read)
-    }
 }
 
 impl StudyFile for Document {
     fn each_setup(&self, study: &Study, wanted: &mut Wanted<'_>, take: &mut Take<'_>) {
-        let _: Result<(), _> = self.parsed(|reader, tree| {
-            let outline = Outline::read(reader, tree);
-            let ground = Ground::new(reader, self, tree, &outline);
-            for (number, load) in wanted {
-                let setting = &study.settings[number];
-                let levels = Levels::of(&outline.factors, &setting.levels, &ground.folder);
-                // The mistakes of each are told without those of the others.
-                let mut reader = reader.clone();
-                let setup = ground.setup(&mut reader, &levels, load.filter(|_| setting.searched));
-                if !take(number, ended(reader, setup).map(|setup| titled(setup, study))) {
-                    break;
-                }
+        let Parsed { reader, tree } = self.borrow_dependent();
+        // What is wrong there was told when the study was read.
+        let outline = Outline::read(&mut reader.clone(), tree);
+        let ground = Ground::new(&mut reader.clone(), self.borrow_owner(), tree, &outline);
+        for (number, load) in wanted {
+            let setting = &study.settings[number];
+            let levels = Levels::of(&outline.factors, &setting.levels, &ground.folder);
+            // The mistakes of each are told without those of the others.
+            let mut reader = reader.clone();
+            let setup = ground.setup(&mut reader, &levels, load.filter(|_| setting.searched));
+            if !take(number, ended(reader, setup).map(|setup| titled(setup, study))) {
+                break;
             }
-            Some(())
-        });
+        }
     }
 
     fn masked_text(&self) -> String {
-        let mut text = self.text.clone();
-        let mut reader = Reader::new(&self.name, &self.text);
-        let document = Spanned::new(0..0, DeValue::Table(reader.document(&self.text).into_inner()));
+        let Texts { name, text, .. } = self.borrow_owner();
+        // As it was written, without the overrides.
+        let document = Reader::new(name, text).document(text).into_inner();
+        let document = Spanned::new(0..0, DeValue::Table(document));
         let mut places = Vec::new();
         // What a text of the file stands for, whatever escapes it is written with. JSON's texts are TOML's too.
         places::each_text(&document, &mut |value, written| {
@@ -137,13 +147,14 @@ impl StudyFile for Document {
             }
         });
         places.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
+        let mut text = text.clone();
         places.into_iter().for_each(|(span, masked)| text.replace_range(span, &masked));
         // And what comments say.
         secrets::mask(&text).into_owned()
     }
 
-    fn overrides(&self) -> &[(String, String)] {
-        &self.overrides
+    fn overrides(&self) -> Vec<(&str, &str)> {
+        self.borrow_owner().overrides.written()
     }
 }
 
@@ -163,8 +174,8 @@ fn titled(setup: Setup, study: &Study) -> Setup {
 impl fmt::Debug for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Document")
-            .field("name", &self.name)
-            .field("overrides", &self.overrides)
+            .field("name", &self.borrow_owner().name)
+            .field("overrides", &self.overrides())
             .finish_non_exhaustive()
     }
 }

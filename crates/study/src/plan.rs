@@ -109,8 +109,7 @@ const BUDGET: &str = "budget";
 fn digest(study: &Study) -> String {
     let given = match &study.source {
         Source::File(document) => {
-            let decides = |(key, _): &&(String, String)| key != BUDGET;
-            let overrides = document.overrides().iter().filter(decides);
+            let overrides = document.overrides().into_iter().filter(|(key, _)| *key != BUDGET);
             let overrides: Vec<_> = overrides.map(|(key, value)| (key, secrets::mask(value))).collect();
             let mut tables: toml::Table = toml::from_str(&document.masked_text()).unwrap_or_default();
             tables.remove(BUDGET);

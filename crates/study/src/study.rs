@@ -54,7 +54,7 @@ pub trait StudyFile: fmt::Debug + Send + Sync {
     fn masked_text(&self) -> String;
 
     /// Factors and keys whose values were not the file's.
-    fn overrides(&self) -> &[(String, String)];
+    fn overrides(&self) -> Vec<(&str, &str)>;
 }
 
 /// Settings by their numbers, and a load of each.

@@ -17,7 +17,7 @@ use toml::{
 };
 
 use super::{
-    Document, audits, checks,
+    Texts, audits, checks,
     command::{self, CommandRead},
     kind::{kind_of, names_in_places},
     length,
@@ -73,7 +73,7 @@ struct Hosts {
 impl<'d> Ground<'d> {
     pub(super) fn new(
         reader: &mut Reader<'_>,
-        document: &Document,
+        texts: &Texts,
         tree: &'d DeTable<'d>,
         outline: &'d Outline<'d>,
     ) -> Self {
@@ -83,7 +83,7 @@ impl<'d> Ground<'d> {
             Kind::Command => command::KEYS.contains(name),
         };
         let setters = outline.factors.names().filter(is_key).filter(|name| !named.contains(name)).collect();
-        Self { tree, outline, targets: Targets::read(reader, tree), folder: document.folder(), setters }
+        Self { tree, outline, targets: Targets::read(reader, tree), folder: texts.folder(), setters }
     }
 
     /// Whether a factor's level becomes the value of the workload's key of its name.

@@ -52,11 +52,16 @@ impl Overrides {
         Self { list: list.collect() }
     }
 
+    /// Keys and values, as they were written.
+    pub(super) fn written(&self) -> Vec<(&str, &str)> {
+        self.list.iter().map(Override::parts).collect()
+    }
+
     /// The document with all of them in their places.
     pub(super) fn put<'d>(&'d self, reader: &mut Reader<'d>, mut tree: DeTable<'d>) -> DeTable<'d> {
         for one in &self.list {
             reader.add_source(SOURCE, one.start, &one.written);
-            let (key, value) = (&one.written[..one.key_length], &one.written[one.key_length + 1..]);
+            let (key, value) = one.parts();
             let path: Vec<&str> = key.split('.').map(str::trim).collect();
             let key = one.start..one.start + one.key_length;
             if path.iter().any(|part| part.is_empty()) {
@@ -73,6 +78,12 @@ impl Overrides {
             }
         }
         tree
+    }
+}
+
+impl Override {
+    fn parts(&self) -> (&str, &str) {
+        (&self.written[..self.key_length], &self.written[self.key_length + 1..])
     }
 }
 

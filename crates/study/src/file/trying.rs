@@ -1,8 +1,8 @@
 //! A whole study: all of its settings, each tried as it will be run.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
-use load::{HttpWorkload, preflight};
+use load::{Host, HttpWorkload, preflight};
 use record::{
     GoalQuantity, HttpPlan, Kind, Level, LoadUnit, Setting, Warning,
     units::{parse_time, plain_time_ns},
@@ -11,7 +11,7 @@ use settings::{Reader, suggestion};
 use toml::{Spanned, de::DeTable};
 
 use super::{
-    Document, checks,
+    Texts, checks,
     factors::hold,
     ground::{Assembled, Ground},
     levels::Levels,
@@ -32,11 +32,12 @@ const ANY_PORTS: u64 = 1 << 40;
 /// Everything of the outline together with its settings; none after mistakes.
 pub(super) fn study<'d>(
     reader: &mut Reader<'_>,
-    document: &Document,
+    texts: &Texts,
     tree: &'d DeTable<'d>,
     outline: &'d Outline<'d>,
+    source: Source,
 ) -> Option<Study> {
-    let ground = Ground::new(reader, document, tree, outline);
+    let ground = Ground::new(reader, texts, tree, outline);
     checks::places(reader, tree, outline, &ground);
     checks::factors(reader, tree, outline, &ground);
     checks::overridden(reader, tree, outline, &ground);
@@ -62,7 +63,7 @@ pub(super) fn study<'d>(
     checks::targets(reader, outline, &ground, &targets);
     // Levels that are wrong themselves would be told again, less well, by what they are put into.
     if outline.has_sound_factors {
-        let mut tries = Tries { document, outline, ground: &ground, planned: BTreeSet::new() };
+        let mut tries = Tries { host: &texts.host, outline, ground: &ground, planned: BTreeSet::new() };
         for setting in &settings {
             tries.setting(reader, setting, &levels_of(setting));
             if reader.mistakes() > ENOUGH {
@@ -95,14 +96,14 @@ pub(super) fn study<'d>(
         trial: outline.trial.clone(),
         search: searches.next(),
         other_searches: searches.collect(),
-        source: Source::File(Arc::new(document.clone())),
+        source,
         warnings,
     })
 }
 
 /// Puts settings together as they will be run.
 struct Tries<'t, 'd> {
-    document: &'t Document,
+    host: &'t Host,
     outline: &'d Outline<'d>,
     ground: &'t Ground<'d>,
     /// Workloads that have been planned: settings that differ elsewhere have the same ones.
@@ -200,7 +201,7 @@ impl<'d> Tries<'_, 'd> {
                 .or_else(of_path)
                 .unwrap_or_else(|| workload.clone())
         };
-        match http.plan(&self.document.host) {
+        match http.plan(self.host) {
             Ok(plan) => {
                 let load = ["users", "connections"].into_iter().find(|key| spans.contains_key(key));
                 let at = load_span.clone().unwrap_or_else(|| place(load.unwrap_or_default()));
@@ -236,7 +237,7 @@ impl<'d> Tries<'_, 'd> {
         if !assembled.is_whole {
             return;
         }
-        let mut host = self.document.host;
+        let mut host = *self.host;
         match (&assembled.setup.lab, &assembled.setup.from[..]) {
             (None, _) => {}
             (Some(_), [_]) => host.ports = ANY_PORTS,
