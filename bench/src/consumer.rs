@@ -24,14 +24,14 @@ const KEPT_BYTES: u64 = 1 << 20;
 
 /// Works until it is dropped.
 #[derive(Debug)]
-pub struct Consumer {
+pub(crate) struct Consumer {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Consumer {
     /// Begins to consume the files of a folder. The lengths of files stay as they are.
-    pub fn of(folder: &Path) -> Self {
+    pub(crate) fn of(folder: &Path) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (folder, told) = (folder.to_owned(), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {

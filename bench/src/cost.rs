@@ -19,7 +19,7 @@ use crate::{
 
 /// A workload whose requests are paid for.
 #[derive(Debug)]
-pub struct Workload {
+pub(crate) struct Workload {
     /// Its name; its figures are the generator's process alone (`cpu-NAME`), both processors together
     /// (`cpu-NAME-both`) and the throughput (`rate-NAME`).
     pub name: &'static str,
@@ -33,7 +33,7 @@ const KEPT: Workload =
     Workload { name: "keepalive", path: "/", body_bytes: 0, connections: 64, keepalive: true };
 
 /// The workloads.
-pub const WORKLOADS: &[Workload] = &[
+pub(crate) const WORKLOADS: &[Workload] = &[
     KEPT,
     Workload { name: "post-200", body_bytes: 200, ..KEPT },
     Workload { name: "1k", path: "/1k", ..KEPT },
@@ -43,7 +43,7 @@ pub const WORKLOADS: &[Workload] = &[
 
 /// What runs share.
 #[derive(Debug)]
-pub struct Session<'a> {
+pub(crate) struct Session<'a> {
     /// The server.
     pub nginx: &'a Nginx,
     /// Whose processor is which.
@@ -80,7 +80,7 @@ impl Session<'_> {
     ///
     /// # Errors
     /// When the kernel does not tell times.
-    pub fn measure(&self, workload: &Workload, seconds: u32) -> Result<bool> {
+    pub(crate) fn measure(&self, workload: &Workload, seconds: u32) -> Result<bool> {
         let url = self.nginx.url(workload.path);
         let body = (workload.body_bytes > 0).then(|| Body::new(workload.body_bytes)).transpose()?;
         let load = Load {

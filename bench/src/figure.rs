@@ -4,7 +4,7 @@ use proofload_tests::stats::{median, quantile_ranks, spread};
 
 /// One figure.
 #[derive(Debug)]
-pub struct Figure {
+pub(crate) struct Figure {
     name: String,
     unit: &'static str,
     more_is_better: bool,
@@ -14,17 +14,17 @@ pub struct Figure {
 
 impl Figure {
     /// An empty figure of a cost: less is better.
-    pub fn new(name: impl Into<String>, unit: &'static str) -> Self {
+    pub(crate) fn new(name: impl Into<String>, unit: &'static str) -> Self {
         Self { name: name.into(), unit, more_is_better: false, values: Vec::new() }
     }
 
     /// An empty figure of which more is better.
-    pub fn more_is_better(name: impl Into<String>, unit: &'static str) -> Self {
+    pub(crate) fn more_is_better(name: impl Into<String>, unit: &'static str) -> Self {
         Self { more_is_better: true, ..Self::new(name, unit) }
     }
 
     /// Adds a tool's value of the next round.
-    pub fn push(&mut self, tool: &'static str, value: Option<f64>) {
+    pub(crate) fn push(&mut self, tool: &'static str, value: Option<f64>) {
         match self.values.iter_mut().find(|(name, _)| *name == tool) {
             Some((_, values)) => values.push(value),
             None => self.values.push((tool, vec![value])),
@@ -32,7 +32,7 @@ impl Figure {
     }
 
     /// The medians of all, and the lines that compare ours with the best peer and with wrk.
-    pub fn lines(&self) -> String {
+    pub(crate) fn lines(&self) -> String {
         let mut medians: Vec<_> = self.values.iter().map(|(tool, values)| (*tool, mid(values))).collect();
         medians.sort_by(|a, b| a.1.total_cmp(&b.1));
         if self.more_is_better {

@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(3);
 ///
 /// # Errors
 /// When the folder's disk refuses.
-pub fn median_s(folder: &Path) -> Result<f64> {
+pub(crate) fn median_s(folder: &Path) -> Result<f64> {
     let path = folder.join("fdatasync");
     let file = File::create(&path)?;
     let begun = Instant::now();

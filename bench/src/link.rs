@@ -11,9 +11,9 @@ use proofload_tests::{
 use serde_json::Value;
 
 /// The figures of 1 Gbit/s: processor time of the emulator, both directions, for each Gbit of data carried.
-pub const CPU: &str = "link-cpu";
+pub(crate) const CPU: &str = "link-cpu";
 /// The figure of 10 Gbit/s at 0.1 ms: Gbit/s of one flow, all on this machine.
-pub const FAST: &str = "link-10g";
+pub(crate) const FAST: &str = "link-10g";
 
 /// Of each case: its name, the delay, what iperf3 is told, and the bound in core-seconds for each Gbit.
 const CASES: [(&str, &str, &str, f64); 4] = [
@@ -33,7 +33,7 @@ const LEAST_GBIT_PER_S: f64 = 4.0;
 ///
 /// # Errors
 /// When a link or iperf3 cannot be run.
-pub fn measure_cpu(rounds: u32) -> Result<bool> {
+pub(crate) fn measure_cpu(rounds: u32) -> Result<bool> {
     println!(
         "\n== {CPU}: 1 Gbit/s, one flow, processor time of the emulator, both directions, for the flow's data"
     );
@@ -77,7 +77,7 @@ pub fn measure_cpu(rounds: u32) -> Result<bool> {
 ///
 /// # Errors
 /// When a link or iperf3 cannot be run.
-pub fn measure_fast(rounds: u32) -> Result<bool> {
+pub(crate) fn measure_fast(rounds: u32) -> Result<bool> {
     println!("\n== {FAST}: 10 Gbit/s, 0.1 ms, one iperf3 flow");
     let mut rates = Vec::new();
     for round in 0..rounds {

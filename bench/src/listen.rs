@@ -28,7 +28,7 @@ const BUSY: f64 = 0.95;
 
 /// What is sent and how it is acknowledged.
 #[derive(Debug)]
-pub struct Workload {
+pub(crate) struct Workload {
     /// The figure's name.
     pub name: &'static str,
     connections: u32,
@@ -45,7 +45,7 @@ enum Shape {
 }
 
 /// The workloads.
-pub const WORKLOADS: &[Workload] = &[
+pub(crate) const WORKLOADS: &[Workload] = &[
     Workload { name: "listen-written", connections: 128, events: 1, shape: Shape::One, ack: "written" },
     Workload { name: "listen-synced", connections: 512, events: 1, shape: Shape::One, ack: "synced" },
     Workload { name: "listen-ndjson", connections: 64, events: 100, shape: Shape::Lines, ack: "written" },
@@ -83,7 +83,7 @@ struct Run {
 ///
 /// # Errors
 /// When a server cannot be started or the kernel does not tell times.
-pub fn measure(workload: &Workload, cores: Cores, rounds: u32, seconds: u32) -> Result<bool> {
+pub(crate) fn measure(workload: &Workload, cores: Cores, rounds: u32, seconds: u32) -> Result<bool> {
     let Workload { name, connections, events, .. } = workload;
     println!(
         "\n== {name}: {connections} connections, {events} events a request, acknowledged {}",

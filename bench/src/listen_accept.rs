@@ -12,7 +12,7 @@ use proofload_tests::{
 };
 
 /// The figure's name.
-pub const NAME: &str = "listen-accept";
+pub(crate) const NAME: &str = "listen-accept";
 
 /// Threads of the listener.
 const THREADS: u32 = 4;
@@ -25,7 +25,7 @@ const MANY: u32 = 1_000;
 ///
 /// # Errors
 /// When a listener cannot be started.
-pub fn measure(rounds: u32, seconds: u32) -> Result<bool> {
+pub(crate) fn measure(rounds: u32, seconds: u32) -> Result<bool> {
     println!("\n== {NAME}: {THREADS} threads, {RATE_PER_S} requests a second");
     let mut all_used = true;
     for connections in [FEW, MANY] {

@@ -19,9 +19,9 @@ use crate::{
 };
 
 /// The figure's name.
-pub const NAME: &str = "memory-10k";
+pub(crate) const NAME: &str = "memory-10k";
 /// Rounds, at the most: memory hardly varies.
-pub const ROUNDS: u32 = 3;
+pub(crate) const ROUNDS: u32 = 3;
 
 const FEW: u32 = 10;
 const MANY: u32 = 10_000;
@@ -41,7 +41,7 @@ struct Peak {
 ///
 /// # Errors
 /// When a tool cannot be started.
-pub fn measure(nginx: &Nginx, cores: Cores, tools: &[Tool], rounds: u32) -> Result<bool> {
+pub(crate) fn measure(nginx: &Nginx, cores: Cores, tools: &[Tool], rounds: u32) -> Result<bool> {
     let url = nginx.url("/");
     let load = |connections| Load {
         url: &url,

@@ -18,7 +18,7 @@ use proofload_tests::{
 
 /// What every tool is asked to do in a run.
 #[derive(Debug, Clone, Copy)]
-pub struct Load<'a> {
+pub(crate) struct Load<'a> {
     /// The URL, with a path.
     pub url: &'a str,
     /// What is posted; a GET if none.
@@ -35,14 +35,14 @@ pub struct Load<'a> {
 
 /// A body for tools that read it from a file, or are programmed with it.
 #[derive(Debug)]
-pub struct Body(TemporaryFolder);
+pub(crate) struct Body(TemporaryFolder);
 
 impl Body {
     /// A body of so many bytes.
     ///
     /// # Errors
     /// When its files cannot be written.
-    pub fn new(bytes: usize) -> Result<Self> {
+    pub(crate) fn new(bytes: usize) -> Result<Self> {
         let folder = TemporaryFolder::new()?;
         let body = "x".repeat(bytes);
         fs::write(folder.file("body"), &body)?;
@@ -61,7 +61,7 @@ impl Body {
 
 /// A load generator that is installed.
 #[derive(Debug)]
-pub struct Tool {
+pub(crate) struct Tool {
     kind: Kind,
     path: PathBuf,
 }
@@ -112,7 +112,7 @@ impl Kind {
 
 impl Tool {
     /// Those that are installed; and of the others the name and what brings them.
-    pub fn find_all() -> (Vec<Self>, Vec<(&'static str, &'static str)>) {
+    pub(crate) fn find_all() -> (Vec<Self>, Vec<(&'static str, &'static str)>) {
         let (mut tools, mut missing) = (Vec::new(), Vec::new());
         for kind in Kind::ALL {
             match kind.find() {
@@ -124,22 +124,22 @@ impl Tool {
     }
 
     /// Its name in the lines; `ours` for proofload.
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.kind.name()
     }
 
     /// Whether it is proofload.
-    pub fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         self.kind == Kind::Ours
     }
 
     /// Where it lies.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// What it says of its version.
-    pub fn version(&self) -> String {
+    pub(crate) fn version(&self) -> String {
         let argument = match self.kind {
             Kind::Wrk => "-v",
             Kind::Ab => "-V",
@@ -149,7 +149,7 @@ impl Tool {
     }
 
     /// How it is called; none if it cannot do this.
-    pub fn launch(&self, load: &Load) -> Option<Launch> {
+    pub(crate) fn launch(&self, load: &Load) -> Option<Launch> {
         let Load { url, body, connections, keepalive, seconds, core } = *load;
         let post = |words: &str| body.map_or_else(String::new, |body| words.replace('@', &body.file()));
         let launch = Launch::new(self.path.display().to_string()).on_core(core);
@@ -196,7 +196,7 @@ impl Tool {
     ///
     /// # Errors
     /// When it failed, or says that requests did, or that its answer cannot be read.
-    pub fn requests(&self, finished: &Finished) -> Result<u64> {
+    pub(crate) fn requests(&self, finished: &Finished) -> Result<u64> {
         // Ours calls a trial void (3) whose generator had no processor time left, which a load
         // without a rate on one processor may bring about: what it cost is true all the same.
         let sound = finished.code == Some(0) || (self.is_ours() && finished.code == Some(3));
@@ -215,12 +215,12 @@ impl Tool {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn rate_per_s(&self, finished: &Finished) -> Result<f64> {
+    pub(crate) fn rate_per_s(&self, finished: &Finished) -> Result<f64> {
         self.kind.rate_per_s(&finished.stdout)
     }
 
     /// What is worth saying of a run beside its figures.
-    pub fn remark(&self, finished: &Finished) -> Option<String> {
+    pub(crate) fn remark(&self, finished: &Finished) -> Option<String> {
         (self.is_ours() && finished.code == Some(3)).then(|| {
             let rules = parse_trial(&finished.stdout).map(|trial| {
                 let rules = trial.validity.reasons().iter().map(|reason| format!("{:?}", reason.rule));

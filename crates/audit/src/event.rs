@@ -30,7 +30,7 @@ const JOINED: &str = "another event stands before it in its line, and is no part
 
 /// What stands in a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
+pub(crate) enum Seen {
     /// An event of a known run, as it was sent.
     Event {
         /// Index of the run.
@@ -51,7 +51,7 @@ pub enum Seen {
 
 /// Finds events in lines.
 #[derive(Debug)]
-pub struct Examiner {
+pub(crate) struct Examiner {
     key: memmem::Finder<'static>,
     runs: Vec<Known>,
     numbers: Numbers,
@@ -70,7 +70,7 @@ struct Known {
 
 impl Examiner {
     /// For events of these runs.
-    pub fn new<'a>(runs: impl Iterator<Item = &'a Numbering>) -> Self {
+    pub(crate) fn new<'a>(runs: impl Iterator<Item = &'a Numbering>) -> Self {
         let runs: Vec<&Numbering> = runs.collect();
         let values = runs.iter().flat_map(|run| members_of(run, Numbers::Values)).map(|(_, value)| value);
         let numbers = Numbers::needed_for(&values.collect());
@@ -79,7 +79,7 @@ impl Examiner {
     }
 
     /// Gives everything in a line that is, or was, an event.
-    pub fn examine(&self, line: &[u8], mut give: impl FnMut(Seen)) {
+    pub(crate) fn examine(&self, line: &[u8], mut give: impl FnMut(Seen)) {
         let mut found_any = false;
         let mut from = 0;
         let mut previous_end = 0;
@@ -138,13 +138,13 @@ impl Examiner {
     }
 
     /// Whether a line without its end was going to be an event.
-    pub fn is_fragment(&self, line: &[u8]) -> bool {
+    pub(crate) fn is_fragment(&self, line: &[u8]) -> bool {
         self.runs.iter().any(|known| known.beginning.find(line).is_some())
     }
 
     /// Whether a line ends in the middle of an event, with NUL bytes behind that or without. An event of the same
     /// members that was never numbered is none.
-    pub fn ends_early(&self, line: &[u8]) -> bool {
+    pub(crate) fn ends_early(&self, line: &[u8]) -> bool {
         let end = line.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         let line = &line[..end];
         self.runs.iter().filter(|known| known.beginning.find(line).is_some()).any(|known| {

@@ -16,7 +16,7 @@ const LONGEST_LINE_BYTES: usize = 256 << 20;
 
 /// One line of a file.
 #[derive(Debug, Clone, Copy)]
-pub struct Line<'a> {
+pub(crate) struct Line<'a> {
     /// Without its end.
     pub bytes: &'a [u8],
     /// From 1.
@@ -29,7 +29,7 @@ pub struct Line<'a> {
 
 /// How the reading of a file ended.
 #[derive(Debug)]
-pub struct FileEnd {
+pub(crate) struct FileEnd {
     /// Its bytes, decompressed.
     pub bytes: u64,
     /// Why what is behind them cannot be decompressed.
@@ -37,7 +37,7 @@ pub struct FileEnd {
 }
 
 /// The name of a file without the ending of its compression, and that.
-pub fn plain_name(path: &Path) -> (PathBuf, Compression) {
+pub(crate) fn plain_name(path: &Path) -> (PathBuf, Compression) {
     let compression = match path.extension().and_then(|extension| extension.to_str()) {
         Some("gz") => Compression::Gzip,
         Some("zst") => Compression::Zstd,
@@ -48,7 +48,7 @@ pub fn plain_name(path: &Path) -> (PathBuf, Compression) {
 
 /// How a file is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compression {
+pub(crate) enum Compression {
     /// It is not.
     None,
     /// RFC 1952, any number of members.
@@ -61,7 +61,7 @@ pub enum Compression {
 ///
 /// # Errors
 /// When the file cannot be read. A compressed one that is cut short is no error: see [`FileEnd::broken`].
-pub fn lines(path: &Path, give: impl FnMut(Line<'_>)) -> io::Result<FileEnd> {
+pub(crate) fn lines(path: &Path, give: impl FnMut(Line<'_>)) -> io::Result<FileEnd> {
     lines_of(open(path)?, plain_name(path).1 != Compression::None, give)
 }
 
@@ -69,7 +69,7 @@ pub fn lines(path: &Path, give: impl FnMut(Line<'_>)) -> io::Result<FileEnd> {
 ///
 /// # Errors
 /// When it cannot be opened.
-pub fn open(path: &Path) -> io::Result<Box<dyn Read>> {
+pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     let file = File::open(path)?;
     Ok(match plain_name(path).1 {
         Compression::None => Box::new(file),

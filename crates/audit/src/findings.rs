@@ -4,7 +4,7 @@ use record::{AuditExample, AuditFinding, audit::MOST_EXAMPLES, receipt::EventId}
 
 /// Keeps the first ten of each kind.
 #[derive(Debug, Default)]
-pub struct Findings {
+pub(crate) struct Findings {
     kept: Vec<AuditExample>,
     told: [usize; AuditFinding::ALL.len()],
 }
@@ -12,7 +12,7 @@ pub struct Findings {
 impl Findings {
     /// One more. `example` gives the event, the file, the line and what else is known; it is only asked if the
     /// finding is kept.
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         finding: AuditFinding,
         example: impl FnOnce() -> (Option<EventId>, Option<String>, Option<u64>, String),
@@ -27,7 +27,7 @@ impl Findings {
     }
 
     /// Those that were kept, kind by kind.
-    pub fn into_examples(mut self) -> Vec<AuditExample> {
+    pub(crate) fn into_examples(mut self) -> Vec<AuditExample> {
         self.kept.sort_by_key(|example| example.finding);
         self.kept
     }

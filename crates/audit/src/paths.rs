@@ -26,7 +26,7 @@ const CHUNK_BYTES: usize = 1 << 16;
 ///
 /// # Errors
 /// When a path does not exist, or a folder cannot be read.
-pub fn find(names: &[String]) -> Result<Vec<PathBuf>, AuditError> {
+pub(crate) fn find(names: &[String]) -> Result<Vec<PathBuf>, AuditError> {
     let mut found = Vec::new();
     for name in names {
         let path = Path::new(name);

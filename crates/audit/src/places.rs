@@ -14,7 +14,7 @@ use record::{
 
 /// What is claimed of each segment.
 #[derive(Debug, Default)]
-pub struct Places {
+pub(crate) struct Places {
     segments: BTreeMap<PathBuf, Segment>,
     /// Claims about the file being read, by where their lines begin; the next is last.
     awaited: Vec<(u64, PathBuf, usize)>,
@@ -35,7 +35,7 @@ struct Claim {
 
 impl Places {
     /// More claims of a run.
-    pub fn claim(&mut self, run: RunId, places: Vec<StoredAt>) {
+    pub(crate) fn claim(&mut self, run: RunId, places: Vec<StoredAt>) {
         for StoredAt { client, number, segment, offset, .. } in places {
             let segment = Path::new(&segment).components().as_path().to_owned();
             let claim = Claim { id: EventId { run, client, number }, offset, holds: false };
@@ -44,7 +44,7 @@ impl Places {
     }
 
     /// A file is read, called so without the ending of its compression.
-    pub fn begin_file(&mut self, plain: &Path) {
+    pub(crate) fn begin_file(&mut self, plain: &Path) {
         self.awaited.clear();
         if self.segments.is_empty() {
             return;
@@ -60,7 +60,7 @@ impl Places {
 
     /// Whether something is claimed of the line that begins at `offset`. Lines are told in order.
     #[inline]
-    pub fn awaits(&mut self, offset: u64) -> bool {
+    pub(crate) fn awaits(&mut self, offset: u64) -> bool {
         while self.awaited.last().is_some_and(|&(claimed, ..)| claimed < offset) {
             self.awaited.pop();
         }
@@ -68,7 +68,7 @@ impl Places {
     }
 
     /// The line that begins at `offset` holds this event.
-    pub fn holds(&mut self, offset: u64, id: EventId) {
+    pub(crate) fn holds(&mut self, offset: u64, id: EventId) {
         let here = self.awaited.iter().rev().take_while(|&&(claimed, ..)| claimed == offset);
         for (_, name, index) in here {
             let claim = self.segments.get_mut(name).and_then(|segment| segment.claims.get_mut(*index));
@@ -79,7 +79,7 @@ impl Places {
     }
 
     /// How many claims hold. Gives those that do not, with the segment and the offset.
-    pub fn conclude(&self, mut wrong: impl FnMut(EventId, &Path, u64)) -> PlaceCounts {
+    pub(crate) fn conclude(&self, mut wrong: impl FnMut(EventId, &Path, u64)) -> PlaceCounts {
         let mut counts = PlaceCounts::default();
         for (name, segment) in &self.segments {
             for claim in &segment.claims {

@@ -16,7 +16,7 @@ use crate::AuditError;
 
 /// All that is known of what was sent.
 #[derive(Debug, Default)]
-pub struct Receipts {
+pub(crate) struct Receipts {
     /// The runs, by their number.
     pub runs: Vec<Run>,
     /// What is missing, in words.
@@ -25,7 +25,7 @@ pub struct Receipts {
 
 /// One run of a load.
 #[derive(Debug)]
-pub struct Run {
+pub(crate) struct Run {
     /// Its events as they must be.
     pub numbering: Numbering,
     /// Its clients, by their number; those without receipts are empty and not complete.
@@ -40,7 +40,7 @@ pub struct Run {
 
 /// One client's events.
 #[derive(Debug, Clone, Default)]
-pub struct Client {
+pub(crate) struct Client {
     /// How its events ended, in their order and without a gap.
     pub ends: Vec<End>,
     /// How often each of its events is stored; 255 stands for more as well.
@@ -53,7 +53,7 @@ pub struct Client {
 
 /// Events that ended alike, up to one and without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct End {
+pub(crate) struct End {
     /// Number of the first event behind.
     pub until: u32,
     /// What became of them.
@@ -64,7 +64,7 @@ pub struct End {
 
 impl Run {
     /// Whether the receipts tell of all its clients.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.ended == self.workers
     }
 }
@@ -72,7 +72,7 @@ impl Run {
 impl Client {
     /// How an event ended; `None` if the receipts do not know it.
     #[inline]
-    pub fn end_of(&mut self, number: u32) -> Option<End> {
+    pub(crate) fn end_of(&mut self, number: u32) -> Option<End> {
         let holds = |ends: &[End], at: usize| {
             ends.get(at).is_some_and(|end| number < end.until && (at == 0 || ends[at - 1].until <= number))
         };
@@ -88,7 +88,7 @@ impl Receipts {
     ///
     /// # Errors
     /// When one cannot be read, or holds something else.
-    pub fn read(folders: &[PathBuf]) -> Result<Self, AuditError> {
+    pub(crate) fn read(folders: &[PathBuf]) -> Result<Self, AuditError> {
         let mut runs = BTreeMap::new();
         let mut incomplete = Vec::new();
         for folder in folders {

@@ -22,7 +22,7 @@ const NULS: &str = "there are NUL bytes in the line";
 
 /// Counts while files are read.
 #[derive(Debug)]
-pub struct Tally {
+pub(crate) struct Tally {
     runs: Vec<Run>,
     level: Option<AckLevel>,
     result: AuditResult,
@@ -51,7 +51,7 @@ struct At {
 
 impl Tally {
     /// Nothing counted yet.
-    pub fn new(receipts: Receipts, level: Option<AckLevel>) -> Self {
+    pub(crate) fn new(receipts: Receipts, level: Option<AckLevel>) -> Self {
         let Receipts { mut runs, incomplete } = receipts;
         let mut places = Places::default();
         for run in &mut runs {
@@ -77,7 +77,7 @@ impl Tally {
     }
 
     /// The lines that follow are of this file.
-    pub fn begin_file(&mut self, path: &Path) {
+    pub(crate) fn begin_file(&mut self, path: &Path) {
         self.file = path.to_owned();
         self.file_index += 1;
         self.events_in_file = 0;
@@ -85,7 +85,7 @@ impl Tally {
     }
 
     /// The file cannot be read any further, although it goes on.
-    pub fn broken_file(&mut self, why: &str) {
+    pub(crate) fn broken_file(&mut self, why: &str) {
         self.result.corrupt += 1;
         let file = &self.file;
         self.findings.add(AuditFinding::Corrupt, || {
@@ -94,7 +94,7 @@ impl Tally {
     }
 
     /// The next line.
-    pub fn line(&mut self, line: &Line<'_>, examiner: &Examiner) {
+    pub(crate) fn line(&mut self, line: &Line<'_>, examiner: &Examiner) {
         let at = At { line: line.number };
         let claimed = self.places.awaits(line.offset);
         let (mut events, mut altered, mut foreign) = (0, 0, 0);
@@ -215,7 +215,7 @@ impl Tally {
     }
 
     /// All files are read: what is missing, and all that was counted.
-    pub fn conclude(mut self, read: ReadCounts) -> AuditResult {
+    pub(crate) fn conclude(mut self, read: ReadCounts) -> AuditResult {
         self.result.read = read;
         let (mut sent, mut missing) = (EventCounts::default(), EventCounts::default());
         for run in &self.runs {

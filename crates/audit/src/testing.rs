@@ -9,7 +9,7 @@ use std::{
 use record::receipt::Numbering;
 
 /// An event as it is sent.
-pub fn event(numbering: &Numbering, client: u32, number: u32) -> String {
+pub(crate) fn event(numbering: &Numbering, client: u32, number: u32) -> String {
     let mut event = Vec::new();
     numbering.append(&mut event);
     let at = numbering.front().len();
@@ -18,11 +18,11 @@ pub fn event(numbering: &Numbering, client: u32, number: u32) -> String {
 }
 
 /// A folder of a test's own, with one for receipts and one for files in it.
-pub struct Folder(pub PathBuf);
+pub(crate) struct Folder(pub PathBuf);
 
 impl Folder {
     /// An empty one.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("proofload-audit-{}-{number}", std::process::id()));
@@ -33,7 +33,7 @@ impl Folder {
     }
 
     /// Writes a file into it.
-    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.0.join(name);
         fs::write(&path, bytes).unwrap();
         path

@@ -71,7 +71,7 @@ pub(crate) struct Dress {
 
 impl Dress {
     /// As configured.
-    pub fn new(config: &Config, challenge: &'static str) -> Self {
+    pub(crate) fn new(config: &Config, challenge: &'static str) -> Self {
         let limits = &config.limits;
         Self {
             compat: config.compat.clone(),
@@ -83,7 +83,13 @@ impl Dress {
 
     /// Appends an answer to `out`; its status, and whether the connection is to be closed behind it. Nothing is
     /// appended where Fluentd just closes; the status is 0 then.
-    pub fn write(&self, out: &mut Vec<u8>, reply: &Reply<'_>, manner: &Manner, date: Option<&str>) -> Sent {
+    pub(crate) fn write(
+        &self,
+        out: &mut Vec<u8>,
+        reply: &Reply<'_>,
+        manner: &Manner,
+        date: Option<&str>,
+    ) -> Sent {
         match (&self.compat, reply) {
             // Pages are ours in either dress.
             (Compat::Fluentd { .. }, Reply::Stored { .. } | Reply::Refused(_))

@@ -14,7 +14,7 @@ pub(crate) struct Guard {
 
 impl Guard {
     /// Of these credentials; without any, everybody may.
-    pub fn new(credentials: &[Credential]) -> Self {
+    pub(crate) fn new(credentials: &[Credential]) -> Self {
         let mut guard = Self { tokens: Vec::new(), users: Vec::new() };
         for credential in credentials {
             match credential {
@@ -28,13 +28,13 @@ impl Guard {
     }
 
     /// Whether anybody may.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.tokens.is_empty() && self.users.is_empty()
     }
 
     /// Whether a request with that `Authorization` may. The time it takes does not tell how much of a secret
     /// was right; it may tell how long the secrets are.
-    pub fn admits(&self, authorization: Option<&[u8]>) -> bool {
+    pub(crate) fn admits(&self, authorization: Option<&[u8]>) -> bool {
         if self.is_open() {
             return true;
         }
@@ -52,7 +52,7 @@ impl Guard {
     }
 
     /// The challenge of a 401 (RFC 9110, 11.6.1).
-    pub fn challenge(&self) -> &'static str {
+    pub(crate) fn challenge(&self) -> &'static str {
         match (self.tokens.is_empty(), self.users.is_empty()) {
             (false, false) => "Bearer realm=\"proofload\", Basic realm=\"proofload\"",
             (true, _) => "Basic realm=\"proofload\"",

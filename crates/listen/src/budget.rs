@@ -21,27 +21,27 @@ pub(crate) struct Budget {
 
 impl Budget {
     /// All of it free.
-    pub fn new(limit: u64) -> Self {
+    pub(crate) fn new(limit: u64) -> Self {
         Self { limit, used: AtomicU64::new(0) }
     }
 
     /// Bytes in use.
-    pub fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
     /// Bytes not in use.
-    pub fn free(&self) -> u64 {
+    pub(crate) fn free(&self) -> u64 {
         self.limit.saturating_sub(self.used())
     }
 
     /// All bytes.
-    pub fn limit(&self) -> u64 {
+    pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 
     /// Nothing taken yet.
-    pub fn share(&self) -> Share<'_> {
+    pub(crate) fn share(&self) -> Share<'_> {
         Share { budget: self, bytes: 0 }
     }
 }
@@ -55,24 +55,24 @@ pub(crate) struct Share<'a> {
 
 impl Share<'_> {
     /// What it has.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// What all shares together may have.
-    pub fn limit(&self) -> u64 {
+    pub(crate) fn limit(&self) -> u64 {
         self.budget.limit
     }
 
     /// Whether so much has been taken already.
     #[inline]
-    pub fn covers(&self, bytes: u64) -> bool {
+    pub(crate) fn covers(&self, bytes: u64) -> bool {
         bytes <= self.bytes
     }
 
     /// Takes what is missing to `bytes`; false, and nothing taken, if there is not so much left.
     #[inline]
-    pub fn grow_to(&mut self, bytes: u64) -> bool {
+    pub(crate) fn grow_to(&mut self, bytes: u64) -> bool {
         let Some(more) = bytes.checked_sub(self.bytes) else { return true };
         let before = self.budget.used.fetch_add(more, Ordering::Relaxed);
         if before.saturating_add(more) > self.budget.limit {
@@ -85,7 +85,7 @@ impl Share<'_> {
 
     /// Has exactly that many, if it can.
     #[inline]
-    pub fn settle_at(&mut self, bytes: u64) -> bool {
+    pub(crate) fn settle_at(&mut self, bytes: u64) -> bool {
         if bytes < self.bytes {
             self.budget.used.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
             self.bytes = bytes;
@@ -114,12 +114,12 @@ pub(crate) struct Descriptors {
 
 impl Descriptors {
     /// As many as the limit of this process says now.
-    pub fn new(open_files: usize, threads: u32) -> Self {
+    pub(crate) fn new(open_files: usize, threads: u32) -> Self {
         Self::of(getrlimit(Resource::Nofile).current, open_files, threads)
     }
 
     /// As many files as fit the storage's part of them, each of which may be open twice: until its last sync.
-    pub fn files(open_files: usize) -> usize {
+    pub(crate) fn files(open_files: usize) -> usize {
         Self::files_of(getrlimit(Resource::Nofile).current, open_files)
     }
 
@@ -144,12 +144,12 @@ impl Descriptors {
 
     /// Whether a connection has got one that leaves it no seat. The kernel gives out the lowest that is free, so that all
     /// those below are in use.
-    pub fn is_for_telling(&self, socket: &impl AsRawFd) -> bool {
+    pub(crate) fn is_for_telling(&self, socket: &impl AsRawFd) -> bool {
         socket.as_raw_fd() as u64 >= self.told_from
     }
 
     /// Whether a connection has got one of the storage's, and must give it back at once.
-    pub fn is_kept(&self, socket: &impl AsRawFd) -> bool {
+    pub(crate) fn is_kept(&self, socket: &impl AsRawFd) -> bool {
         socket.as_raw_fd() as u64 >= self.kept_from
     }
 }

@@ -74,14 +74,14 @@ pub(crate) struct Held {
 
 impl Held {
     /// Nothing used yet.
-    pub fn new(bytes: &[u8]) -> Box<Self> {
+    pub(crate) fn new(bytes: &[u8]) -> Box<Self> {
         Box::new(Self { bytes: bytes.to_vec(), used: 0 })
     }
 }
 
 impl<'a> Connection<'a> {
     /// Of a socket just accepted.
-    pub fn new(
+    pub(crate) fn new(
         stream: Stream,
         token: Token,
         seat: Option<Seat<'a>>,
@@ -115,14 +115,14 @@ impl<'a> Connection<'a> {
     /// Whether more than was taken has come already: what the kernel has and has not told yet is a request in flight too.
     /// It is read then.
     #[cold]
-    pub fn more_has_come(&mut self) -> bool {
+    pub(crate) fn more_has_come(&mut self) -> bool {
         let unread = self.held.is_none() && self.stream.has_unread();
         self.readable |= unread;
         self.held.is_some() || unread
     }
 
     /// What it waits for.
-    pub fn waits_for(&self) -> Wait {
+    pub(crate) fn waits_for(&self) -> Wait {
         match self.phase {
             Phase::Reading if self.flight.is_some() => Wait::Body,
             Phase::Reading if self.reader.in_message() => Wait::Head,

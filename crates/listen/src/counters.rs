@@ -20,12 +20,12 @@ pub(crate) struct Count(AtomicU64);
 impl Count {
     /// Adds to it. Only ever called by one thread, so that no other's addition gets lost.
     #[inline]
-    pub fn add(&self, more: u64) {
+    pub(crate) fn add(&self, more: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 
     /// What it stands at.
-    pub fn value(&self) -> u64 {
+    pub(crate) fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -77,48 +77,48 @@ impl Default for Counters {
 impl Counters {
     /// A request was answered.
     #[inline]
-    pub fn answered(&self, status: u16) {
+    pub(crate) fn answered(&self, status: u16) {
         if let Some(count) = self.statuses.get(usize::from(status)) {
             count.add(1);
         }
     }
 
     /// A request, or a connection, was refused.
-    pub fn refused(&self, refusal: &Refusal) {
+    pub(crate) fn refused(&self, refusal: &Refusal) {
         self.refused[refusal.number()].add(1);
     }
 
     /// Events were acknowledged.
     #[inline]
-    pub fn acknowledged(&self, level: Level, events: u64) {
+    pub(crate) fn acknowledged(&self, level: Level, events: u64) {
         self.events[place(level)].add(events);
     }
 
     /// A success was answered so long after the request's last byte.
     #[inline]
-    pub fn took(&self, ns: u64) {
+    pub(crate) fn took(&self, ns: u64) {
         // Nobody else but a reader now and then holds it.
         self.answer_time.lock().unwrap_or_else(PoisonError::into_inner).record_ns(ns);
     }
 
     /// Answers by status, those that were given.
-    pub fn statuses(&self) -> impl Iterator<Item = (u16, u64)> {
+    pub(crate) fn statuses(&self) -> impl Iterator<Item = (u16, u64)> {
         let counted = self.statuses.iter().enumerate().map(|(status, count)| (status as u16, count.value()));
         counted.filter(|&(_, count)| count > 0)
     }
 
     /// Refusals by name, those that happened.
-    pub fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub(crate) fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
         NAMES.iter().zip(&self.refused).map(|(&name, count)| (name, count.value())).filter(|&(_, n)| n > 0)
     }
 
     /// Events acknowledged at a level.
-    pub fn events(&self, level: Level) -> u64 {
+    pub(crate) fn events(&self, level: Level) -> u64 {
         self.events[place(level)].value()
     }
 
     /// Adds this thread's times to those of others.
-    pub fn add_times_to(&self, histogram: &mut Histogram) {
+    pub(crate) fn add_times_to(&self, histogram: &mut Histogram) {
         histogram.merge(&self.answer_time.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Debt {
 impl Debt {
     /// So many parts were handed over to the storage.
     #[inline]
-    pub fn grows(&self, now_ns: u64, parts: usize) {
+    pub(crate) fn grows(&self, now_ns: u64, parts: usize) {
         if self.parts.load(Ordering::Relaxed) == 0 {
             self.since_ns.store(now_ns, Ordering::Relaxed);
         }
@@ -28,7 +28,7 @@ impl Debt {
 
     /// The storage has answered so many.
     #[inline]
-    pub fn shrinks(&self, now_ns: u64, parts: usize) {
+    pub(crate) fn shrinks(&self, now_ns: u64, parts: usize) {
         self.since_ns.store(now_ns, Ordering::Relaxed);
         let owes_nothing = self.parts.fetch_sub(parts, Ordering::Relaxed) == parts;
         if owes_nothing && self.late_ns.load(Ordering::Relaxed) != 0 {
@@ -37,7 +37,7 @@ impl Debt {
     }
 
     /// A client has waited for the storage in vain.
-    pub fn is_late(&self, now_ns: u64) {
+    pub(crate) fn is_late(&self, now_ns: u64) {
         self.late_ns.store(now_ns, Ordering::Relaxed);
     }
 
@@ -45,7 +45,7 @@ impl Debt {
     ///
     /// What was owed when a client gave up has been answered after another `patience`, or its client has given up too: so
     /// it need not come to owe nothing, which it never does while several threads hand over more and more.
-    pub fn is_overdue(&self, now_ns: u64, patience: Duration) -> bool {
+    pub(crate) fn is_overdue(&self, now_ns: u64, patience: Duration) -> bool {
         let age = |at_ns: u64| u128::from(now_ns.saturating_sub(at_ns));
         let patience_ns = patience.as_nanos();
         let owes = self.parts.load(Ordering::Acquire) > 0;

@@ -60,7 +60,7 @@ pub(crate) struct Flight<'a> {
 
 impl<'a> Flight<'a> {
     /// One with nothing of a request in it.
-    pub fn new(share: Share<'a>) -> Self {
+    pub(crate) fn new(share: Share<'a>) -> Self {
         Self {
             share,
             reply: None,
@@ -84,7 +84,7 @@ impl<'a> Flight<'a> {
     }
 
     /// Makes it fit for the next request.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         // Nothing of a share is left that could not be given back.
         self.share.settle_at(0);
         self.reply = None;
@@ -108,7 +108,12 @@ impl<'a> Flight<'a> {
     }
 
     /// Whether a body framed so may come. The inflater, if one is needed, must be there already.
-    pub fn admit(&mut self, framing: Framing, limits: &Limits, free_bytes: u64) -> Result<(), Refusal> {
+    pub(crate) fn admit(
+        &mut self,
+        framing: Framing,
+        limits: &Limits,
+        free_bytes: u64,
+    ) -> Result<(), Refusal> {
         let (limit, decoder_bytes) = (self.share.limit(), self.decoder_bytes());
         // What a body becomes shows while it is inflated; it may be less than a step.
         let room = limit.saturating_sub(decoder_bytes);
@@ -134,7 +139,7 @@ impl<'a> Flight<'a> {
 
     /// Takes more of the body.
     #[inline]
-    pub fn take_in(&mut self, bytes: &[u8], limits: &Limits) -> Result<(), Refusal> {
+    pub(crate) fn take_in(&mut self, bytes: &[u8], limits: &Limits) -> Result<(), Refusal> {
         self.received_bytes += bytes.len() as u64;
         if self.received_bytes > limits.body_bytes {
             return Err(Refusal::TooLarge(limits.body_bytes));
@@ -150,7 +155,7 @@ impl<'a> Flight<'a> {
     }
 
     /// What the events are read from, and how.
-    pub fn text(&self) -> (Kind, &[u8]) {
+    pub(crate) fn text(&self) -> (Kind, &[u8]) {
         match self.kind {
             // Fluentd takes records from the query too, where the body holds none. A body that nobody reads is not
             // acknowledged.
@@ -163,7 +168,7 @@ impl<'a> Flight<'a> {
 
     /// The body is complete.
     #[inline]
-    pub fn finish(&mut self) -> Result<(), Refusal> {
+    pub(crate) fn finish(&mut self) -> Result<(), Refusal> {
         // Its memory is free from here on.
         match self.inflater.take() {
             None => Ok(()),
@@ -178,12 +183,12 @@ impl<'a> Flight<'a> {
 
     /// More of a compressed body is to be inflated.
     #[inline]
-    pub fn is_packed(&self) -> bool {
+    pub(crate) fn is_packed(&self) -> bool {
         self.packed_used < self.packed.len()
     }
 
     /// Inflates for a turn.
-    pub fn unpack(&mut self, limits: &Limits) -> Result<(), Refusal> {
+    pub(crate) fn unpack(&mut self, limits: &Limits) -> Result<(), Refusal> {
         let Some(inflater) = &mut self.inflater else { return Ok(()) };
         let (enough, used_most) = (self.body.len() + TURN_BYTES, self.packed_used + TURN_PACKED_BYTES);
         for piece in self.packed[self.packed_used..].chunks(INFLATE_BYTES) {

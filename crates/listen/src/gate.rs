@@ -18,7 +18,7 @@ pub(crate) struct Gate {
 impl Gate {
     /// Why a request may not go through.
     #[inline]
-    pub fn refusal(&self, store: &Store, now_ns: u64) -> Option<Refusal> {
+    pub(crate) fn refusal(&self, store: &Store, now_ns: u64) -> Option<Refusal> {
         match store.state() {
             StorageState::Ok => None,
             state => self.refusal_of(state, now_ns),

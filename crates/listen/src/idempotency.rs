@@ -105,7 +105,7 @@ pub(crate) enum Found<'a> {
 
 impl Idempotency {
     /// Remembers so many keys at least, for so long after they were answered.
-    pub fn new(most: usize, window_ns: u64) -> Self {
+    pub(crate) fn new(most: usize, window_ns: u64) -> Self {
         // Keys do not spread evenly: beyond six standard deviations no shard ever comes.
         let mean = most as f64 / SHARDS as f64;
         let most_per_shard = if most == 0 { 0 } else { (mean + 6.0 * mean.sqrt()) as usize + 8 };
@@ -118,12 +118,12 @@ impl Idempotency {
     }
 
     /// Whether keys are looked at at all.
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.most_per_shard > 0
     }
 
     /// Looks a key up; `scope` tells users of the same key apart. `body` is the body with how it is read.
-    pub fn look_up(&self, scope: &str, key: &str, body: impl Hash, now_ns: u64) -> Found<'_> {
+    pub(crate) fn look_up(&self, scope: &str, key: &str, body: impl Hash, now_ns: u64) -> Found<'_> {
         let [high, low] = self.hashers.each_ref().map(|hasher| hasher.hash_one((scope, key)));
         let name = Name::from(high) << 64 | Name::from(low);
         let body = self.hashers[0].hash_one(body);
@@ -206,21 +206,21 @@ pub(crate) struct Claim<'a> {
 
 impl Claim<'_> {
     /// Memory that a key takes while its request is in flight.
-    pub const HELD_BYTES: u64 = size_of::<(Name, Known)>() as u64;
+    pub(crate) const HELD_BYTES: u64 = size_of::<(Name, Known)>() as u64;
 
     /// What an earlier request under this key has stored, and is not to be stored again.
-    pub fn earlier(&self) -> Option<&InPart> {
+    pub(crate) fn earlier(&self) -> Option<&InPart> {
         self.earlier.as_deref()
     }
 
     /// The request is stored, at that level, and these are its receipts.
-    pub fn answer(self, level: Level, receipts: &[u8], now_ns: u64) {
+    pub(crate) fn answer(self, level: Level, receipts: &[u8], now_ns: u64) {
         let answered = Answered { level, receipts: first_of(receipts).into() };
         self.settle(Course::Answered(Arc::new(answered)), now_ns);
     }
 
     /// The request is stored in part.
-    pub fn leave(self, in_part: InPart, now_ns: u64) {
+    pub(crate) fn leave(self, in_part: InPart, now_ns: u64) {
         let bytes_of = |(_, receipt): &(usize, Receipt)| 40 + receipt.segment.len();
         let stored_bytes: usize = in_part.stored.iter().map(bytes_of).sum();
         if stored_bytes + in_part.given.added.len() <= IN_PART_MOST_BYTES {

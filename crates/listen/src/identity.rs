@@ -21,19 +21,19 @@ pub(crate) struct Identity {
 
 impl Identity {
     /// Reads it.
-    pub fn read(files: &Tls) -> Result<Self, Error> {
+    pub(crate) fn read(files: &Tls) -> Result<Self, Error> {
         Ok(Self { files: files.clone(), config: RwLock::new(Arc::new(load(files)?)) })
     }
 
     /// Reads it anew; a mistake leaves the old one.
-    pub fn reload(&self) -> Result<(), Error> {
+    pub(crate) fn reload(&self) -> Result<(), Error> {
         let config = Arc::new(load(&self.files)?);
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
         Ok(())
     }
 
     /// For a new connection.
-    pub fn config(&self) -> Arc<ServerConfig> {
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 }

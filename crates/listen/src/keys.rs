@@ -26,18 +26,18 @@ struct Last {
 
 impl Keys {
     /// None known yet, of paths that ask for these members besides tag and time.
-    pub fn new(members: Vec<String>) -> Self {
+    pub(crate) fn new(members: Vec<String>) -> Self {
         Self { known: HashMap::new(), members, last: None }
     }
 
     /// Whether a key that was good for one event of a tag is good for another at that time.
     #[inline]
-    pub fn holds(&self, key: &Key, seconds: i64) -> bool {
+    pub(crate) fn holds(&self, key: &Key, seconds: i64) -> bool {
         self.members.is_empty() && is_of_time(key, seconds)
     }
 
     /// The key of an event.
-    pub fn key<'r>(
+    pub(crate) fn key<'r>(
         &mut self,
         store: &Store,
         tag: &str,

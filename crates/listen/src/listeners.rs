@@ -39,7 +39,7 @@ pub(crate) struct Listeners {
 
 impl Listeners {
     /// Listens on all addresses, and takes over the sockets handed in.
-    pub fn open(config: &Config, handed: Vec<OwnedFd>) -> Result<Self, Error> {
+    pub(crate) fn open(config: &Config, handed: Vec<OwnedFd>) -> Result<Self, Error> {
         let count = config.threads as usize;
         let mut listeners = Self { threads: vec![Vec::new(); count], addresses: Vec::new(), admin: None };
         for &asked in &config.listen {

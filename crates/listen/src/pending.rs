@@ -67,12 +67,12 @@ pub(crate) struct PendingTable<'a> {
 
 impl<'a> Pending<'a> {
     /// Bytes of its lines that are stored, those of an earlier request left out.
-    pub fn stored_bytes(&self) -> u64 {
+    pub(crate) fn stored_bytes(&self) -> u64 {
         self.receipts[self.earlier..].iter().map(|receipt| receipt.bytes).sum()
     }
 
     /// What a repeat need not store again; nothing if it must store all.
-    pub fn in_part(&mut self) -> Option<(Claim<'a>, InPart)> {
+    pub(crate) fn in_part(&mut self) -> Option<(Claim<'a>, InPart)> {
         let claim = self.claim.take().filter(|_| !self.stored.is_empty())?;
         let stored = self.stored.drain(..).zip(self.receipts.iter().cloned()).collect();
         Some((claim, InPart { level: self.level, given: self.given.take()?, stored }))
@@ -98,18 +98,18 @@ impl<'a> Pending<'a> {
 
 impl<'a> PendingTable<'a> {
     /// Takes in a request.
-    pub fn insert(&mut self, pending: Pending<'a>) -> Token {
+    pub(crate) fn insert(&mut self, pending: Pending<'a>) -> Token {
         self.places.insert(|_| Waiting::Request(pending)).0
     }
 
     /// The token of one part of a request: that of the request itself, unless it matters which part it is.
-    pub fn part(&mut self, request: Token, number: usize, matters: bool) -> Token {
+    pub(crate) fn part(&mut self, request: Token, number: usize, matters: bool) -> Token {
         if matters { self.places.insert(|_| Waiting::Part { request, number }).0 } else { request }
     }
 
     /// The request of that token, unless it is gone.
     #[inline]
-    pub fn find(&mut self, token: Token) -> Option<&mut Pending<'a>> {
+    pub(crate) fn find(&mut self, token: Token) -> Option<&mut Pending<'a>> {
         match self.places.find(token)? {
             Waiting::Request(pending) => Some(pending),
             Waiting::Part { .. } | Waiting::Reading { .. } => None,
@@ -117,21 +117,21 @@ impl<'a> PendingTable<'a> {
     }
 
     /// Takes in a request whose body is to be read by the helper. With its token comes what is set once nobody waits for it.
-    pub fn reading(&mut self, manner: Manner) -> (Token, Arc<AtomicBool>) {
+    pub(crate) fn reading(&mut self, manner: Manner) -> (Token, Arc<AtomicBool>) {
         let given_up = Arc::new(AtomicBool::new(false));
         let token = self.places.insert(|_| Waiting::Reading { manner, given_up: Arc::clone(&given_up) }).0;
         (token, given_up)
     }
 
     /// Nothing of that request is to be stored, if its body is still being read. Whether it is.
-    pub fn give_up(&mut self, token: Token) -> bool {
+    pub(crate) fn give_up(&mut self, token: Token) -> bool {
         let Some(Waiting::Reading { given_up, .. }) = self.places.find(token) else { return false };
         given_up.store(true, Ordering::Relaxed);
         true
     }
 
     /// The body of that request was read. How the request is to be answered, unless it was given up.
-    pub fn was_read(&mut self, token: Token) -> Option<Manner> {
+    pub(crate) fn was_read(&mut self, token: Token) -> Option<Manner> {
         match self.places.remove(token)? {
             Waiting::Reading { manner, given_up } => (!given_up.load(Ordering::Relaxed)).then_some(manner),
             Waiting::Request(_) | Waiting::Part { .. } => None,
@@ -139,7 +139,7 @@ impl<'a> PendingTable<'a> {
     }
 
     /// How the request of that token is to be answered, unless it is gone.
-    pub fn manner(&mut self, token: Token) -> Option<&mut Manner> {
+    pub(crate) fn manner(&mut self, token: Token) -> Option<&mut Manner> {
         match self.places.find(token)? {
             Waiting::Request(pending) => Some(&mut pending.manner),
             Waiting::Reading { manner, .. } => Some(manner),
@@ -149,7 +149,7 @@ impl<'a> PendingTable<'a> {
 
     /// Notes what became of a part; the request, if that was its last.
     #[inline]
-    pub fn note(&mut self, done: Done) -> Option<(Token, Pending<'a>)> {
+    pub(crate) fn note(&mut self, done: Done) -> Option<(Token, Pending<'a>)> {
         let mut token = Token::from_number(done.token);
         let mut part = None;
         if let Waiting::Part { request, number } = *self.places.find(token)? {
@@ -166,7 +166,7 @@ impl<'a> PendingTable<'a> {
     }
 
     /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 }

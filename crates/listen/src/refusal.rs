@@ -89,7 +89,7 @@ pub(crate) enum Refusal {
 
 impl Refusal {
     /// Of a storage in that state; nothing if it works.
-    pub fn of_state(state: StorageState) -> Option<Self> {
+    pub(crate) fn of_state(state: StorageState) -> Option<Self> {
         match state {
             StorageState::Ok => None,
             StorageState::Full => Some(Self::Full),
@@ -109,7 +109,7 @@ impl Refusal {
     }
 
     /// Of a request of that level, of which something could not be stored; `some_stored` if not all of it.
-    pub fn of_request(failure: Failure, level: Level, some_stored: bool) -> Self {
+    pub(crate) fn of_request(failure: Failure, level: Level, some_stored: bool) -> Self {
         let refusal = Self::of_failure(failure.cause());
         match level {
             _ if some_stored => Self::InPart(Box::new(refusal)),
@@ -123,17 +123,17 @@ impl Refusal {
     }
 
     /// Of a request that needs so many bytes of a budget and cannot have them now.
-    pub fn for_want_of(bytes: u64, limit: u64) -> Self {
+    pub(crate) fn for_want_of(bytes: u64, limit: u64) -> Self {
         if bytes > limit { Self::NeverFits(limit) } else { Self::Budget }
     }
 
     /// Some or all of the events may be stored, so that a repeat may store them twice.
-    pub fn may_be_stored(&self) -> bool {
+    pub(crate) fn may_be_stored(&self) -> bool {
         matches!(self, Self::StoreTimeout | Self::InPart(_) | Self::Unsure(_))
     }
 
     /// The status of the answer; `overload` is that for want of budget.
-    pub fn status(&self, overload: u16) -> u16 {
+    pub(crate) fn status(&self, overload: u16) -> u16 {
         match self {
             Self::Http(error) => status_of_fault(error),
             Self::Host
@@ -167,12 +167,12 @@ impl Refusal {
     }
 
     /// Its name in counters.
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         NAMES[self.number()]
     }
 
     /// Its place in [`NAMES`].
-    pub fn number(&self) -> usize {
+    pub(crate) fn number(&self) -> usize {
         match self {
             Self::Http(_) | Self::Host => 0,
             Self::Ack(_) | Self::Time(_) | Self::IdempotencyKey => 1,
@@ -203,7 +203,7 @@ impl Refusal {
     }
 
     /// The client may come again later.
-    pub fn is_passing(&self) -> bool {
+    pub(crate) fn is_passing(&self) -> bool {
         matches!(
             self,
             Self::InFlight
@@ -221,7 +221,7 @@ impl Refusal {
     }
 
     /// What the client is told: what is wrong, and what to do.
-    pub fn message(&self) -> Cow<'static, str> {
+    pub(crate) fn message(&self) -> Cow<'static, str> {
         match self {
             Self::Http(error) => error.to_string().into(),
             Self::Host => "a request of HTTP/1.1 needs exactly one Host".into(),

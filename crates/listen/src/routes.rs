@@ -14,7 +14,7 @@ pub(crate) struct Routes {
 
 impl Routes {
     /// Of these routes.
-    pub fn new(routes: &[Route], otherwise: Level) -> Self {
+    pub(crate) fn new(routes: &[Route], otherwise: Level) -> Self {
         // What cannot be decoded stands for itself.
         let segment = |raw: &str| decode(raw).unwrap_or_else(|| raw.to_owned());
         let path = |route: &Route| segments(&route.path).map(segment).collect::<Vec<_>>();
@@ -25,7 +25,7 @@ impl Routes {
 
     /// The level of a path. Its segments are those of its tag, however they are written.
     #[inline]
-    pub fn level(&self, path: &str) -> Level {
+    pub(crate) fn level(&self, path: &str) -> Level {
         let fits = |route: &[String]| {
             let mut segments = segments(path);
             route.iter().all(|wanted| segments.next().is_some_and(|raw| means(raw, wanted)))

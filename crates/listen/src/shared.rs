@@ -52,7 +52,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// Of a configuration without mistakes and its open storage.
-    pub fn new(config: Config, store: Store) -> Result<Self, Error> {
+    pub(crate) fn new(config: Config, store: Store) -> Result<Self, Error> {
         let limits = &config.limits;
         let guard = Guard::new(&config.credentials);
         Ok(Self {
@@ -79,7 +79,7 @@ impl Shared {
     }
 
     /// Why nothing can be stored now; none if it can.
-    pub fn storage_refusal(&self) -> Option<Refusal> {
+    pub(crate) fn storage_refusal(&self) -> Option<Refusal> {
         let hangs = || self.debt.is_overdue(self.clock.now_ns(), self.config.timeouts.store);
         Refusal::of_state(self.store.state()).or_else(|| hangs().then_some(Refusal::StoreTimeout))
     }
@@ -111,7 +111,7 @@ impl Course {
 
     /// Where it stands.
     #[inline]
-    pub fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         match self.state.load(Ordering::Relaxed) {
             0 => State::Running,
             1 => State::Draining,
@@ -120,7 +120,7 @@ impl Course {
     }
 
     /// Goes on to that state, never back.
-    pub fn turn(&self, to: State) {
+    pub(crate) fn turn(&self, to: State) {
         let number = match to {
             State::Running => 0,
             State::Draining => 1,
@@ -133,7 +133,7 @@ impl Course {
     }
 
     /// Becomes readable with every turn.
-    pub fn wake(&self) -> &OwnedFd {
+    pub(crate) fn wake(&self) -> &OwnedFd {
         &self.wake
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Encrypted {
 
 impl Stream {
     /// Of an accepted socket.
-    pub fn new(socket: OwnedFd, tls: Option<Arc<ServerConfig>>) -> Result<Self, rustls::Error> {
+    pub(crate) fn new(socket: OwnedFd, tls: Option<Arc<ServerConfig>>) -> Result<Self, rustls::Error> {
         Ok(match tls {
             None => Self::Plain(socket),
             Some(config) => {
@@ -43,13 +43,13 @@ impl Stream {
 
     /// Whether a read that did not fill the buffer has read all there is.
     #[inline]
-    pub fn tells_the_end(&self) -> bool {
+    pub(crate) fn tells_the_end(&self) -> bool {
         matches!(self, Self::Plain(_))
     }
 
     /// Reads; 0 at the end. [`Errno::INTR`] if it is to be asked again.
     #[inline]
-    pub fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
+    pub(crate) fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
         match self {
             Self::Plain(socket) => recv(socket, buffer, RecvFlags::empty()).map(|(_, received)| received),
             Self::Tls(encrypted) => encrypted.recv(buffer),
@@ -58,7 +58,7 @@ impl Stream {
 
     /// Takes bytes to send; how many.
     #[inline]
-    pub fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         match self {
             Self::Plain(socket) => send(socket, bytes, SendFlags::NOSIGNAL),
             Self::Tls(encrypted) => encrypted.send(bytes),
@@ -66,7 +66,7 @@ impl Stream {
     }
 
     /// Sends what was taken but not sent yet; whether all of it is sent.
-    pub fn flush(&mut self) -> Result<bool, Errno> {
+    pub(crate) fn flush(&mut self) -> Result<bool, Errno> {
         match self {
             Self::Plain(_) => Ok(true),
             Self::Tls(encrypted) => encrypted.flush(),
@@ -75,7 +75,7 @@ impl Stream {
 
     /// Whether something was received that nobody has read yet.
     #[cold]
-    pub fn has_unread(&mut self) -> bool {
+    pub(crate) fn has_unread(&mut self) -> bool {
         if let Self::Tls(encrypted) = self
             && encrypted.session.process_new_packets().is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
         {
@@ -87,7 +87,7 @@ impl Stream {
     }
 
     /// Says that nothing more will be sent.
-    pub fn end(&mut self) -> Result<(), Errno> {
+    pub(crate) fn end(&mut self) -> Result<(), Errno> {
         if let Self::Tls(encrypted) = self {
             encrypted.session.send_close_notify();
             encrypted.flush()?;

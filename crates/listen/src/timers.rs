@@ -18,29 +18,29 @@ pub(crate) struct Timers {
 
 impl Timers {
     /// None yet.
-    pub fn new(timeouts: &Timeouts) -> Self {
+    pub(crate) fn new(timeouts: &Timeouts) -> Self {
         let Timeouts { head, body, idle, store, .. } = timeouts;
         let shortest = head.min(body).min(idle).min(store);
         Self { heap: BinaryHeap::new(), shortest_ns: shortest.as_nanos() as u64 }
     }
 
     /// Looks at a connection again, whose deadline is `deadline_ns` now.
-    pub fn watch(&mut self, now_ns: u64, deadline_ns: u64, token: Token) {
+    pub(crate) fn watch(&mut self, now_ns: u64, deadline_ns: u64, token: Token) {
         self.at(deadline_ns.min(now_ns.saturating_add(self.shortest_ns)), token);
     }
 
     /// Looks at a connection at that time besides; for what comes sooner than the shortest timeout.
-    pub fn at(&mut self, due_ns: u64, token: Token) {
+    pub(crate) fn at(&mut self, due_ns: u64, token: Token) {
         self.heap.push(Reverse((due_ns, token)));
     }
 
     /// When the next one is due.
-    pub fn next_due_ns(&self) -> Option<u64> {
+    pub(crate) fn next_due_ns(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((due_ns, _))| *due_ns)
     }
 
     /// Takes one that is due at `now_ns`, earliest first.
-    pub fn pop_due(&mut self, now_ns: u64) -> Option<Token> {
+    pub(crate) fn pop_due(&mut self, now_ns: u64) -> Option<Token> {
         if self.next_due_ns()? > now_ns {
             return None;
         }

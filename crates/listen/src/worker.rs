@@ -59,7 +59,7 @@ pub(crate) struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     /// Thread number `number`, not yet running.
-    pub fn new(
+    pub(crate) fn new(
         shared: &'a Shared,
         number: usize,
         epoll: OwnedFd,
@@ -92,7 +92,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Serves until told to stop.
-    pub fn run(mut self) {
+    pub(crate) fn run(mut self) {
         pin(&self.shared.config.cpus, self.number);
         let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
         while !self.is_over() {

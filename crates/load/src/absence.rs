@@ -11,16 +11,16 @@
 use record::Away;
 
 /// Shorter absences are the noise of a virtual processor, in nanoseconds.
-pub const SHORTEST_NS: u64 = 250_000;
+pub(crate) const SHORTEST_NS: u64 = 250_000;
 /// Of shorter absences only the requests feel anything that leave late themselves, in nanoseconds: so long a loop also
 /// takes to work off the answers that a target gives at once.
-pub const FELT_NS: u64 = 1_000_000;
+pub(crate) const FELT_NS: u64 = 1_000_000;
 /// The mean number of requests in flight is known after so long without an absence, in nanoseconds.
 const BASELINE_NS: u64 = 20_000_000;
 
 /// The absences of one worker.
 #[derive(Debug, Default)]
-pub struct Absences {
+pub(crate) struct Absences {
     away: Away,
     /// Absences are counted up to here.
     counted_ns: u64,
@@ -57,13 +57,13 @@ pub struct UnderWay {
 
 impl Absences {
     /// None so far; the trial starts.
-    pub fn since(t0_ns: u64) -> Self {
+    pub(crate) fn since(t0_ns: u64) -> Self {
         let baseline = Baseline { since_ns: t0_ns, ..Baseline::default() };
         Self { counted_ns: t0_ns, baseline, ..Self::default() }
     }
 
     /// The first answer has come: only from now on the load is as it will be.
-    pub fn first_answered(&mut self, now_ns: u64, under_way: UnderWay) {
+    pub(crate) fn first_answered(&mut self, now_ns: u64, under_way: UnderWay) {
         if self.delay_ns == 0 {
             self.baseline = Baseline {
                 since_ns: now_ns,
@@ -74,7 +74,7 @@ impl Absences {
     }
 
     /// The loop was away for `by_ns` up to now. What was counted already is not counted again.
-    pub fn was_away(&mut self, now_ns: u64, by_ns: u64, under_way: UnderWay) {
+    pub(crate) fn was_away(&mut self, now_ns: u64, by_ns: u64, under_way: UnderWay) {
         let from_ns = now_ns.saturating_sub(by_ns).max(self.counted_ns);
         if by_ns < SHORTEST_NS || from_ns >= now_ns {
             return;
@@ -96,18 +96,18 @@ impl Absences {
 
     /// Up to when absences are counted: the end of the last one.
     #[inline]
-    pub fn counted_ns(&self) -> u64 {
+    pub(crate) fn counted_ns(&self) -> u64 {
         self.counted_ns
     }
 
     /// By how much a request that is sent now may be delayed at the most, in nanoseconds.
     #[inline]
-    pub fn delay_ns(&self) -> u64 {
+    pub(crate) fn delay_ns(&self) -> u64 {
         self.delay_ns
     }
 
     /// Everything due has been sent: the delay is over once no more is in flight than was usual before.
-    pub fn caught_up(&mut self, now_ns: u64, under_way: UnderWay) {
+    pub(crate) fn caught_up(&mut self, now_ns: u64, under_way: UnderWay) {
         let is_over = match self.baseline.usual_in_flight() {
             Some(usual) => under_way.in_flight <= usual,
             None => {
@@ -123,7 +123,7 @@ impl Absences {
     }
 
     /// All absences of the trial.
-    pub fn all(self) -> Away {
+    pub(crate) fn all(self) -> Away {
         self.away
     }
 }

@@ -17,12 +17,12 @@ use crate::{
     wire::SlotId,
 };
 use backoff::Backoff;
-pub use ledger::{Ledger, ReceiptFile};
+pub(crate) use ledger::{Ledger, ReceiptFile};
 use ledger::{Runs, Sample, refuse_used};
 
 /// The events of the clients that a worker's slots are.
 #[derive(Debug)]
-pub struct Events {
+pub(crate) struct Events {
     per_request: u32,
     retries: u32,
     /// Whether each request has an idempotency key.
@@ -60,7 +60,7 @@ struct Heard {
 
 impl Events {
     /// The events of a worker with these slots. `first_slot` is the index of its first among all workers'.
-    pub fn new(plan: &EventPlan, share: Share, first_slot: u64, slots: u64, seed: u64) -> Self {
+    pub(crate) fn new(plan: &EventPlan, share: Share, first_slot: u64, slots: u64, seed: u64) -> Self {
         Self {
             per_request: plan.per_request,
             retries: plan.retries,
@@ -74,25 +74,25 @@ impl Events {
 
     /// Client and number of the first event of a slot's current request.
     #[inline]
-    pub fn current(&self, slot: SlotId) -> (u32, u32) {
+    pub(crate) fn current(&self, slot: SlotId) -> (u32, u32) {
         (self.first_client + slot, self.clients[slot as usize].runs.events())
     }
 
     /// Whether a slot's current request was made before.
     #[inline]
-    pub fn is_again(&self, slot: SlotId) -> bool {
+    pub(crate) fn is_again(&self, slot: SlotId) -> bool {
         self.clients[slot as usize].made > 0
     }
 
     /// Listens to the head of an answer for a slot.
     #[inline]
-    pub fn ear<'a>(&'a mut self, slot: SlotId, expect: &'a StatusSet) -> Ear<'a> {
+    pub(crate) fn ear<'a>(&'a mut self, slot: SlotId, expect: &'a StatusSet) -> Ear<'a> {
         Ear { events: self, slot, expect }
     }
 
     /// A slot's current request was answered as expected.
     #[inline]
-    pub fn acknowledged(&mut self, slot: SlotId) {
+    pub(crate) fn acknowledged(&mut self, slot: SlotId) {
         let client = &mut self.clients[slot as usize];
         client.attempts = client.attempts.saturating_add(1);
         let outcome = EventOutcome::acknowledged(client.heard.level);
@@ -101,7 +101,7 @@ impl Events {
 
     /// An attempt at a slot's current request failed, with the status of an answer if one came. Gives when it is to
     /// be made again, or ends its events.
-    pub fn failed(
+    pub(crate) fn failed(
         &mut self,
         slot: SlotId,
         request: &InFlight,
@@ -128,25 +128,25 @@ impl Events {
     }
 
     /// Takes the request that a slot is to make again.
-    pub fn take_waiting(&mut self, slot: SlotId) -> Option<Waiting> {
+    pub(crate) fn take_waiting(&mut self, slot: SlotId) -> Option<Waiting> {
         self.clients[slot as usize].waiting.take()
     }
 
     /// The trial ends while a slot's request is unanswered, or waits to be made (again).
-    pub fn cut_off(&mut self, slot: SlotId, sent: bool) {
+    pub(crate) fn cut_off(&mut self, slot: SlotId, sent: bool) {
         let client = &mut self.clients[slot as usize];
         client.note_failure(sent, false);
         client.end(client.so_far.unwrap_or(EventOutcome::Unsent), self.per_request);
     }
 
     /// No further attempt is made at a slot's request: its events have ended as they had come.
-    pub fn given_up(&mut self, slot: SlotId) {
+    pub(crate) fn given_up(&mut self, slot: SlotId) {
         let client = &mut self.clients[slot as usize];
         client.end(client.so_far.unwrap_or(EventOutcome::Unsent), self.per_request);
     }
 
     /// All that is known, at the end.
-    pub fn ledger(self) -> Ledger {
+    pub(crate) fn ledger(self) -> Ledger {
         let first_client = self.first_client;
         let clients = self.clients.into_iter().map(|client| client.runs).collect();
         let places = self.sample.map(Sample::into_places).unwrap_or_default();
@@ -177,7 +177,7 @@ impl Client {
 
 /// Hears what the head of an answer says of events.
 #[derive(Debug)]
-pub struct Ear<'a> {
+pub(crate) struct Ear<'a> {
     events: &'a mut Events,
     slot: SlotId,
     expect: &'a StatusSet,
@@ -221,7 +221,7 @@ impl Events {
 ///
 /// # Errors
 /// When the folder holds any, or cannot be read.
-pub fn refuse_used_receipts(plan: &EventPlan, share: Share) -> io::Result<()> {
+pub(crate) fn refuse_used_receipts(plan: &EventPlan, share: Share) -> io::Result<()> {
     let Some(receipts) = &plan.receipts else { return Ok(()) };
     refuse_used(&receipts.folder, (share.of > 1).then_some(plan.run))
 }
@@ -230,7 +230,7 @@ pub fn refuse_used_receipts(plan: &EventPlan, share: Share) -> io::Result<()> {
 ///
 /// # Errors
 /// When it cannot be written, or is there already.
-pub fn open_receipts(
+pub(crate) fn open_receipts(
     url: &str,
     plan: &EventPlan,
     share: Share,

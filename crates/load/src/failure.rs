@@ -5,7 +5,7 @@ use record::ErrorClass;
 use rustix::io::Errno;
 
 /// Why a connection could not be made.
-pub fn connect_failure(errno: Errno) -> ErrorClass {
+pub(crate) fn connect_failure(errno: Errno) -> ErrorClass {
     match errno {
         Errno::CONNREFUSED => ErrorClass::ConnectRefused,
         Errno::TIMEDOUT => ErrorClass::ConnectTimeout,
@@ -16,7 +16,7 @@ pub fn connect_failure(errno: Errno) -> ErrorClass {
 }
 
 /// Why a made connection broke.
-pub fn stream_failure(errno: Errno) -> ErrorClass {
+pub(crate) fn stream_failure(errno: Errno) -> ErrorClass {
     match errno {
         Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED => ErrorClass::Reset,
         Errno::TIMEDOUT => ErrorClass::Timeout,
@@ -26,7 +26,7 @@ pub fn stream_failure(errno: Errno) -> ErrorClass {
 }
 
 /// What is wrong with an answer.
-pub fn parse_failure(error: &Error) -> ErrorClass {
+pub(crate) fn parse_failure(error: &Error) -> ErrorClass {
     match error.fault() {
         Fault::Malformed => ErrorClass::Malformed,
         Fault::Framing => ErrorClass::Framing,

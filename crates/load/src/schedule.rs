@@ -13,7 +13,7 @@ use crate::share::Turns;
 
 /// The arrivals of one worker, in order.
 #[derive(Debug, Clone)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     curve: RateCurve,
     position: Position,
     next_ns: Option<u64>,
@@ -25,7 +25,7 @@ pub struct Schedule {
 
 /// What ends a schedule.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub(crate) struct Bounds {
     /// So many arrivals in the whole trial.
     pub requests: Option<u64>,
     /// The end of its stages. A Poisson process that is not bounded by them goes on at the last rate until it has its
@@ -56,7 +56,7 @@ struct Poisson {
 
 impl Schedule {
     /// A worker's share of a schedule.
-    pub fn new(arrivals: Arrivals, stages: &[Stage], bounds: Bounds, seed: u64, turns: Turns) -> Self {
+    pub(crate) fn new(arrivals: Arrivals, stages: &[Stage], bounds: Bounds, seed: u64, turns: Turns) -> Self {
         let goes_on = arrivals == Arrivals::Poisson && !bounds.timed && bounds.requests.is_some();
         let curve = RateCurve::new(stages, goes_on);
         let (position, most, planned, ends_ns) = match arrivals {
@@ -86,13 +86,13 @@ impl Schedule {
 
     /// When the next request is due, in nanoseconds after the start; `None` when there are no more.
     #[inline]
-    pub fn peek_ns(&self) -> Option<u64> {
+    pub(crate) fn peek_ns(&self) -> Option<u64> {
         self.next_ns
     }
 
     /// Takes the next arrival.
     #[inline]
-    pub fn take(&mut self) -> Option<u64> {
+    pub(crate) fn take(&mut self) -> Option<u64> {
         let due = self.next_ns?;
         self.issued += 1;
         self.find_next();
@@ -100,18 +100,18 @@ impl Schedule {
     }
 
     /// How many arrivals were taken.
-    pub fn issued(&self) -> u64 {
+    pub(crate) fn issued(&self) -> u64 {
         self.issued
     }
 
     /// How many arrivals this worker's share has in all, where that is known beforehand.
-    pub fn planned(&self) -> Option<u64> {
+    pub(crate) fn planned(&self) -> Option<u64> {
         self.planned
     }
 
     /// When the last request of all workers is due, in nanoseconds after the start; `None` where only the end of the
     /// stages ends the schedule.
-    pub fn ends_ns(&self) -> Option<u64> {
+    pub(crate) fn ends_ns(&self) -> Option<u64> {
         self.ends_ns
     }
 

@@ -50,7 +50,7 @@ impl Share {
 /// Of each `connections` arrivals in a row, the workers take one each in turn as long as all have connections left, and
 /// those with one more take the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turns {
+pub(crate) struct Turns {
     share: Share,
     connections: u64,
     own: u64,
@@ -58,53 +58,53 @@ pub struct Turns {
 
 impl Turns {
     /// Those of a worker in a trial of so many connections.
-    pub fn new(share: Share, connections: u64) -> Self {
+    pub(crate) fn new(share: Share, connections: u64) -> Self {
         let connections = connections.max(1);
         Self { share, connections, own: share.part_of(connections) }
     }
 
     /// The same of another worker.
-    pub fn of_worker(self, index: u64) -> Self {
+    pub(crate) fn of_worker(self, index: u64) -> Self {
         Self::new(Share { index, ..self.share }, self.connections)
     }
 
     /// The worker's index among all.
-    pub fn worker(self) -> u64 {
+    pub(crate) fn worker(self) -> u64 {
         self.share.index
     }
 
     /// Workers in all.
-    pub fn workers(self) -> u64 {
+    pub(crate) fn workers(self) -> u64 {
         self.share.of
     }
 
     /// Arrivals in a row of which [`Self::own`] are this worker's.
-    pub fn cycle(self) -> u64 {
+    pub(crate) fn cycle(self) -> u64 {
         self.connections
     }
 
     /// How many of each cycle are this worker's: its connections.
     #[inline]
-    pub fn own(self) -> u64 {
+    pub(crate) fn own(self) -> u64 {
         self.own
     }
 
     /// Where in a cycle its arrival number `n` of that cycle is; `n` is below [`Self::own`].
     #[inline]
-    pub fn place(self, n: u64) -> u64 {
+    pub(crate) fn place(self, n: u64) -> u64 {
         // What is left over comes right behind the last whole round: the rule is the same for both.
         n * self.share.of + self.share.index
     }
 
     /// How many of a trial's first `n` arrivals are this worker's.
-    pub fn among(self, n: u64) -> u64 {
+    pub(crate) fn among(self, n: u64) -> u64 {
         let (cycles, rest) = (n / self.connections, n % self.connections);
         let begun = rest.saturating_sub(self.share.index).div_ceil(self.share.of);
         cycles * self.own + begun.min(self.own)
     }
 
     /// How many of a trial's `n` requests are this worker's, whenever they come.
-    pub fn part_of(self, n: u64) -> u64 {
+    pub(crate) fn part_of(self, n: u64) -> u64 {
         self.share.part_along(n, self.connections)
     }
 }

@@ -8,7 +8,7 @@ use crate::book::InFlight;
 
 /// What a slot's connection is doing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// There is none; one may be opened.
     #[default]
     Vacant,
@@ -23,7 +23,7 @@ pub enum Phase {
 /// Whole cycles of a user that thinks: request, answer, pause. Those of all its places (requests that it may have in
 /// flight at once) together.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Cycles {
+pub(crate) struct Cycles {
     /// Up to the end of the pause after its last answer.
     answered_ns: u64,
     /// Since then: of requests that failed without one.
@@ -33,32 +33,32 @@ pub struct Cycles {
 impl Cycles {
     /// A request was answered, so long after it was due.
     #[inline]
-    pub fn answered(&mut self, took_ns: u64) {
+    pub(crate) fn answered(&mut self, took_ns: u64) {
         self.answered_ns = self.answered_ns.saturating_add(self.failed_ns).saturating_add(took_ns);
         self.failed_ns = 0;
     }
 
     /// A request failed without an answer, so long after it was due.
-    pub fn failed(&mut self, took_ns: u64) {
+    pub(crate) fn failed(&mut self, took_ns: u64) {
         self.failed_ns = self.failed_ns.saturating_add(took_ns);
     }
 
     /// The pause behind a request, answered or failed, was drawn.
-    pub fn paused(&mut self, answered: bool, pause_ns: u64) {
+    pub(crate) fn paused(&mut self, answered: bool, pause_ns: u64) {
         let part = if answered { &mut self.answered_ns } else { &mut self.failed_ns };
         *part = part.saturating_add(pause_ns);
     }
 
     /// From the start to when the next request was due after the last answer: the sum over all places; 0 if there was
     /// no answer.
-    pub fn sum_ns(&self) -> u64 {
+    pub(crate) fn sum_ns(&self) -> u64 {
         self.answered_ns
     }
 }
 
 /// One connection and the requests on it.
 #[derive(Debug, Default)]
-pub struct Slot {
+pub(crate) struct Slot {
     /// State of the connection.
     pub phase: Phase,
     /// Told apart from the slot's earlier connections by this.
@@ -105,12 +105,12 @@ pub struct Slot {
 
 impl Slot {
     /// An empty slot whose user may send `loops` requests.
-    pub fn new(loops: u64) -> Self {
+    pub(crate) fn new(loops: u64) -> Self {
         Self { loops_left: loops, ..Self::default() }
     }
 
     /// Forgets the connection; the requests are the caller's to account for first.
-    pub fn vacate(&mut self, now_ns: u64) {
+    pub(crate) fn vacate(&mut self, now_ns: u64) {
         debug_assert!(self.requests.is_empty());
         self.phase = Phase::Vacant;
         self.generation = self.generation.wrapping_add(1);
@@ -123,17 +123,17 @@ impl Slot {
     }
 
     /// Whether its connection has carried nothing yet: it has been free since it was made, not since an answer.
-    pub fn is_unused(&self) -> bool {
+    pub(crate) fn is_unused(&self) -> bool {
         self.phase == Phase::Open && self.requests.is_empty() && self.last_answer_ns < self.free_since_ns
     }
 
     /// Whether its connection may be given a request behind those in flight, of which `depth` may be at once.
-    pub fn has_room(&self, depth: usize) -> bool {
+    pub(crate) fn has_room(&self, depth: usize) -> bool {
         self.phase == Phase::Open && !self.awaits_retry && self.requests.len() < depth
     }
 
     /// When the oldest thing it waits for was begun, if it waits.
-    pub fn waiting_since_ns(&self) -> Option<u64> {
+    pub(crate) fn waiting_since_ns(&self) -> Option<u64> {
         match self.phase {
             Phase::Connecting => Some(self.connecting_since_ns),
             _ => self.requests.front().map(|request| request.started_ns),

@@ -15,7 +15,7 @@ use crate::{
 
 /// One worker's part of the load model.
 #[derive(Debug)]
-pub enum Source {
+pub(crate) enum Source {
     /// Users.
     Closed(Users),
     /// A schedule and a pool.
@@ -24,7 +24,7 @@ pub enum Source {
 
 /// The users of a closed load; user i has slot i.
 #[derive(Debug)]
-pub struct Users {
+pub(crate) struct Users {
     /// Pause between an answer and the next request.
     pub think_time: Distribution,
     /// Whether `think_time` is ever more than nothing.
@@ -53,7 +53,7 @@ pub struct Users {
 
 /// An open load's schedule and the connections that carry it.
 #[derive(Debug)]
-pub struct Pool {
+pub(crate) struct Pool {
     /// When requests are due.
     pub schedule: Schedule,
     /// Open slots with nothing in flight, longest free first.
@@ -77,7 +77,7 @@ pub struct Pool {
 
 /// What to do with an arrival.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Placement {
+pub(crate) enum Placement {
     /// Give it to this slot.
     Slot(SlotId),
     /// It belongs to a slot that this machine could not open: never sent.
@@ -88,7 +88,7 @@ pub enum Placement {
 
 impl Source {
     /// The share of a plan's load. Returns it with the number of slots it needs.
-    pub fn new(plan: &HttpPlan, share: Share) -> (Self, u64) {
+    pub(crate) fn new(plan: &HttpPlan, share: Share) -> (Self, u64) {
         match &plan.load {
             LoadModel::Closed { users, loops, ramp_up_ns, think_time } => {
                 let own = share.range_of(*users);
@@ -142,18 +142,18 @@ impl Source {
 
 impl Users {
     /// When user `index` of this worker starts, after the start of the trial.
-    pub fn starts_ns(&self, index: usize) -> u64 {
+    pub(crate) fn starts_ns(&self, index: usize) -> u64 {
         (self.ramp.0 + index as f64 * self.ramp.1) as u64
     }
 
     /// Draws a pause.
-    pub fn think_ns(&mut self) -> u64 {
+    pub(crate) fn think_ns(&mut self) -> u64 {
         self.think_time.sample_ns(&mut self.rng)
     }
 
     /// One that may still begin `loops_left` requests begins one.
     #[inline]
-    pub fn begins(&mut self, loops_left: u64) {
+    pub(crate) fn begins(&mut self, loops_left: u64) {
         self.started += u64::from(loops_left == self.loops);
         self.active -= u64::from(loops_left == 1);
         self.quota -= 1;
@@ -161,13 +161,13 @@ impl Users {
     }
 
     /// What the plan has in all, where it must come to that: a time limit may cut it short, and so may a user.
-    pub fn planned(&self, interrupted: bool) -> Option<u64> {
+    pub(crate) fn planned(&self, interrupted: bool) -> Option<u64> {
         self.planned.filter(|_| !self.timed && !interrupted)
     }
 
     /// Requests of the plan that were never begun, though nobody cut them short: those of users that could not be
     /// opened and, where time cut the others short, those of users that never started.
-    pub fn left_out(&self, interrupted: bool) -> u64 {
+    pub(crate) fn left_out(&self, interrupted: bool) -> u64 {
         let Some(planned) = self.planned.filter(|_| !interrupted) else { return 0 };
         let not_begun = planned.saturating_sub(self.begun);
         if !self.timed {
@@ -182,7 +182,7 @@ impl Users {
 impl Pool {
     /// Finds a place for the next arrival. A connection carries `depth` requests at once.
     #[inline]
-    pub fn place(&mut self, slots: &mut [Slot], depth: usize) -> Placement {
+    pub(crate) fn place(&mut self, slots: &mut [Slot], depth: usize) -> Placement {
         // A slot that could not be opened keeps its part of the schedule: giving that to the others
         // would be another load than the one planned, and would hide that anything is missing.
         if self.retired > 0 {

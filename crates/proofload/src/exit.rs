@@ -34,28 +34,28 @@ impl From<Exit> for ExitCode {
 
 /// Why nothing was done: every mistake at once; none if only nobody reads what was found.
 #[derive(Debug)]
-pub struct Refusal {
+pub(crate) struct Refusal {
     mistakes: Vec<String>,
 }
 
 impl Refusal {
     /// Several mistakes.
-    pub fn new(mistakes: Vec<String>) -> Self {
+    pub(crate) fn new(mistakes: Vec<String>) -> Self {
         Self { mistakes }
     }
 
     /// One mistake.
-    pub fn one(mistake: impl fmt::Display) -> Self {
+    pub(crate) fn one(mistake: impl fmt::Display) -> Self {
         Self { mistakes: vec![mistake.to_string()] }
     }
 
     /// The reader of standard output has left.
-    pub fn nobody_reads() -> Self {
+    pub(crate) fn nobody_reads() -> Self {
         Self { mistakes: Vec::new() }
     }
 
     /// What is wrong; empty if only nobody reads what was found.
-    pub fn mistakes(&self) -> &[String] {
+    pub(crate) fn mistakes(&self) -> &[String] {
         &self.mistakes
     }
 }

@@ -1,10 +1,10 @@
 //! What people and programs read: progress, text, files.
 
-pub mod comparison_text;
-pub mod destination;
-pub mod hlog;
-pub mod progress;
-pub mod standard;
-pub mod study_progress;
-pub mod trial_text;
+pub(crate) mod comparison_text;
+pub(crate) mod destination;
+pub(crate) mod hlog;
+pub(crate) mod progress;
+pub(crate) mod standard;
+pub(crate) mod study_progress;
+pub(crate) mod trial_text;
 mod wrap;

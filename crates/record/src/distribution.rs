@@ -175,11 +175,11 @@ mod values {
     use super::Arc;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub fn serialize<S: Serializer>(values: &Arc<[u64]>, s: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(values: &Arc<[u64]>, s: S) -> Result<S::Ok, S::Error> {
         values.as_ref().serialize(s)
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Arc<[u64]>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Arc<[u64]>, D::Error> {
         let values = Vec::<u64>::deserialize(d)?;
         if values.is_empty() {
             return Err(serde::de::Error::custom("an empirical distribution needs a value"));

@@ -366,11 +366,11 @@ mod body {
     use base64::Engine as _;
     use serde::{Deserializer, Serializer, de::Error as _};
 
-    pub fn serialize<S: Serializer>(body: &[u8], s: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(body: &[u8], s: S) -> Result<S::Ok, S::Error> {
         s.serialize_str(&BASE64.encode(body))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
         BASE64.decode(String::deserialize(d)?).map_err(D::Error::custom)
     }
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 
 /// Holds a type against its file in docs/schema, or writes that where `UPDATE_SCHEMA` is set.
-pub fn assert_published<T: JsonSchema>(file: &str) {
+pub(crate) fn assert_published<T: JsonSchema>(file: &str) {
     let schema = serde_json::to_string_pretty(&schemars::schema_for!(T)).unwrap() + "\n";
     let path = format!("{}/../../docs/schema/{file}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("UPDATE_SCHEMA").is_some() {

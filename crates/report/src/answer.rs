@@ -81,7 +81,7 @@ pub fn answers(results: &Results) -> Vec<Answer> {
 }
 
 /// [`answers`], with the trials read already.
-pub fn answers_with(results: &Results, readings: &[Reading]) -> Vec<Answer> {
+pub(crate) fn answers_with(results: &Results, readings: &[Reading]) -> Vec<Answer> {
     let settings = results.plan.settings.iter().enumerate();
     settings
         .flat_map(|(number, setting)| {
@@ -139,7 +139,7 @@ fn searched(results: &Results, setting: usize, readings: &[&Reading]) -> Vec<Ans
 }
 
 /// The searches of a setting; none if there is no result, or it has none for the setting.
-pub fn searches_of(results: &Results, setting: usize) -> &[SearchOutcome] {
+pub(crate) fn searches_of(results: &Results, setting: usize) -> &[SearchOutcome] {
     let mut outcomes = results.outcomes().iter();
     outcomes.find(|outcome| outcome.setting == setting).map_or(&[], |outcome| &outcome.searches)
 }

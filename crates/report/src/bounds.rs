@@ -8,7 +8,7 @@ use crate::{Results, answer::searches_of};
 
 /// What a trial of a search was, in the order they ran.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Step {
+pub(crate) struct Step {
     /// The trial's number in the study.
     pub index: u64,
     /// The load.
@@ -21,7 +21,7 @@ pub struct Step {
 
 /// What a trial says of a goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Said {
+pub(crate) enum Said {
     /// It was met.
     Met,
     /// It was not met.
@@ -33,7 +33,7 @@ pub enum Said {
 }
 
 /// The path of a search for a goal in one block of a setting.
-pub fn path(results: &Results, setting: usize, block: usize, goal: usize) -> Vec<Step> {
+pub(crate) fn path(results: &Results, setting: usize, block: usize, goal: usize) -> Vec<Step> {
     if results.plan.search_of(setting).is_none() {
         return Vec::new();
     }

@@ -5,10 +5,10 @@ use record::{AuditTotals, Confirmation, Quantity};
 use crate::{Results, Status, answer::searches_of, setting::outcome, text};
 
 /// Heads of [`Confirmed::rows`].
-pub const HEADER: [&str; 3] = ["quantity", "median", "mean"];
+pub(crate) const HEADER: [&str; 3] = ["quantity", "median", "mean"];
 
 /// Heads of [`Audited::row`].
-pub const AUDIT_HEADER: [&str; 8] = [
+pub(crate) const AUDIT_HEADER: [&str; 8] = [
     "audit",
     "acknowledged",
     "stored",
@@ -20,7 +20,7 @@ pub const AUDIT_HEADER: [&str; 8] = [
 ];
 
 /// Further trials at the lower bound of a search.
-pub struct Confirmed<'a> {
+pub(crate) struct Confirmed<'a> {
     /// The number of the setting.
     pub setting: usize,
     /// The block of the search; none if it is the only one.
@@ -31,7 +31,7 @@ pub struct Confirmed<'a> {
 }
 
 /// Those of all searches.
-pub fn confirmed(results: &Results) -> Vec<Confirmed<'_>> {
+pub(crate) fn confirmed(results: &Results) -> Vec<Confirmed<'_>> {
     let of_setting = |setting: usize| {
         let searches = searches_of(results, setting);
         let several = searches.len() > 1;
@@ -45,7 +45,7 @@ pub fn confirmed(results: &Results) -> Vec<Confirmed<'_>> {
 
 impl Confirmed<'_> {
     /// Whether the goals were met again.
-    pub fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         let Confirmation { valid, planned, met, .. } = self.found;
         let carried =
             |(goal, met): (usize, &u32)| self.results.plan.is_carried(goal, *met as usize, *valid as usize);
@@ -58,7 +58,7 @@ impl Confirmed<'_> {
     }
 
     /// `6 of 6 further trials at 128 users were valid, no errors met in 6, p99 ≤ 10 ms in 5`.
-    pub fn sentence(&self) -> String {
+    pub(crate) fn sentence(&self) -> String {
         let Confirmation { load, valid, planned, met, .. } = self.found;
         let unit = self.results.plan.search_of(self.setting).map(|search| &search.unit);
         let load = unit.map_or_else(|| text::number(*load), |unit| unit.show(*load));
@@ -72,7 +72,7 @@ impl Confirmed<'_> {
     }
 
     /// Each quantity: its name, its median with the median's interval, its mean.
-    pub fn rows(&self) -> Vec<Vec<String>> {
+    pub(crate) fn rows(&self) -> Vec<Vec<String>> {
         let quantities = self.results.quantities();
         let known = quantities.iter().filter_map(|Quantity { name, words, .. }| {
             let summary = self.found.summaries.iter().find(|summary| summary.quantity == *name)?;
@@ -85,14 +85,14 @@ impl Confirmed<'_> {
     }
 
     /// The confidence of the intervals, if there are any.
-    pub fn confidence(&self) -> Option<String> {
+    pub(crate) fn confidence(&self) -> Option<String> {
         let with_interval = self.found.summaries.iter().filter(|summary| summary.values.len() > 1);
         with_interval.map(|summary| summary.confidence).min_by(f64::total_cmp).map(text::confidence)
     }
 }
 
 /// What the audits of a setting's trials found.
-pub struct Audited {
+pub(crate) struct Audited {
     /// The number of the setting.
     pub setting: usize,
     /// All of them added up.
@@ -100,19 +100,19 @@ pub struct Audited {
 }
 
 /// Those of all settings.
-pub fn audited(results: &Results) -> Vec<Audited> {
+pub(crate) fn audited(results: &Results) -> Vec<Audited> {
     let of_setting = |setting| Some(Audited { setting, totals: outcome(results, setting)?.audit? });
     (0..results.plan.settings.len()).filter_map(of_setting).collect()
 }
 
 impl Audited {
     /// Whether what was acknowledged is stored, once, and as it was sent.
-    pub fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         if self.totals.is_clean() { Status::Met } else { Status::NotMet }
     }
 
     /// `✓ 8 trials` and the counts.
-    pub fn row(&self) -> Vec<String> {
+    pub(crate) fn row(&self) -> Vec<String> {
         let totals = &self.totals;
         let trials = text::counted(totals.trials as usize, "trial");
         let counts = [
@@ -129,7 +129,7 @@ impl Audited {
     }
 
     /// All of it in words.
-    pub fn sentence(&self) -> String {
+    pub(crate) fn sentence(&self) -> String {
         let head = AUDIT_HEADER.iter().skip(1).zip(self.row().into_iter().skip(1));
         let counts: Vec<String> = head.map(|(name, count)| format!("{count} {name}")).collect();
         format!("audit of {}: {}", text::counted(self.totals.trials as usize, "trial"), counts.join(", "))

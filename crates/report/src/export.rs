@@ -11,12 +11,12 @@ mod junit;
 mod openmetrics;
 mod terminal;
 
-pub use github::{Github, GithubAnnotations};
-pub use html::Html;
-pub use json::Json;
-pub use junit::Junit;
-pub use openmetrics::OpenMetrics;
-pub use terminal::Terminal;
+pub(crate) use github::{Github, GithubAnnotations};
+pub(crate) use html::Html;
+pub(crate) use json::Json;
+pub(crate) use junit::Junit;
+pub(crate) use openmetrics::OpenMetrics;
+pub(crate) use terminal::Terminal;
 
 /// A form that a result can be written in.
 pub trait Export {

@@ -14,7 +14,7 @@ use crate::{
 
 /// One curve: the same thing at several loads.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Curve {
+pub(crate) struct Curve {
     /// What the points have in common; empty if there is only one curve.
     pub name: String,
     /// The settings that it is made of.
@@ -25,7 +25,7 @@ pub struct Curve {
 
 /// The valid trials at one load.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LoadPoint {
+pub(crate) struct LoadPoint {
     /// The load: in the search's unit, or completed requests per second.
     pub load: f64,
     /// Medians over the trials.
@@ -37,7 +37,7 @@ pub struct LoadPoint {
 }
 
 /// What the horizontal axis counts.
-pub fn axis_label(results: &Results) -> String {
+pub(crate) fn axis_label(results: &Results) -> String {
     match &results.plan.search {
         Some(search) => match &search.unit {
             LoadUnit::Rate => "offered rate, requests per second".to_owned(),
@@ -48,7 +48,7 @@ pub fn axis_label(results: &Results) -> String {
 }
 
 /// The curves of a study; none if no two loads can be compared.
-pub fn curves(results: &Results, readings: &[Reading]) -> Vec<Curve> {
+pub(crate) fn curves(results: &Results, readings: &[Reading]) -> Vec<Curve> {
     let curves = if results.plan.settings.iter().any(|setting| setting.searched) {
         searched(results, readings)
     } else {

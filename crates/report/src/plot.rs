@@ -9,8 +9,8 @@ mod labels;
 mod mark;
 mod scale;
 
-pub use axis::{Axis, short_number, short_seconds, short_share, short_time_us};
-pub use chart::{Chart, Layer, Line, Points, Rule};
-pub use labels::width as label_width;
-pub use mark::{SERIES, Shape};
-pub use scale::Scale;
+pub(crate) use axis::{Axis, short_number, short_seconds, short_share, short_time_us};
+pub(crate) use chart::{Chart, Layer, Line, Points, Rule};
+pub(crate) use labels::width as label_width;
+pub(crate) use mark::{SERIES, Shape};
+pub(crate) use scale::Scale;

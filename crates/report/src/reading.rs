@@ -11,7 +11,7 @@ use crate::Results;
 
 /// What the tables and the figures show of a trial. A time is none where nothing was timed.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Reading {
+pub(crate) struct Reading {
     /// Its number in the study.
     pub index: u64,
     /// The number of its setting.
@@ -44,7 +44,7 @@ pub struct Reading {
 
 /// What load a trial offered.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Offered {
+pub(crate) enum Offered {
     /// Users of a closed load.
     Users(f64),
     /// Largest rate of an open load, per second.
@@ -69,14 +69,14 @@ impl Offered {
 }
 
 /// Reads every trial.
-pub fn readings(results: &Results) -> Vec<Reading> {
+pub(crate) fn readings(results: &Results) -> Vec<Reading> {
     let quantities = results.quantities();
     results.trials.iter().map(|entry| Reading::of(entry, &results.plan, &quantities)).collect()
 }
 
 impl Reading {
     /// Reads a trial.
-    pub fn of(entry: &TrialEntry, plan: &StudyPlan, quantities: &[Quantity]) -> Self {
+    pub(crate) fn of(entry: &TrialEntry, plan: &StudyPlan, quantities: &[Quantity]) -> Self {
         let trial = &entry.trial;
         Self {
             index: entry.index,
@@ -101,23 +101,23 @@ impl Reading {
     }
 
     /// The main figure of this name; none if the trial has none.
-    pub fn figure(&self, name: &str) -> Option<QuantityValue> {
+    pub(crate) fn figure(&self, name: &str) -> Option<QuantityValue> {
         self.figures.iter().find(|(known, _)| known == name)?.1
     }
 
     /// Whether it says something about its setting's own load.
-    pub fn is_valid_repeat(&self) -> bool {
+    pub(crate) fn is_valid_repeat(&self) -> bool {
         !self.void && self.purpose == Purpose::Repeat
     }
 }
 
 /// Whether a trial says anything of its target: it is valid, and no warm-up.
-pub fn decides(entry: &TrialEntry) -> bool {
+pub(crate) fn decides(entry: &TrialEntry) -> bool {
     !entry.trial.validity.is_void() && entry.purpose != Purpose::WarmUp
 }
 
 /// A percentile of partly censored times; none if nothing was timed.
-pub fn quantile(times: &Censored, quantile: f64) -> Option<Percentile> {
+pub(crate) fn quantile(times: &Censored, quantile: f64) -> Option<Percentile> {
     let nothing = times.observed.is_empty() && times.censored.is_empty();
     (!nothing).then(|| times.percentile(quantile))
 }
@@ -127,14 +127,14 @@ fn ended(times: &Histogram, quantile: f64) -> Option<u64> {
 }
 
 /// The median of some values; none if there are none.
-pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let measured = |value| QuantityValue { value, at_least: false, is_own: false };
     median_value(values.into_iter().map(measured)).map(|median| median.value)
 }
 
 /// The median of what some trials gave: a lower bound of the true one if any at or below its middle is. What may be the
 /// generator's own is left out.
-pub fn median_value(values: impl IntoIterator<Item = QuantityValue>) -> Option<QuantityValue> {
+pub(crate) fn median_value(values: impl IntoIterator<Item = QuantityValue>) -> Option<QuantityValue> {
     let mut values: Vec<QuantityValue> =
         values.into_iter().filter(|measured| !measured.is_own && measured.value.is_finite()).collect();
     values.sort_by(|a, b| a.value.total_cmp(&b.value));

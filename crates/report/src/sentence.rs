@@ -10,10 +10,10 @@ use crate::{
 };
 
 /// More answers than this are told goal by goal.
-pub const MOST_SENTENCES: usize = 12;
+pub(crate) const MOST_SENTENCES: usize = 12;
 
 /// Where a search's answer belongs.
-pub struct Place<'a> {
+pub(crate) struct Place<'a> {
     /// The study's result.
     pub results: &'a Results,
     /// The number of the setting.
@@ -28,7 +28,7 @@ pub struct Place<'a> {
 
 impl Place<'_> {
     /// `Carries 1,994–2,099 requests/s with p99 ≤ 10 ms.`, with what is known of the goal.
-    pub fn in_words(&self, outcome: &GoalOutcome, readings: &[&Reading]) -> (Status, String) {
+    pub(crate) fn in_words(&self, outcome: &GoalOutcome, readings: &[&Reading]) -> (Status, String) {
         let with = with(&self.results.plan.goals[self.goal]);
         let show = |bound: &Bound| one(self.unit, bound.load);
         let (status, sentence) = match (&outcome.kind, &outcome.lower, &outcome.upper) {
@@ -146,7 +146,7 @@ impl Place<'_> {
 }
 
 /// The answer where there is no bound, or no valid trial.
-pub fn nothing_found(results: &Results, readings: &[&Reading]) -> (Status, String) {
+pub(crate) fn nothing_found(results: &Results, readings: &[&Reading]) -> (Status, String) {
     let void = !readings.is_empty() && readings.iter().all(|reading| reading.void);
     match failure(results) {
         Some(why) if !void => (Status::Unfinished, format!("Not decided: {why}.")),
@@ -164,7 +164,7 @@ pub fn nothing_found(results: &Results, readings: &[&Reading]) -> (Status, Strin
 }
 
 /// The answer of a setting's own load, of whose valid trials `met` met the goal.
-pub fn repeated(
+pub(crate) fn repeated(
     results: &Results,
     setting: usize,
     goal: usize,
@@ -212,7 +212,7 @@ fn failure(results: &Results) -> Option<&str> {
 }
 
 /// What a study says first: a sentence for each goal in each setting; of many, one for each goal.
-pub fn headline(results: &Results, answers: &[Answer]) -> Vec<(Option<Status>, String)> {
+pub(crate) fn headline(results: &Results, answers: &[Answer]) -> Vec<(Option<Status>, String)> {
     if answers.is_empty() {
         let why = failure(results).map(|why| format!("Not decided: {why}."));
         let measured = || "Measured, without goals that could be met or not.".to_owned();

@@ -10,7 +10,7 @@ use crate::{
 
 /// A setting in a table of settings.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SettingFigures {
+pub(crate) struct SettingFigures {
     /// Its number in the plan.
     pub number: usize,
     /// Its levels, for people.
@@ -27,7 +27,7 @@ pub struct SettingFigures {
 
 /// A figure over several trials.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Figure {
+pub(crate) struct Figure {
     /// Its median; none if nothing valid was measured.
     pub median: Option<f64>,
     /// Ends of the median's interval, where the result gives one.
@@ -39,7 +39,7 @@ pub struct Figure {
 }
 
 /// The figures of a setting that is not searched.
-pub fn figures(results: &Results, readings: &[Reading], number: usize) -> SettingFigures {
+pub(crate) fn figures(results: &Results, readings: &[Reading], number: usize) -> SettingFigures {
     let of_setting = || readings.iter().filter(move |reading| reading.setting == number);
     let valid: Vec<&Reading> = of_setting().filter(|reading| reading.is_valid_repeat()).collect();
     let outcome = outcome(results, number);
@@ -72,7 +72,7 @@ pub fn figures(results: &Results, readings: &[Reading], number: usize) -> Settin
 }
 
 /// What the result says of a setting, if it says anything.
-pub fn outcome(results: &Results, number: usize) -> Option<&SettingOutcome> {
+pub(crate) fn outcome(results: &Results, number: usize) -> Option<&SettingOutcome> {
     results.outcomes().iter().find(|outcome| outcome.setting == number)
 }
 

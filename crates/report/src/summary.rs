@@ -11,12 +11,12 @@ use crate::{
 };
 
 /// Heads of [`search_row`].
-pub const SEARCH_HEADER: [&str; 5] =
+pub(crate) const SEARCH_HEADER: [&str; 5] =
     ["goal", "lower bound", "upper bound", "what kind of answer", "conditional throughput"];
 
 /// The settings that are not searched, in a table.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Repeats {
+pub(crate) struct Repeats {
     /// The heads of the columns, the setting's own left out.
     pub header: Vec<String>,
     /// Each setting's number, its name, and its cells.
@@ -26,7 +26,7 @@ pub struct Repeats {
 }
 
 /// What must be known before any figure is read.
-pub fn banner(results: &Results) -> Option<String> {
+pub(crate) fn banner(results: &Results) -> Option<String> {
     let so_far = "what follows is what the trials before that say";
     match results.result.as_ref().map(|result| result.ending) {
         Some(Ending::Finished) => None,
@@ -48,7 +48,7 @@ pub fn banner(results: &Results) -> Option<String> {
 }
 
 /// `27 trials, 2 of them void, 4 min of trials in 4 min 5 s.`
-pub fn trials_line(results: &Results) -> String {
+pub(crate) fn trials_line(results: &Results) -> String {
     if results.trials.is_empty() {
         return "No trial was run.".to_owned();
     }
@@ -61,7 +61,7 @@ pub fn trials_line(results: &Results) -> String {
 }
 
 /// `14 trials, 1 of them void, 2 min 20 s of trials`: what a setting's search cost.
-pub fn cost_line(results: &Results, setting: usize) -> String {
+pub(crate) fn cost_line(results: &Results, setting: usize) -> String {
     let own = || results.trials_of(setting).filter(|entry| entry.purpose != Purpose::Confirm);
     let trials = own().count();
     let void = own().filter(|entry| entry.trial.validity.is_void()).count();
@@ -78,7 +78,7 @@ fn cost(trials: usize, void: usize, trials_s: f64) -> String {
 }
 
 /// An answer of a search.
-pub fn search_row(answer: &Answer) -> Vec<String> {
+pub(crate) fn search_row(answer: &Answer) -> Vec<String> {
     let goal = format!("{} {}", answer.status.sign(), answer.goal_name);
     match &answer.bounds {
         Some(bounds) => vec![
@@ -93,7 +93,7 @@ pub fn search_row(answer: &Answer) -> Vec<String> {
 }
 
 /// Whether all goals are met, and otherwise which are not.
-pub fn goals_cell(answers: &[Answer], setting: usize) -> String {
+pub(crate) fn goals_cell(answers: &[Answer], setting: usize) -> String {
     let of_setting: Vec<&Answer> = answers.iter().filter(|answer| answer.setting == setting).collect();
     if of_setting.is_empty() {
         return "–".to_owned();
@@ -110,7 +110,7 @@ pub fn goals_cell(answers: &[Answer], setting: usize) -> String {
 }
 
 /// The settings that are not searched, at most so many.
-pub fn repeats(results: &Results, readings: &[Reading], answers: &[Answer], most: usize) -> Repeats {
+pub(crate) fn repeats(results: &Results, readings: &[Reading], answers: &[Answer], most: usize) -> Repeats {
     let repeated =
         results.plan.settings.iter().enumerate().filter(|(_, setting)| !setting.searched).take(most);
     let figures: Vec<SettingFigures> =

@@ -1,14 +1,14 @@
 //! Figures and foreign text as people read them, the same in every format.
 
 use chrono::DateTime;
-pub use record::visible;
+pub(crate) use record::visible;
 use record::{
     Percentile, QuantitySummary, QuantityValue,
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
 
 /// [`visible`], at most so many characters, the last of them an ellipsis if something was cut off.
-pub fn clipped(text: &str, most_chars: usize) -> String {
+pub(crate) fn clipped(text: &str, most_chars: usize) -> String {
     let shown = visible(text);
     if shown.chars().count() <= most_chars {
         return shown;
@@ -19,13 +19,13 @@ pub fn clipped(text: &str, most_chars: usize) -> String {
 }
 
 /// A time, with `≥` where the true one may be longer, in brackets where it may be the generator's own.
-pub fn percentile(percentile: Percentile) -> String {
+pub(crate) fn percentile(percentile: Percentile) -> String {
     let shown = format!("{}{}", if percentile.at_least { "≥ " } else { "" }, show_time_ns(percentile.ns));
     if percentile.is_own() { format!("({shown})") } else { shown }
 }
 
 /// A share as a percentage with two significant digits: `0 %`, `0.0012 %`, `1.3 %`, `100 %`.
-pub fn share(ratio: f64) -> String {
+pub(crate) fn share(ratio: f64) -> String {
     let percent = ratio * 100.0;
     match percent {
         p if !p.is_finite() => "–".to_owned(),
@@ -41,7 +41,7 @@ pub fn share(ratio: f64) -> String {
 }
 
 /// A value of a quantity, by the unit in its name.
-pub fn quantity(name: &str, value: f64) -> String {
+pub(crate) fn quantity(name: &str, value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }
@@ -71,7 +71,7 @@ fn show_bit_rate(bits_per_s: f64) -> String {
 
 /// What a trial gave of a quantity, with `≥` where the true one may be longer, in brackets where it may be the
 /// generator's own; a dash where it gave nothing.
-pub fn value(name: &str, measured: Option<QuantityValue>) -> String {
+pub(crate) fn value(name: &str, measured: Option<QuantityValue>) -> String {
     let Some(QuantityValue { value, at_least, is_own }) = measured else { return "–".to_owned() };
     let shown = format!("{}{}", if at_least { "≥ " } else { "" }, quantity(name, value));
     if is_own { format!("({shown})") } else { shown }
@@ -79,7 +79,7 @@ pub fn value(name: &str, measured: Option<QuantityValue>) -> String {
 
 /// `12,345/s [12,100, 12,500]`: a median and its interval, the unit once if it is the same. Their confidence stands
 /// beside it.
-pub fn interval(summary: &QuantitySummary) -> String {
+pub(crate) fn interval(summary: &QuantitySummary) -> String {
     let show = |value| quantity(&summary.quantity, value);
     let median = show(summary.median);
     if summary.values.len() < 2 {
@@ -94,13 +94,13 @@ pub fn interval(summary: &QuantitySummary) -> String {
 }
 
 /// A confidence (0 to 1) as a percentage with one decimal, never rounded up to certainty.
-pub fn confidence(confidence: f64) -> String {
+pub(crate) fn confidence(confidence: f64) -> String {
     let percent = (confidence * 1000.0).floor() / 10.0;
     format!("{} %", trimmed(&format!("{percent:.1}")))
 }
 
 /// A bare number: whole ones with thousands separated, others with four significant digits.
-pub fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }
@@ -115,17 +115,17 @@ pub fn number(value: f64) -> String {
 }
 
 /// What people call a block, whose place in the plan is from 0.
-pub fn block(place: usize) -> String {
+pub(crate) fn block(place: usize) -> String {
     format!("block {}", place + 1)
 }
 
 /// `1 trial`, `2 trials`.
-pub fn counted(count: usize, one: &str) -> String {
+pub(crate) fn counted(count: usize, one: &str) -> String {
     format!("{} {one}{}", show_count(count as u64), if count == 1 { "" } else { "s" })
 }
 
 /// A rate as it stands before `requests/s`: `99.99`, `1,994`.
-pub fn rate(rate_per_s: f64) -> String {
+pub(crate) fn rate(rate_per_s: f64) -> String {
     let shown = show_rate(rate_per_s);
     let bare = shown.trim_end_matches("/s");
     // A whole number is no measurement of tenths.
@@ -133,7 +133,7 @@ pub fn rate(rate_per_s: f64) -> String {
 }
 
 /// A length in seconds without false digits: `10 s`, `2.5 s`; `20 ms` of less than a tenth.
-pub fn seconds(seconds: f64) -> String {
+pub(crate) fn seconds(seconds: f64) -> String {
     if seconds < 0.1 {
         return show_time_ns((seconds * 1e9) as u64);
     }
@@ -141,7 +141,7 @@ pub fn seconds(seconds: f64) -> String {
 }
 
 /// Seconds of a run: `59 s`, `4 min 5 s`, `2 h 3 min`.
-pub fn elapsed(seconds: f64) -> String {
+pub(crate) fn elapsed(seconds: f64) -> String {
     let whole = seconds.max(0.0).round() as u64;
     match whole {
         0..10 => format!("{:.1} s", seconds.max(0.0)),
@@ -160,13 +160,13 @@ fn two_units(large: u64, large_unit: &str, small: u64, small_unit: &str) -> Stri
 }
 
 /// A moment, to the second, in UTC; none if it is out of the calendar.
-pub fn moment(unix_s: f64) -> Option<String> {
+pub(crate) fn moment(unix_s: f64) -> Option<String> {
     let moment = DateTime::from_timestamp(unix_s as i64, 0)?;
     Some(moment.format("%Y-%m-%d %H:%M:%S UTC").to_string())
 }
 
 /// A command as a shell takes it.
-pub fn shell_line(command: &[String]) -> String {
+pub(crate) fn shell_line(command: &[String]) -> String {
     let quoted = command.iter().map(|word| match shlex::try_quote(word) {
         Ok(quoted) => visible(&quoted),
         // Only a zero byte is refused, which no command line can hold.

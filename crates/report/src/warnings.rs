@@ -6,7 +6,7 @@ use crate::{Results, text};
 
 /// A warning and where it was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub(crate) struct Told {
     /// Its stable name.
     pub code: String,
     /// What it is, and what to do.
@@ -17,7 +17,7 @@ pub struct Told {
 
 impl Told {
     /// `message (threads=2; 3 trials)`; a warning of the whole study needs no place.
-    pub fn sentence(&self, most_places: usize) -> String {
+    pub(crate) fn sentence(&self, most_places: usize) -> String {
         let mut shown: Vec<String> = self.places.iter().take(most_places).map(|p| text::visible(p)).collect();
         if self.places.len() > most_places {
             shown.push(format!("{} more", self.places.len() - most_places));
@@ -28,7 +28,7 @@ impl Told {
 }
 
 /// The warnings of the study, then of its settings, then of its trials.
-pub fn warnings(results: &Results) -> Vec<Told> {
+pub(crate) fn warnings(results: &Results) -> Vec<Told> {
     let mut told: Vec<Told> = Vec::new();
     if let Some(result) = &results.result {
         result.warnings.iter().for_each(|warning| tell(&mut told, warning, None));

@@ -34,12 +34,12 @@ pub(crate) struct SegmentFile {
 }
 
 impl SegmentFile {
-    pub fn is_poisoned(&self) -> bool {
+    pub(crate) fn is_poisoned(&self) -> bool {
         self.condition.is_poisoned()
     }
 
     /// Its last name is gone: what is written to it is gone too, once it is closed.
-    pub fn is_removed(&self) -> bool {
+    pub(crate) fn is_removed(&self) -> bool {
         if self.linked && fstat(&self.file).is_ok_and(|now| now.st_nlink == 0) {
             self.removed.store(true, Ordering::Relaxed);
         }
@@ -47,7 +47,7 @@ impl SegmentFile {
     }
 
     /// The folders to sync, for the one who is about to do it.
-    pub fn take_folders(&self) -> Vec<PathBuf> {
+    pub(crate) fn take_folders(&self) -> Vec<PathBuf> {
         std::mem::take(&mut self.folders.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -78,31 +78,31 @@ struct Good {
 
 impl Condition {
     /// Of a file of which so much needs no recovery.
-    pub fn new(good_bytes: u64) -> Self {
+    pub(crate) fn new(good_bytes: u64) -> Self {
         Self { good: Mutex::new(Good { bytes: good_bytes, cuts: 0 }), ..Self::default() }
     }
 
     /// A sync has failed: nobody knows which of its pages the disk has.
-    pub fn poison(&self) {
+    pub(crate) fn poison(&self) {
         self.poisoned.store(true, Ordering::Release);
     }
 
-    pub fn is_poisoned(&self) -> bool {
+    pub(crate) fn is_poisoned(&self) -> bool {
         self.poisoned.load(Ordering::Acquire)
     }
 
     /// So much of it needs no recovery.
-    pub fn good_bytes(&self) -> u64 {
+    pub(crate) fn good_bytes(&self) -> u64 {
         self.good().bytes
     }
 
     /// How often others were seen to have cut it.
-    pub fn cuts(&self) -> u64 {
+    pub(crate) fn cuts(&self) -> u64 {
         self.good().cuts
     }
 
     /// It was seen to be no longer than `length`. Says how much of it needs no recovery.
-    pub fn at_most(&self, length: u64) -> u64 {
+    pub(crate) fn at_most(&self, length: u64) -> u64 {
         let mut good = self.good();
         if length < good.bytes {
             (good.bytes, good.cuts) = (length, good.cuts + 1);
@@ -111,14 +111,14 @@ impl Condition {
     }
 
     /// Others have cut it before a line went to `length`.
-    pub fn was_cut(&self, length: u64) {
+    pub(crate) fn was_cut(&self, length: u64) {
         let mut good = self.good();
         (good.bytes, good.cuts) = (good.bytes.min(length), good.cuts + 1);
     }
 
     /// All up to `reach` is on the disk. `note` is told how much needs no recovery, before it can be less;
     /// unless others have cut the file since.
-    pub fn synced(&self, reach: &Reach, note: impl FnOnce(u64)) {
+    pub(crate) fn synced(&self, reach: &Reach, note: impl FnOnce(u64)) {
         let mut good = self.good();
         if good.cuts == reach.cuts {
             good.bytes = good.bytes.max(reach.tail);
@@ -143,13 +143,13 @@ pub(crate) struct Descriptors {
 pub(crate) struct Counted(Arc<Descriptors>);
 
 impl Descriptors {
-    pub fn count(self: &Arc<Self>) -> Counted {
+    pub(crate) fn count(self: &Arc<Self>) -> Counted {
         *self.lock() += 1;
         Counted(self.clone())
     }
 
     /// Waits, at most until then, for fewer than `most` to be open. Says whether that is so.
-    pub fn wait_below(&self, most: usize, until: Instant) -> bool {
+    pub(crate) fn wait_below(&self, most: usize, until: Instant) -> bool {
         let mut open = self.lock();
         while *open >= most {
             let left = until.saturating_duration_since(Instant::now());

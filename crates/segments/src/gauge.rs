@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) struct Gauge(AtomicUsize);
 
 impl Gauge {
-    pub fn add(&self, amount: usize) {
+    pub(crate) fn add(&self, amount: usize) {
         self.0.fetch_add(amount, Ordering::Relaxed);
     }
 
-    pub fn remove(&self, amount: usize) {
+    pub(crate) fn remove(&self, amount: usize) {
         self.0.fetch_sub(amount, Ordering::Relaxed);
     }
 
-    pub fn value(&self) -> usize {
+    pub(crate) fn value(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    pub fn state(&self) -> StorageState {
+    pub(crate) fn state(&self) -> StorageState {
         if self.dead.load(Ordering::Relaxed) {
             return StorageState::Failing(DIED.raw_os_error());
         }
@@ -50,32 +50,32 @@ impl Health {
         }
     }
 
-    pub fn write_works(&self) {
+    pub(crate) fn write_works(&self) {
         clear(&self.writing);
     }
 
-    pub fn sync_works(&self) {
+    pub(crate) fn sync_works(&self) {
         clear(&self.syncing);
     }
 
     /// A file could not be opened or written to. What only says something about that file, or that there are
     /// no descriptors left for further ones, is no reason to refuse what goes to others.
-    pub fn write_fails(&self, cause: Errno) {
+    pub(crate) fn write_fails(&self, cause: Errno) {
         if is_of_the_disk(cause) {
             self.writing.store(cause.raw_os_error(), Ordering::Relaxed);
         }
     }
 
-    pub fn sync_fails(&self, cause: Errno) {
+    pub(crate) fn sync_fails(&self, cause: Errno) {
         self.syncing.store(cause.raw_os_error(), Ordering::Relaxed);
     }
 
     /// A thread has panicked. Nothing takes that back.
-    pub fn dies(&self) {
+    pub(crate) fn dies(&self) {
         self.dead.store(true, Ordering::Relaxed);
     }
 
-    pub fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed)
     }
 }

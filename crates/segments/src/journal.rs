@@ -96,7 +96,7 @@ const REWRITE_BYTES: u64 = 1 << 20;
 impl Journal {
     /// Reads what the last process has left in `folder`, and goes on in a new file; on a full disk in the old
     /// one, until there is room. Also says how many lines were damaged.
-    pub fn open(folder: &Path) -> Result<(Self, u64), Error> {
+    pub(crate) fn open(folder: &Path) -> Result<(Self, u64), Error> {
         let path = folder.join("journal");
         let text = match fs::read(&path) {
             Ok(text) => text,
@@ -131,12 +131,12 @@ impl Journal {
     }
 
     /// A number for a segment that is about to be opened.
-    pub fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     /// What something is left to do about.
-    pub fn live(&self) -> Vec<(u64, Live)> {
+    pub(crate) fn live(&self) -> Vec<(u64, Live)> {
         self.lock().live.iter().map(|(&id, live)| (id, live.clone())).collect()
     }
 
@@ -144,7 +144,7 @@ impl Journal {
     ///
     /// # Errors
     /// When that cannot be; then none of them counts.
-    pub fn append(&self, entries: &[Entry], durable: bool) -> io::Result<()> {
+    pub(crate) fn append(&self, entries: &[Entry], durable: bool) -> io::Result<()> {
         let mut state = self.lock();
         self.write(&mut state, entries, durable)?;
         entries.iter().for_each(|entry| apply(&mut state.live, entry.clone()));
@@ -156,7 +156,7 @@ impl Journal {
     ///
     /// # Errors
     /// As [`append`](Self::append), but for a full disk.
-    pub fn settle(&self, entries: &[Entry], durable: bool) -> io::Result<()> {
+    pub(crate) fn settle(&self, entries: &[Entry], durable: bool) -> io::Result<()> {
         let mut state = self.lock();
         let written = self.write(&mut state, entries, durable);
         state.doubtful |= written.is_err();
@@ -166,12 +166,12 @@ impl Journal {
 
     /// As if it could not have been written to.
     #[cfg(test)]
-    pub fn doubt(&self) {
+    pub(crate) fn doubt(&self) {
         self.lock().doubtful = true;
     }
 
     /// The disk was full when it was to be written anew, or it could not be written to lately.
-    pub fn is_doubtful(&self) -> bool {
+    pub(crate) fn is_doubtful(&self) -> bool {
         self.lock().doubtful
     }
 
@@ -198,7 +198,7 @@ impl Journal {
     }
 
     /// How the journal calls a file.
-    pub fn name(&self, path: &Path) -> io::Result<String> {
+    pub(crate) fn name(&self, path: &Path) -> io::Result<String> {
         let name = match path.strip_prefix(&self.root) {
             Ok(below) => below.to_owned(),
             Err(_) => absolute(path),
@@ -208,7 +208,7 @@ impl Journal {
     }
 
     /// The file that the journal calls so.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 

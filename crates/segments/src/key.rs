@@ -77,7 +77,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    pub fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         let state = absolute(&config.state);
         let below = state.strip_prefix(absolute(config.template.folder())).ok();
         let first = below.and_then(|path| path.components().next());
@@ -89,7 +89,7 @@ impl Keys {
         }
     }
 
-    pub fn key<'a>(
+    pub(crate) fn key<'a>(
         &self,
         tag: &str,
         seconds: i64,

@@ -19,7 +19,7 @@ const MOST: usize = 10_000;
 
 impl Links {
     /// Points the link of `key`, if it has one, to its segment at `path`, unless it leads to a newer slice.
-    pub fn lead(&mut self, key: &Key, path: &Path) -> io::Result<()> {
+    pub(crate) fn lead(&mut self, key: &Key, path: &Path) -> io::Result<()> {
         let Some(link) = &key.symlink else { return Ok(()) };
         if self.newest.get(link).is_some_and(|&newest| newest > key.start()) {
             return Ok(());

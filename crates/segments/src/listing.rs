@@ -26,13 +26,13 @@ pub(crate) struct Listing {
 
 impl Listing {
     /// Of files with that suffix, packed or not.
-    pub fn new(suffix: &str) -> Self {
+    pub(crate) fn new(suffix: &str) -> Self {
         Self { suffix: suffix.to_owned(), read: None, folder: PathBuf::new(), newest: HashMap::new() }
     }
 
     /// The highest index that a file of the key at `path` has; nothing without any, or when the folder cannot
     /// be read.
-    pub fn newest(&mut self, path: &Path) -> Index {
+    pub(crate) fn newest(&mut self, path: &Path) -> Index {
         let (folder, name) = (path.parent()?, path.file_name()?.to_str()?);
         if folder != self.folder || self.read.is_none_or(|read| read.elapsed() > GOOD_FOR) {
             self.read_anew(folder);

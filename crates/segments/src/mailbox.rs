@@ -33,7 +33,7 @@ impl<T> Default for Mailbox<T> {
 impl<T> Mailbox<T> {
     /// # Errors
     /// Gives the item back when the mailbox is closed.
-    pub fn put(&self, item: T) -> Result<(), T> {
+    pub(crate) fn put(&self, item: T) -> Result<(), T> {
         let mut inner = self.lock();
         if inner.closed {
             return Err(item);
@@ -48,25 +48,25 @@ impl<T> Mailbox<T> {
     }
 
     /// Wakes the reader although nothing came.
-    pub fn ring(&self) {
+    pub(crate) fn ring(&self) {
         self.lock().rung = true;
         self.came.notify_one();
     }
 
     /// Nothing more comes in. What is in can still be taken.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.came.notify_one();
     }
 
     /// From now on the reader does not pause.
-    pub fn hurry(&self) {
+    pub(crate) fn hurry(&self) {
         self.lock().hurried = true;
         self.came.notify_one();
     }
 
     /// The reader's wait for more to come: the whole time, whatever comes, unless there is none to lose.
-    pub fn pause(&self, time: Duration) {
+    pub(crate) fn pause(&self, time: Duration) {
         let until = Instant::now() + time;
         let mut inner = self.lock();
         while !inner.hurried && !inner.closed {
@@ -80,7 +80,7 @@ impl<T> Mailbox<T> {
 
     /// Waits for something, a ring, the end of `wait` or the mailbox's; moves all there is to `items`.
     /// Says whether more may come.
-    pub fn take(&self, items: &mut Vec<T>, wait: Duration) -> bool {
+    pub(crate) fn take(&self, items: &mut Vec<T>, wait: Duration) -> bool {
         let until = Instant::now() + wait;
         let mut inner = self.lock();
         while inner.items.is_empty() && !inner.rung && !inner.closed {

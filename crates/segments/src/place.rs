@@ -62,7 +62,7 @@ pub(crate) trait Taken {
 }
 
 impl Place {
-    pub fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         Self {
             folder: absolute(config.template.folder()),
             suffix: config.suffix.clone(),
@@ -76,7 +76,7 @@ impl Place {
     ///
     /// # Errors
     /// The kernel's; names that are taken by something else are passed over.
-    pub fn open(&mut self, key: &str, start: Start, taken: &dyn Taken) -> io::Result<Found> {
+    pub(crate) fn open(&mut self, key: &str, start: Start, taken: &dyn Taken) -> io::Result<Found> {
         let (mut index, mut fresh) = match start {
             Start::Continue(index) => (index, false),
             Start::Fresh(index) => (index, true),
@@ -101,7 +101,7 @@ impl Place {
     }
 
     /// Name of a segment, relative to the folder.
-    pub fn name(&self, key: &str, index: Index) -> String {
+    pub(crate) fn name(&self, key: &str, index: Index) -> String {
         match index {
             None => format!("{key}{}", self.suffix),
             Some(number) => format!("{key}_{number}{}", self.suffix),

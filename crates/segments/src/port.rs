@@ -152,13 +152,13 @@ const SPARES_MOST: usize = 8;
 const SPARE_MOST_BYTES: usize = 4 << 20;
 
 impl Back {
-    pub fn new() -> rustix::io::Result<Self> {
+    pub(crate) fn new() -> rustix::io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { event, inner: Mutex::default() })
     }
 
     /// Hands `done` over and leaves it empty.
-    pub fn post(&self, done: &mut Vec<Done>) {
+    pub(crate) fn post(&self, done: &mut Vec<Done>) {
         if done.is_empty() {
             return;
         }
@@ -172,7 +172,7 @@ impl Back {
     }
 
     /// So much that was submitted in bulk is written, or never will be.
-    pub fn relieve(&self, bytes: usize) {
+    pub(crate) fn relieve(&self, bytes: usize) {
         self.lock().bulk_bytes -= bytes;
         self.wake();
     }
@@ -187,7 +187,7 @@ impl Back {
     }
 
     /// Gives a buffer back for reuse.
-    pub fn give_back(&self, mut buffer: Vec<u8>) {
+    pub(crate) fn give_back(&self, mut buffer: Vec<u8>) {
         if buffer.capacity() == 0 || buffer.capacity() > SPARE_MOST_BYTES {
             return;
         }

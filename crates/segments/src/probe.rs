@@ -23,12 +23,12 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { due: Instant::now() + EVERY }
     }
 
     /// Tries the disk while it is known to fail, once a second.
-    pub fn run(&mut self, shared: &Shared) {
+    pub(crate) fn run(&mut self, shared: &Shared) {
         let now = Instant::now();
         if shared.health.state() == StorageState::Ok {
             self.due = now + EVERY;

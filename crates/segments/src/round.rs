@@ -25,12 +25,12 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    pub fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self { shared, batches: Vec::new(), begins: Vec::new(), answered: Vec::new() }
     }
 
     /// Waits for batches. Says whether more may come.
-    pub fn take(&mut self, wait: Duration) -> bool {
+    pub(crate) fn take(&mut self, wait: Duration) -> bool {
         let more = self.shared.queue.take(&mut self.batches, wait);
         self.begins.clear();
         self.answered.clear();
@@ -43,7 +43,7 @@ impl Round {
     }
 
     /// All parts, in their order.
-    pub fn pieces(&self) -> impl Iterator<Item = Piece> {
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
         let parts = |(number, submitted): (usize, &Submitted)| {
             (0..submitted.batch.parts.len()).map(move |part| (number, part))
         };
@@ -51,34 +51,34 @@ impl Round {
     }
 
     /// A part and its port.
-    pub fn part(&self, (batch, part): Piece) -> (usize, &Part) {
+    pub(crate) fn part(&self, (batch, part): Piece) -> (usize, &Part) {
         let Submitted { port, batch, .. } = &self.batches[batch];
         (*port, &batch.parts[part])
     }
 
     /// Whether it is whole lines of its batch.
-    pub fn is_whole(&self, piece: Piece) -> bool {
+    pub(crate) fn is_whole(&self, piece: Piece) -> bool {
         let Lines { data, range } = self.lines(piece);
         data.get(range).is_some_and(|lines| lines.ends_with(b"\n"))
     }
 
-    pub fn lines(&self, piece: Piece) -> Lines<'_> {
+    pub(crate) fn lines(&self, piece: Piece) -> Lines<'_> {
         Lines { data: &self.batches[piece.0].batch.data, range: self.part(piece).1.range.clone() }
     }
 
-    pub fn answer(&self, piece: Piece, result: Result<Receipt, Failure>, answers: &mut Answers) {
+    pub(crate) fn answer(&self, piece: Piece, result: Result<Receipt, Failure>, answers: &mut Answers) {
         let (port, part) = self.part(piece);
         answers.push(port, Done { token: part.token, result });
         self.leave(piece);
     }
 
     /// Somebody else sees to it that it is answered.
-    pub fn leave(&self, (batch, part): Piece) {
+    pub(crate) fn leave(&self, (batch, part): Piece) {
         self.answered[self.begins[batch] + part].set(true);
     }
 
     /// Gives the buffers back.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         for submitted in self.batches.drain(..) {
             self.shared.is_over(&submitted);
             self.shared.backs[submitted.port].give_back(submitted.batch.data);

@@ -76,7 +76,13 @@ pub(crate) struct Appended {
 
 impl Segment {
     /// `binary`: the journal's record of it says that it holds NUL bytes.
-    pub fn new(found: Found, id: u64, condition: Arc<Condition>, binary: bool, counted: Counted) -> Self {
+    pub(crate) fn new(
+        found: Found,
+        id: u64,
+        condition: Arc<Condition>,
+        binary: bool,
+        counted: Counted,
+    ) -> Self {
         let shared = SegmentFile {
             file: found.file,
             id,
@@ -108,7 +114,7 @@ impl Segment {
     }
 
     /// How far it has come.
-    pub fn reach(&self) -> Reach {
+    pub(crate) fn reach(&self) -> Reach {
         let cuts = self.shared.condition.cuts();
         Reach { changed_bytes: self.changed_bytes, tail: self.tail, cuts }
     }
@@ -120,7 +126,7 @@ impl Segment {
     /// nobody else's lines are overwritten and no hole appears where somebody has cut the file.
     ///
     /// After each mebibyte of a longer piece `between` is called.
-    pub fn append(
+    pub(crate) fn append(
         &mut self,
         pieces: &[Lines<'_>],
         offsets: &mut Vec<u64>,
@@ -157,7 +163,7 @@ impl Segment {
     }
 
     /// Whether the file was renamed or removed. Looked at now and then: it takes system calls.
-    pub fn has_gone(&mut self) -> bool {
+    pub(crate) fn has_gone(&mut self) -> bool {
         let now = Instant::now();
         if now - self.checked >= CHECK_EVERY {
             (self.checked, self.glanced) = (now, now);
@@ -219,7 +225,7 @@ impl Segment {
     ///
     /// # Errors
     /// When the disk does not let itself be cut: to be tried again.
-    pub fn cut_remainder(&mut self) -> Result<bool, Errno> {
+    pub(crate) fn cut_remainder(&mut self) -> Result<bool, Errno> {
         let Some((from, to)) = self.remainder else { return Ok(true) };
         let length = self.shared.file.metadata().map_err(|cause| errno(&cause))?.len();
         if length == to {

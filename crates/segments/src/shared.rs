@@ -45,7 +45,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub fn new(config: Config, journal: Journal, backs: Vec<Arc<Back>>) -> Self {
+    pub(crate) fn new(config: Config, journal: Journal, backs: Vec<Arc<Back>>) -> Self {
         Self {
             config,
             journal,
@@ -65,7 +65,7 @@ impl Shared {
     }
 
     /// A batch is written, or never will be.
-    pub fn is_over(&self, submitted: &Submitted) {
+    pub(crate) fn is_over(&self, submitted: &Submitted) {
         let bytes = submitted.batch.data.len();
         self.queued.remove(bytes);
         if let Some(back) = self.backs.get(submitted.port).filter(|_| submitted.bulk) {
@@ -73,33 +73,33 @@ impl Shared {
         }
     }
 
-    pub fn retire(&self, path: &Path) {
+    pub(crate) fn retire(&self, path: &Path) {
         self.retired().insert(path.to_owned());
     }
 
     /// The name is free again, or taken by the packed file.
-    pub fn release(&self, path: &Path) {
+    pub(crate) fn release(&self, path: &Path) {
         self.retired().remove(path);
     }
 
-    pub fn is_retired(&self, path: &Path) -> bool {
+    pub(crate) fn is_retired(&self, path: &Path) -> bool {
         self.retired().contains(path)
     }
 
-    pub fn is_stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
 
     /// A segment could not be synced. While the store is being closed there is no later attempt, and nobody
     /// else to be told.
-    pub fn not_synced(&self, path: &Path) {
+    pub(crate) fn not_synced(&self, path: &Path) {
         if self.is_stopping() {
             self.unsynced().insert(path.to_owned());
         }
     }
 
     /// What the end has left unsynced.
-    pub fn unsynced(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+    pub(crate) fn unsynced(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
         self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -116,17 +116,17 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    pub fn new(shared: &Shared) -> Self {
+    pub(crate) fn new(shared: &Shared) -> Self {
         let waiting = shared.backs.iter().map(|_| Vec::new()).collect();
         Self { backs: shared.backs.clone(), waiting }
     }
 
-    pub fn push(&mut self, port: usize, done: Done) {
+    pub(crate) fn push(&mut self, port: usize, done: Done) {
         self.waiting[port].push(done);
     }
 
     /// Hands them over: at most one wake for each port.
-    pub fn post(&mut self) {
+    pub(crate) fn post(&mut self) {
         for (back, waiting) in self.backs.iter().zip(&mut self.waiting) {
             back.post(waiting);
         }

@@ -23,7 +23,7 @@ pub(crate) fn zoned(seconds: i64, zone: &TimeZone) -> Option<Zoned> {
 
 impl Unit {
     /// The seconds since the epoch around `at` in which its civil time is the same down to this unit.
-    pub fn slice(self, at: &Zoned) -> Range<i64> {
+    pub(crate) fn slice(self, at: &Zoned) -> Range<i64> {
         let second = at.timestamp().as_second();
         let only_this = second..second + 1;
         let of_hour = i64::from(at.minute()) * 60 + i64::from(at.second());

@@ -59,7 +59,7 @@ pub(crate) struct Slots {
 
 impl Slots {
     /// The slot of `key`, made if need be.
-    pub fn number(&mut self, key: &Arc<Key>) -> usize {
+    pub(crate) fn number(&mut self, key: &Arc<Key>) -> usize {
         if let Some(&number) = self.numbers.get(key) {
             return number;
         }
@@ -67,7 +67,7 @@ impl Slots {
     }
 
     /// Puts in a key that has none yet.
-    pub fn insert(&mut self, key: Arc<Key>, start: Start, parked: Option<Parked>) -> usize {
+    pub(crate) fn insert(&mut self, key: Arc<Key>, start: Start, parked: Option<Parked>) -> usize {
         let state = State::Closed { start, parked };
         let slot = Slot { key: key.clone(), state, pieces: Vec::new(), used: Instant::now() };
         let number = self.free.pop().unwrap_or(self.slots.len());
@@ -80,18 +80,18 @@ impl Slots {
         number
     }
 
-    pub fn remove(&mut self, number: usize) {
+    pub(crate) fn remove(&mut self, number: usize) {
         if let Some(slot) = self.slots[number].take() {
             self.numbers.remove(&slot.key);
             self.free.push(number);
         }
     }
 
-    pub fn slot(&mut self, number: usize) -> &mut Slot {
+    pub(crate) fn slot(&mut self, number: usize) -> &mut Slot {
         self.slots[number].as_mut().expect("only numbers of slots that were not removed are kept")
     }
 
-    pub fn segment(&mut self, number: usize) -> Option<&mut Segment> {
+    pub(crate) fn segment(&mut self, number: usize) -> Option<&mut Segment> {
         match &mut self.slot(number).state {
             State::Open(segment) => Some(segment),
             State::Closed { .. } => None,
@@ -99,7 +99,7 @@ impl Slots {
     }
 
     /// The open segment of a slot, which is closed for as long as that is away.
-    pub fn take_segment(&mut self, number: usize) -> Option<Segment> {
+    pub(crate) fn take_segment(&mut self, number: usize) -> Option<Segment> {
         let state = &mut self.slot(number).state;
         match std::mem::replace(state, State::Closed { start: Start::Find, parked: None }) {
             State::Open(segment) => Some(segment),
@@ -111,7 +111,7 @@ impl Slots {
     }
 
     /// All that are open.
-    pub fn segments(&mut self) -> impl Iterator<Item = &mut Segment> {
+    pub(crate) fn segments(&mut self) -> impl Iterator<Item = &mut Segment> {
         self.slots.iter_mut().flatten().filter_map(|slot| match &mut slot.state {
             State::Open(segment) => Some(segment),
             State::Closed { .. } => None,
@@ -119,32 +119,32 @@ impl Slots {
     }
 
     /// The file is this store's from now on.
-    pub fn take(&mut self, path: &Path, inode: u64) {
+    pub(crate) fn take(&mut self, path: &Path, inode: u64) {
         self.open_paths.insert(path.to_owned());
         self.open_inodes.insert(inode);
     }
 
-    pub fn untake(&mut self, path: &Path, inode: u64) {
+    pub(crate) fn untake(&mut self, path: &Path, inode: u64) {
         self.open_paths.remove(path);
         self.open_inodes.remove(&inode);
     }
 
-    pub fn open_count(&self) -> usize {
+    pub(crate) fn open_count(&self) -> usize {
         self.open_inodes.len()
     }
 
     /// All slots with an open segment, the one unused for longest first.
-    pub fn open_by_use(&self) -> Vec<usize> {
+    pub(crate) fn open_by_use(&self) -> Vec<usize> {
         self.by_use(|slot| matches!(slot.state, State::Open(_)))
     }
 
     /// All others, the one unused for longest first.
-    pub fn closed_by_use(&self) -> Vec<usize> {
+    pub(crate) fn closed_by_use(&self) -> Vec<usize> {
         self.by_use(|slot| matches!(slot.state, State::Closed { .. }))
     }
 
     /// Those that have ended: idle, or of a slice of time that is over.
-    pub fn ended(&self, idle: Duration, grace: Duration, now_s: i64) -> Vec<usize> {
+    pub(crate) fn ended(&self, idle: Duration, grace: Duration, now_s: i64) -> Vec<usize> {
         let ended = |slot: &Slot| {
             let unused = slot.used.elapsed();
             let grace_s = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);

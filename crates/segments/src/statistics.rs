@@ -54,15 +54,15 @@ pub struct Quantiles {
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    pub fn add(&self, amount: u64) {
+    pub(crate) fn add(&self, amount: u64) {
         self.0.fetch_add(amount, Ordering::Relaxed);
     }
 
-    pub fn set(&self, value: u64) {
+    pub(crate) fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    pub fn value(&self) -> u64 {
+    pub(crate) fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -103,12 +103,12 @@ impl Default for Counters {
 }
 
 impl Counters {
-    pub fn synced(&self, took: Duration) {
+    pub(crate) fn synced(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.sync_us.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(us);
     }
 
-    pub fn read(&self, queued_bytes: usize) -> Statistics {
+    pub(crate) fn read(&self, queued_bytes: usize) -> Statistics {
         let sync_us = self.sync_us.lock().unwrap_or_else(PoisonError::into_inner);
         Statistics {
             written_bytes: self.written_bytes.value(),

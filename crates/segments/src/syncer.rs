@@ -46,7 +46,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    pub fn new(shared: &Shared, port: usize, done: Done) -> Self {
+    pub(crate) fn new(shared: &Shared, port: usize, done: Done) -> Self {
         Self { port, done: Some(done), back: shared.backs[port].clone() }
     }
 

@@ -60,7 +60,7 @@ const CLOSED_MOST: usize = 16;
 const UNCUT_MOST: usize = 64;
 
 impl Table {
-    pub fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
         let place = Place::new(&shared.config);
         let descriptor_wait = Duration::from_secs(5);
         let (slots, uncut, links) = Default::default();
@@ -68,7 +68,7 @@ impl Table {
     }
 
     /// Opens what of `group` is not; all of them with one sync of the journal. Says what could not be.
-    pub fn open(&mut self, group: &[usize]) -> Vec<(usize, Errno)> {
+    pub(crate) fn open(&mut self, group: &[usize]) -> Vec<(usize, Errno)> {
         let closed = |number: &usize| self.slots.segment(*number).is_none();
         let missing: Vec<usize> = group.iter().copied().filter(closed).collect();
         if missing.is_empty() {
@@ -110,7 +110,7 @@ impl Table {
     }
 
     /// Closes a segment, if it is open; the syncer does the rest.
-    pub fn close(&mut self, number: usize, why: Why) {
+    pub(crate) fn close(&mut self, number: usize, why: Why) {
         let slot = self.slots.slot(number);
         let state = State::Closed { start: Start::Find, parked: None };
         let mut segment = match std::mem::replace(&mut slot.state, state) {
@@ -197,7 +197,7 @@ impl Table {
     }
 
     /// Cuts what can be cut by now, closes what has ended, and forgets keys that were closed long ago.
-    pub fn sweep(&mut self) {
+    pub(crate) fn sweep(&mut self) {
         self.cut_closed();
         for segment in self.slots.segments() {
             // If not now, then before its next line, by the next sweep, or when it is closed.
@@ -217,7 +217,7 @@ impl Table {
     }
 
     /// Closes all that is open.
-    pub fn park_all(&mut self) {
+    pub(crate) fn park_all(&mut self) {
         self.cut_closed();
         for number in self.slots.open_by_use() {
             self.close(number, Why::Parked);
@@ -225,7 +225,7 @@ impl Table {
     }
 
     /// Closes all that is open, for good.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.park_all();
         for Uncut { segment, .. } in self.uncut.iter().filter(|uncut| uncut.segment.shared.is_poisoned()) {
             self.shared.not_synced(&segment.shared.path);
@@ -233,7 +233,7 @@ impl Table {
     }
 
     /// Goes on with a segment of the last process; or ends it, when its key already has one.
-    pub fn adopt(&mut self, segment: &journal::Segment, parked: Parked) {
+    pub(crate) fn adopt(&mut self, segment: &journal::Segment, parked: Parked) {
         let named = self.place.folder.join(self.place.name(&segment.key, segment.index));
         let key = Arc::new(Key::of_the_past(&segment.key, segment.end));
         let number = self.slots.number(&key);
@@ -254,7 +254,7 @@ impl Table {
     }
 
     /// Has a closed segment packed, if that is asked for.
-    pub fn end(&mut self, parked: Option<Parked>) {
+    pub(crate) fn end(&mut self, parked: Option<Parked>) {
         let Some(Parked { id, path, inode, condition, .. }) = parked else { return };
         if !condition.is_poisoned() && self.shared.config.compress != Compression::None {
             self.shared.retire(&path);
@@ -263,7 +263,7 @@ impl Table {
     }
 
     /// Closes what must be closed for these, and says whether they can be opened without waiting.
-    pub fn has_room(&mut self, group: &[usize]) -> bool {
+    pub(crate) fn has_room(&mut self, group: &[usize]) -> bool {
         let missing = group.iter().filter(|&&number| self.slots.segment(number).is_none()).count();
         if missing == 0 {
             return true;

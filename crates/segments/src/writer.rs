@@ -41,7 +41,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub fn new(shared: Arc<Shared>, table: Table) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, table: Table) -> Self {
         let answers = Answers::new(&shared);
         Self {
             shared,
@@ -57,7 +57,7 @@ impl Writer {
 
     /// Runs until the queue is closed and empty; then everything is written, and closed as far as this thread
     /// is concerned.
-    pub fn run(mut self) {
+    pub(crate) fn run(mut self) {
         let config = &self.shared.config;
         let sweep_every =
             (config.idle.min(config.grace) / 4).clamp(Duration::from_millis(5), Duration::from_secs(1));

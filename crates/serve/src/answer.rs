@@ -85,7 +85,7 @@ pub(crate) struct Answers {
 
 impl Answers {
     /// Builds them all.
-    pub fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         let body = BodyParts::new(config);
         let wires =
             Kind::ALL.iter().flat_map(|&kind| Shape::ALL.map(|shape| wire(config, &body, kind, shape)));
@@ -94,7 +94,7 @@ impl Answers {
 
     /// What goes on the wire.
     #[inline]
-    pub fn wire(&self, kind: Kind, shape: Shape) -> &Wire {
+    pub(crate) fn wire(&self, kind: Kind, shape: Shape) -> &Wire {
         &self.wires[kind as usize * Shape::ALL.len() + shape.index()]
     }
 }

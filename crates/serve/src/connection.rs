@@ -111,7 +111,7 @@ pub(crate) struct Held {
 }
 
 impl<'a> Connection<'a> {
-    pub fn new(socket: OwnedFd, token: Token, seat: Seat<'a>, now_ns: u64) -> Self {
+    pub(crate) fn new(socket: OwnedFd, token: Token, seat: Seat<'a>, now_ns: u64) -> Self {
         Self {
             _seat: seat,
             socket,
@@ -135,7 +135,7 @@ impl<'a> Connection<'a> {
     }
 
     /// A request was read, and nothing has come of it yet.
-    pub fn owes_an_answer(&self) -> bool {
+    pub(crate) fn owes_an_answer(&self) -> bool {
         match self.phase {
             Phase::Waiting | Phase::Dribbling | Phase::Writing => self.deed != Deed::Continue,
             Phase::Reading | Phase::Silent | Phase::Lingering => false,

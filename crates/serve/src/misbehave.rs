@@ -74,7 +74,7 @@ pub(crate) struct Draw {
 
 impl Draw {
     /// `ratios` as validated: each 0 to 1, together at most 1.
-    pub fn new(ratios: &[(Misbehaviour, f64)]) -> Self {
+    pub(crate) fn new(ratios: &[(Misbehaviour, f64)]) -> Self {
         let mut end = 0.0;
         let shares = ratios.iter().filter(|(_, ratio)| *ratio > 0.0).map(|&(kind, ratio)| {
             end += ratio;
@@ -92,7 +92,7 @@ impl Draw {
 
     /// What befalls the next request. Draws nothing when nothing can befall it.
     #[inline]
-    pub fn next(&self, rng: &mut impl Rng) -> Option<Misbehaviour> {
+    pub(crate) fn next(&self, rng: &mut impl Rng) -> Option<Misbehaviour> {
         if self.shares.is_empty() {
             return None;
         }

@@ -25,19 +25,19 @@ pub(crate) struct Timers {
 impl Timers {
     /// Wakes `token` at `due_ns`.
     #[inline]
-    pub fn set(&mut self, due_ns: u64, token: Token, alarm: Alarm) {
+    pub(crate) fn set(&mut self, due_ns: u64, token: Token, alarm: Alarm) {
         self.heap.push(Reverse((due_ns, token, alarm)));
     }
 
     /// When the next one is due.
     #[inline]
-    pub fn next_due_ns(&self) -> Option<u64> {
+    pub(crate) fn next_due_ns(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((due_ns, ..))| *due_ns)
     }
 
     /// Takes one that is due at `now_ns`, earliest first.
     #[inline]
-    pub fn pop_due(&mut self, now_ns: u64) -> Option<(Token, Alarm)> {
+    pub(crate) fn pop_due(&mut self, now_ns: u64) -> Option<(Token, Alarm)> {
         if self.next_due_ns()? > now_ns {
             return None;
         }

@@ -38,18 +38,18 @@ struct Part {
 
 impl Wire {
     /// Bytes of the head.
-    pub fn head_bytes(&self) -> u64 {
+    pub(crate) fn head_bytes(&self) -> u64 {
         self.head_bytes
     }
 
     /// Bytes of the head and all that follows.
-    pub fn total_bytes(&self) -> u64 {
+    pub(crate) fn total_bytes(&self) -> u64 {
         self.total_bytes
     }
 
     /// Bytes from `from` to before `to`, if they are in one piece.
     #[inline]
-    pub fn piece(&self, from: u64, to: u64) -> Option<&[u8]> {
+    pub(crate) fn piece(&self, from: u64, to: u64) -> Option<&[u8]> {
         match self.parts.as_slice() {
             [Part { bytes, times: 1, .. }] => bytes.get(from as usize..to as usize),
             _ => None,
@@ -57,7 +57,7 @@ impl Wire {
     }
 
     /// The first pieces of the bytes from `from` to before `to`; at least one if there are any bytes.
-    pub fn pieces(&self, from: u64, to: u64) -> ([IoSlice<'_>; MOST_PIECES], usize) {
+    pub(crate) fn pieces(&self, from: u64, to: u64) -> ([IoSlice<'_>; MOST_PIECES], usize) {
         let mut pieces = [IoSlice::new(&[]); MOST_PIECES];
         let (mut at, mut count) = (from, 0);
         let first = self.parts.partition_point(|part| part.start <= from).saturating_sub(1);
@@ -75,7 +75,7 @@ impl Wire {
     }
 
     /// A head and what follows it.
-    pub fn new(head: &[u8], body: &[(Arc<[u8]>, u64)]) -> Self {
+    pub(crate) fn new(head: &[u8], body: &[(Arc<[u8]>, u64)]) -> Self {
         let mut parts = Vec::with_capacity(body.len() + 1);
         let mut start = 0;
         let head_part = (Arc::<[u8]>::from(head), 1);
@@ -107,7 +107,7 @@ pub(crate) struct BodyParts {
 
 impl BodyParts {
     /// Builds both.
-    pub fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         let bytes = config.body.len();
         let part = |bytes: Vec<u8>| (Arc::<[u8]>::from(bytes), 1);
         let (plain, chunked) = match &config.body {

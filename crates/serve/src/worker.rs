@@ -48,7 +48,7 @@ pub(crate) struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     /// Thread number `number`, not yet running.
-    pub fn new(
+    pub(crate) fn new(
         shared: Shared<'a>,
         number: usize,
         epoll: OwnedFd,
@@ -64,7 +64,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Serves until told to stop; says what was done.
-    pub fn run(mut self) -> Report {
+    pub(crate) fn run(mut self) -> Report {
         self.settle_down();
         self.door.open(&self.epoll).expect("epoll takes a listening socket");
         let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS];

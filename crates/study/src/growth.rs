@@ -15,7 +15,7 @@ const LEAST_HORIZON_S: f64 = 50.0;
 
 /// How response times grew.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Growth {
+pub(crate) struct Growth {
     /// By how much the median grew in each second, in seconds per second.
     pub per_s: f64,
     /// Whether the generator's absences alone may have made the difference between this and no growth: they lengthen no
@@ -28,7 +28,7 @@ pub struct Growth {
 ///
 /// The trend is that of Theil and Sen (the median of the slopes between all pairs of seconds), its steadiness
 /// Kendall's S: neither is moved by a single stall.
-pub fn growth_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth> {
+pub(crate) fn growth_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth> {
     if !trial.plan.load.is_open() {
         return None;
     }

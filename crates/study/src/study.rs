@@ -58,9 +58,9 @@ pub trait StudyFile: fmt::Debug + Send + Sync {
 }
 
 /// Settings by their numbers, and a load of each.
-pub type Wanted<'a> = dyn Iterator<Item = (usize, Option<f64>)> + 'a;
+pub(crate) type Wanted<'a> = dyn Iterator<Item = (usize, Option<f64>)> + 'a;
 /// Takes what is to be set up for a setting; false ends.
-pub type Take<'a> = dyn FnMut(usize, Result<Setup, Vec<Mistake>>) -> bool + 'a;
+pub(crate) type Take<'a> = dyn FnMut(usize, Result<Setup, Vec<Mistake>>) -> bool + 'a;
 
 /// How the trials of a study are run.
 #[derive(Debug, Clone, PartialEq)]

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "command-figures",
     what: "programs of known wall time, processor time, memory and bytes, with children and strays: each figure is right, nothing is \
            left running; socat's bytes on the wire are payload x 1538/1448 within 1 %; scp takes as long as outside of a study, within 10 %",

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::{Bar, Outcome, Scale, many_connections::Plan};
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "connections-200k",
     what: "200,000 connections (sample: 30,000) from this machine for 10 s, no error; memory reported",
     full_seconds: 60,

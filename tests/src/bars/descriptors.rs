@@ -9,7 +9,7 @@ use super::{Bar, Outcome, Scale};
 use crate::{Proofload, Serve, proofload::adds_up};
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "descriptors",
     what: "400 connections under a limit of 256 descriptors: more processes or a refusal; forced, void",
     full_seconds: 25,

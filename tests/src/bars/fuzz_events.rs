@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::{Bar, Outcome, Scale, fuzz_http1};
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "fuzz-events",
     what: "the readers of bodies, all kinds and encodings, under libFuzzer for 600 s (sample: 10 s), no finding",
     full_seconds: 660,

@@ -6,7 +6,7 @@ use super::{Bar, Outcome, Scale, seconds};
 use crate::{process::Launch, repository};
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "fuzz-http1",
     what: "the HTTP/1.1 parsers under libFuzzer for 600 s (sample: 10 s), no finding",
     full_seconds: 660,
@@ -21,7 +21,7 @@ fn run(scale: Scale) -> Result<Outcome> {
 }
 
 /// Runs one of the fuzzers for so many seconds.
-pub fn fuzz(target: &str, fuzz_s: u64) -> Result<Outcome> {
+pub(super) fn fuzz(target: &str, fuzz_s: u64) -> Result<Outcome> {
     let script = repository().join("fuzz/run.sh");
     if !script.is_file() {
         bail!("{} is missing: run this from a whole checkout", script.display());

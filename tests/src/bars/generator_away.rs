@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "generator-away",
     what: "200 trials whose generator is stopped, throttled or crowded: no figure is printed as the target's that is not; \
            sound trials stay valid",

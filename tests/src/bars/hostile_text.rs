@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "hostile-text",
     what: "40 hostile strings in titles, names, levels, paths, headers, answers, logs and files: no command gives one \
            to a terminal or to a workflow's log as it is",

@@ -9,7 +9,7 @@ use super::{Bar, Outcome, Scale, seconds};
 use crate::{Proofload, Serve, proofload::adds_up};
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "interrupt",
     what: "SIGINT in the middle: exit status 130, JSON written and marked, counts add up",
     full_seconds: 6,

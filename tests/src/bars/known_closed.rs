@@ -6,7 +6,7 @@ use super::{Bar, Outcome, Runs, Scale, ms};
 use crate::{Proofload, Serve, machine::Cores};
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "known-closed",
     what: "200 users against a delay of 300 ms: 666.7/s within 1 %, median 300 ms within 1 ms",
     full_seconds: 78,

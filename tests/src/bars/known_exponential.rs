@@ -7,7 +7,7 @@ use super::{Bar, Outcome, Scale, ms};
 use crate::{Proofload, Serve, stats::quantile_ranks};
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "known-exponential",
     what: "exponential delays: every percentile to p99.9 inside the 95 % interval of serve's own record",
     full_seconds: 42,

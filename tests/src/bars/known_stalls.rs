@@ -8,7 +8,7 @@ use super::{Bar, Outcome, Scale, ms};
 use crate::{Proofload, Serve};
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "known-stalls",
     what: "1,000/s against a stall of 1 s in 10: p95 0.5 s and p99 0.9 s, each within 5 %",
     full_seconds: 42,

@@ -9,7 +9,7 @@ use super::{Bar, Outcome, Scale, seconds};
 use crate::{lab::Labs, process::Launch, random::Random};
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "lab-crash",
     what: "200 SIGKILLs at random moments of a lab: nothing is left after the next command, nothing else is touched",
     full_seconds: 300,

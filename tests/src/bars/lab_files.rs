@@ -6,7 +6,7 @@ use super::{Bar, Outcome, Scale};
 use crate::lab::Labs;
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "lab-files",
     what: "20 broken lab files: every mistake with its line, nothing started; 6 broken processes: told with the \
            end of their logs, everything taken down",

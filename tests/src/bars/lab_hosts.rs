@@ -6,7 +6,7 @@ use super::{Bar, Outcome, Runs, Scale};
 use crate::{lab::Labs, proofload::binary};
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "lab-hosts",
     what: "28 hosts on a segment are up in 3 s and down in 1 s; 200 hosts work",
     full_seconds: 30,

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "lab-nested",
     what: "labs in labs up to 5 deep, in containers, without root, killed at random, 50 times: the machine stays as it was",
     full_seconds: 150,

@@ -7,7 +7,7 @@ use super::{Bar, Outcome, Scale, seconds};
 use crate::{lab::Labs, process::Finished};
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "lab-segment",
     what: "three hosts on a segment of 100 Mbit/s: a TCP flow gets 93 to 96 Mbit/s, to and from a host, and so do \
            two together that share a port",

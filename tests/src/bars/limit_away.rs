@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "limit-away",
     what: "24 searches whose generator is stopped for 50 to 500 ms every 10 s: none excludes the truth, 16 are near it",
     full_seconds: 2_200,

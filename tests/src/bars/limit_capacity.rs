@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "limit-capacity",
     what: "known capacities of 500 to 20,000/s are bracketed in 19 of 20 runs of 90 s; 128 connections are 128 users",
     full_seconds: 3_700,
@@ -110,7 +110,7 @@ pub(super) struct Search<'a> {
 
 impl Search<'_> {
     /// Makes it, doing something to the generator meanwhile.
-    pub fn run(self, seed: u64, meanwhile: impl FnOnce(&mut Process)) -> Result<Answer> {
+    pub(super) fn run(self, seed: u64, meanwhile: impl FnOnce(&mut Process)) -> Result<Answer> {
         let Self { capacity_per_s, service, arrivals, words } = self;
         let (service_ns, seed) = ((1e9 / capacity_per_s).round(), seed + 1);
         let serve = format!("--capacity 1 --service-time {service}:{service_ns}ns --seed {seed}");
@@ -160,12 +160,12 @@ pub(super) struct Answer {
 
 impl Answer {
     /// The largest load that met the goal.
-    pub fn lower(&self) -> Option<f64> {
+    pub(super) fn lower(&self) -> Option<f64> {
         self.goal.lower.as_ref().map(|bound| bound.load)
     }
 
     /// The smallest load that did not.
-    pub fn upper(&self) -> Option<f64> {
+    pub(super) fn upper(&self) -> Option<f64> {
         self.goal.upper.as_ref().map(|bound| bound.load)
     }
 

@@ -7,7 +7,7 @@ use super::{Bar, Outcome, Scale, seconds};
 use crate::{Nginx, Proofload, machine::Cores, nginx, process::Launch, temporary::TemporaryFolder};
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "limit-generator-bound",
     what: "a target that carries more than the generator makes is `at least, generator-bound`, never a limit",
     full_seconds: 260,

@@ -8,7 +8,7 @@ use super::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "limit-short-trials",
     what: "--trial 1s: the bounds exclude a known capacity of 500 to 20,000/s in none of 8 runs, and are 10 % apart at the most",
     full_seconds: 320,

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "link-certified",
     what: "a study on a 50 ms link has its certificate and counters; an emulator without a processor and a link of \
            20 Gbit/s void it, and so does an emulator that is stopped or crowded out in the trial; free jitter has the distribution asked for",

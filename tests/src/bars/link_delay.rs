@@ -8,7 +8,7 @@ use super::{Bar, Outcome, Scale};
 use crate::link::LinkedHosts;
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "link-delay",
     what: "1 Gbit/s, 114 ms each way, idle: the round trip is 228 ms, p99.9 within 1 ms",
     full_seconds: 65,

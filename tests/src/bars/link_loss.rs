@@ -6,7 +6,7 @@ use super::{Bar, Outcome, Scale};
 use crate::link::LinkedHosts;
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "link-loss",
     what: "of a million packets 0.09 to 0.11 % are lost where 0.1 % is asked for, each way; none where none is",
     full_seconds: 45,

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "link-lossy-times",
     what: "over a link that loses packets the share of answers that take longer than a lost packet's recovery is that of \
            a plain client beside it, within 4 standard deviations; nothing is taken for the generator's absence",

@@ -9,7 +9,7 @@ use super::{Bar, Outcome, Scale};
 use crate::link::{LinkedHosts, cores_per_gbit, steady_mbit_per_s};
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "link-rate",
     what: "1 Gbit/s, 114 ms each way: one iperf3 flow carries 930 Mbit/s, both ways at once",
     full_seconds: 50,

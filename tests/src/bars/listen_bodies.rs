@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "listen-bodies",
     what: "the worst bodies that are legal, beside ordinary clients on one thread: their p99 is at most 20 ms, and \
            nothing of theirs fails",

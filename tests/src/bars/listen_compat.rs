@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "listen-compat",
     what: "--compat fluentd: the answers of Fluentd's in_http case by case, byte for byte, the line of the reference \
            test, and 700 requests recorded from a real Fluentd: the differences are those of docs/listen.md",

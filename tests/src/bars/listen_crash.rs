@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "listen-crash",
     what: "kill -9 of the listener at 100 moments under load: nothing acknowledged as written is lost, \
            nothing is stored more often than sent, no line is torn",

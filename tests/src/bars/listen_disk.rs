@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "listen-disk",
     what: "a full, read-only, broken, slow or hanging disk and a jumping clock: no acknowledged loss, clear \
            answers, recovery without a restart",

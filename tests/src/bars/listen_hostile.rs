@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "listen-hostile",
     what: "10,000 idle connections, slow heads and bodies, endless chunks, compressed bombs and garbage beside \
            good clients: their p99 at most doubles or stays within 1 ms, nothing of theirs fails, memory stays bounded",

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "listen-memory",
     what: "10,000 idle connections of the listener take at most 4 KiB each, new ones and used ones; 10 min on \
            a slow disk stay within the budget",

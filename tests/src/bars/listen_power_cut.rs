@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "listen-power-cut",
     what: "20 power cuts of a machine whose disk forgets what was not flushed: every event acknowledged as \
            synced is there, no line is torn; and the same disk loses events where nobody flushes",

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "local-scarcity",
     what: "descriptors, ports, processes or memory are short: never the target's limit; its true one is found; advice works",
     full_seconds: 360,

@@ -6,7 +6,7 @@ use super::{Outcome, seconds};
 use crate::{Proofload, Serve, machine, proofload::adds_up};
 
 /// How many, and how they are spread.
-pub struct Plan {
+pub(super) struct Plan {
     /// Users, a connection each.
     pub users: u64,
     /// Processes of the generator.
@@ -30,12 +30,12 @@ const HOLD_S: usize = 10;
 
 impl Plan {
     /// Processes that it takes to hold so many connections under this machine's limit.
-    pub fn processes_for(users: u64) -> u64 {
+    pub(super) fn processes_for(users: u64) -> u64 {
         users.div_ceil(machine::raise_descriptor_limit().saturating_sub(SPARE_DESCRIPTORS).max(1))
     }
 
     /// Opens them, holds them, and reports.
-    pub fn run(&self) -> Result<Outcome> {
+    pub(super) fn run(&self) -> Result<Outcome> {
         let limit = machine::raise_descriptor_limit();
         let per_process = self.users.div_ceil(self.client_processes);
         ensure!(

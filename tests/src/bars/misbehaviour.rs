@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "misbehaviour",
     what: "each misbehaviour of a target is counted in its class, exactly as often as it happened",
     full_seconds: 40,

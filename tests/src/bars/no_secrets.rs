@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "no-secrets",
     what: "secrets of 12 kinds reach the target, and stand in no byte that any command writes or prints; killed studies \
            go on with the same secrets, and with no others",

@@ -7,7 +7,7 @@ use super::{Bar, Outcome, Scale, seconds};
 use crate::{Proofload, lab::SshdFolder, link::uncertified, temporary::TemporaryFolder};
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "ocean-path",
     what: "1 Gbit/s and 228 ms by one command in 12 min: iperf3, scp, sftp and rsync, none failed or void; one flow with 64 MB fills the \
            link, and with less its goodput is 0.55 to 1.0 of buffer ÷ RTT, 1.8 to 2.2 times as much for twice the buffer",

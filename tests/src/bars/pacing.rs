@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "pacing",
     what: "5,000/s on 16 and 50,000/s on 256 connections leave on time, at the rate asked for",
     full_seconds: 110,

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "readme",
     what: "every block of the README as typed, in a lab where 10.0.0.3 is `serve` (sample: those of at most 10 s)",
     full_seconds: 1_400,

@@ -9,7 +9,7 @@ use super::{Bar, Outcome, Scale, seconds};
 use crate::{Proofload, process::Launch, temporary::TemporaryFolder};
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "report-browser",
     what: "the page of every shipped study in headless Chromium: 1 MB at the most, no console message, nothing asked of a network",
     full_seconds: 900,
@@ -60,7 +60,7 @@ const EMPTY: &str = "<!DOCTYPE html><title>empty</title>";
 ///
 /// # Errors
 /// When Chromium cannot be run, or does not notice what it should.
-pub fn check_page(page: &Path) -> Result<Outcome> {
+pub(super) fn check_page(page: &Path) -> Result<Outcome> {
     let folder = TemporaryFolder::new()?;
     let (empty, loud) = (folder.path().join("empty.html"), folder.path().join("loud.html"));
     fs::write(&empty, EMPTY)?;

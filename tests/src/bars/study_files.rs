@@ -8,7 +8,7 @@ use super::{Bar, Outcome, Scale, seconds};
 use crate::{Proofload, lab::Labs, temporary::TemporaryFolder};
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "study-files",
     what: "30 broken study files: every mistake with its line and column, exit status 2, nothing started or written",
     full_seconds: 5,

@@ -23,7 +23,7 @@ use crate::{
 use cases::{CASES, Case, Expected, sealed};
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "study-folders",
     what: "60 damaged, foreign, mixed or half-finished result folders: refused with the reason, or read rightly; none changed; \
            every byte flipped; a report of 10,000 trials in 200 MB",

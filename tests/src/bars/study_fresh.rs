@@ -9,7 +9,7 @@ use super::{Bar, Outcome, Scale, seconds};
 use crate::{Proofload, proofload::binary, temporary::TemporaryFolder};
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "study-fresh",
     what: "targets start anew when the setting changes, or for every trial, as `fresh` says: by their own log, for each of its \
            values, with blocks, factors, a search and a study gone on with",

@@ -10,7 +10,7 @@ use super::{Bar, Outcome, Scale, seconds};
 use crate::{Proofload, temporary::TemporaryFolder};
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "study-resume",
     what: "kill -9 at 50 moments of studies: --resume ends with the same plan, no trial lost or doubled",
     full_seconds: 420,

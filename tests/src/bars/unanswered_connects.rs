@@ -19,7 +19,7 @@ use crate::{
 const USERS: u64 = 12;
 
 /// Adds the figures of a queue that is full from the start, and of one that overflows meanwhile.
-pub fn check(outcome: &mut Outcome) -> Result<()> {
+pub(super) fn check(outcome: &mut Outcome) -> Result<()> {
     connect_timeout(outcome).context("case connect-timeout")?;
     backlog_overflow(outcome).context("case backlog-overflow")
 }

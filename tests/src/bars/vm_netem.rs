@@ -7,7 +7,7 @@ use super::{Bar, Outcome, Scale, seconds};
 use crate::Vm;
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "vm-netem",
     what: "in Debian's kernel, 20 Mbit/s and 50 ms each way: netem and our links, delay and throughput",
     full_seconds: 150,

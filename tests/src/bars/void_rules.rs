@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The bar.
-pub const BAR: Bar = Bar {
+pub(super) const BAR: Bar = Bar {
     name: "void-rules",
     what: "every fault put into the instrument makes the trial void by its rule; without it, valid",
     full_seconds: 60,

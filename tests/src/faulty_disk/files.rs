@@ -26,14 +26,14 @@ use super::{
 const FRESH: Duration = Duration::ZERO;
 
 /// A folder whose files are given out, as the disk's mood allows.
-pub struct Files {
+pub(super) struct Files {
     state: Arc<State>,
     nodes: Nodes,
 }
 
 impl Files {
     /// Those of a folder.
-    pub fn new(folder: PathBuf, state: Arc<State>) -> Self {
+    pub(super) fn new(folder: PathBuf, state: Arc<State>) -> Self {
         Self { state, nodes: Nodes::new(folder) }
     }
 }

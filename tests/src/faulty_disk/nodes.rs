@@ -18,7 +18,7 @@ use rustix::fs::OFlags;
 
 /// What the kernel knows of a folder by numbers: files by those of the folder's own inodes (the folder itself
 /// is 1), open files by handles.
-pub struct Nodes {
+pub(super) struct Nodes {
     root: u64,
     next_handle: AtomicU64,
     inner: Mutex<Inner>,
@@ -31,7 +31,7 @@ struct Inner {
 
 impl Nodes {
     /// Those of a folder.
-    pub fn new(folder: PathBuf) -> Self {
+    pub(super) fn new(folder: PathBuf) -> Self {
         let root = fs::metadata(&folder).map_or(1, |metadata| metadata.ino());
         let inner = Inner { paths: HashMap::from([(1, folder)]), open: HashMap::new() };
         Self { root, next_handle: AtomicU64::new(1), inner: Mutex::new(inner) }
@@ -42,17 +42,17 @@ impl Nodes {
     }
 
     /// Where a node lies.
-    pub fn path(&self, node: INodeNo) -> Result<PathBuf, Errno> {
+    pub(super) fn path(&self, node: INodeNo) -> Result<PathBuf, Errno> {
         self.inner().paths.get(&node.0).cloned().ok_or(Errno::ENOENT)
     }
 
     /// An open file.
-    pub fn file(&self, handle: FileHandle) -> Result<Arc<File>, Errno> {
+    pub(super) fn file(&self, handle: FileHandle) -> Result<Arc<File>, Errno> {
         self.inner().open.get(&handle.0).cloned().ok_or(Errno::EBADF)
     }
 
     /// What the kernel is told of a file.
-    pub fn attributes(&self, metadata: &Metadata) -> FileAttr {
+    pub(super) fn attributes(&self, metadata: &Metadata) -> FileAttr {
         let time = |seconds: i64, nanos: i64| {
             SystemTime::UNIX_EPOCH + Duration::new(seconds.max(0) as u64, nanos as u32)
         };
@@ -77,7 +77,7 @@ impl Nodes {
     }
 
     /// What is known of a node: by its path, or by an open file if the path is gone.
-    pub fn look(&self, node: INodeNo) -> Result<FileAttr, Errno> {
+    pub(super) fn look(&self, node: INodeNo) -> Result<FileAttr, Errno> {
         let (path, open) = {
             let inner = self.inner();
             (inner.paths.get(&node.0).cloned(), inner.open.values().cloned().collect::<Vec<_>>())
@@ -95,26 +95,26 @@ impl Nodes {
     }
 
     /// The node at a path, which is remembered.
-    pub fn enter(&self, path: PathBuf) -> Result<FileAttr, Errno> {
+    pub(super) fn enter(&self, path: PathBuf) -> Result<FileAttr, Errno> {
         let attributes = self.attributes(&fs::symlink_metadata(&path)?);
         self.inner().paths.insert(attributes.ino.0, path);
         Ok(attributes)
     }
 
     /// Keeps a file open, under the handle that is returned.
-    pub fn keep(&self, file: File) -> FileHandle {
+    pub(super) fn keep(&self, file: File) -> FileHandle {
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         self.inner().open.insert(handle, Arc::new(file));
         FileHandle(handle)
     }
 
     /// Closes it.
-    pub fn forget(&self, handle: FileHandle) {
+    pub(super) fn forget(&self, handle: FileHandle) {
         self.inner().open.remove(&handle.0);
     }
 
     /// Follows a rename, of what lies in a folder too.
-    pub fn moved(&self, from: &Path, to: &Path) {
+    pub(super) fn moved(&self, from: &Path, to: &Path) {
         for path in self.inner().paths.values_mut() {
             if let Ok(rest) = path.strip_prefix(from) {
                 *path = if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) };
@@ -124,7 +124,7 @@ impl Nodes {
 }
 
 /// Opens a file of the folder as the kernel was asked to.
-pub fn open_file(path: &Path, flags: OpenFlags, more: OFlags, mode: u32) -> io::Result<File> {
+pub(super) fn open_file(path: &Path, flags: OpenFlags, more: OFlags, mode: u32) -> io::Result<File> {
     let (read, write) = match flags.acc_mode() {
         OpenAccMode::O_RDONLY => (true, false),
         OpenAccMode::O_WRONLY => (false, true),

@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use crate::random::Random;
 
 /// What a disk writes whole or not at all, in bytes.
-pub const SECTOR_BYTES: usize = 512;
+pub(super) const SECTOR_BYTES: usize = 512;
 
 type Sector = Box<[u8; SECTOR_BYTES]>;
 
@@ -24,7 +24,7 @@ pub struct Cut {
 
 /// A medium and the volatile cache before it.
 #[derive(Debug)]
-pub struct Cells {
+pub(super) struct Cells {
     medium: Vec<u8>,
     /// All versions of a sector since the last flush, by its number.
     cache: BTreeMap<u64, Vec<Sector>>,
@@ -35,12 +35,12 @@ pub struct Cells {
 
 impl Cells {
     /// A disk that holds this.
-    pub fn new(medium: Vec<u8>) -> Self {
+    pub(super) fn new(medium: Vec<u8>) -> Self {
         Self { medium, cache: BTreeMap::new(), flushes: 0, powered: true }
     }
 
     /// What it would hold without its cache.
-    pub fn medium(&self) -> &[u8] {
+    pub(super) fn medium(&self) -> &[u8] {
         &self.medium
     }
 
@@ -57,7 +57,7 @@ impl Cells {
     }
 
     /// Appends what is read from `offset` on.
-    pub fn read(&self, offset: u64, length: usize, into: &mut Vec<u8>) -> Result<()> {
+    pub(super) fn read(&self, offset: u64, length: usize, into: &mut Vec<u8>) -> Result<()> {
         let sectors = self.sectors(offset, length)?;
         let start = offset as usize;
         into.extend_from_slice(&self.medium[start..start + length]);
@@ -70,7 +70,7 @@ impl Cells {
     }
 
     /// Takes it into the cache.
-    pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<()> {
+    pub(super) fn write(&mut self, offset: u64, data: &[u8]) -> Result<()> {
         let sectors = self.sectors(offset, data.len())?;
         for (number, bytes) in sectors.zip(data.as_chunks::<SECTOR_BYTES>().0) {
             self.cache.entry(number).or_default().push(Box::new(*bytes));
@@ -79,7 +79,7 @@ impl Cells {
     }
 
     /// Puts what is cached of these sectors onto the medium.
-    pub fn harden(&mut self, offset: u64, length: usize) {
+    pub(super) fn harden(&mut self, offset: u64, length: usize) {
         let Ok(sectors) = self.sectors(offset, length) else { return };
         for number in sectors {
             if let Some(newest) = self.cache.remove(&number).and_then(|mut versions| versions.pop()) {
@@ -89,7 +89,7 @@ impl Cells {
     }
 
     /// Puts all that is cached onto the medium.
-    pub fn flush(&mut self) {
+    pub(super) fn flush(&mut self) {
         self.flushes += 1;
         for (number, mut versions) in std::mem::take(&mut self.cache) {
             let newest = versions.pop().expect("a cached sector has a version");
@@ -98,17 +98,17 @@ impl Cells {
     }
 
     /// Whether it has power.
-    pub fn is_powered(&self) -> bool {
+    pub(super) fn is_powered(&self) -> bool {
         self.powered
     }
 
     /// Gives it power again.
-    pub fn power_on(&mut self) {
+    pub(super) fn power_on(&mut self) {
         self.powered = true;
     }
 
     /// Loses its power, and the cache, but for what got to the medium in time.
-    pub fn cut(&mut self, seed: u64) -> Cut {
+    pub(super) fn cut(&mut self, seed: u64) -> Cut {
         self.powered = false;
         let cache = std::mem::take(&mut self.cache);
         let mut cut =

@@ -11,20 +11,20 @@ const LINK: u32 = 0o120_000;
 
 /// An archive in the making. Paths are absolute; the folders above them come by themselves.
 #[derive(Debug, Default)]
-pub struct Archive {
+pub(super) struct Archive {
     bytes: Vec<u8>,
     paths: BTreeSet<String>,
 }
 
 impl Archive {
     /// Adds a folder, and those above it.
-    pub fn folder(&mut self, path: &str) {
+    pub(super) fn folder(&mut self, path: &str) {
         self.above(path);
         self.entry(path, FOLDER | 0o755, &[]);
     }
 
     /// Adds a file with these permissions. Of two with the same path the first stays.
-    pub fn file(&mut self, path: &str, permissions: u32, contents: impl AsRef<[u8]>) {
+    pub(super) fn file(&mut self, path: &str, permissions: u32, contents: impl AsRef<[u8]>) {
         self.above(path);
         self.entry(path, FILE | permissions, contents.as_ref());
     }
@@ -33,20 +33,20 @@ impl Archive {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn host_file(&mut self, path: &str, source: &Path) -> Result<()> {
+    pub(super) fn host_file(&mut self, path: &str, source: &Path) -> Result<()> {
         let contents = fs::read(source).with_context(|| format!("cannot read {}", source.display()))?;
         self.file(path, 0o755, contents);
         Ok(())
     }
 
     /// Adds a symbolic link.
-    pub fn link(&mut self, path: &str, to: &str) {
+    pub(super) fn link(&mut self, path: &str, to: &str) {
         self.above(path);
         self.entry(path, LINK | 0o777, to.as_bytes());
     }
 
     /// The archive's bytes.
-    pub fn finish(mut self) -> Vec<u8> {
+    pub(super) fn finish(mut self) -> Vec<u8> {
         self.entry("/TRAILER!!!", 0, &[]);
         self.bytes
     }

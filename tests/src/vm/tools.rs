@@ -21,7 +21,7 @@ const TC_TABLES: &str = "/usr/lib/x86_64-linux-gnu/tc";
 ///
 /// # Errors
 /// When it is not installed or a library of it is missing.
-pub fn add(archive: &mut Archive, name: &str) -> Result<()> {
+pub(super) fn add(archive: &mut Archive, name: &str) -> Result<()> {
     let path = machine::program(name)
         .with_context(|| format!("{name} is not installed: run scripts/setup.sh test, or install it"))?;
     archive.host_file(&format!("/usr/bin/{name}"), &path)?;
@@ -42,7 +42,7 @@ pub fn add(archive: &mut Archive, name: &str) -> Result<()> {
 ///
 /// # Errors
 /// When they cannot be listed or one of them is missing.
-pub fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let listed = Launch::new("ldd").arg(program.display().to_string()).run(LIST_TIMEOUT)?;
     if listed.code != Some(0) {
         // Its way to say that a program is static.

@@ -11,7 +11,7 @@ const NUMBER: char = '\0';
 
 /// How numbers of JSON are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Numbers {
+pub(super) enum Numbers {
     /// As values, which are exact for integers of up to 64 bits.
     Values,
     /// As they are written: [`number_text`] tells them from texts. For numbers that no value holds exactly.
@@ -20,7 +20,7 @@ pub enum Numbers {
 
 impl Numbers {
     /// What it takes to compare with this exactly.
-    pub fn needed_for(value: &Value) -> Self {
+    pub(super) fn needed_for(value: &Value) -> Self {
         let is_exact = |value: &Value| Self::needed_for(value) == Self::Values;
         let all_exact = match value {
             Value::Number(number) => !number.is_f64(),
@@ -32,7 +32,7 @@ impl Numbers {
     }
 
     /// Reads JSON that is known to be valid.
-    pub fn read(self, json: &[u8]) -> Option<Value> {
+    pub(super) fn read(self, json: &[u8]) -> Option<Value> {
         match self {
             Self::Values => serde_json::from_slice(json).ok(),
             Self::Texts => serde_json::from_slice(&numbers_as_texts(json)).ok(),
@@ -41,13 +41,13 @@ impl Numbers {
 }
 
 /// How a number is written that was read as [`Numbers::Texts`]; nothing of any other text.
-pub fn number_text(text: &str) -> Option<&str> {
+pub(super) fn number_text(text: &str) -> Option<&str> {
     text.strip_prefix(NUMBER)
 }
 
 /// What was read in a line.
 #[derive(Debug, Default)]
-pub struct ReadAnew {
+pub(super) struct ReadAnew {
     /// Every JSON object with a number.
     pub events: Vec<(Marker, Map<String, Value>)>,
     /// Two JSON texts with such objects stand in one line: their line ends are gone.
@@ -55,7 +55,7 @@ pub struct ReadAnew {
 }
 
 /// Reads a line that holds JSON somewhere, escaped or not.
-pub fn read_events(line: &[u8], numbers: Numbers) -> ReadAnew {
+pub(super) fn read_events(line: &[u8], numbers: Numbers) -> ReadAnew {
     let mut read = ReadAnew::default();
     let mut text = line.to_vec();
     for _ in 0..=MOST_ESCAPED {

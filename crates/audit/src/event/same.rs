@@ -9,7 +9,7 @@ const MOST_DIGITS: usize = 800;
 
 /// Whether a receiver that read `sent` and wrote it anew may have written `stored`. Both were read in the same way
 /// ([`super::reading::Numbers`]).
-pub fn is_same(sent: &Value, stored: &Value) -> bool {
+pub(super) fn is_same(sent: &Value, stored: &Value) -> bool {
     match (sent, stored) {
         (Value::Number(a), Value::Number(b)) => a == b || whole(a).is_some_and(|a| whole(b) == Some(a)),
         (Value::String(a), Value::String(b)) => {

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 /// A record that was handed out, kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub(crate) struct Kept {
     /// Its line.
     pub text: String,
     /// Whether that is JSON.
@@ -17,7 +17,7 @@ pub struct Kept {
 }
 
 /// All that `read` finds, in a scratch that has seen other bodies.
-pub fn records(body: &[u8], kind: Kind, rules: &Rules) -> Result<Vec<Kept>, Mistake> {
+pub(crate) fn records(body: &[u8], kind: Kind, rules: &Rules) -> Result<Vec<Kept>, Mistake> {
     let mut kept = Vec::new();
     let mut scratch = Scratch::default();
     let other = b"{\"other\":\n[1]}";
@@ -31,12 +31,12 @@ pub fn records(body: &[u8], kind: Kind, rules: &Rules) -> Result<Vec<Kept>, Mist
 }
 
 /// The texts of the records alone.
-pub fn texts(body: &[u8], kind: Kind, rules: &Rules) -> Result<Vec<String>, Mistake> {
+pub(crate) fn texts(body: &[u8], kind: Kind, rules: &Rules) -> Result<Vec<String>, Mistake> {
     records(body, kind, rules).map(|kept| kept.into_iter().map(|record| record.text).collect())
 }
 
 /// Reads a body and checks what holds for any.
-pub fn check(body: &[u8], kind: Kind, rules: &Rules) -> Result<Vec<Kept>, Mistake> {
+pub(crate) fn check(body: &[u8], kind: Kind, rules: &Rules) -> Result<Vec<Kept>, Mistake> {
     let is_a_field = matches!(kind, Kind::Form | Kind::Multipart(_));
     let outcome = records(body, kind, rules);
     match &outcome {

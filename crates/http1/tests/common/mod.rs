@@ -10,7 +10,7 @@ use http1::{
 
 /// What became of one message. `done` is missing if it did not end.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Message<T> {
+pub(crate) struct Message<T> {
     pub head: Head,
     pub body: Vec<u8>,
     pub done: Option<T>,
@@ -18,7 +18,7 @@ pub struct Message<T> {
 
 /// What a sink saw of a head.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Head {
+pub(crate) struct Head {
     /// Version and status or method and target, and the flags.
     pub line: String,
     pub headers: Vec<(String, Vec<u8>)>,
@@ -29,7 +29,7 @@ pub struct Head {
 
 /// What became of a connection, from its first byte to its close.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Outcome<T> {
+pub(crate) struct Outcome<T> {
     pub messages: Vec<Message<T>>,
     /// The fault of a feed, or of the close if every feed was well.
     pub fault: Option<Error>,
@@ -100,7 +100,7 @@ fn owned(headers: &[http1::Header<'_>]) -> Vec<(String, Vec<u8>)> {
 
 /// Reads answers from `stream`, cut at the offsets `cuts`, which ascend. `to_head` says of each answer whether
 /// a HEAD request asked for it; where it ends, none did.
-pub fn answers(stream: &[u8], cuts: &[usize], limits: Limits, to_head: &[bool]) -> Outcome<Response> {
+pub(crate) fn answers(stream: &[u8], cuts: &[usize], limits: Limits, to_head: &[bool]) -> Outcome<Response> {
     let mut outcome = Outcome::new();
     let mut reader = ResponseReader::new(limits);
     let (mut read, mut told, mut done) = (0, 0, 0);
@@ -148,7 +148,7 @@ pub fn answers(stream: &[u8], cuts: &[usize], limits: Limits, to_head: &[bool]) 
 }
 
 /// Reads answers as [`answers`] does, but drops all payload that the reader lets it drop.
-pub fn discarding(stream: &[u8], limits: Limits, to_head: &[bool]) -> Outcome<Response> {
+pub(crate) fn discarding(stream: &[u8], limits: Limits, to_head: &[bool]) -> Outcome<Response> {
     let mut outcome = Outcome::new();
     let mut reader = ResponseReader::new(limits);
     let (mut rest, mut done) = (stream, 0);
@@ -188,16 +188,21 @@ pub fn discarding(stream: &[u8], limits: Limits, to_head: &[bool]) -> Outcome<Re
 }
 
 /// The complete answers and the fault of a connection that ends so.
-pub type Ending = (Vec<Response>, Option<Error>);
+pub(crate) type Ending = (Vec<Response>, Option<Error>);
 
 /// What an outcome comes to without its heads and bodies.
-pub fn ending(outcome: &Outcome<Response>) -> Ending {
+pub(crate) fn ending(outcome: &Outcome<Response>) -> Ending {
     (outcome.messages.iter().filter_map(|message| message.done).collect(), outcome.fault.clone())
 }
 
 /// Reads answers as [`answers`] does, with a known head carried over from one connection to the next: twice
 /// the same connection, so that the second finds known what the first has read.
-pub fn twice_with_known_head(stream: &[u8], cuts: &[usize], limits: Limits, to_head: &[bool]) -> [Ending; 2] {
+pub(crate) fn twice_with_known_head(
+    stream: &[u8],
+    cuts: &[usize],
+    limits: Limits,
+    to_head: &[bool],
+) -> [Ending; 2] {
     let mut known = KnownHead::default();
     [(), ()].map(|()| {
         let mut reader = ResponseReader::new(limits);
@@ -225,7 +230,7 @@ pub fn twice_with_known_head(stream: &[u8], cuts: &[usize], limits: Limits, to_h
 }
 
 /// Reads requests from `stream`, cut at the offsets `cuts`, which ascend.
-pub fn requests(stream: &[u8], cuts: &[usize], limits: Limits) -> Outcome<Request> {
+pub(crate) fn requests(stream: &[u8], cuts: &[usize], limits: Limits) -> Outcome<Request> {
     let mut outcome = Outcome::new();
     let mut reader = RequestReader::new(limits);
     let (mut read, mut told) = (0, 0);
@@ -265,7 +270,7 @@ pub fn requests(stream: &[u8], cuts: &[usize], limits: Limits) -> Outcome<Reques
 }
 
 /// The offsets which cut a stream of `len` bytes in pieces of `size`.
-pub fn every(size: usize, len: usize) -> Vec<usize> {
+pub(crate) fn every(size: usize, len: usize) -> Vec<usize> {
     (size..len).step_by(size).collect()
 }
 

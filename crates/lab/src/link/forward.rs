@@ -49,7 +49,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Both directions under way.
 #[derive(Debug)]
-pub struct Forwarder {
+pub(super) struct Forwarder {
     orders: mpsc::Sender<Order>,
     bell: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -68,7 +68,7 @@ impl Forwarder {
     ///
     /// # Errors
     /// When the kernel has no thread or descriptor left.
-    pub fn start(
+    pub(super) fn start(
         name: &str,
         devices: [Arc<File>; 2],
         pipes: [Pipe; 2],
@@ -102,17 +102,17 @@ impl Forwarder {
     }
 
     /// Changes both shapes from now on.
-    pub fn reshape(&self, shapes: [Shape; 2], round_trip_ns: u64) {
+    pub(super) fn reshape(&self, shapes: [Shape; 2], round_trip_ns: u64) {
         self.order(Order::Reshape(Box::new(shapes), round_trip_ns));
     }
 
     /// Cuts or mends the link.
-    pub fn set_up(&self, is_up: bool) {
+    pub(super) fn set_up(&self, is_up: bool) {
         self.order(Order::SetUp(is_up));
     }
 
     /// What was counted so far each way, overruns excepted; none if the thread is gone.
-    pub fn counters(&self) -> Option<[Counters; 2]> {
+    pub(super) fn counters(&self) -> Option<[Counters; 2]> {
         let (sender, answer) = mpsc::channel();
         self.order(Order::Count(sender));
         answer.recv_timeout(PATIENCE).ok()
@@ -296,7 +296,7 @@ impl Mover {
 }
 
 /// A wire waits for nobody: the calling thread runs before all ordinary ones, as soon as it is woken.
-pub fn go_first() {
+pub(super) fn go_first() {
     // The kernel may otherwise wake 50 µs late, to save power. Not refused to anybody.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     // Refused to those who may not. The link is then as good as the machine is idle, which the

@@ -6,7 +6,7 @@ use super::spec::Loss;
 
 /// The state of a loss process; one step a segment.
 #[derive(Debug, Clone)]
-pub struct LossProcess {
+pub(super) struct LossProcess {
     loss: Loss,
     /// Segments that still pass before one is lost: with independent losses the gaps are geometric,
     /// and one draw a loss is cheaper than one a segment.
@@ -16,13 +16,13 @@ pub struct LossProcess {
 
 impl LossProcess {
     /// Starts in the good state.
-    pub fn new(loss: Loss, rng: &mut impl Rng) -> Self {
+    pub(super) fn new(loss: Loss, rng: &mut impl Rng) -> Self {
         let gap = if let Loss::Random { ratio } = loss { geometric(ratio, rng) } else { 0 };
         Self { loss, gap, is_bad: false }
     }
 
     /// Whether none of the next `count` segments is lost, known without a draw. They have passed then.
-    pub fn pass_all(&mut self, count: u64) -> bool {
+    pub(super) fn pass_all(&mut self, count: u64) -> bool {
         match self.loss {
             Loss::None => true,
             Loss::Random { .. } if self.gap >= count => {
@@ -34,7 +34,7 @@ impl LossProcess {
     }
 
     /// Whether the next segment is lost.
-    pub fn step(&mut self, rng: &mut impl Rng) -> bool {
+    pub(super) fn step(&mut self, rng: &mut impl Rng) -> bool {
         match self.loss {
             Loss::None => false,
             Loss::Random { ratio } => {

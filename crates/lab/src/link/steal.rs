@@ -17,14 +17,14 @@ const EVERY: Duration = Duration::from_millis(5);
 
 /// Watches the steal time of all processors.
 #[derive(Debug)]
-pub struct StealWatch {
+pub(super) struct StealWatch {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Vec<Range<u64>>>>,
 }
 
 impl StealWatch {
     /// Begins to watch.
-    pub fn start() -> Self {
+    pub(super) fn start() -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = thread::Builder::new().name("steal-watch".to_owned()).spawn(move || watch(&stopped));
@@ -32,7 +32,7 @@ impl StealWatch {
     }
 
     /// Ends watching: the times, in nanoseconds of the monotonic clock, within which steal time grew.
-    pub fn finish(mut self) -> Vec<Range<u64>> {
+    pub(super) fn finish(mut self) -> Vec<Range<u64>> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
     }

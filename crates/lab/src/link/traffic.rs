@@ -29,7 +29,7 @@ const MOST_PAYLOAD_BYTES: usize = 65_000;
 
 /// What to send.
 #[derive(Debug, Clone, Copy)]
-pub struct Stream {
+pub(super) struct Stream {
     /// Payload of a datagram; it starts with 16 bytes that hold its number and when it was sent.
     pub payload_bytes: usize,
     /// Datagrams that are sent at once.
@@ -45,19 +45,19 @@ pub struct Stream {
 
 impl Stream {
     /// As many at once as the kernel takes, but no more than `most`.
-    pub fn burst_of(payload_bytes: usize, most: usize) -> usize {
+    pub(super) fn burst_of(payload_bytes: usize, most: usize) -> usize {
         most.min(MOST_SEGMENTS).min(MOST_PAYLOAD_BYTES / payload_bytes).max(1)
     }
 
     /// How long sending takes, in nanoseconds.
-    pub fn duration_ns(&self) -> u64 {
+    pub(super) fn duration_ns(&self) -> u64 {
         (self.packets as f64 / self.burst as f64 * self.interval_ns) as u64
     }
 }
 
 /// What arrived.
 #[derive(Debug, Default)]
-pub struct Arrivals {
+pub(super) struct Arrivals {
     /// Datagrams that were sent.
     pub sent: u64,
     /// Datagrams that arrived, each counted once.
@@ -72,7 +72,7 @@ pub struct Arrivals {
 
 /// A stream under way. Dropping it ends the receiver.
 #[derive(Debug)]
-pub struct Run {
+pub(super) struct Run {
     stop: StopOnDrop,
     sender: JoinHandle<io::Result<u64>>,
     receiver: JoinHandle<io::Result<Arrivals>>,
@@ -92,7 +92,7 @@ impl Run {
     ///
     /// # Errors
     /// When a socket cannot be had.
-    pub fn start(from: &End, to: &End, stream: Stream) -> Result<Self, LinkError> {
+    pub(super) fn start(from: &End, to: &End, stream: Stream) -> Result<Self, LinkError> {
         let refuse = |what| move |cause| LinkError::Traffic { what, cause };
         let bind = |end: &End, peer: Option<&End>| {
             // Both ends are in the subnet of the same family.
@@ -127,7 +127,7 @@ impl Run {
     }
 
     /// Whether all is sent, or nothing more will be.
-    pub fn is_sent(&self) -> bool {
+    pub(super) fn is_sent(&self) -> bool {
         self.sender.is_finished()
     }
 
@@ -135,7 +135,7 @@ impl Run {
     ///
     /// # Errors
     /// When something could not be sent.
-    pub fn finish(self) -> Result<Arrivals, LinkError> {
+    pub(super) fn finish(self) -> Result<Arrivals, LinkError> {
         let refuse = |what| move |cause| LinkError::Traffic { what, cause };
         let sent = self.sender.join().unwrap_or_else(|_| Err(io::Error::other("the sender panicked")));
         drop(self.stop);

@@ -12,7 +12,7 @@ use rustix::{
 };
 
 /// Longest name of an interface: `IFNAMSIZ` without the ending zero.
-pub const NAME_BYTES: usize = 15;
+pub(super) const NAME_BYTES: usize = 15;
 
 const TUNSETIFF: Opcode = opcode::write::<i32>(b'T', 202);
 const TUNSETOFFLOAD: Opcode = opcode::write::<u32>(b'T', 208);
@@ -42,7 +42,7 @@ struct InterfaceRequest {
 ///
 /// # Errors
 /// When the name is taken or bad, `/dev/net/tun` is missing, or the namespace is not ours to change.
-pub fn create(name: &str) -> io::Result<File> {
+pub(super) fn create(name: &str) -> io::Result<File> {
     if name.is_empty() || name.len() > NAME_BYTES {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,

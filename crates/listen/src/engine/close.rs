@@ -90,7 +90,7 @@ impl<'a> Engine<'a> {
     }
 
     /// The deadline of a connection may be over.
-    pub fn alarm(&mut self, connection: &mut Connection<'a>) -> Fate {
+    pub(crate) fn alarm(&mut self, connection: &mut Connection<'a>) -> Fate {
         if self.now_ns < connection.deadline_ns {
             self.timers.watch(self.now_ns, connection.deadline_ns, connection.token);
             return Fate::Keep;
@@ -126,7 +126,7 @@ impl<'a> Engine<'a> {
     }
 
     /// The listener stops: a connection goes unless something of a request has come.
-    pub fn may_go(&mut self, connection: &mut Connection<'a>) -> Fate {
+    pub(crate) fn may_go(&mut self, connection: &mut Connection<'a>) -> Fate {
         if connection.phase == Phase::Reading {
             // What the kernel has, but has not told yet, is a request in flight.
             connection.readable = true;

@@ -98,7 +98,7 @@ impl<'a> Desk<'a> {
     ///
     /// # Errors
     /// When there is no descriptor left.
-    pub fn new(shared: &'a Shared) -> std::io::Result<(Self, Helper<'a>)> {
+    pub(crate) fn new(shared: &'a Shared) -> std::io::Result<(Self, Helper<'a>)> {
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let ((jobs, taken), (done, read)) = (channel(), channel());
         let renderer = Renderer::new(&shared.config);
@@ -107,7 +107,7 @@ impl<'a> Desk<'a> {
     }
 
     /// Readable while bodies were read.
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 
@@ -126,7 +126,7 @@ impl<'a> Desk<'a> {
 
 impl Helper<'_> {
     /// Reads bodies until the desk of loop `number` is gone.
-    pub fn run(mut self, number: usize) {
+    pub(crate) fn run(mut self, number: usize) {
         sockets::pin(&self.shared.config.cpus, number);
         while self.read_next().is_ok() {}
     }
@@ -135,7 +135,7 @@ impl Helper<'_> {
     ///
     /// # Errors
     /// When the desk is gone.
-    pub fn read_next(&mut self) -> Result<(), ()> {
+    pub(crate) fn read_next(&mut self) -> Result<(), ()> {
         let job = self.jobs.recv().map_err(drop)?;
         let (request, connection) = (job.request, job.connection);
         let (result, pieces) = if job.given_up.load(Ordering::Relaxed) {

@@ -87,7 +87,7 @@ pub(crate) struct Engine<'a> {
 
 impl<'a> Engine<'a> {
     /// The part of thread `number`, with its ways to the storage and to its helper.
-    pub fn new(shared: &'a Shared, number: usize, port: Port, desk: Desk<'a>) -> Self {
+    pub(crate) fn new(shared: &'a Shared, number: usize, port: Port, desk: Desk<'a>) -> Self {
         Self {
             shared,
             counters: &shared.counters[number],
@@ -110,14 +110,14 @@ impl<'a> Engine<'a> {
     }
 
     /// Looks at the clocks, at the start of a round.
-    pub fn look_at_clock(&mut self) {
+    pub(crate) fn look_at_clock(&mut self) {
         self.now_ns = self.shared.clock.now_ns();
         self.renderer.forget_time();
         self.events_read = 0;
     }
 
     /// A connection was accepted.
-    pub fn opened(&mut self, connection: &mut Connection<'a>) -> Fate {
+    pub(crate) fn opened(&mut self, connection: &mut Connection<'a>) -> Fate {
         self.counters.connections_accepted.add(1);
         let fate = if connection.seat.is_some() { Fate::Keep } else { self.turn_away(connection) };
         self.arm(connection);
@@ -127,7 +127,7 @@ impl<'a> Engine<'a> {
 
     /// The kernel says that something happened.
     #[inline]
-    pub fn event(&mut self, connection: &mut Connection<'a>, flags: EventFlags) -> Fate {
+    pub(crate) fn event(&mut self, connection: &mut Connection<'a>, flags: EventFlags) -> Fate {
         if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
             connection.readable = true;
         }
@@ -146,7 +146,7 @@ impl<'a> Engine<'a> {
 
     /// Does what can be done now.
     #[inline]
-    pub fn proceed(&mut self, connection: &mut Connection<'a>) -> Fate {
+    pub(crate) fn proceed(&mut self, connection: &mut Connection<'a>) -> Fate {
         for _ in 0..TURNS {
             let step = match connection.phase {
                 Phase::Reading => self.read(connection),
@@ -179,7 +179,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Whether the storage has events of no request.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.pending.is_empty()
     }
 }

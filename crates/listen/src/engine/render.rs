@@ -52,7 +52,7 @@ pub(super) struct Renderer {
 
 impl Renderer {
     /// As configured.
-    pub fn new(config: &Config) -> Self {
+    pub(super) fn new(config: &Config) -> Self {
         let zone = if config.store.utc { Zone::Utc } else { Zone::Local };
         Self {
             rules: config.rules.clone(),
@@ -75,12 +75,12 @@ impl Renderer {
     }
 
     /// Time has passed: events get a new one.
-    pub fn forget_time(&mut self) {
+    pub(super) fn forget_time(&mut self) {
         self.now = None;
     }
 
     /// The time of this round.
-    pub fn now(&mut self) -> EventTime {
+    pub(super) fn now(&mut self) -> EventTime {
         *self.now.get_or_insert_with(now)
     }
 
@@ -88,7 +88,7 @@ impl Renderer {
     /// of the budget is taken into `share` on the way, so that a small body cannot become more lines than there
     /// is room for. Events that bear no time have that of `repeated`, if it is a repeat. On a refusal `data` is as
     /// before.
-    pub fn render(
+    pub(super) fn render(
         &mut self,
         store: &Store,
         flight: &Flight<'_>,
@@ -143,7 +143,7 @@ impl Renderer {
     }
 
     /// What the last request needs of the budget besides its lines.
-    pub fn overhead_bytes(&self) -> u64 {
+    pub(super) fn overhead_bytes(&self) -> u64 {
         overhead_bytes(self.runs.len())
     }
 }

@@ -25,14 +25,14 @@ pub(super) struct Room<'s, 'b> {
 
 impl<'s, 'b> Room<'s, 'b> {
     /// What the share covers is there already.
-    pub fn new(share: &'s mut Share<'b>) -> Self {
+    pub(super) fn new(share: &'s mut Share<'b>) -> Self {
         let covered_bytes = share.bytes() + STEP_BYTES;
         Self { share, needed_bytes: overhead_bytes(1), covered_bytes }
     }
 
     /// Needs more: takes it of the budget, or says why there is none.
     #[inline]
-    pub fn take(&mut self, bytes: u64) -> Result<(), Refusal> {
+    pub(super) fn take(&mut self, bytes: u64) -> Result<(), Refusal> {
         self.needed_bytes += bytes;
         if self.needed_bytes > self.share.limit() {
             return Err(Refusal::NeverFits(self.share.limit()));

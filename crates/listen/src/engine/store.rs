@@ -99,12 +99,16 @@ impl<'a> Engine<'a> {
     }
 
     /// What the helper has read.
-    pub fn take_read(&mut self, read: &mut Vec<Read<'a>>) {
+    pub(crate) fn take_read(&mut self, read: &mut Vec<Read<'a>>) {
         self.desk.take(read);
     }
 
     /// The helper has read a body. `connection` is that of the request, if it still waits.
-    pub fn was_read(&mut self, read: Read<'a>, connection: Option<&mut Connection<'a>>) -> Option<Fate> {
+    pub(crate) fn was_read(
+        &mut self,
+        read: Read<'a>,
+        connection: Option<&mut Connection<'a>>,
+    ) -> Option<Fate> {
         let manner = self.pending.was_read(read.request)?;
         let (connection, step) = match (read.result, connection) {
             (Ok(Prepared::Lines(pending)), connection) if !read.pieces.is_empty() => {
@@ -173,7 +177,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Hands over all pieces that are left: nothing more will be heard of them.
-    pub fn hand_over_rest(&mut self) {
+    pub(crate) fn hand_over_rest(&mut self) {
         while !self.pieces.is_empty() {
             self.hand_over_piece();
         }
@@ -181,19 +185,19 @@ impl<'a> Engine<'a> {
 
     /// Whether lines should be handed over before the round is over.
     #[inline]
-    pub fn is_batch_full(&self) -> bool {
+    pub(crate) fn is_batch_full(&self) -> bool {
         self.batch.data.len() >= BATCH_BYTES
     }
 
     /// Whether there are lines that were not handed over yet.
     #[inline]
-    pub fn has_lines(&self) -> bool {
+    pub(crate) fn has_lines(&self) -> bool {
         !self.batch.parts.is_empty()
     }
 
     /// Hands the lines of this round to the storage; takes over the requests that can be answered now.
     #[inline]
-    pub fn hand_over(&mut self, accepted: &mut Vec<Token>) {
+    pub(crate) fn hand_over(&mut self, accepted: &mut Vec<Token>) {
         if !self.batch.parts.is_empty() {
             self.shared.debt.grows(self.now_ns, self.batch.parts.len());
             let data = self.port.spare();
@@ -206,13 +210,13 @@ impl<'a> Engine<'a> {
 
     /// Who sent a request that was handed over.
     #[inline]
-    pub fn sender(&mut self, token: Token) -> Option<Token> {
+    pub(crate) fn sender(&mut self, token: Token) -> Option<Token> {
         self.pending.find(token).map(|pending| pending.connection)
     }
 
     /// Answers a request of level `accepted` that was handed over.
     #[inline]
-    pub fn accept(&mut self, connection: &mut Connection<'a>, token: Token) -> Fate {
+    pub(crate) fn accept(&mut self, connection: &mut Connection<'a>, token: Token) -> Fate {
         let Some(pending) = self.pending.find(token) else { return Fate::Keep };
         if let Some(failure) = pending.failure {
             // Of a piece that was handed over before the last. Nothing is promised, so that nothing is broken.
@@ -240,7 +244,7 @@ impl<'a> Engine<'a> {
 
     /// What the storage says about parts.
     #[inline]
-    pub fn hear(&mut self, done: &mut Vec<Done>) {
+    pub(crate) fn hear(&mut self, done: &mut Vec<Done>) {
         self.port.drain(done);
         if !done.is_empty() {
             self.shared.debt.shrinks(self.now_ns, done.len());
@@ -249,13 +253,13 @@ impl<'a> Engine<'a> {
 
     /// Notes what became of a part; the request, if that was its last.
     #[inline]
-    pub fn note(&mut self, done: Done) -> Option<(Token, Pending<'a>)> {
+    pub(crate) fn note(&mut self, done: Done) -> Option<(Token, Pending<'a>)> {
         self.pending.note(done)
     }
 
     /// A request has come to its end in the storage: answers it, if its client still waits.
     #[inline]
-    pub fn conclude(
+    pub(crate) fn conclude(
         &mut self,
         mut pending: Pending<'a>,
         connection: Option<&mut Connection<'a>>,

@@ -15,13 +15,13 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Stores by tag below that folder, times in UTC.
-pub fn store(folder: &Path) -> segments::Config {
+pub(crate) fn store(folder: &Path) -> segments::Config {
     let template = format!("{}/${{tag}}", folder.display()).parse().unwrap();
     segments::Config { utc: true, ..segments::Config::new(template) }
 }
 
 /// A listener that runs.
-pub struct Stand {
+pub(crate) struct Stand {
     pub address: SocketAddr,
     pub admin: Option<SocketAddr>,
     pub handle: Handle,
@@ -31,15 +31,15 @@ pub struct Stand {
 
 impl Stand {
     /// By default: JSON lines, no compat, one thread.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::with(|_| {})
     }
 
-    pub fn with(change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Self {
         Self::at(TempDir::new().unwrap(), change)
     }
 
-    pub fn at(folder: TempDir, change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) fn at(folder: TempDir, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::new(store(folder.path()));
         config.format = events::LineFormat::Json;
         change(&mut config);
@@ -47,27 +47,27 @@ impl Stand {
         Self::run(server, folder)
     }
 
-    pub fn run(server: Server, folder: TempDir) -> Self {
+    pub(crate) fn run(server: Server, folder: TempDir) -> Self {
         let (address, admin, handle) = (server.local_addrs()[0], server.admin_addr(), server.handle());
         let thread = Some(std::thread::spawn(move || server.run()));
         Self { address, admin, handle, thread, folder: Some(folder) }
     }
 
-    pub fn connect(&self) -> Client {
+    pub(crate) fn connect(&self) -> Client {
         Client::connect(self.address)
     }
 
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.folder.as_ref().expect("only taken when it stops").path()
     }
 
     /// What is stored of a tag.
-    pub fn stored(&self, tag: &str) -> String {
+    pub(crate) fn stored(&self, tag: &str) -> String {
         std::fs::read_to_string(self.folder().join(format!("{tag}.log"))).unwrap_or_default()
     }
 
     /// Stops it; the report, and the folder for what is left there.
-    pub fn stop(mut self) -> (Report, TempDir) {
+    pub(crate) fn stop(mut self) -> (Report, TempDir) {
         let report = self.halt().expect("it ran");
         (report, self.folder.take().expect("only taken here"))
     }
@@ -89,7 +89,7 @@ impl Drop for Stand {
 
 /// An answer as it came.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub(crate) struct Answer {
     pub status: u16,
     pub head: String,
     pub body: Vec<u8>,
@@ -97,35 +97,35 @@ pub struct Answer {
 
 impl Answer {
     /// The value of a header.
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().skip(1).find_map(|line| {
             let (found, value) = line.split_once(':')?;
             found.eq_ignore_ascii_case(name).then(|| value.trim())
         })
     }
 
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    pub fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
     /// Head and body.
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         [self.head.as_bytes(), &self.body].concat()
     }
 }
 
 /// A client that reads byte by byte what it is told.
-pub struct Client {
+pub(crate) struct Client {
     pub socket: TcpStream,
     held: Vec<u8>,
 }
 
 impl Client {
-    pub fn connect(address: SocketAddr) -> Self {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
         let socket = TcpStream::connect(address).unwrap();
         socket.set_nodelay(true).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -133,28 +133,28 @@ impl Client {
         Self { socket, held: Vec::new() }
     }
 
-    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.socket.write_all(bytes.as_ref()).unwrap();
     }
 
     /// Posts JSON and takes the answer.
-    pub fn post(&mut self, path: &str, body: impl AsRef<[u8]>) -> Answer {
+    pub(crate) fn post(&mut self, path: &str, body: impl AsRef<[u8]>) -> Answer {
         self.post_with(path, "", body)
     }
 
     /// Posts with more headers, each with its line end.
-    pub fn post_with(&mut self, path: &str, headers: &str, body: impl AsRef<[u8]>) -> Answer {
+    pub(crate) fn post_with(&mut self, path: &str, headers: &str, body: impl AsRef<[u8]>) -> Answer {
         self.send(request(path, headers, body.as_ref()));
         self.answer()
     }
 
-    pub fn get(&mut self, path: &str) -> Answer {
+    pub(crate) fn get(&mut self, path: &str) -> Answer {
         self.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
         self.answer()
     }
 
     /// The next answer; it must come whole.
-    pub fn answer(&mut self) -> Answer {
+    pub(crate) fn answer(&mut self) -> Answer {
         let end = loop {
             if let Some(at) = self.held.windows(4).position(|window| window == b"\r\n\r\n") {
                 break at + 4;
@@ -178,7 +178,7 @@ impl Client {
     }
 
     /// Whether the listener closes, without a reset and without another byte.
-    pub fn is_closed(&mut self) -> bool {
+    pub(crate) fn is_closed(&mut self) -> bool {
         self.held.is_empty() && !self.more()
     }
 
@@ -192,7 +192,7 @@ impl Client {
 }
 
 /// A POST of JSON.
-pub fn request(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+pub(crate) fn request(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let mut head = format!("POST {path} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {}\r\n", body.len());
     if !headers.to_ascii_lowercase().contains("content-type:") {
         head.push_str("Content-Type: application/json\r\n");
@@ -202,7 +202,7 @@ pub fn request(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
 }
 
 /// Waits for something that should come soon.
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "never: {what}");
@@ -212,7 +212,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// A receipt as its header says it.
 #[derive(Debug, PartialEq)]
-pub struct Receipt {
+pub(crate) struct Receipt {
     pub segment: String,
     pub offset: usize,
     pub bytes: usize,
@@ -220,7 +220,7 @@ pub struct Receipt {
 }
 
 /// The receipts of an answer.
-pub fn receipts(answer: &Answer) -> Vec<Receipt> {
+pub(crate) fn receipts(answer: &Answer) -> Vec<Receipt> {
     let value = answer.header("proofload-receipt").unwrap_or_else(|| panic!("a receipt in {answer:?}"));
     let read = |receipt: &str| {
         let field = |name: &str| {

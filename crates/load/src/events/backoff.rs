@@ -20,18 +20,18 @@ const GATEWAY: [u16; 2] = [502, 504];
 
 /// Waits that grow, each drawn from its upper half so that clients that failed together do not return together.
 #[derive(Debug)]
-pub struct Backoff {
+pub(super) struct Backoff {
     rng: Pcg64Mcg,
 }
 
 impl Backoff {
     /// Draws from a stream of its own.
-    pub fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self { rng: Pcg64Mcg::seed_from_u64(seed ^ 0x7265_7472_6965_7321) }
     }
 
     /// How long to wait before retry `n` (from 1), at least as long as the receiver asked for.
-    pub fn wait_ns(&mut self, n: u8, retry_after_s: Option<u32>) -> u64 {
+    pub(super) fn wait_ns(&mut self, n: u8, retry_after_s: Option<u32>) -> u64 {
         let most_ns = FIRST_NS.saturating_mul(1 << u32::from(n.saturating_sub(1)).min(20)).min(LONGEST_NS);
         let own_ns = self.rng.random_range(most_ns / 2..=most_ns);
         let asked_ns = retry_after_s.map_or(0, |s| u64::from(s).saturating_mul(1_000_000_000));
@@ -42,7 +42,7 @@ impl Backoff {
 /// Whether a failure may be gone the next time: the connection, the time, or a status that says so. An answer that is
 /// no HTTP will not get better, and neither will a request that is refused as wrong. `keyed`: it carries an idempotency
 /// key.
-pub fn is_passing(class: ErrorClass, status: Option<u16>, keyed: bool) -> bool {
+pub(super) fn is_passing(class: ErrorClass, status: Option<u16>, keyed: bool) -> bool {
     match class {
         ErrorClass::Status => {
             status.is_some_and(|status| PASSING.contains(&status) || (keyed && status == IN_FLIGHT))
@@ -68,7 +68,7 @@ pub fn is_passing(class: ErrorClass, status: Option<u16>, keyed: bool) -> bool {
 }
 
 /// Whether an answer with this status, although no success, leaves open whether the events are stored.
-pub fn leaves_open(status: u16, keyed: bool) -> bool {
+pub(super) fn leaves_open(status: u16, keyed: bool) -> bool {
     GATEWAY.contains(&status) || (keyed && status == IN_FLIGHT)
 }
 

@@ -14,7 +14,7 @@ use record::{
 /// How one client's events ended, in their order: eight bytes for as many as ended alike, so that a run without
 /// failures costs next to nothing, and one with nothing else eight bytes a request.
 #[derive(Debug, Default)]
-pub struct Runs {
+pub(super) struct Runs {
     runs: Vec<Run>,
     events: u32,
     /// There were more than there are numbers: what is kept is not all.
@@ -31,13 +31,13 @@ struct Run {
 impl Runs {
     /// How many events have ended: the number of the next.
     #[inline]
-    pub fn events(&self) -> u32 {
+    pub(super) fn events(&self) -> u32 {
         self.events
     }
 
     /// The next so many events ended. Those for which no numbers are left are not kept.
     #[inline]
-    pub fn push(&mut self, outcome: EventOutcome, attempts: u8, events: u32) {
+    pub(super) fn push(&mut self, outcome: EventOutcome, attempts: u8, events: u32) {
         let Some(sum) = self.events.checked_add(events) else {
             self.is_full = true;
             return;
@@ -67,7 +67,7 @@ impl Runs {
 
 /// A bounded sample of what comes by, spread evenly: every n-th, n doubling whenever the room is full.
 #[derive(Debug)]
-pub struct Sample {
+pub(super) struct Sample {
     most: usize,
     every: u64,
     seen: u64,
@@ -76,20 +76,20 @@ pub struct Sample {
 
 impl Sample {
     /// Of at most so many.
-    pub fn new(most: usize) -> Self {
+    pub(super) fn new(most: usize) -> Self {
         Self { most, every: 1, seen: 0, places: Vec::new() }
     }
 
     /// Whether the one that comes by now is taken.
     #[inline]
-    pub fn takes_next(&mut self) -> bool {
+    pub(super) fn takes_next(&mut self) -> bool {
         let takes = self.seen.is_multiple_of(self.every);
         self.seen += 1;
         takes && self.most > 0
     }
 
     /// Takes it.
-    pub fn keep(&mut self, place: StoredAt) {
+    pub(super) fn keep(&mut self, place: StoredAt) {
         if self.places.len() == self.most {
             let mut index = 0;
             self.places.retain(|_| {
@@ -106,7 +106,7 @@ impl Sample {
     }
 
     /// What was taken.
-    pub fn into_places(self) -> Vec<StoredAt> {
+    pub(super) fn into_places(self) -> Vec<StoredAt> {
         self.places
     }
 }
@@ -145,7 +145,7 @@ impl Ledger {
 
 /// The file of one worker's receipts.
 #[derive(Debug)]
-pub struct ReceiptFile {
+pub(crate) struct ReceiptFile {
     file: File,
     path: PathBuf,
 }
@@ -155,7 +155,7 @@ impl ReceiptFile {
     ///
     /// # Errors
     /// When it is there already, or cannot be written.
-    pub fn create(path: &Path, header: &ReceiptHeader) -> io::Result<Self> {
+    pub(crate) fn create(path: &Path, header: &ReceiptHeader) -> io::Result<Self> {
         let told = |error| told(path, error);
         fs::create_dir_all(folder_of(path)).map_err(told)?;
         let mut file = File::create_new(path).map_err(told)?;
@@ -164,7 +164,7 @@ impl ReceiptFile {
     }
 
     /// Takes it back: nothing was sent.
-    pub fn discard(self) {
+    pub(crate) fn discard(self) {
         // Who finds it there is told that it belongs to another run.
         let _ = fs::remove_file(&self.path);
     }
@@ -173,7 +173,7 @@ impl ReceiptFile {
     ///
     /// # Errors
     /// When it cannot be written, or a client sent more events than there are numbers.
-    pub fn finish(self, ledger: &Ledger) -> io::Result<()> {
+    pub(crate) fn finish(self, ledger: &Ledger) -> io::Result<()> {
         let sync_folder = || File::open(folder_of(&self.path))?.sync_all();
         Self::write(self.file, ledger).and_then(|()| sync_folder()).map_err(|error| told(&self.path, error))
     }
@@ -205,7 +205,7 @@ impl ReceiptFile {
 ///
 /// # Errors
 /// When it holds any, or cannot be read.
-pub fn refuse_used(folder: &Path, run: Option<RunId>) -> io::Result<()> {
+pub(super) fn refuse_used(folder: &Path, run: Option<RunId>) -> io::Result<()> {
     let entries = match fs::read_dir(or_here(folder)) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

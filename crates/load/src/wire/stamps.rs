@@ -25,7 +25,7 @@ const STEP_NS: i64 = 100_000;
 
 /// Reads sockets with the kernel's stamps.
 #[derive(Debug)]
-pub struct Stamps {
+pub(super) struct Stamps {
     /// CLOCK_REALTIME less CLOCK_MONOTONIC, in nanoseconds.
     distance_ns: i64,
     /// The real-time clock was not set since the last reading but one.
@@ -38,7 +38,7 @@ pub struct Stamps {
 
 impl Stamps {
     /// Has the kernel begin to stamp what comes in.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let asking = net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
         let asking = asking.ok().inspect(|socket| Self::ask(socket.as_fd()));
         let mut stamps =
@@ -49,13 +49,13 @@ impl Stamps {
     }
 
     /// Has the kernel tell a socket's stamps.
-    pub fn ask(socket: BorrowedFd<'_>) {
+    pub(super) fn ask(socket: BorrowedFd<'_>) {
         // Without them, what is read counts as received when it was read, and that is noted as uncertain.
         let _ = setsockopt(&socket, ReceiveTimestampns, &true);
     }
 
     /// Takes the distance of the clocks. Called before anything is read that was received since the last call.
-    pub fn look_at_clocks(&mut self) {
+    pub(super) fn look_at_clocks(&mut self) {
         for _ in 0..3 {
             let before_ns = monotonic_ns();
             let real = clock_gettime(ClockId::Realtime);
@@ -78,7 +78,7 @@ impl Stamps {
     /// # Errors
     /// Those of recvmsg(2).
     #[inline]
-    pub fn receive(
+    pub(super) fn receive(
         &mut self,
         socket: BorrowedFd<'_>,
         buffer: &mut [u8],

@@ -24,7 +24,7 @@ const STATUS: &str = "Exit status: 0 nothing is lost, duplicated or corrupt, 1 s
 /// Hold what a data listener stored against the receipts of those who sent to it.
 #[derive(Debug, Args)]
 #[command(after_help = STATUS)]
-pub struct AuditArgs {
+pub(crate) struct AuditArgs {
     /// What the listener stored: files (plain, .gz, .zst), folders with all in them, or patterns such as 'out/**/*.log'
     #[arg(value_name = "FILE", required = true)]
     files: Vec<String>,
@@ -41,7 +41,7 @@ pub struct AuditArgs {
 }
 
 /// Audits, and shows what was found.
-pub fn run(arguments: &AuditArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &AuditArgs) -> Result<Exit, Refusal> {
     let level: Option<AckLevel> = arguments
         .level
         .as_deref()

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Cleans up after runs whose owner is dead, and says what was done.
-pub fn run() -> Result<Exit, Refusal> {
+pub(crate) fn run() -> Result<Exit, Refusal> {
     lab::see_own_numbers().map_err(Refusal::one)?;
     let folder = Folder::of_this_user().map_err(Refusal::one)?;
     let cleaned = undo::clean(&folder).map_err(Refusal::one)?;
@@ -24,7 +24,7 @@ pub fn run() -> Result<Exit, Refusal> {
 }
 
 /// The same before a command that changes this machine: silent when nothing was left.
-pub fn before(folder: &Folder) -> Result<(), Refusal> {
+pub(crate) fn before(folder: &Folder) -> Result<(), Refusal> {
     let cleaned = undo::clean(folder).map_err(Refusal::one)?;
     if cleaned.runs > 0 {
         standard::tell(format_args!("proofload: cleaned up after {} killed run(s)", cleaned.runs));

@@ -27,7 +27,7 @@ const STATUS: &str = "Exit status: 0 compared, and with --fail-if-worse not wors
 /// Says by how much two results differ, how sure that is, and what difference could have been seen at all.
 #[derive(Debug, Args)]
 #[command(after_help = STATUS)]
-pub struct CompareArgs {
+pub(crate) struct CompareArgs {
     /// Result folder A: what was
     a: PathBuf,
     /// Result folder B: what is now
@@ -54,7 +54,7 @@ pub struct CompareArgs {
 }
 
 /// Compares, and shows it.
-pub fn run(arguments: &CompareArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &CompareArgs) -> Result<Exit, Refusal> {
     let options = arguments.options().map_err(Refusal::new)?;
     if arguments.b.is_none() && arguments.factor.is_none() {
         return Err(Refusal::one(

@@ -5,7 +5,7 @@ use clap::Args;
 
 /// Options of wrk and ab that are not shown.
 #[derive(Debug, Args)]
-pub struct HabitArgs {
+pub(super) struct HabitArgs {
     /// wrk: a Lua script
     #[arg(short = 's', long = "script", value_name = "FILE", hide = true)]
     wrk_script: Option<String>,
@@ -30,7 +30,7 @@ pub struct HabitArgs {
 
 impl HabitArgs {
     /// What cannot be done as it was typed, each with the way to do it.
-    pub fn mistakes(&self, no_keepalive: bool) -> Vec<String> {
+    pub(super) fn mistakes(&self, no_keepalive: bool) -> Vec<String> {
         let mut mistakes = Vec::new();
         if self.wrk_script.is_some() {
             mistakes.push(

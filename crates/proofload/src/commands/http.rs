@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Runs the trial and shows it.
-pub fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     let host = Host::read().map_err(Refusal::one)?;
     let mut plan = arguments.plan(&host).map_err(Refusal::new)?;
     // Of what was asked for, not of what is made of it.
@@ -76,7 +76,7 @@ fn fit(plan: &mut HttpPlan, host: &Host, arguments: &HttpArgs) -> Result<(), Ref
 }
 
 /// A worker process.
-pub fn work() -> Result<Exit, Refusal> {
+pub(crate) fn work() -> Result<Exit, Refusal> {
     raise_descriptors();
     fleet::work().map(|()| Exit::GoalsMet).map_err(Refusal::one)
 }

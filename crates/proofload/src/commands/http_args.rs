@@ -15,7 +15,7 @@ const OUTPUT: &str = "Output";
 /// Without --rate or --stage, users send, wait for the answer, and send again (closed load). With them,
 /// requests leave when the schedule says, whatever the service does (open load).
 #[derive(Debug, Args)]
-pub struct HttpArgs {
+pub(crate) struct HttpArgs {
     #[command(flatten)]
     common: WorkloadArgs<false>,
 
@@ -42,7 +42,7 @@ pub struct HttpArgs {
 
 impl HttpArgs {
     /// The workload, as written.
-    pub fn workload(&self) -> HttpWorkload {
+    pub(crate) fn workload(&self) -> HttpWorkload {
         HttpWorkload { fault: self.inject_fault.clone(), ..self.common.workload() }
     }
 
@@ -50,7 +50,7 @@ impl HttpArgs {
     ///
     /// # Errors
     /// Every mistake in the options.
-    pub fn plan(&self, host: &Host) -> Result<HttpPlan, Vec<String>> {
+    pub(crate) fn plan(&self, host: &Host) -> Result<HttpPlan, Vec<String>> {
         let mut mistakes = self.common.habit_mistakes();
         match self.workload().plan(host) {
             Ok(plan) if mistakes.is_empty() => return Ok(plan),
@@ -61,7 +61,7 @@ impl HttpArgs {
     }
 
     /// What is done as asked and may have been meant otherwise: users of ab mean seconds by -t.
-    pub fn doubt(&self, plan: &HttpPlan, host: &Host) -> Option<String> {
+    pub(crate) fn doubt(&self, plan: &HttpPlan, host: &Host) -> Option<String> {
         let HttpPlan { threads, .. } = plan;
         (*threads > host.cpus && self.workload().duration.is_none()).then(|| {
             format!(

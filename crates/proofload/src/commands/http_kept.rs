@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Places opened before the trial.
-pub struct Kept {
+pub(super) struct Kept {
     json: Option<Destination>,
     hlog: Option<Destination>,
     folder: Option<ResultFolder>,
@@ -26,7 +26,7 @@ impl Kept {
     ///
     /// # Errors
     /// Names every place that cannot be written to.
-    pub fn open(asked: &HttpArgs) -> Result<Self, Refusal> {
+    pub(super) fn open(asked: &HttpArgs) -> Result<Self, Refusal> {
         let mut mistakes = Vec::new();
         // First of all: the others may lie in it.
         let folder = asked.out.as_deref().map(ResultFolder::create).transpose();
@@ -43,7 +43,7 @@ impl Kept {
     }
 
     /// Whether the JSON has standard output for itself.
-    pub fn json_on_stdout(&self) -> bool {
+    pub(super) fn json_on_stdout(&self) -> bool {
         self.json.as_ref().is_some_and(Destination::is_stdout)
     }
 
@@ -51,7 +51,7 @@ impl Kept {
     ///
     /// # Errors
     /// Names the first place that could not be written to.
-    pub fn write(self, trial: &Trial, workload: &HttpWorkload) -> Result<(), Refusal> {
+    pub(super) fn write(self, trial: &Trial, workload: &HttpWorkload) -> Result<(), Refusal> {
         let json = self.json.map_or(Ok(()), |json| json.write_json(trial));
         let hlog = self.hlog.map_or(Ok(()), |hlog| hlog.write(|output| hlog::write(output, trial)));
         let results = match (&self.folder, &self.html) {

@@ -32,7 +32,7 @@ const DOWN_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Hosts, links and processes on this machine, from a lab file.
 #[derive(Debug, Args)]
-pub struct LabArgs {
+pub(crate) struct LabArgs {
     #[command(subcommand)]
     command: LabCommand,
 }
@@ -83,7 +83,7 @@ struct DownArgs {
 }
 
 /// Does what was asked.
-pub fn run(arguments: &LabArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &LabArgs) -> Result<Exit, Refusal> {
     match &arguments.command {
         LabCommand::Up(arguments) => up::up(arguments),
         LabCommand::Shell(arguments) => shell(arguments),
@@ -93,13 +93,13 @@ pub fn run(arguments: &LabArgs) -> Result<Exit, Refusal> {
 }
 
 /// The process that holds a host's namespaces.
-pub fn hold() -> Result<Exit, Refusal> {
+pub(crate) fn hold() -> Result<Exit, Refusal> {
     lab::hold().map_err(Refusal::one)?;
     Ok(Exit::GoalsMet)
 }
 
 /// The process that becomes one of a host's.
-pub fn exec(order: &str) -> Result<Exit, Refusal> {
+pub(crate) fn exec(order: &str) -> Result<Exit, Refusal> {
     Err(Refusal::one(lab::exec(order)))
 }
 

@@ -2,12 +2,12 @@
 
 use load::Host;
 
-pub use super::limit_args::LimitArgs;
+pub(crate) use super::limit_args::LimitArgs;
 use super::study::{Order, conduct};
 use crate::exit::{Exit, Refusal};
 
 /// Searches, and shows what was found.
-pub fn run(arguments: &LimitArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &LimitArgs) -> Result<Exit, Refusal> {
     let host = Host::read().map_err(Refusal::one)?;
     let study = arguments.study(&host).map_err(Refusal::new)?;
     conduct(Order {

@@ -32,7 +32,7 @@ const STATUS: &str = "Exit status: 0 a load that meets all goals was found, 1 a 
 /// The answer is two bounds for each goal: a load that was measured to meet it, and one that was measured not to.
 #[derive(Debug, Args)]
 #[command(after_help = STATUS)]
-pub struct LimitArgs {
+pub(crate) struct LimitArgs {
     /// What to find the limit of
     #[arg(value_enum)]
     unit: UnitArg,
@@ -127,7 +127,7 @@ impl LimitArgs {
     ///
     /// # Errors
     /// Every mistake in the options.
-    pub fn study(&self, host: &Host) -> Result<Study, Vec<String>> {
+    pub(crate) fn study(&self, host: &Host) -> Result<Study, Vec<String>> {
         let mut m = Mistakes::default();
         let unit = match self.unit {
             UnitArg::Users => LoadUnit::Users,

@@ -38,7 +38,7 @@ struct Report<'a> {
 }
 
 /// Runs a link until told to stop.
-pub fn run(arguments: &LinkArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &LinkArgs) -> Result<Exit, Refusal> {
     let job = arguments.job().map_err(Refusal::new)?;
     let json = Destination::of("--json", arguments.json.as_deref())?;
     lab::see_own_numbers().map_err(Refusal::one)?;
@@ -82,7 +82,7 @@ pub fn run(arguments: &LinkArgs) -> Result<Exit, Refusal> {
 }
 
 /// The link's own process.
-pub fn work() -> Result<Exit, Refusal> {
+pub(crate) fn work() -> Result<Exit, Refusal> {
     worker::work().map_err(Refusal::one)?;
     Ok(Exit::GoalsMet)
 }

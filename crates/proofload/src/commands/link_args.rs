@@ -26,7 +26,7 @@ const STATUS: &str = "Exit status: 0 ended by --duration, Ctrl-C or SIGTERM, 2 w
 /// `up`, `counters`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = STATUS)]
-pub struct LinkArgs {
+pub(crate) struct LinkArgs {
     /// The first host
     #[arg(value_name = "A")]
     a: String,
@@ -97,7 +97,7 @@ pub struct LinkArgs {
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Job {
+pub(crate) struct Job {
     /// The link.
     pub spec: LinkSpec,
     /// Its ends.
@@ -113,7 +113,7 @@ impl LinkArgs {
     ///
     /// # Errors
     /// Every mistake.
-    pub fn job(&self) -> Result<Job, Vec<String>> {
+    pub(crate) fn job(&self) -> Result<Job, Vec<String>> {
         let mut m = Mistakes::default();
         let text = ShapeText {
             rate: self.rate.clone(),
@@ -205,7 +205,7 @@ fn shape(m: &mut Mistakes, prefix: &str, read: Result<Shape, Vec<Mistake>>, othe
 }
 
 /// Settings parted by blanks: `rate=20mbit delay=5ms`.
-pub fn parse_settings(text: &str) -> Result<ShapeText, String> {
+pub(crate) fn parse_settings(text: &str) -> Result<ShapeText, String> {
     let mut settings = ShapeText::default();
     for word in text.split_whitespace() {
         let (key, value) =
@@ -219,7 +219,7 @@ pub fn parse_settings(text: &str) -> Result<ShapeText, String> {
 
 /// An order on standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Order {
+pub(crate) enum Order {
     /// Change these directions.
     Set(Vec<Direction>, Box<ShapeText>),
     /// Cut it.

@@ -32,7 +32,7 @@ use signal_hook::{
 };
 use tracing::{error, info, warn};
 
-pub use args::ListenArgs;
+pub(crate) use args::ListenArgs;
 
 use self::{
     draft::{Draft, Plan},
@@ -57,7 +57,7 @@ enum Event {
 }
 
 /// Listens until told to stop, then tells what was done.
-pub fn run(arguments: &ListenArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &ListenArgs) -> Result<Exit, Refusal> {
     // First of all: it changes the environment, which only one thread may do.
     let handed = service::handed()?;
     if arguments.schema {
@@ -124,7 +124,7 @@ fn listen(
 }
 
 /// All settings: what was imported, the file over it, the options over both. With them what should be known.
-pub fn plan(arguments: &ListenArgs) -> Result<(Plan, Vec<String>), Refusal> {
+pub(crate) fn plan(arguments: &ListenArgs) -> Result<(Plan, Vec<String>), Refusal> {
     let mut mistakes = Vec::new();
     let mut notes = Vec::new();
     if let Some(path) = &arguments.fluentd_config {

@@ -4,7 +4,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 use settings::options::{Kind, Setting};
 
 /// A table of options of a command.
-pub trait Table: 'static {
+pub(crate) trait Table: 'static {
     /// What they are put into.
     type Into: 'static;
     /// Whether other words stand beside them: a value that may be left out then has a `=` before it.
@@ -16,16 +16,16 @@ pub trait Table: 'static {
 
 /// Options of a table that were given, with their values as they were.
 #[derive(Debug)]
-pub struct Given<T: Table>(pub Vec<(&'static Setting<T::Into>, Vec<String>)>);
+pub(crate) struct Given<T: Table>(pub Vec<(&'static Setting<T::Into>, Vec<String>)>);
 
 impl<T: Table> Given<T> {
     /// Whether the option of this key was given.
-    pub fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.0.iter().any(|(setting, _)| setting.key == key)
     }
 
     /// Puts the values where they belong; all that are wrong are told.
-    pub fn put(&self, into: &mut T::Into) -> Vec<String> {
+    pub(crate) fn put(&self, into: &mut T::Into) -> Vec<String> {
         let mut mistakes = Vec::new();
         for (setting, values) in &self.0 {
             let values: Vec<&str> = values.iter().map(String::as_str).collect();

@@ -25,7 +25,7 @@ const STATUS: &str = "Exit status: 0 shown, whatever the result says, 2 wrong us
 /// Without options it is shown on the terminal; a FILE called - is standard output.
 #[derive(Debug, Args)]
 #[command(after_help = STATUS)]
-pub struct ReportArgs {
+pub(crate) struct ReportArgs {
     /// Result folder
     result: PathBuf,
     /// Write the page that opens offline
@@ -49,7 +49,7 @@ pub struct ReportArgs {
 }
 
 /// Shows it. A file called - is standard output.
-pub fn run(arguments: &ReportArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &ReportArgs) -> Result<Exit, Refusal> {
     let folder = ResultFolder::open(&arguments.result).map_err(Refusal::one)?;
     let mut results = Results::read(&folder).map_err(Refusal::one)?;
     if results.result.is_none() {

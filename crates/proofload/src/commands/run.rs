@@ -24,7 +24,7 @@ const STATUS: &str = "Exit status: 0 all goals met (or there are none), 1 a goal
 /// It leaves a result folder, with a report in several forms. --dry-run tells what would be run and how long it takes.
 #[derive(Debug, Args)]
 #[command(after_help = STATUS)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// Study file
     study: PathBuf,
     /// Give a factor other levels, or another value to a key of the file: users=100,200 or trial.repeats=3
@@ -48,7 +48,7 @@ pub struct RunArgs {
 }
 
 /// Reads the study, and runs it or shows its plan.
-pub fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
     let study = arguments.read(&Host::read().map_err(Refusal::one)?)?;
     if arguments.dry_run {
         standard::show(&study.describe())?;
@@ -67,7 +67,7 @@ pub fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
 
 impl RunArgs {
     /// The study as it is to be run on this machine.
-    pub fn read(&self, host: &Host) -> Result<Study, Refusal> {
+    pub(crate) fn read(&self, host: &Host) -> Result<Study, Refusal> {
         let file = self.study.display().to_string();
         let text = input::read_text(&self.study).map_err(Refusal::one)?;
         let overrides = overrides(&self.set)?;

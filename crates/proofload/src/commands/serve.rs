@@ -37,7 +37,7 @@ enum Answer {
 }
 
 /// Serves until told to stop, then tells what was really done.
-pub fn run(arguments: &ServeArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &ServeArgs) -> Result<Exit, Refusal> {
     let (config, processes) = arguments.config().map_err(Refusal::new)?;
     let json = Destination::of("--json", arguments.json.as_deref())?;
     raise_descriptors();
@@ -54,7 +54,7 @@ pub fn run(arguments: &ServeArgs) -> Result<Exit, Refusal> {
 }
 
 /// A worker process.
-pub fn work() -> Result<Exit, Refusal> {
+pub(crate) fn work() -> Result<Exit, Refusal> {
     raise_descriptors();
     let stop = Arc::new(AtomicBool::new(false));
     let orders = attend(Arc::clone(&stop)).map_err(Refusal::one)?;

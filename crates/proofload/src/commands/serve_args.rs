@@ -29,7 +29,7 @@ const WHEN_FULL: &[&str] = &["reject", "close", "reset", "ignore"];
 /// is. Ctrl-C, SIGTERM or --duration end it; then it tells what it really did. Exit status: 0 ended so, 2 wrong use,
 /// or it could not listen.
 #[derive(Debug, Args)]
-pub struct ServeArgs {
+pub(crate) struct ServeArgs {
     #[command(flatten)]
     given: Given<Options>,
     /// Write the report as JSON to this file (- for standard output)
@@ -154,7 +154,7 @@ impl ServeArgs {
     ///
     /// # Errors
     /// Every mistake, those of the options first.
-    pub fn config(&self) -> Result<(Config, u32), Vec<String>> {
+    pub(crate) fn config(&self) -> Result<(Config, u32), Vec<String>> {
         let mut draft = Draft::new();
         let mut mistakes = self.given.put(&mut draft);
         let Draft { mut config, processes, servers, service_time, queue, when_full } = draft;

@@ -13,7 +13,7 @@ use signal_hook::{
 use crate::exit::Refusal;
 
 /// A flag that the first SIGINT, SIGTERM or SIGHUP sets. A second SIGINT or SIGTERM ends the program with status 130.
-pub fn on_signal() -> Result<Arc<AtomicBool>, Refusal> {
+pub(super) fn on_signal() -> Result<Arc<AtomicBool>, Refusal> {
     let stop = Arc::new(AtomicBool::new(false));
     let failed = |signal, e| Refusal::one(format_args!("cannot handle signal {signal}: {e}"));
     for signal in [SIGINT, SIGTERM] {

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// What is to be conducted, and how it is shown.
-pub struct Order<'a> {
+pub(super) struct Order<'a> {
     /// The study.
     pub study: Study,
     /// What the folder is called after.
@@ -43,7 +43,7 @@ fn command_line() -> Vec<String> {
 const KEPT: [Format; 3] = [Format::Html, Format::Junit, Format::OpenMetrics];
 
 /// Conducts the study, and leaves its result.
-pub fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
+pub(super) fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
     let mut lab = lab::Options::new().map_err(Refusal::one)?;
     let least = order.study.search.as_ref().map(|search| search.min);
     let (mut has_lab, mut has_programs) = (false, false);
@@ -129,7 +129,7 @@ fn show(
 }
 
 /// Writes the reports that every result folder gets.
-pub fn write_kept(
+pub(super) fn write_kept(
     results: &Results,
     folder: &ResultFolder,
     options: &report::Options,
@@ -141,7 +141,7 @@ pub fn write_kept(
 }
 
 /// What the terminal can show.
-pub fn terminal_options() -> report::Options {
+pub(super) fn terminal_options() -> report::Options {
     let on_terminal = std::io::stdout().is_terminal();
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let width_columns = standard::columns(std::io::stdout()).map(|columns| columns as u16);
@@ -149,7 +149,7 @@ pub fn terminal_options() -> report::Options {
 }
 
 /// The exit status of a result.
-pub fn judge(result: &StudyResult) -> Exit {
+pub(super) fn judge(result: &StudyResult) -> Exit {
     match result.ending {
         Ending::Interrupted => return Exit::Interrupted,
         Ending::Failed => return Exit::WrongUse,

@@ -4,11 +4,11 @@ use std::fmt::Display;
 
 /// Collects mistakes while options are read.
 #[derive(Debug, Default)]
-pub struct Mistakes(Vec<String>);
+pub(super) struct Mistakes(Vec<String>);
 
 impl Mistakes {
     /// The value of an option that may be missing.
-    pub fn optional<T, E: Display>(
+    pub(super) fn optional<T, E: Display>(
         &mut self,
         option: &str,
         text: Option<&str>,
@@ -24,12 +24,12 @@ impl Mistakes {
     }
 
     /// One mistake more.
-    pub fn add(&mut self, mistake: impl Into<String>) {
+    pub(super) fn add(&mut self, mistake: impl Into<String>) {
         self.0.push(mistake.into());
     }
 
     /// `value` if there were no mistakes.
-    pub fn none_or<T>(self, value: T) -> Result<T, Vec<String>> {
+    pub(super) fn none_or<T>(self, value: T) -> Result<T, Vec<String>> {
         if self.0.is_empty() { Ok(value) } else { Err(self.0) }
     }
 }

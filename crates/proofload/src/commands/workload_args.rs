@@ -11,7 +11,7 @@ use super::{
 
 /// A workload, as written; [`HttpWorkload::plan`] reads it. Of a `SEARCH` without what a search says.
 #[derive(Debug, Args)]
-pub struct WorkloadArgs<const SEARCH: bool> {
+pub(crate) struct WorkloadArgs<const SEARCH: bool> {
     /// What to send requests to, such as http://127.0.0.1:8080/path
     url: String,
     #[command(flatten)]
@@ -29,22 +29,22 @@ pub struct WorkloadArgs<const SEARCH: bool> {
 
 impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
     /// What requests are sent to, as given.
-    pub fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
     /// Seed of everything random.
-    pub fn seed(&self) -> u64 {
+    pub(crate) fn seed(&self) -> u64 {
         self.seed
     }
 
     /// Mistakes in options that other tools have and this one has not.
-    pub fn habit_mistakes(&self) -> Vec<String> {
+    pub(crate) fn habit_mistakes(&self) -> Vec<String> {
         self.habits.mistakes(self.given.has("keepalive"))
     }
 
     /// The workload, as written.
-    pub fn workload(&self) -> HttpWorkload {
+    pub(crate) fn workload(&self) -> HttpWorkload {
         let Self { url, seed, force, .. } = self;
         let mut workload =
             HttpWorkload { url: url.clone(), seed: *seed, force: *force, ..HttpWorkload::default() };
@@ -69,7 +69,7 @@ impl<const SEARCH: bool> Table for Workload<SEARCH> {
 }
 
 /// A mistake in a field, told by its option.
-pub fn told_by_option(mistake: FieldMistake) -> String {
+pub(crate) fn told_by_option(mistake: FieldMistake) -> String {
     let option = OPTIONS.iter().find(|option| option.setting.key == mistake.field);
     let name = match (mistake.field, option) {
         ("fault", _) => "--inject-fault".to_owned(),

@@ -7,7 +7,7 @@ use search::statistics::{Scale, Verdict};
 use study::compare::{Comparison, Gate, Overall, Row};
 
 /// The text.
-pub fn render(comparison: &Comparison) -> String {
+pub(crate) fn render(comparison: &Comparison) -> String {
     let mut out = format!("A  {}\nB  {}\n\n", visible(&comparison.a), visible(&comparison.b));
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::{exit::Refusal, output::standard};
 
 /// A file, or standard output, opened before anything is measured: a wrong path must not cost an hour.
-pub enum Destination {
+pub(crate) enum Destination {
     /// What `-` stands for.
     Stdout,
     /// A file, by its path.
@@ -24,7 +24,7 @@ impl Destination {
     ///
     /// # Errors
     /// Names the option and the path that cannot be written.
-    pub fn open(option: &str, path: &Path) -> Result<Self, String> {
+    pub(crate) fn open(option: &str, path: &Path) -> Result<Self, String> {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
         }
@@ -39,12 +39,12 @@ impl Destination {
     ///
     /// # Errors
     /// As for [`Destination::open`].
-    pub fn of(option: &str, path: Option<&Path>) -> Result<Option<Self>, Refusal> {
+    pub(crate) fn of(option: &str, path: Option<&Path>) -> Result<Option<Self>, Refusal> {
         path.map(|path| Self::open(option, path)).transpose().map_err(Refusal::one)
     }
 
     /// Whether it has standard output for itself.
-    pub fn is_stdout(&self) -> bool {
+    pub(crate) fn is_stdout(&self) -> bool {
         matches!(self, Self::Stdout)
     }
 
@@ -52,7 +52,7 @@ impl Destination {
     ///
     /// # Errors
     /// Names the file that could not be written.
-    pub fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Refusal> {
+    pub(crate) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Refusal> {
         match self {
             Self::Stdout => {
                 let output = Escaping::new(BufWriter::new(io::stdout().lock()), standard::harmless);
@@ -76,7 +76,7 @@ impl Destination {
     ///
     /// # Errors
     /// As for [`Destination::write`].
-    pub fn write_json(self, value: &impl Serialize) -> Result<(), Refusal> {
+    pub(crate) fn write_json(self, value: &impl Serialize) -> Result<(), Refusal> {
         self.write(|output| {
             serde_json::to_writer_pretty(Escaping::new(&mut *output, visible_json), value)?;
             output.write_all(b"\n")
@@ -88,7 +88,7 @@ impl Destination {
 ///
 /// # Errors
 /// As for [`Destination::write`].
-pub fn leave(
+pub(crate) fn leave(
     json: Option<Destination>,
     result: &impl Serialize,
     is_quiet: bool,

@@ -13,7 +13,7 @@ use record::Trial;
 
 /// A log in the format of the HdrHistogram libraries, version 1.3: one line a quantity, told apart by tags.
 /// Values are nanoseconds, shown in milliseconds.
-pub fn write(mut output: &mut dyn Write, trial: &Trial) -> io::Result<()> {
+pub(crate) fn write(mut output: &mut dyn Write, trial: &Trial) -> io::Result<()> {
     let Some(http) = trial.http() else { return Ok(()) };
     let start = UNIX_EPOCH + Duration::from_secs_f64(trial.started_unix_s);
     let mut serializer = V2DeflateSerializer::new();

@@ -13,7 +13,7 @@ use record::{
 use super::standard;
 
 /// Shows how a trial goes.
-pub struct Progress {
+pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     quiet: bool,
     total_s: Option<f64>,
@@ -22,7 +22,7 @@ pub struct Progress {
 }
 
 /// The line of a terminal that changes; none where standard error is no terminal, or is to be quiet.
-pub fn bar(quiet: bool) -> Option<ProgressBar> {
+pub(crate) fn bar(quiet: bool) -> Option<ProgressBar> {
     (std::io::stderr().is_terminal() && !quiet).then(|| {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
@@ -38,14 +38,14 @@ const LINE_EVERY_S: u64 = 5;
 
 impl Progress {
     /// Progress of a trial of this plan; silent if `quiet`.
-    pub fn new(plan: &HttpPlan, quiet: bool) -> Self {
+    pub(crate) fn new(plan: &HttpPlan, quiet: bool) -> Self {
         let total_s = plan.duration_ns.map(|ns| ns as f64 / 1e9);
         let bar = bar(quiet).inspect(|bar| bar.set_message("connecting"));
         Self { bar, quiet, total_s, failed: 0, last_end_ns: 0 }
     }
 
     /// One second has passed.
-    pub fn show(&mut self, tick: &Tick) {
+    pub(crate) fn show(&mut self, tick: &Tick) {
         self.failed += tick.failed;
         // The last part of a second may end before another worker's late end of the second before it.
         let length_s = tick.end_ns.saturating_sub(self.last_end_ns) as f64 / 1e9;
@@ -78,7 +78,7 @@ impl Progress {
     }
 
     /// The trial is over: the line goes.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }

@@ -7,7 +7,7 @@ use std::{
     os::fd::AsFd,
 };
 
-pub use record::visible::visible_lines as harmless;
+pub(crate) use record::visible::visible_lines as harmless;
 
 use super::wrap::wrapped;
 use crate::exit::{Exit, Refusal};
@@ -17,7 +17,7 @@ use crate::exit::{Exit, Refusal};
 ///
 /// # Errors
 /// As [`failed`] says.
-pub fn print(text: &str) -> Result<(), Refusal> {
+pub(crate) fn print(text: &str) -> Result<(), Refusal> {
     write(&harmless(text))
 }
 
@@ -25,7 +25,7 @@ pub fn print(text: &str) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// As [`failed`] says.
-pub fn show(text: &str) -> Result<(), Refusal> {
+pub(crate) fn show(text: &str) -> Result<(), Refusal> {
     show_coloured(&harmless(text))
 }
 
@@ -33,7 +33,7 @@ pub fn show(text: &str) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// As [`failed`] says.
-pub fn show_coloured(text: &str) -> Result<(), Refusal> {
+pub(crate) fn show_coloured(text: &str) -> Result<(), Refusal> {
     let text = without_commands(text);
     match columns(io::stdout()) {
         Some(columns) => write(&wrapped(&text, columns)),
@@ -47,18 +47,18 @@ fn write(text: &str) -> Result<(), Refusal> {
 }
 
 /// How wide a terminal is; none if it is none, or does not know.
-pub fn columns(terminal: impl IsTerminal + AsFd) -> Option<usize> {
+pub(crate) fn columns(terminal: impl IsTerminal + AsFd) -> Option<usize> {
     let size = terminal.is_terminal().then(|| rustix::termios::tcgetwinsize(&terminal).ok())??;
     (size.ws_col > 0).then_some(size.ws_col.into())
 }
 
 /// Writes a line to standard error, secrets masked. That nobody can read it ends nothing: a terminal may be gone.
-pub fn tell(line: impl Display) {
+pub(crate) fn tell(line: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{}", fitted(&secrets::mask(&line.to_string())));
 }
 
 /// A line for standard error, harmless, and as wide as the terminal if it is one.
-pub fn fitted(line: &str) -> String {
+pub(crate) fn fitted(line: &str) -> String {
     let line = harmless(&without_commands(line)).into_owned();
     columns(io::stderr()).map(|columns| wrapped(&line, columns)).unwrap_or(line)
 }
@@ -78,7 +78,7 @@ fn without_commands(text: &str) -> Cow<'_, str> {
 
 /// What it means that standard output takes no more: nothing is wrong where its reader has left (`| head`), but what was
 /// found was not read.
-pub fn failed(error: &io::Error) -> Refusal {
+pub(crate) fn failed(error: &io::Error) -> Refusal {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Refusal::nobody_reads(),
         _ => Refusal::one(format_args!("cannot write to standard output: {error}")),
@@ -86,7 +86,7 @@ pub fn failed(error: &io::Error) -> Refusal {
 }
 
 /// Tells every mistake on standard error, secrets masked, and gives the exit status.
-pub fn refuse(refusal: &Refusal) -> Exit {
+pub(crate) fn refuse(refusal: &Refusal) -> Exit {
     for mistake in refusal.mistakes() {
         tell(format_args!("proofload: {mistake}"));
     }

@@ -12,7 +12,7 @@ use study::{Event, Study};
 use super::{progress::bar, standard};
 
 /// Shows how a study goes.
-pub struct StudyProgress {
+pub(crate) struct StudyProgress {
     bar: Option<ProgressBar>,
     quiet: bool,
     goals: Vec<Goal>,
@@ -29,7 +29,7 @@ pub struct StudyProgress {
 
 impl StudyProgress {
     /// Progress of this study; silent if `quiet`.
-    pub fn new(study: &Study, quiet: bool) -> Self {
+    pub(crate) fn new(study: &Study, quiet: bool) -> Self {
         Self {
             bar: bar(quiet),
             quiet,
@@ -44,7 +44,7 @@ impl StudyProgress {
     }
 
     /// Something has happened.
-    pub fn show(&mut self, event: &Event<'_>) {
+    pub(crate) fn show(&mut self, event: &Event<'_>) {
         match event {
             Event::Planned { plan, done, again } => {
                 self.done = *done;
@@ -103,7 +103,7 @@ impl StudyProgress {
     }
 
     /// The study is over: the line that changes goes.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }

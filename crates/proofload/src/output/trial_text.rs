@@ -8,7 +8,7 @@ use record::{
 };
 
 /// The text.
-pub fn render(trial: &Trial) -> String {
+pub(crate) fn render(trial: &Trial) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = write_all(&mut text, trial);

@@ -2,7 +2,7 @@
 
 /// The text with its lines broken between words, so that they fit so many columns. What goes on stands below the text
 /// of its line: right of a label, or of a list's mark.
-pub fn wrapped(text: &str, columns: usize) -> String {
+pub(super) fn wrapped(text: &str, columns: usize) -> String {
     text.split('\n').map(|line| wrapped_line(line, columns)).collect::<Vec<_>>().join("\n")
 }
 

@@ -6,21 +6,21 @@ const BEHIND: &str = "\",";
 const DIGITS: usize = 8;
 
 /// A JSON object with members of text put first, and its checksum before these.
-pub fn seal(object: &str, members: &[(&str, &str)]) -> String {
+pub(super) fn seal(object: &str, members: &[(&str, &str)]) -> String {
     let members: String = members.iter().map(|(name, value)| format!("\"{name}\":\"{value}\",")).collect();
     let rest = members + object.strip_prefix('{').expect("records are objects");
     format!("{BEFORE}{}{BEHIND}{rest}", shown(crc32c::crc32c(rest.as_bytes())))
 }
 
 /// The checksum that a sealed text carries; none if the text is not as it was sealed.
-pub fn checksum(text: &[u8]) -> Option<String> {
+pub(super) fn checksum(text: &[u8]) -> Option<String> {
     let (carried, rest) = text.strip_prefix(BEFORE.as_bytes())?.split_at_checked(DIGITS)?;
     let own = shown(crc32c::crc32c(rest.strip_prefix(BEHIND.as_bytes())?));
     (own.as_bytes() == carried).then_some(own)
 }
 
 /// A checksum as it is written.
-pub fn shown(checksum: u32) -> String {
+pub(super) fn shown(checksum: u32) -> String {
     format!("{checksum:0DIGITS$x}")
 }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-pub fn of(times_ns: &[u64]) -> Histogram {
+pub(super) fn of(times_ns: &[u64]) -> Histogram {
     let mut histogram = Histogram::default();
     times_ns.iter().for_each(|&ns| histogram.record_ns(ns));
     histogram
@@ -48,7 +48,7 @@ fn assert_alike(live: &Histogram, packed: &Histogram, probes_ns: &[u64]) {
 }
 
 /// Times of all sizes: each power of two as likely as the next, more than 1 h and 0 among them.
-pub fn times() -> impl Strategy<Value = Vec<u64>> {
+pub(super) fn times() -> impl Strategy<Value = Vec<u64>> {
     let time = (0_u32..=46, any::<u64>()).prop_map(|(bits, any)| any & ((1 << bits) - 1));
     prop::collection::vec(time, 0..200)
 }

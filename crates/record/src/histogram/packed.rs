@@ -40,7 +40,7 @@ pub(super) struct Packed {
 
 impl Packed {
     /// The same counts. The histogram's bounds must be this crate's, or have a lower end.
-    pub fn of(hdr: &Hdr) -> Self {
+    pub(super) fn of(hdr: &Hdr) -> Self {
         if hdr.is_empty() {
             return Self::default();
         }
@@ -50,7 +50,7 @@ impl Packed {
 
     /// Reads the compressed V2 form without the array of all bins, which would have to be made and looked through for each
     /// histogram of thousands.
-    pub fn of_v2_deflate(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn of_v2_deflate(bytes: &[u8]) -> Option<Self> {
         let compressed = bytes.strip_prefix(&V2_COMPRESSED_COOKIE.to_be_bytes())?.get(4..)?;
         INFLATING.with_borrow_mut(|(state, plain)| {
             plain.clear();
@@ -88,21 +88,21 @@ impl Packed {
     }
 
     /// The library's form of it, with all bins.
-    pub fn to_hdr(&self) -> Hdr {
+    pub(super) fn to_hdr(&self) -> Hdr {
         let mut hdr = empty_hdr();
         self.add_to(&mut hdr);
         hdr
     }
 
     /// Counts everything in the library's histogram too.
-    pub fn add_to(&self, hdr: &mut Hdr) {
+    pub(super) fn add_to(&self, hdr: &mut Hdr) {
         for (bin, count) in self.iter() {
             hdr.saturating_record_n(bin.high_ns().min(self.max_ns), count);
         }
     }
 
     /// Adds every count of another.
-    pub fn merge(&mut self, other: &Self) {
+    pub(super) fn merge(&mut self, other: &Self) {
         let mut both: Vec<(Bin, u64)> = self.iter().chain(other.iter()).collect();
         // Two ascending runs, which a stable sort merges in one pass.
         both.sort_by_key(|&(bin, _)| bin);
@@ -118,7 +118,7 @@ impl Packed {
     }
 
     /// Without the counts of another; none if it does not have them all.
-    pub fn without(&self, other: &Self) -> Option<Self> {
+    pub(super) fn without(&self, other: &Self) -> Option<Self> {
         let mut left: BTreeMap<Bin, u64> = self.iter().collect();
         for (bin, count) in other.iter() {
             let own = left.get_mut(&bin)?;
@@ -130,23 +130,23 @@ impl Packed {
     }
 
     /// How many times were counted.
-    pub fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         self.total
     }
 
     /// Least time counted; 0 if empty.
-    pub fn min_ns(&self) -> u64 {
+    pub(super) fn min_ns(&self) -> u64 {
         self.iter().next().map_or(0, |(bin, _)| bin.low_ns())
     }
 
     /// Largest time counted; 0 if empty.
-    pub fn max_ns(&self) -> u64 {
+    pub(super) fn max_ns(&self) -> u64 {
         self.max_ns
     }
 
     /// As the library finds it: the top of the first bin up to which the share is reached, for a share of 0 the
     /// bottom of the first. 0 if empty.
-    pub fn quantile_ns(&self, quantile: f64) -> u64 {
+    pub(super) fn quantile_ns(&self, quantile: f64) -> u64 {
         let quantile = if quantile > 1.0 { 1.0 } else { quantile };
         let wanted = ((quantile * self.total as f64).ceil() as u64).max(1);
         let mut up_to_here = 0_u64;
@@ -160,14 +160,14 @@ impl Packed {
     }
 
     /// Arithmetic mean in nanoseconds, each time taken as the middle of its bin; 0 if empty.
-    pub fn mean_ns(&self) -> f64 {
+    pub(super) fn mean_ns(&self) -> f64 {
         // The library's order of operations, so that sums are rounded alike.
         self.iter()
             .fold(0.0, |mean, (bin, count)| mean + bin.middle_ns() as f64 * count as f64 / self.total as f64)
     }
 
     /// Standard deviation in nanoseconds; 0 if empty.
-    pub fn stdev_ns(&self) -> f64 {
+    pub(super) fn stdev_ns(&self) -> f64 {
         if self.total == 0 {
             return 0.0;
         }
@@ -180,7 +180,7 @@ impl Packed {
     }
 
     /// How many counted times are in the bin of `ns` or below.
-    pub fn count_up_to_ns(&self, ns: u64) -> u64 {
+    pub(super) fn count_up_to_ns(&self, ns: u64) -> u64 {
         let last = Bin::of(ns);
         let within = self.iter().take_while(|&(bin, _)| bin <= last);
         within.fold(0, |sum, (_, count)| sum.saturating_add(count))

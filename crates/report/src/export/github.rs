@@ -15,10 +15,10 @@ use crate::{
 };
 
 /// Markdown, to be appended to the file that `GITHUB_STEP_SUMMARY` names.
-pub struct Github;
+pub(crate) struct Github;
 
 /// `::error::` and `::warning::` lines, to be printed on standard output.
-pub struct GithubAnnotations;
+pub(crate) struct GithubAnnotations;
 
 const MOST_PLACES: usize = 4;
 

@@ -31,7 +31,7 @@ mod validity;
 use limits::Limits;
 
 /// The page.
-pub struct Html;
+pub(crate) struct Html;
 
 /// The largest page, in bytes.
 const MOST_BYTES: usize = 1_000_000;

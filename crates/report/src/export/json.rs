@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::{Options, Results, answer, export::Export};
 
 /// Plan, environment, trials and result in one JSON document; of each histogram, what people read.
-pub struct Json;
+pub(crate) struct Json;
 
 /// The form of the document.
 const SCHEMA: &str = "proofload/report/1";

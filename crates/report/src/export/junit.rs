@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// JUnit XML: met is a pass, not met a failure, not decided for void trials an error, unfinished skipped.
-pub struct Junit;
+pub(crate) struct Junit;
 
 impl Export for Junit {
     fn name(&self) -> &'static str {

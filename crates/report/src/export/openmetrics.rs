@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// OpenMetrics 1.0 text, as the specification of the OpenMetrics project has it.
-pub struct OpenMetrics;
+pub(crate) struct OpenMetrics;
 
 impl Export for OpenMetrics {
     fn name(&self) -> &'static str {

@@ -19,7 +19,7 @@ use comfy_table::{
 };
 
 /// Tables on standard output.
-pub struct Terminal;
+pub(crate) struct Terminal;
 
 impl Export for Terminal {
     fn name(&self) -> &'static str {

@@ -3,7 +3,7 @@
 use super::Scale;
 
 /// An axis.
-pub struct Axis {
+pub(crate) struct Axis {
     /// What it counts, with the unit if the ticks do not carry it.
     pub label: String,
     /// Where values lie.
@@ -16,12 +16,12 @@ pub struct Axis {
 
 impl Axis {
     /// An axis.
-    pub fn new(label: impl Into<String>, scale: Scale, show: fn(f64) -> String) -> Self {
+    pub(crate) fn new(label: impl Into<String>, scale: Scale, show: fn(f64) -> String) -> Self {
         Self { label: label.into(), scale, show, names: None }
     }
 
     /// Ticks and what is written at them, about so many.
-    pub fn ticks(&self, about: usize) -> Vec<(f64, String)> {
+    pub(crate) fn ticks(&self, about: usize) -> Vec<(f64, String)> {
         match &self.names {
             Some(names) => names.iter().enumerate().map(|(at, name)| (at as f64, name.clone())).collect(),
             None => self.scale.ticks(about).into_iter().map(|tick| (tick, (self.show)(tick))).collect(),
@@ -30,7 +30,7 @@ impl Axis {
 }
 
 /// `12k`, `1.5M`: short enough for a tick.
-pub fn short_number(value: f64) -> String {
+pub(crate) fn short_number(value: f64) -> String {
     let (scaled, unit) = match value.abs() {
         v if v >= 1e9 => (value / 1e9, "G"),
         v if v >= 1e6 => (value / 1e6, "M"),
@@ -41,7 +41,7 @@ pub fn short_number(value: f64) -> String {
 }
 
 /// Microseconds as `250 µs`, `10 ms`, `1.5 s`.
-pub fn short_time_us(us: f64) -> String {
+pub(crate) fn short_time_us(us: f64) -> String {
     let (scaled, unit) = match us.abs() {
         v if v >= 0.999_999e6 => (us / 1e6, "s"),
         v if v >= 0.999_999e3 => (us / 1e3, "ms"),
@@ -52,13 +52,13 @@ pub fn short_time_us(us: f64) -> String {
 }
 
 /// A share as `99.9 %`.
-pub fn short_share(share: f64) -> String {
+pub(crate) fn short_share(share: f64) -> String {
     let text = format!("{:.6}", share * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// Seconds as they are.
-pub fn short_seconds(seconds: f64) -> String {
+pub(crate) fn short_seconds(seconds: f64) -> String {
     four_digits(seconds)
 }
 

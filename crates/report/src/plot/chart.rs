@@ -9,13 +9,13 @@ use super::{
 };
 
 /// Width of every chart, in the page's pixels.
-pub const WIDTH: f64 = 880.0;
+pub(super) const WIDTH: f64 = 880.0;
 /// Height of a line of labels.
 const LINE: f64 = 16.0;
 const LEFT: f64 = 70.0;
 
 /// A chart.
-pub struct Chart {
+pub(crate) struct Chart {
     /// What it shows, for those who cannot see it.
     pub title: String,
     /// Height of the plot itself, in pixels.
@@ -29,7 +29,7 @@ pub struct Chart {
 }
 
 /// Something that is drawn.
-pub enum Layer {
+pub(crate) enum Layer {
     /// A line through points.
     Line(Line),
     /// Points alone.
@@ -48,7 +48,7 @@ pub enum Layer {
 }
 
 /// A line through points; where there is none, there is a gap.
-pub struct Line {
+pub(crate) struct Line {
     /// Its name in the legend; empty for none.
     pub name: String,
     /// Which colour.
@@ -64,7 +64,7 @@ pub struct Line {
 }
 
 /// Points alone.
-pub struct Points {
+pub(crate) struct Points {
     /// Their name in the legend; empty for none.
     pub name: String,
     /// Which colour.
@@ -76,7 +76,7 @@ pub struct Points {
 }
 
 /// A line at a value.
-pub struct Rule {
+pub(crate) struct Rule {
     /// The value.
     pub at: f64,
     /// What it is.
@@ -87,7 +87,7 @@ pub struct Rule {
 
 impl Line {
     /// A line without marks.
-    pub fn new(
+    pub(crate) fn new(
         name: impl Into<String>,
         class: impl Into<String>,
         points: impl IntoIterator<Item = Option<(f64, f64)>>,
@@ -99,7 +99,7 @@ impl Line {
 
 impl Points {
     /// Marks of a shape.
-    pub fn new(
+    pub(crate) fn new(
         name: &str,
         class: &str,
         shape: Shape,
@@ -138,7 +138,7 @@ impl Frame {
 
 impl Chart {
     /// The picture.
-    pub fn svg(&self) -> Markup {
+    pub(crate) fn svg(&self) -> Markup {
         let legend = self.legend();
         let across: Vec<&Rule> = self.rules(true);
         let right = across.iter().map(|rule| width(&rule.label) + 14.0).fold(16.0, f64::max);

@@ -4,12 +4,12 @@
 const LETTER: f64 = 7.2;
 
 /// Room for a label, in pixels.
-pub fn width(label: &str) -> f64 {
+pub(crate) fn width(label: &str) -> f64 {
     label.chars().count() as f64 * LETTER
 }
 
 /// Ticks whose labels do not touch.
-pub fn thinned(ticks: impl Iterator<Item = (f64, String)>) -> Vec<(f64, String)> {
+pub(super) fn thinned(ticks: impl Iterator<Item = (f64, String)>) -> Vec<(f64, String)> {
     let mut end = f64::NEG_INFINITY;
     let keep = ticks.filter(|(x, label)| {
         let half = width(label) / 2.0 + 3.0;
@@ -23,7 +23,7 @@ pub fn thinned(ticks: impl Iterator<Item = (f64, String)>) -> Vec<(f64, String)>
 }
 
 /// Places in rising order, moved as little as makes them lie `least` apart.
-pub fn pushed_apart(wanted: &[f64], least: f64, top: f64, bottom: f64) -> Vec<f64> {
+pub(super) fn pushed_apart(wanted: &[f64], least: f64, top: f64, bottom: f64) -> Vec<f64> {
     let mut places = wanted.to_vec();
     for i in 1..places.len() {
         places[i] = places[i].max(places[i - 1] + least);

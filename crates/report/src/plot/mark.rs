@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 /// A mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub(crate) enum Shape {
     /// A goal was met.
     Met,
     /// A goal was not met.
@@ -22,11 +22,11 @@ pub enum Shape {
 }
 
 /// How many series are told apart.
-pub const SERIES: usize = 6;
+pub(crate) const SERIES: usize = 6;
 
 impl Shape {
     /// The mark at a place. The class gives its colour.
-    pub fn svg(self, x: f64, y: f64, class: &str) -> Markup {
+    pub(crate) fn svg(self, x: f64, y: f64, class: &str) -> Markup {
         let (x, y) = (round(x), round(y));
         let at = |path: &str| format!("M{x} {y}{path}");
         match self {
@@ -53,6 +53,6 @@ impl Shape {
 }
 
 /// A tenth of a pixel is enough, and short.
-pub fn round(value: f64) -> f64 {
+pub(super) fn round(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }

@@ -2,7 +2,7 @@
 
 /// How a quantity lies along an axis. Both ends belong to it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Scale {
+pub(crate) enum Scale {
     /// Equal distances for equal differences.
     Linear {
         /// The value at the start.
@@ -26,7 +26,7 @@ pub enum Scale {
 
 impl Scale {
     /// A linear scale that begins at 0 and holds every value.
-    pub fn from_zero(values: impl IntoIterator<Item = f64>) -> Self {
+    pub(crate) fn from_zero(values: impl IntoIterator<Item = f64>) -> Self {
         let high = values.into_iter().filter(|v| v.is_finite()).fold(0.0, f64::max);
         let high = if high > 0.0 { high } else { 1.0 };
         let step = nice_step(high / 6.0);
@@ -34,21 +34,21 @@ impl Scale {
     }
 
     /// A linear scale around values, for those that never come near 0.
-    pub fn around(values: impl IntoIterator<Item = f64>) -> Self {
+    pub(crate) fn around(values: impl IntoIterator<Item = f64>) -> Self {
         let (low, high) = ends(values, |_| true).unwrap_or((0.0, 1.0));
         let span = if high > low { high - low } else { high.abs().max(1.0) };
         Self::Linear { low: low - span * 0.04, high: high + span * 0.04 }
     }
 
     /// A logarithmic scale that holds every value above 0.
-    pub fn log(values: impl IntoIterator<Item = f64>) -> Self {
+    pub(crate) fn log(values: impl IntoIterator<Item = f64>) -> Self {
         let (low, high) = ends(values, |v| v > 0.0).unwrap_or((1.0, 10.0));
         let pad = (high / low).powf(0.05).max(1.12);
         Self::Log { low: low / pad, high: high * pad }
     }
 
     /// Where a value lies, 0 to 1; none if it cannot be shown.
-    pub fn place(&self, value: f64) -> Option<f64> {
+    pub(crate) fn place(&self, value: f64) -> Option<f64> {
         let place = match *self {
             Self::Linear { low, high } => (value - low) / (high - low),
             Self::Log { low, high } if value > 0.0 => (value / low).ln() / (high / low).ln(),
@@ -59,7 +59,7 @@ impl Scale {
     }
 
     /// Values worth a tick, about so many.
-    pub fn ticks(&self, about: usize) -> Vec<f64> {
+    pub(crate) fn ticks(&self, about: usize) -> Vec<f64> {
         let about = about.max(2);
         match *self {
             Self::Linear { low, high } => linear_ticks(low, high, about),

@@ -17,15 +17,15 @@ use super::{
 const EXACT: usize = 50;
 
 /// The largest number of pairs that this is used for: it looks at every one.
-pub const MOST_PAIRS: usize = 250_000;
+pub(super) const MOST_PAIRS: usize = 250_000;
 
 /// The least two-sided p-value that samples of these sizes can have.
-pub fn least_p(a: usize, b: usize) -> f64 {
+pub(super) fn least_p(a: usize, b: usize) -> f64 {
     (2.0 / choose(a + b, a)).min(1.0)
 }
 
 /// The shift from A to B by Hodges and Lehmann, its interval and p-value.
-pub fn estimate(a: &Sample, b: &Sample, alpha: f64) -> Estimate {
+pub(super) fn estimate(a: &Sample, b: &Sample, alpha: f64) -> Estimate {
     let differences = differences(a, b);
     let (outside, confidence) = critical(a.len(), b.len(), alpha);
     let outside = outside.min((differences.len() - 1) / 2);
@@ -39,13 +39,13 @@ pub fn estimate(a: &Sample, b: &Sample, alpha: f64) -> Estimate {
 }
 
 /// The lower end alone of the interval that leaves `outside` differences out on each side.
-pub fn lower_end(a: &Sample, b: &Sample, outside: usize) -> f64 {
+pub(super) fn lower_end(a: &Sample, b: &Sample, outside: usize) -> f64 {
     let differences = differences(a, b);
     differences[outside.min((differences.len() - 1) / 2)]
 }
 
 /// How many of the ordered differences lie outside the interval on each side, and the confidence of that.
-pub fn critical(a: usize, b: usize, alpha: f64) -> (usize, f64) {
+pub(super) fn critical(a: usize, b: usize, alpha: f64) -> (usize, f64) {
     if a + b > EXACT {
         let (mean, variance) = ((a * b) as f64 / 2.0, (a * b * (a + b + 1)) as f64 / 12.0);
         let z = Normal::standard().inverse_cdf(1.0 - alpha / 2.0);

@@ -16,15 +16,15 @@ use super::{
 const EXACT: usize = 100;
 
 /// The largest sample that this is used for: it looks at every pair.
-pub const MOST: usize = 500;
+pub(super) const MOST: usize = 500;
 
 /// The least two-sided p-value that `n` differences can have.
-pub fn least_p(n: usize) -> f64 {
+pub(super) fn least_p(n: usize) -> f64 {
     (2.0 * 0.5_f64.powi(n.min(1_000) as i32)).min(1.0)
 }
 
 /// The centre of the differences by Hodges and Lehmann, its interval and p-value.
-pub fn estimate(differences: &Sample, alpha: f64) -> Estimate {
+pub(super) fn estimate(differences: &Sample, alpha: f64) -> Estimate {
     let averages = walsh_averages(differences);
     let (outside, confidence) = critical(differences.len(), alpha);
     let (low, high) = ends(&averages, outside);
@@ -38,13 +38,13 @@ pub fn estimate(differences: &Sample, alpha: f64) -> Estimate {
 }
 
 /// The lower end alone of the interval that leaves `outside` averages out on each side.
-pub fn lower_end(differences: &Sample, outside: usize) -> f64 {
+pub(super) fn lower_end(differences: &Sample, outside: usize) -> f64 {
     ends(&walsh_averages(differences), outside).0
 }
 
 /// How many of the ordered averages of pairs lie outside the interval on each side, and the confidence
 /// of that.
-pub fn critical(n: usize, alpha: f64) -> (usize, f64) {
+pub(super) fn critical(n: usize, alpha: f64) -> (usize, f64) {
     if n > EXACT {
         let (mean, deviation) = (moment(n, 4.0), (moment(n, 24.0) * (2 * n + 1) as f64).sqrt());
         let z = Normal::standard().inverse_cdf(1.0 - alpha / 2.0);
@@ -86,7 +86,7 @@ fn p_value(differences: &Sample) -> f64 {
 }
 
 /// Twice the rank of each value, ties sharing the mean of theirs (twice, so that it is whole).
-pub fn doubled_ranks(values: &[f64]) -> Vec<usize> {
+pub(super) fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&i, &j| values[i].total_cmp(&values[j]));
     let mut doubled = vec![0; values.len()];

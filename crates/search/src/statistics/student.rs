@@ -10,7 +10,7 @@ use super::{rank_sum, sample::Sample, signed_rank};
 
 /// A shift with its interval and p-value, on whatever scale the values have.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Estimate {
+pub(super) struct Estimate {
     pub shift: f64,
     pub low: f64,
     pub high: f64,
@@ -21,7 +21,7 @@ pub struct Estimate {
 }
 
 /// The mean of at least 2 differences.
-pub fn of_differences(differences: &Sample, alpha: f64) -> Estimate {
+pub(super) fn of_differences(differences: &Sample, alpha: f64) -> Estimate {
     let n = differences.len() as f64;
     let variance = differences.variance().expect("a t test is given two or more values");
     let least_p = signed_rank::least_p(differences.len());
@@ -30,7 +30,7 @@ pub fn of_differences(differences: &Sample, alpha: f64) -> Estimate {
 
 /// The difference of the means of two samples of at least 2 values each, their variances not assumed
 /// equal: B. L. Welch, 1947.
-pub fn of_samples(a: &Sample, b: &Sample, alpha: f64) -> Estimate {
+pub(super) fn of_samples(a: &Sample, b: &Sample, alpha: f64) -> Estimate {
     let of_mean = |sample: &Sample| {
         sample.variance().expect("a t test is given two or more values") / sample.len() as f64
     };
@@ -42,14 +42,14 @@ pub fn of_samples(a: &Sample, b: &Sample, alpha: f64) -> Estimate {
 }
 
 /// The two-sided p-value of a sum, from the probability of each.
-pub fn two_sided(probabilities: &[f64], sum: usize) -> f64 {
+pub(super) fn two_sided(probabilities: &[f64], sum: usize) -> f64 {
     let (below, above) =
         (probabilities[..=sum].iter().sum::<f64>(), probabilities[sum..].iter().sum::<f64>());
     (2.0 * below.min(above)).min(1.0)
 }
 
 /// The quantile of Student's distribution, 0.5 to 1.
-pub fn quantile(probability: f64, freedom: f64) -> f64 {
+pub(super) fn quantile(probability: f64, freedom: f64) -> f64 {
     student(freedom).inverse_cdf(probability)
 }
 

@@ -5,10 +5,13 @@
 use search::{Measured, NextTrial, Outcome, Search, SearchPlan, Step};
 
 /// More steps than any search here may need.
-pub const MOST_STEPS: usize = 20_000;
+pub(crate) const MOST_STEPS: usize = 20_000;
 
 /// Runs a search to its end; also gives the trials it asked for.
-pub fn run(plan: SearchPlan, mut target: impl FnMut(&NextTrial) -> Measured) -> (Outcome, Vec<NextTrial>) {
+pub(crate) fn run(
+    plan: SearchPlan,
+    mut target: impl FnMut(&NextTrial) -> Measured,
+) -> (Outcome, Vec<NextTrial>) {
     let mut search = Search::new(plan).expect("the plan is right");
     let mut asked = Vec::new();
     loop {
@@ -24,18 +27,18 @@ pub fn run(plan: SearchPlan, mut target: impl FnMut(&NextTrial) -> Measured) -> 
 }
 
 /// A valid trial that lost the same to every goal.
-pub fn lost(loss_ratio: f64, goals: usize, trial: &NextTrial) -> Measured {
+pub(crate) fn lost(loss_ratio: f64, goals: usize, trial: &NextTrial) -> Measured {
     Measured::Valid { loss_ratios: vec![loss_ratio; goals], effective_duration_s: trial.duration_s }
 }
 
 /// What a target that carries `capacity` loses.
-pub fn above(capacity: f64, load: f64) -> f64 {
+pub(crate) fn above(capacity: f64, load: f64) -> f64 {
     (1.0 - capacity / load).max(0.0)
 }
 
 /// Next output of SplitMix64 for this state (G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom
 /// number generators", OOPSLA 2014).
-pub fn splitmix(state: u64) -> u64 {
+pub(crate) fn splitmix(state: u64) -> u64 {
     let state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let state = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let state = (state ^ (state >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -43,6 +46,6 @@ pub fn splitmix(state: u64) -> u64 {
 }
 
 /// A number from 0 to below 1.
-pub fn uniform(state: u64) -> f64 {
+pub(crate) fn uniform(state: u64) -> f64 {
     (state >> 11) as f64 / (1_u64 << 53) as f64
 }

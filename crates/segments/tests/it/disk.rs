@@ -15,13 +15,13 @@ use crate::rig::{Rig, config, names};
 const INSIDE: &str = "SEGMENTS_TEST_INSIDE";
 
 /// The folder of the test, when this is the inner run.
-pub fn inside() -> Option<PathBuf> {
+pub(crate) fn inside() -> Option<PathBuf> {
     env::var_os(INSIDE).map(PathBuf::from)
 }
 
 /// Runs the test `name` again below `wrap`, a shell command in which `$0` is the folder and which ends in
 /// running its arguments.
-pub fn again(name: &str, folder: &Path, wrapped: &mut Command, wrap: &str) {
+pub(crate) fn again(name: &str, folder: &Path, wrapped: &mut Command, wrap: &str) {
     // Through pipes: a log that our own output goes to is a file too, which may not grow in there.
     let output = wrapped
         .args(["sh", "-c", &format!("{wrap} && exec \"$@\"")])
@@ -228,7 +228,7 @@ fn a_cut_is_synced_too() {
 
 /// `unshare` with a mount namespace of its own in which this process stays root, as `wrap` needs it; `None`,
 /// with the reason printed, where `wrap` fails.
-pub fn as_root(wrap: &str) -> Option<Command> {
+pub(crate) fn as_root(wrap: &str) -> Option<Command> {
     let folder = tempfile::tempdir().unwrap();
     let mut probe = Command::new("unshare");
     probe.args(["--mount", "--", "sh", "-c", wrap]).arg(folder.path());

@@ -12,7 +12,7 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use segments::{Batch, Config, Done, Error, Failure, Key, Level, Part, Port, Receipt, Recovery, Store};
 
-pub struct Rig {
+pub(crate) struct Rig {
     pub store: Store,
     pub ports: Vec<Port>,
     pub recovery: Recovery,
@@ -20,13 +20,13 @@ pub struct Rig {
 }
 
 /// Settings for files `<folder>/<path>`.
-pub fn config(folder: &Path, path: &str) -> Config {
+pub(crate) fn config(folder: &Path, path: &str) -> Config {
     let template = format!("{}/{path}", folder.display());
     Config { utc: true, ..Config::new(template.parse().unwrap()) }
 }
 
 impl Rig {
-    pub fn open(config: Config, ports: usize) -> Self {
+    pub(crate) fn open(config: Config, ports: usize) -> Self {
         let folder = config.template.folder().to_owned();
         let begin = Instant::now();
         loop {
@@ -43,16 +43,16 @@ impl Rig {
         }
     }
 
-    pub fn key(&self, tag: &str) -> Arc<Key> {
+    pub(crate) fn key(&self, tag: &str) -> Arc<Key> {
         self.key_at(tag, now_s())
     }
 
-    pub fn key_at(&self, tag: &str, seconds: i64) -> Arc<Key> {
+    pub(crate) fn key_at(&self, tag: &str, seconds: i64) -> Arc<Key> {
         self.store.key(tag, seconds, &|_| None).unwrap()
     }
 
     /// Submits one part through the first port and waits for its answer.
-    pub fn put(&mut self, key: &Arc<Key>, level: Level, lines: &str) -> Result<Receipt, Failure> {
+    pub(crate) fn put(&mut self, key: &Arc<Key>, level: Level, lines: &str) -> Result<Receipt, Failure> {
         submit(&mut self.ports[0], &[(7, key, level, lines)]);
         let mut done = answers(&mut self.ports[0], 1);
         let Done { token, result } = done.remove(0);
@@ -61,16 +61,16 @@ impl Rig {
     }
 
     /// Bytes that recovery cut.
-    pub fn cut_bytes(&self) -> u64 {
+    pub(crate) fn cut_bytes(&self) -> u64 {
         self.recovery.cuts.iter().map(|cut| cut.from_bytes - cut.to_bytes).sum()
     }
 
-    pub fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         text(&self.folder.join(name))
     }
 
     /// Waits until `holds`.
-    pub fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+    pub(crate) fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let begin = Instant::now();
         while !holds(self) {
             assert!(begin.elapsed() < Duration::from_secs(20), "{what}: not within 20 s");
@@ -79,7 +79,7 @@ impl Rig {
     }
 }
 
-pub fn submit(port: &mut Port, parts: &[(u64, &Arc<Key>, Level, &str)]) {
+pub(crate) fn submit(port: &mut Port, parts: &[(u64, &Arc<Key>, Level, &str)]) {
     let mut batch = Batch { data: port.spare(), parts: Vec::new() };
     for &(token, key, level, lines) in parts {
         let begin = batch.data.len();
@@ -90,7 +90,7 @@ pub fn submit(port: &mut Port, parts: &[(u64, &Arc<Key>, Level, &str)]) {
 }
 
 /// Waits for at least so many answers.
-pub fn answers(port: &mut Port, count: usize) -> Vec<Done> {
+pub(crate) fn answers(port: &mut Port, count: usize) -> Vec<Done> {
     let begin = Instant::now();
     let mut done = Vec::new();
     while done.len() < count {
@@ -102,12 +102,12 @@ pub fn answers(port: &mut Port, count: usize) -> Vec<Done> {
     done
 }
 
-pub fn now_s() -> i64 {
+pub(crate) fn now_s() -> i64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64
 }
 
 /// The text of a file, whatever it is packed with.
-pub fn text(path: &Path) -> String {
+pub(crate) fn text(path: &Path) -> String {
     let mut text = String::new();
     let file = fs::File::open(path).unwrap_or_else(|cause| panic!("{}: {cause}", path.display()));
     let read = match path.extension().and_then(|name| name.to_str()) {
@@ -120,7 +120,7 @@ pub fn text(path: &Path) -> String {
 }
 
 /// Names of files below `folder`, relative to it, without hidden ones; sorted.
-pub fn names(folder: &Path) -> Vec<String> {
+pub(crate) fn names(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(inner) = folders.pop() {
@@ -139,7 +139,7 @@ pub fn names(folder: &Path) -> Vec<String> {
 
 /// Every line of every file, with the name of its segment (packed or not) and where it begins in its plain
 /// text.
-pub fn lines(folder: &Path) -> HashMap<String, Vec<(String, u64)>> {
+pub(crate) fn lines(folder: &Path) -> HashMap<String, Vec<(String, u64)>> {
     let mut lines: HashMap<String, Vec<(String, u64)>> = HashMap::new();
     for name in names(folder) {
         let text = text(&folder.join(&name));

@@ -67,7 +67,7 @@ pub(crate) struct Engine<'a> {
 
 impl<'a> Engine<'a> {
     /// The part of thread number `thread`.
-    pub fn new(shared: Shared<'a>, thread: u64) -> Self {
+    pub(crate) fn new(shared: Shared<'a>, thread: u64) -> Self {
         let config = shared.config;
         // Seeds that follow each other make unrelated generators: the seed is hashed.
         let rng =
@@ -86,18 +86,18 @@ impl<'a> Engine<'a> {
 
     /// Looks at the clock.
     #[inline]
-    pub fn look_at_clock(&mut self) -> u64 {
+    pub(crate) fn look_at_clock(&mut self) -> u64 {
         self.now_ns = self.shared.clock.now_ns();
         self.now_ns
     }
 
     /// Whether answers have a time of their own.
-    pub fn measures(&self) -> bool {
+    pub(crate) fn measures(&self) -> bool {
         self.measured
     }
 
     /// A connection was accepted.
-    pub fn opened(&mut self, connection: &Connection) {
+    pub(crate) fn opened(&mut self, connection: &Connection) {
         self.report.connections_accepted += 1;
         if let Some(timeout_ns) = self.shared.config.keepalive_timeout_ns {
             let due_ns = connection.active_ns.saturating_add(timeout_ns);
@@ -107,7 +107,7 @@ impl<'a> Engine<'a> {
 
     /// The kernel says that something happened.
     #[inline]
-    pub fn event(&mut self, connection: &mut Connection, flags: EventFlags) -> Fate {
+    pub(crate) fn event(&mut self, connection: &mut Connection, flags: EventFlags) -> Fate {
         if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
             connection.readable = true;
         }
@@ -128,7 +128,7 @@ impl<'a> Engine<'a> {
     }
 
     /// A timer of the connection went off.
-    pub fn alarm(&mut self, connection: &mut Connection, alarm: Alarm) -> Fate {
+    pub(crate) fn alarm(&mut self, connection: &mut Connection, alarm: Alarm) -> Fate {
         let step = match (alarm, connection.phase) {
             (Alarm::Answer, Phase::Waiting) => self.perform(connection),
             (Alarm::Answer, Phase::Dribbling) => self.dribble(connection),
@@ -141,7 +141,7 @@ impl<'a> Engine<'a> {
 
     /// Does what can be done now.
     #[inline]
-    pub fn proceed(&mut self, connection: &mut Connection) -> Fate {
+    pub(crate) fn proceed(&mut self, connection: &mut Connection) -> Fate {
         for _ in 0..TURNS {
             let step = match connection.phase {
                 Phase::Reading => self.read(connection),

@@ -14,21 +14,21 @@ use std::{
 use http1::{Error, Limits, Response, ResponseHead, ResponseReader, ResponseSink};
 use serve::{Config, Report, Server};
 
-pub const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: target\r\n\r\n";
-pub const GET_CLOSE: &[u8] = b"GET / HTTP/1.1\r\nHost: target\r\nConnection: close\r\n\r\n";
+pub(crate) const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: target\r\n\r\n";
+pub(crate) const GET_CLOSE: &[u8] = b"GET / HTTP/1.1\r\nHost: target\r\nConnection: close\r\n\r\n";
 
 /// How long a client waits for what should come at once.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A target that runs.
-pub struct Target {
+pub(crate) struct Target {
     pub address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Report>,
 }
 
 impl Target {
-    pub fn start(config: Config) -> Self {
+    pub(crate) fn start(config: Config) -> Self {
         let server = Server::bind(config).unwrap();
         let address = server.local_addrs()[0];
         let stop = Arc::new(AtomicBool::new(false));
@@ -39,12 +39,12 @@ impl Target {
         Self { address, stop, thread }
     }
 
-    pub fn connect(&self) -> Client {
+    pub(crate) fn connect(&self) -> Client {
         Client::connect(self.address)
     }
 
     /// Stops it and takes its report, in which every request must be in one class.
-    pub fn stop(self) -> Report {
+    pub(crate) fn stop(self) -> Report {
         let asked = Instant::now();
         self.stop.store(true, Ordering::Relaxed);
         let report = self.thread.join().unwrap();
@@ -57,20 +57,20 @@ impl Target {
 
 /// An answer as it came.
 #[derive(Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     pub response: Response,
     pub head: Head,
 }
 
 /// What is kept of an answer's parts.
 #[derive(Debug, Default)]
-pub struct Head {
+pub(crate) struct Head {
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
 
 impl Head {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
@@ -89,7 +89,7 @@ impl ResponseSink for Head {
 
 /// What came instead of a whole answer.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Instead {
+pub(crate) enum Instead {
     /// FIN, after so many bytes since the last answer.
     Fin(usize),
     /// RST.
@@ -101,7 +101,7 @@ pub enum Instead {
 }
 
 /// A connection of a client.
-pub struct Client {
+pub(crate) struct Client {
     pub stream: TcpStream,
     reader: ResponseReader,
     bytes: Vec<u8>,
@@ -110,27 +110,27 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn connect(address: SocketAddr) -> Self {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         let reader = ResponseReader::new(Limits::default());
         Self { stream, reader, bytes: Vec::new(), to_head: false, patience: PATIENCE }
     }
 
-    pub fn send(&mut self, bytes: &[u8]) -> &mut Self {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> &mut Self {
         self.to_head = bytes.starts_with(b"HEAD ");
         self.stream.write_all(bytes).unwrap();
         self
     }
 
     /// Waits no longer than this from now on.
-    pub fn patience(&mut self, patience: Duration) -> &mut Self {
+    pub(crate) fn patience(&mut self, patience: Duration) -> &mut Self {
         self.patience = patience;
         self
     }
 
     /// The next answer, or what came instead.
-    pub fn answer(&mut self) -> Result<Answer, Instead> {
+    pub(crate) fn answer(&mut self) -> Result<Answer, Instead> {
         let mut head = Head::default();
         let mut taken = 0;
         self.stream.set_read_timeout(Some(self.patience)).unwrap();
@@ -157,18 +157,18 @@ impl Client {
     }
 
     /// Sends a request and awaits a whole answer.
-    pub fn get(&mut self, request: &[u8]) -> Answer {
+    pub(crate) fn get(&mut self, request: &[u8]) -> Answer {
         self.send(request).answer().unwrap()
     }
 
     /// Closes with a reset.
-    pub fn reset(self) {
+    pub(crate) fn reset(self) {
         rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
     }
 }
 
 /// Waits until something is so, for it will be.
-pub fn until(what: &str, mut so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
         assert!(start.elapsed() < PATIENCE, "{what} did not come about");

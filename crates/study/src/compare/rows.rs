@@ -10,7 +10,7 @@ use super::{CompareError, CompareOptions, Gate, Row, Side};
 const LOWER_BOUND: &str = "lower_bound";
 
 /// Two settings whose quantities are compared.
-pub struct Pair<'a> {
+pub(super) struct Pair<'a> {
     name: String,
     a: Option<&'a SettingOutcome>,
     b: Option<&'a SettingOutcome>,
@@ -19,7 +19,7 @@ pub struct Pair<'a> {
 }
 
 /// The values of one quantity.
-pub struct Values {
+pub(super) struct Values {
     setting: String,
     quantity: String,
     goal: Option<String>,
@@ -34,19 +34,19 @@ pub struct Values {
 
 impl<'a> Pair<'a> {
     /// Of two results.
-    pub fn apart(setting: &Setting, a: (Side<'a>, usize), b: (Side<'a>, usize)) -> Self {
+    pub(super) fn apart(setting: &Setting, a: (Side<'a>, usize), b: (Side<'a>, usize)) -> Self {
         Self { name: setting.name.clone(), a: outcome(a.0, a.1), b: outcome(b.0, b.1), blocks: None }
     }
 
     /// Of one result, in which they differ by one factor.
-    pub fn in_blocks(side: Side<'a>, factor: &str, a: usize, b: usize) -> Self {
+    pub(super) fn in_blocks(side: Side<'a>, factor: &str, a: usize, b: usize) -> Self {
         let others = side.plan.settings[a].levels.iter().filter(|(name, _)| *name != factor);
         let name = others.map(|(name, level)| format!("{name}={level}")).collect::<Vec<_>>().join(" ");
         Self { name, a: outcome(side, a), b: outcome(side, b), blocks: Some(side.plan.blocks.len()) }
     }
 
     /// The values of every quantity that both have.
-    pub fn values(
+    pub(super) fn values(
         &self,
         quantities: &[Quantity],
         wanted: &[String],
@@ -196,7 +196,11 @@ impl Bounds {
 }
 
 /// Compares all, as one family.
-pub fn judge(mut values: Vec<Values>, options: &CompareOptions, warnings: &mut Vec<Warning>) -> Vec<Row> {
+pub(super) fn judge(
+    mut values: Vec<Values>,
+    options: &CompareOptions,
+    warnings: &mut Vec<Warning>,
+) -> Vec<Row> {
     for values in &mut values {
         if values.a.iter().chain(&values.b).any(|value| *value <= 0.0) {
             values.scale = Scale::Difference;

@@ -6,7 +6,7 @@ mod edits;
 use record::Ending;
 use std::{fs, os::unix::fs::symlink};
 
-pub use case::{Case, Expected};
+pub(super) use case::{Case, Expected};
 use case::{
     Expected::{Half, Sound},
     MISSING, OTHER, WRITTEN, read, refused,
@@ -15,7 +15,7 @@ pub(super) use edits::sealed;
 use edits::*;
 
 /// All of them.
-pub const CASES: &[Case] = &[
+pub(super) const CASES: &[Case] = &[
     // Trials.
     refused(
         "a digit of a figure changed",

@@ -16,7 +16,7 @@ const PROBE_BYTES: usize = 16;
 
 /// How long something may be under way when the last was sent, in nanoseconds: the delay, and what is
 /// left in the queue.
-pub fn rest_ns(shape: &Shape, stream: &Stream) -> u64 {
+pub(super) fn rest_ns(shape: &Shape, stream: &Stream) -> u64 {
     let wire_ns = stream.packets as f64 * wire_ns(shape, stream.payload_bytes).unwrap_or(0.0);
     let queue_ns = (wire_ns as u64).saturating_sub(stream.duration_ns());
     let late_ns = shape.reorder.map_or(0, |reorder| reorder.late_ns);
@@ -34,7 +34,7 @@ const IP_UDP_BYTES: u64 = 28;
 const IPV6_UDP_BYTES: u64 = 48;
 
 /// Few small packets, for the delay.
-pub fn probe_stream(shape: &Shape, options: &CertifyOptions) -> Option<Stream> {
+pub(super) fn probe_stream(shape: &Shape, options: &CertifyOptions) -> Option<Stream> {
     // Far enough apart that none waits for another; not a multiple of the kernel's 4 ms ticks.
     let interval_ns = probe_interval_ns(shape);
     let packets = ((options.delay_ms as f64 * 1e6 / interval_ns) as u64).clamp(20, 1_000_000);
@@ -42,7 +42,7 @@ pub fn probe_stream(shape: &Shape, options: &CertifyOptions) -> Option<Stream> {
 }
 
 /// The time that a probe takes on the wire, in nanoseconds.
-pub fn probe_wire_ns(shape: &Shape) -> f64 {
+pub(super) fn probe_wire_ns(shape: &Shape) -> f64 {
     wire_ns(shape, PROBE_BYTES).unwrap_or(0.0)
 }
 
@@ -53,14 +53,14 @@ fn probe_interval_ns(shape: &Shape) -> f64 {
 }
 
 /// The largest payload that measures the rate.
-pub const RATE_PAYLOAD_BYTES: usize = 1_400;
+pub(super) const RATE_PAYLOAD_BYTES: usize = 1_400;
 /// So many packets tell a rate.
 const RATE_PACKETS: f64 = 50.0;
 /// How much is sent to measure the rate, of what fits: soon so much waits that a sender that was held up leaves no gap.
 const OVERLOAD: f64 = 1.15;
 
 /// More than fits, for the rate; none where there is no rate. A datagram has `most_bytes` of payload at most.
-pub fn rate_stream(shape: &Shape, options: &CertifyOptions, most_bytes: usize) -> Option<Stream> {
+pub(super) fn rate_stream(shape: &Shape, options: &CertifyOptions, most_bytes: usize) -> Option<Stream> {
     // So small on slow links that enough of them fit the time.
     let fitting_bytes = shape.rate_bits_per_s? as f64 / 8.0 * options.phase().as_secs_f64() / RATE_PACKETS;
     let head_bytes =
@@ -81,7 +81,7 @@ pub fn rate_stream(shape: &Shape, options: &CertifyOptions, most_bytes: usize) -
 }
 
 /// Many small packets at half the rate, for the loss.
-pub fn loss_stream(shape: &Shape, options: &CertifyOptions) -> Stream {
+pub(super) fn loss_stream(shape: &Shape, options: &CertifyOptions) -> Stream {
     let each_ns = wire_ns(shape, PROBE_BYTES).map_or(1e9 / UNLIMITED_PACKETS_PER_S, |ns| 2.0 * ns);
     // No faster than the receiver can take single packets.
     let each_ns = each_ns.max(2_000.0);
@@ -99,7 +99,7 @@ pub fn loss_stream(shape: &Shape, options: &CertifyOptions) -> Stream {
 
 /// The delay by the specification: wire, delay, jitter, lateness.
 #[derive(Debug)]
-pub struct ExpectedDelay {
+pub(super) struct ExpectedDelay {
     fixed_ns: u64,
     /// Drawn, in ascending order: what is added.
     added_ns: Vec<u64>,
@@ -111,7 +111,7 @@ pub struct ExpectedDelay {
 
 impl ExpectedDelay {
     /// Of probes. Where the order is kept, none arrives before those ahead of it.
-    pub fn of(shape: &Shape) -> Self {
+    pub(super) fn of(shape: &Shape) -> Self {
         let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(1);
         let interval_ns = match shape.jitter_order {
             JitterOrder::Keep => probe_interval_ns(shape) as u64,
@@ -140,26 +140,26 @@ impl ExpectedDelay {
     }
 
     /// So much is no longer for this share of the probes, in nanoseconds.
-    pub fn at(&self, quantile: f64) -> u64 {
+    pub(super) fn at(&self, quantile: f64) -> u64 {
         let last = self.added_ns.len() - 1;
         self.fixed_ns + self.added_ns[(quantile.clamp(0.0, 1.0) * last as f64).round() as usize]
     }
 }
 
 /// The largest payload of a datagram between these ends that is not cut in pieces.
-pub fn most_payload([from, to]: [&End; 2]) -> usize {
+pub(super) fn most_payload([from, to]: [&End; 2]) -> usize {
     (u64::from(from.mtu.min(to.mtu)).saturating_sub(header_bytes(to))) as usize
 }
 
 /// What goes before the payload of datagrams to this end; they go to its first address.
-pub fn header_bytes(to: &End) -> u64 {
+pub(super) fn header_bytes(to: &End) -> u64 {
     let is_v6 = to.addresses.first().is_some_and(|address| address.ip.is_ipv6());
     if is_v6 { IPV6_UDP_BYTES } else { IP_UDP_BYTES }
 }
 
 /// What arrived per second from a tenth of the phase after the first arrival on, in bits of the layer, and by how many
 /// packets of `ip_bytes` each that is known.
-pub fn arrival_rate(
+pub(super) fn arrival_rate(
     shape: &Shape,
     arrivals: &Arrivals,
     options: &CertifyOptions,

@@ -9,7 +9,7 @@ use record::{
 };
 
 /// The text.
-pub fn render(result: &AuditResult) -> String {
+pub(super) fn render(result: &AuditResult) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = write_all(&mut text, result);

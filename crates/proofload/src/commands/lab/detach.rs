@@ -37,7 +37,7 @@ const LOG: &str = "lab.log";
 
 /// Starts `proofload lab up` in the background and returns when the lab is ready, or when it failed, with its
 /// messages and its exit status.
-pub fn up_in_background(arguments: &UpArgs) -> Result<Exit, Refusal> {
+pub(super) fn up_in_background(arguments: &UpArgs) -> Result<Exit, Refusal> {
     let stop = stop::on_signal()?;
     let (mut child, mut said) = start(arguments)
         .map_err(|e| Refusal::one(format_args!("cannot start the background process: {e}")))?;
@@ -61,14 +61,14 @@ pub fn up_in_background(arguments: &UpArgs) -> Result<Exit, Refusal> {
 
 /// In the background process, when its user namespace is entered: gives it a session of its own, so that the
 /// terminal's signals do not reach it, and asks for a SIGTERM when the one that started it ends.
-pub fn leave_session() -> io::Result<()> {
+pub(super) fn leave_session() -> io::Result<()> {
     setsid()?;
     Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
 }
 
 /// In the background process, when the lab is ready but nobody was told yet: it does not end with the one that
 /// started it any more, and its messages go to a log in the lab's folder.
-pub fn let_go(run_folder: &Path) -> io::Result<File> {
+pub(super) fn let_go(run_folder: &Path) -> io::Result<File> {
     let log = OpenOptions::new().append(true).create_new(true).mode(0o600).open(run_folder.join(LOG))?;
     dup2_stderr(&log)?;
     set_parent_process_death_signal(None)?;
@@ -77,7 +77,7 @@ pub fn let_go(run_folder: &Path) -> io::Result<File> {
 
 /// In the background process, when it has said that the lab is ready: the other one, which listens until
 /// nobody can say anything more, leaves.
-pub fn hang_up(log: &File) -> io::Result<()> {
+pub(super) fn hang_up(log: &File) -> io::Result<()> {
     Ok(dup2_stdout(log)?)
 }
 

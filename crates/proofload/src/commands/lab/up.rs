@@ -24,7 +24,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 pub(super) const READY: &str = "ready in ";
 
 #[derive(Debug, Args)]
-pub struct UpArgs {
+pub(super) struct UpArgs {
     /// Lab file.
     pub file: PathBuf,
     /// Copy the processes' logs to this folder when the lab goes down.
@@ -39,7 +39,7 @@ pub struct UpArgs {
 }
 
 /// Brings a lab up and keeps it up.
-pub fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
+pub(super) fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
     lab::see_own_numbers().map_err(Refusal::one)?;
     if arguments.detach && !arguments.background {
         return detach::up_in_background(arguments);

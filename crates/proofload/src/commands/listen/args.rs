@@ -20,7 +20,7 @@ the second signal.";
 /// Take events over HTTP and store them in files, acknowledged at a chosen level
 #[derive(Debug, Args)]
 #[command(after_help = END)]
-pub struct ListenArgs {
+pub(crate) struct ListenArgs {
     /// Settings file in TOML: the same names with underscores; options win over it
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -46,7 +46,7 @@ pub struct ListenArgs {
 
 /// Every setting.
 #[derive(Debug)]
-pub struct Settings;
+pub(crate) struct Settings;
 
 impl Table for Settings {
     type Into = Draft;

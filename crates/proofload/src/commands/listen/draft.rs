@@ -10,11 +10,11 @@ use tracing::level_filters::LevelFilter;
 use super::{reading::Reading, secrets};
 
 /// Where events go unless told otherwise.
-pub const DEFAULT_PATH: &str = "events/${tag}.%Y-%m-%d.log";
+pub(super) const DEFAULT_PATH: &str = "events/${tag}.%Y-%m-%d.log";
 
 /// What has been read so far.
 #[derive(Debug)]
-pub struct Draft {
+pub(crate) struct Draft {
     /// What stands alone. Of its rules only how many records a body may have: [`Draft::reading`] has the others.
     pub config: Config,
     /// How bodies are read.
@@ -49,7 +49,7 @@ pub struct Draft {
 
 /// How a line looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     /// Time, tag and JSON.
     OutFile,
     /// JSON.
@@ -62,7 +62,7 @@ pub enum Format {
 
 /// How what happens is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogForm {
+pub(crate) enum LogForm {
     /// A line for people.
     Text,
     /// A line of JSON.
@@ -71,7 +71,7 @@ pub enum LogForm {
 
 /// A draft made whole.
 #[derive(Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// For the server.
     pub config: Config,
     /// Whether addresses were given, and not the default's.
@@ -91,7 +91,7 @@ impl Draft {
     ///
     /// # Errors
     /// None in practice: the default path is sound.
-    pub fn new(imported: Option<Imported>) -> Result<Self, String> {
+    pub(crate) fn new(imported: Option<Imported>) -> Result<Self, String> {
         let reading = Reading::new(imported.as_ref());
         let config = match imported {
             Some(imported) => imported.config,
@@ -132,7 +132,7 @@ impl Draft {
     ///
     /// # Errors
     /// What is wrong with the path.
-    pub fn set_path(&mut self, path: &str) -> Result<(), String> {
+    pub(crate) fn set_path(&mut self, path: &str) -> Result<(), String> {
         let (template, suffix) = split_path(path)?;
         self.config.store.state = segments::Config::new(template.clone()).state;
         self.config.store.template = template;
@@ -141,12 +141,12 @@ impl Draft {
     }
 
     /// Reads and answers as Fluentd; what was imported of Fluentd's stays.
-    pub fn be_as_fluentd(&mut self) {
+    pub(crate) fn be_as_fluentd(&mut self) {
         self.config.compat = self.reading.fluentds_answers();
     }
 
     /// Reads and answers in our own way; of what was imported only what the file itself says stays.
-    pub fn be_itself(&mut self) {
+    pub(crate) fn be_itself(&mut self) {
         self.config.compat = Compat::None;
     }
 
@@ -154,7 +154,7 @@ impl Draft {
     ///
     /// # Errors
     /// Every contradiction, and every file of secrets that cannot be used.
-    pub fn finish(mut self) -> Result<Plan, Vec<String>> {
+    pub(crate) fn finish(mut self) -> Result<Plan, Vec<String>> {
         let mut mistakes = Vec::new();
         let mut warnings = Vec::new();
         if let Some(state) = self.state.take() {

@@ -12,7 +12,7 @@ use super::{
 ///
 /// # Errors
 /// Every mistake, in the order of the file, each with its line.
-pub fn read(name: &str, text: &str, draft: &mut Draft) -> Result<(), Vec<Mistake>> {
+pub(super) fn read(name: &str, text: &str, draft: &mut Draft) -> Result<(), Vec<Mistake>> {
     let mut reader = Reader::new(name, text);
     let document = reader.document(text);
     if reader.has_mistakes() {

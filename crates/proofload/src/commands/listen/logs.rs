@@ -39,7 +39,7 @@ impl State {
 }
 
 /// Begins to tell. Nothing but the first call has an effect.
-pub fn begin(form: LogForm, level: LevelFilter) {
+pub(super) fn begin(form: LogForm, level: LevelFilter) {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)
@@ -59,7 +59,7 @@ pub fn begin(form: LogForm, level: LevelFilter) {
 }
 
 /// Waits until all is written, for a second at the most. Whether it is.
-pub fn end() -> bool {
+pub(super) fn end() -> bool {
     let waits = |state: &mut State| !state.lines.is_empty() || state.is_writing;
     let waited = QUEUE.changed.wait_timeout_while(QUEUE.lock(), PATIENCE, waits);
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()

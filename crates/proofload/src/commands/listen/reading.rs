@@ -6,7 +6,7 @@ use listen::{Compat, import::Imported};
 /// Both ways of reading and answering, and what settings say over either of them. `--compat` only chooses between
 /// the two, so that it does not matter what comes first.
 #[derive(Debug)]
-pub struct Reading {
+pub(crate) struct Reading {
     /// Our own rules, with what an imported file itself says.
     own: Rules,
     /// Fluentd's rules, with what an imported file says.
@@ -25,7 +25,7 @@ pub struct Reading {
 
 impl Reading {
     /// What holds unless settings say otherwise.
-    pub fn new(imported: Option<&Imported>) -> Self {
+    pub(crate) fn new(imported: Option<&Imported>) -> Self {
         let fluentd = imported.map_or_else(Rules::fluentd, |imported| imported.config.rules.clone());
         Self {
             own: imported.map(|imported| imported.own_rules.clone()).unwrap_or_default(),
@@ -39,12 +39,12 @@ impl Reading {
     }
 
     /// Fluentd's answers.
-    pub fn fluentds_answers(&self) -> Compat {
+    pub(crate) fn fluentds_answers(&self) -> Compat {
         self.answers.clone()
     }
 
     /// What is lost of an imported file's answers if they are not Fluentd's; nothing if nothing is.
-    pub fn lost_without_fluentd(&self) -> Option<&'static str> {
+    pub(crate) fn lost_without_fluentd(&self) -> Option<&'static str> {
         (self.answers != Compat::fluentd()).then_some(
             "--compat none: cors_allow_origins, cors_allow_credentials, respond_with_empty_img and use_204_response of \
              the imported file need --compat fluentd: take them out of it, or leave --compat none away",
@@ -52,7 +52,7 @@ impl Reading {
     }
 
     /// The rules of that way, for so many records in a body.
-    pub fn rules(&self, compat: &Compat, most_records: usize) -> Rules {
+    pub(crate) fn rules(&self, compat: &Compat, most_records: usize) -> Rules {
         let base = match compat {
             Compat::None => &self.own,
             Compat::Fluentd { .. } => &self.fluentd,

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::settings::{self, Kind, Setting};
 
 /// The schema, draft 7, which the TOML plugins of editors know.
-pub fn schema() -> Value {
+pub(super) fn schema() -> Value {
     let properties: Map<String, Value> =
         settings::all().map(|setting| (setting.key.to_owned(), property(setting))).collect();
     json!({

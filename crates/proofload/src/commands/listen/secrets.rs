@@ -6,11 +6,11 @@ use ::secrets::reference::{Lines, read_lines};
 use listen::Credential;
 
 /// Reads one line.
-pub type Reader = fn(&str) -> Result<Credential, &'static str>;
+pub(super) type Reader = fn(&str) -> Result<Credential, &'static str>;
 
 /// What a file holds.
 #[derive(Debug)]
-pub struct Secrets {
+pub(super) struct Secrets {
     /// Who may post, at least one.
     pub credentials: Vec<Credential>,
     /// What should be known.
@@ -21,7 +21,7 @@ pub struct Secrets {
 ///
 /// # Errors
 /// Names the file, and the line that is wrong, but not what is in it.
-pub fn read(path: &Path, read_line: Reader) -> Result<Secrets, String> {
+pub(super) fn read(path: &Path, read_line: Reader) -> Result<Secrets, String> {
     let Lines { lines, warning } = read_lines(path)?;
     let mut credentials = Vec::new();
     for (number, line) in lines {
@@ -35,7 +35,7 @@ pub fn read(path: &Path, read_line: Reader) -> Result<Secrets, String> {
 }
 
 /// A token.
-pub fn bearer(line: &str) -> Result<Credential, &'static str> {
+pub(super) fn bearer(line: &str) -> Result<Credential, &'static str> {
     // The characters of RFC 6750's b64token, in which a token travels.
     let is_sound = |c: char| c.is_ascii_alphanumeric() || "-._~+/=".contains(c);
     if line.chars().all(is_sound) {
@@ -46,7 +46,7 @@ pub fn bearer(line: &str) -> Result<Credential, &'static str> {
 }
 
 /// `NAME:PASSWORD`.
-pub fn basic(line: &str) -> Result<Credential, &'static str> {
+pub(super) fn basic(line: &str) -> Result<Credential, &'static str> {
     let (user, password) = line.split_once(':').ok_or("expected NAME:PASSWORD")?;
     if user.is_empty() || password.is_empty() {
         return Err("neither the name nor the password may be empty");

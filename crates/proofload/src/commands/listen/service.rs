@@ -18,7 +18,7 @@ use crate::exit::Refusal;
 ///
 /// # Errors
 /// When one is no TCP socket.
-pub fn handed() -> Result<Vec<OwnedFd>, Refusal> {
+pub(super) fn handed() -> Result<Vec<OwnedFd>, Refusal> {
     let mut list = ListenFd::from_env();
     let sockets = (0..list.len()).map(|place| match list.take_tcp_listener(place) {
         Ok(Some(listener)) => Ok(OwnedFd::from(listener)),
@@ -32,7 +32,7 @@ pub fn handed() -> Result<Vec<OwnedFd>, Refusal> {
 
 /// The service that systemd knows.
 #[derive(Debug)]
-pub struct Service {
+pub(super) struct Service {
     status: String,
     /// How often it wants to hear that we live.
     watchdog: Option<Duration>,
@@ -42,20 +42,20 @@ pub struct Service {
 
 impl Service {
     /// `status` is what `systemctl status` shows while it listens.
-    pub fn new(status: &str) -> Self {
+    pub(super) fn new(status: &str) -> Self {
         // Twice as often as asked, as sd_watchdog_enabled(3) recommends.
         let watchdog = sd_notify::watchdog_enabled().map(|timeout| timeout / 2);
         Self { status: status.to_owned(), watchdog, told: Instant::now(), could_tell: true }
     }
 
     /// It listens.
-    pub fn ready(&mut self) {
+    pub(super) fn ready(&mut self) {
         let status = self.status.clone();
         self.tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
     }
 
     /// It reads files anew; [`Service::ready`] comes behind.
-    pub fn reloading(&mut self) {
+    pub(super) fn reloading(&mut self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.tell(&[NotifyState::Reloading, now]),
             Err(_) => self.tell(&[NotifyState::Reloading]),
@@ -63,12 +63,12 @@ impl Service {
     }
 
     /// It ends.
-    pub fn stopping(&mut self) {
+    pub(super) fn stopping(&mut self) {
         self.tell(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
     }
 
     /// It lives; to be said at least as often as the watchdog wants to hear it.
-    pub fn alive(&mut self) {
+    pub(super) fn alive(&mut self) {
         if self.watchdog.is_some_and(|interval| self.told.elapsed() >= interval.saturating_sub(super::GLANCE))
         {
             self.told = Instant::now();

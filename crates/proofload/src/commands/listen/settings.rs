@@ -12,17 +12,17 @@ mod storing;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-pub use ::settings::options::Kind;
+pub(super) use ::settings::options::Kind;
 use ::settings::options::{count, told};
 use record::units::{UnitError, parse_size, parse_time};
 
 use super::draft::Draft;
 
 /// One setting.
-pub type Setting = ::settings::options::Setting<Draft>;
+pub(super) type Setting = ::settings::options::Setting<Draft>;
 
 /// All settings, in the order of the help.
-pub fn all() -> impl Iterator<Item = &'static Setting> {
+pub(super) fn all() -> impl Iterator<Item = &'static Setting> {
     [addresses::SETTINGS, storing::SETTINGS, answers::SETTINGS, bounds::SETTINGS, output::SETTINGS]
         .into_iter()
         .flatten()

@@ -11,7 +11,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// Compares counters as time goes on.
 #[derive(Debug)]
-pub struct Watch {
+pub(super) struct Watch {
     /// As last looked at.
     seen: Statistics,
     /// As last told, for what is told together.
@@ -21,7 +21,7 @@ pub struct Watch {
 
 /// Something that should be told.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Change {
+pub(super) struct Change {
     level: Level,
     message: String,
 }
@@ -32,7 +32,7 @@ impl Change {
     }
 
     /// Tells it in the log.
-    pub fn tell(&self) {
+    pub(super) fn tell(&self) {
         let message = &self.message;
         match self.level {
             Level::ERROR => error!("{message}"),
@@ -44,12 +44,12 @@ impl Change {
 
 impl Watch {
     /// From these counters on.
-    pub fn new(now: Statistics) -> Self {
+    pub(super) fn new(now: Statistics) -> Self {
         Self { told: now.clone(), seen: now, told_at: None }
     }
 
     /// What has changed.
-    pub fn look(&mut self, now: Statistics) -> Vec<Change> {
+    pub(super) fn look(&mut self, now: Statistics) -> Vec<Change> {
         let mut changes = Vec::new();
         if now.storage != self.seen.storage {
             changes.push(match now.storage.as_str() {

@@ -11,7 +11,7 @@ use crate::{text, warnings};
 
 const MOST_PLACES: usize = 6;
 
-pub fn environment(page: &Page) -> Option<Section> {
+pub(super) fn environment(page: &Page) -> Option<Section> {
     let environment = page.results.environment.as_ref()?;
     let mut facts: Vec<(&str, String)> = vec![
         ("Processor", page.text(&environment.cpu_model)),
@@ -41,7 +41,7 @@ pub fn environment(page: &Page) -> Option<Section> {
     Some(Section { anchor: "environment", heading: "Environment", body })
 }
 
-pub fn command(page: &Page) -> Section {
+pub(super) fn command(page: &Page) -> Section {
     let plan = &page.results.plan;
     let words: Vec<String> = plan.command.iter().take(page.limits.lines * 4).cloned().collect();
     let line = text::shell_line(&words);
@@ -54,7 +54,7 @@ pub fn command(page: &Page) -> Section {
     Section { anchor: "repeat", heading: "Repeat it", body }
 }
 
-pub fn warnings(page: &Page) -> Option<Section> {
+pub(super) fn warnings(page: &Page) -> Option<Section> {
     let told = warnings::warnings(page.results);
     if told.is_empty() {
         return None;

@@ -17,7 +17,7 @@ use crate::{
 const MOST_FACTORS: usize = 4;
 
 /// The sentences that come first.
-pub fn headline(page: &Page) -> Markup {
+pub(super) fn headline(page: &Page) -> Markup {
     let told = sentence::headline(page.results, &page.answers);
     let shown = told.len().min(page.limits.settings);
     html! {
@@ -35,7 +35,7 @@ pub fn headline(page: &Page) -> Markup {
     }
 }
 
-pub fn section(page: &Page) -> Section {
+pub(super) fn section(page: &Page) -> Section {
     let body = html! {
         (ladder::figure(page))
         (searches(page))
@@ -47,7 +47,7 @@ pub fn section(page: &Page) -> Section {
 }
 
 /// The class that colours a status.
-pub fn class(status: Status) -> &'static str {
+pub(super) fn class(status: Status) -> &'static str {
     match status {
         Status::Met => "met",
         Status::NotMet => "not-met",

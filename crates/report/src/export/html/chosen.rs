@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// A trial, and why it was chosen.
-pub struct Chosen<'a> {
+pub(super) struct Chosen<'a> {
     /// The trial.
     pub entry: &'a TrialEntry,
     /// `the last at the lower bound of p99 ≤ 10 ms, 17,250/s`.
@@ -18,7 +18,7 @@ pub struct Chosen<'a> {
 
 /// Of each search, the last trial at the lower bound and the first not met at the upper; of each other setting,
 /// the trial nearest to its median; and the first void one of all.
-pub fn chosen<'a>(page: &'a Page) -> Vec<Chosen<'a>> {
+pub(super) fn chosen<'a>(page: &'a Page) -> Vec<Chosen<'a>> {
     let settings = page.results.plan.settings.iter().enumerate();
     let mut chosen: Vec<Chosen> = settings
         .flat_map(

@@ -19,7 +19,7 @@ use crate::{
     text,
 };
 
-pub fn section(page: &Page) -> Option<Section> {
+pub(super) fn section(page: &Page) -> Option<Section> {
     let curves = curves(page.results, &page.readings);
     if curves.is_empty() {
         return None;

@@ -26,7 +26,7 @@ const LEVELS: usize = 24;
 /// Colours of a heat map, from the least value to the largest.
 const SHADES: usize = 7;
 
-pub fn section(page: &Page) -> Option<Section> {
+pub(super) fn section(page: &Page) -> Option<Section> {
     let varied: Vec<&Factor> =
         page.results.plan.factors.iter().filter(|factor| factor.levels.len() > 1).collect();
     if varied.is_empty() || page.readings.is_empty() {

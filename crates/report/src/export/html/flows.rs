@@ -18,7 +18,7 @@ const OPEN: usize = 12;
 /// Directions that are drawn together; the others carried less.
 const LINES: usize = 6;
 
-pub fn section(page: &Page) -> Option<Section> {
+pub(super) fn section(page: &Page) -> Option<Section> {
     let all: Vec<Chosen> = chosen(page).into_iter().filter(|chosen| programs(chosen).is_some()).collect();
     if all.is_empty() {
         return None;

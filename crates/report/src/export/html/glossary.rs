@@ -67,7 +67,7 @@ const TERMS: [(&str, &str); 15] = [
     ),
 ];
 
-pub fn section() -> Section {
+pub(super) fn section() -> Section {
     let body = html! { dl { @for (term, meaning) in TERMS { dt { (term) } dd { (meaning) } } } };
     Section { anchor: "glossary", heading: "How to read this", body }
 }

@@ -16,7 +16,7 @@ const ROW: f64 = 26.0;
 const LONGEST_NAME: usize = 42;
 
 /// The ladder; nothing where no search was made, or a single bracket says no more than its sentence.
-pub fn figure(page: &Page) -> Markup {
+pub(super) fn figure(page: &Page) -> Markup {
     let rungs = rungs(page);
     let loads = rungs.iter().flat_map(|rung| [rung.lower, rung.upper]).flatten();
     let scale = Scale::from_zero(loads.clone());

@@ -11,7 +11,7 @@ use crate::{
     reading::Reading,
 };
 
-pub fn section(page: &Page) -> Option<Section> {
+pub(super) fn section(page: &Page) -> Option<Section> {
     if page.readings.is_empty() {
         return None;
     }

@@ -2,7 +2,7 @@
 
 /// Most of each thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub(super) struct Limits {
     /// Settings in a table.
     pub settings: usize,
     /// Trials in a table or a figure.
@@ -19,13 +19,13 @@ pub struct Limits {
 
 impl Limits {
     /// Where a page begins.
-    pub const FULL: Self =
+    pub(super) const FULL: Self =
         Self { settings: 240, trials: 600, figures: 12, points: 240, lines: 60, text_chars: 400 };
     /// Where it ends: with these no study makes a page of even a quarter of a megabyte.
     const LEAST: Self = Self { settings: 6, trials: 12, figures: 1, points: 24, lines: 4, text_chars: 48 };
 
     /// About half of everything; none if it cannot be less.
-    pub fn smaller(&self) -> Option<Self> {
+    pub(super) fn smaller(&self) -> Option<Self> {
         let least = Self::LEAST;
         let smaller = Self {
             settings: (self.settings / 2).max(least.settings),

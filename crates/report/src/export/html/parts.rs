@@ -6,7 +6,7 @@ use crate::{plot::Chart, text};
 
 /// How a column is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Column {
+pub(super) enum Column {
     /// What the row is about.
     Name,
     /// A figure.
@@ -20,7 +20,7 @@ pub enum Column {
 }
 
 /// A table. Each row has as many cells as there are columns.
-pub fn table(caption: &str, columns: &[(Column, &str)], rows: &[Vec<String>]) -> Markup {
+pub(super) fn table(caption: &str, columns: &[(Column, &str)], rows: &[Vec<String>]) -> Markup {
     let class = |column: Column| match column {
         Column::Name => "name",
         Column::Number => "n",
@@ -51,12 +51,12 @@ pub fn table(caption: &str, columns: &[(Column, &str)], rows: &[Vec<String>]) ->
 }
 
 /// A chart with its caption.
-pub fn figure(chart: &Chart, caption: Markup) -> Markup {
+pub(super) fn figure(chart: &Chart, caption: Markup) -> Markup {
     figure_of(chart.svg(), caption)
 }
 
 /// A picture with its caption.
-pub fn figure_of(picture: Markup, caption: Markup) -> Markup {
+pub(super) fn figure_of(picture: Markup, caption: Markup) -> Markup {
     html! {
         figure {
             div.wide { (picture) }
@@ -66,13 +66,13 @@ pub fn figure_of(picture: Markup, caption: Markup) -> Markup {
 }
 
 /// What is there for those who want it.
-pub fn details(summary: &str, body: Markup) -> Markup {
+pub(super) fn details(summary: &str, body: Markup) -> Markup {
     html! { details { summary { (summary) } (body) } }
 }
 
 /// As many of `all` as `most`, each by `one`: the first few open, the others folded, and a note of those left out.
 /// `more` is what the folded ones are called, `what` one of those left out.
-pub fn folded<T>(
+pub(super) fn folded<T>(
     all: &[T],
     (open, most): (usize, usize),
     (more, what): (&str, &str),
@@ -91,7 +91,7 @@ pub fn folded<T>(
 }
 
 /// What was left out, if anything was.
-pub fn left_out(shown: usize, all: usize, what: &str) -> Markup {
+pub(super) fn left_out(shown: usize, all: usize, what: &str) -> Markup {
     html! {
         @if shown < all {
             p.note { "Of " (text::counted(all, what)) " the first " (shown) " are shown, to keep this page \

@@ -17,7 +17,7 @@ use crate::{
 /// Searches that are shown at once; the others are folded.
 const OPEN: usize = 2;
 
-pub fn section(page: &Page) -> Option<Section> {
+pub(super) fn section(page: &Page) -> Option<Section> {
     let searched: Vec<(&Answer, Vec<Step>)> = page
         .answers
         .iter()

@@ -17,7 +17,7 @@ use crate::{
 /// Figures that are shown at once; the others are folded.
 const OPEN: usize = 3;
 
-pub fn section(page: &Page) -> Option<Section> {
+pub(super) fn section(page: &Page) -> Option<Section> {
     let all: Vec<Group> =
         (0..page.results.plan.settings.len()).filter_map(|number| group(page, number)).collect();
     if all.is_empty() {

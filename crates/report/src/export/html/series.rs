@@ -17,7 +17,7 @@ use crate::{
 /// Trials that are shown at once; the others are folded.
 const OPEN: usize = 2;
 
-pub fn section(page: &Page) -> Option<Section> {
+pub(super) fn section(page: &Page) -> Option<Section> {
     let all: Vec<Chosen> = chosen(page).into_iter().filter(|chosen| !intervals(chosen).is_empty()).collect();
     if all.is_empty() {
         return None;

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{reading::Reading, text};
 
-pub fn section(page: &Page) -> Section {
+pub(super) fn section(page: &Page) -> Section {
     let void: Vec<&TrialEntry> =
         page.results.trials.iter().filter(|entry| entry.trial.validity.is_void()).collect();
     let all = page.results.trials.len();

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Too few runs for any test, or for one by ranks.
-pub fn of_design(family: &Family, design: Design, method: Option<Method>) -> Vec<Warning> {
+pub(super) fn of_design(family: &Family, design: Design, method: Option<Method>) -> Vec<Warning> {
     let (runs, unit) = match design {
         Design::Blocks { blocks } => (blocks.to_string(), "blocks"),
         Design::Separate { a, b } => (format!("{a} and {b}"), "runs of each"),
@@ -45,7 +45,7 @@ pub fn of_design(family: &Family, design: Design, method: Option<Method>) -> Vec
 }
 
 /// The interval has less confidence than wanted.
-pub fn wide_interval(wanted: Confidence, real: f64) -> Warning {
+pub(super) fn wide_interval(wanted: Confidence, real: f64) -> Warning {
     Warning::new(
         "few_values",
         format!(
@@ -57,7 +57,7 @@ pub fn wide_interval(wanted: Confidence, real: f64) -> Warning {
 }
 
 /// A difference alone, but not in its family.
-pub fn held_back(comparisons: usize) -> Warning {
+pub(super) fn held_back(comparisons: usize) -> Warning {
     Warning::new(
         "held_back",
         format!(
@@ -68,7 +68,7 @@ pub fn held_back(comparisons: usize) -> Warning {
 }
 
 /// A and B ran apart.
-pub fn separate_runs() -> Warning {
+pub(super) fn separate_runs() -> Warning {
     Warning::new(
         "separate_runs",
         "A and B did not run in turns, so whatever else changed between them counts as a difference; \
@@ -77,7 +77,7 @@ pub fn separate_runs() -> Warning {
 }
 
 /// All runs gave the same.
-pub fn no_spread() -> Warning {
+pub(super) fn no_spread() -> Warning {
     Warning::new(
         "no_spread",
         "the runs do not differ among themselves, so their noise is unknown and nothing can be said \

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 
 /// A folder.
-pub struct Case {
+pub(crate) struct Case {
     /// What was done.
     pub name: &'static str,
     /// Does it to a copy of `own`, which lies beside `other` (another study) and `again` (the same one, run once more).
@@ -18,7 +18,7 @@ pub struct Case {
 
 /// What is done with a folder.
 #[derive(Clone, Copy)]
-pub enum Expected {
+pub(crate) enum Expected {
     /// It is refused, and stays as it is.
     Refused,
     /// It is read as what it is, and stays as it is.
