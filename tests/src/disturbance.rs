@@ -159,6 +159,11 @@ pub struct Gaps {
 }
 
 impl Gaps {
+    /// Whether a time measured meanwhile may be wrong for want of a processor.
+    pub fn disturb(&self) -> bool {
+        self.share > DISTURBING_SHARE || self.longest > DISTURBING_GAP
+    }
+
     /// The share of a trial (0 to 1) for which its generator waited for the processor, the witness's turns left out.
     pub fn waited_share(&self, trial: &Trial) -> f64 {
         let waited_s = trial.cpu.runqueue_wait_s.unwrap_or(0.0) - self.watching.as_secs_f64();
@@ -173,6 +178,9 @@ impl fmt::Display for Gaps {
     }
 }
 
+/// Gaps of more than this share of the time (0 to 1), or one that is longer, disturb what is measured.
+const DISTURBING_SHARE: f64 = 0.005;
+const DISTURBING_GAP: Duration = Duration::from_millis(10);
 /// Shorter gaps are those of any timer.
 const SHORTEST_GAP: Duration = Duration::from_micros(200);
 

@@ -131,6 +131,24 @@ impl LinkedHosts {
         }
     }
 
+    /// Datagrams that both hosts received and had no room for, since they were made.
+    ///
+    /// # Errors
+    /// When a host does not tell.
+    pub fn datagrams_without_room(&self) -> Result<u64> {
+        let mut sum = 0;
+        for index in 0..2 {
+            let snmp = self.inside(index, "cat").arg("/proc/net/snmp").run(Duration::from_secs(10))?;
+            let mut udp = snmp.stdout.lines().filter_map(|line| line.strip_prefix("Udp: "));
+            let (names, values) = udp.next().zip(udp.next()).context("/proc/net/snmp has no lines of UDP")?;
+            let mut counters = names.split(' ').zip(values.split(' '));
+            let (_, errors) =
+                counters.find(|(name, _)| *name == "RcvbufErrors").context("UDP has no RcvbufErrors")?;
+            sum += errors.parse::<u64>()?;
+        }
+        Ok(sum)
+    }
+
     /// Round-trip times of small datagrams, one after each interval.
     ///
     /// # Errors

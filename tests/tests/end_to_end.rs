@@ -36,25 +36,10 @@ fn beside_others() -> RwLockReadGuard<'static, ()> {
     QUIET.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bars whose figures are times. Other guests of the machine may take its processors for longer than a sample
-/// lasts, so these are tried up to three times, every attempt printed; their full count takes medians instead.
-const TIMED: &[&str] = &[
-    "known-closed",
-    "known-stalls",
-    "known-exponential",
-    "link-rate",
-    "link-loss",
-    "lab-hosts",
-    "lab-segment",
-    "vm-netem",
-];
-
 fn sample(name: &str) {
     let _alone = QUIET.write().unwrap_or_else(PoisonError::into_inner);
     let bar = Bar::named(name).unwrap_or_else(|| panic!("no bar '{name}'"));
-    let attempts = if TIMED.contains(&name) { 3 } else { 1 };
-    let is_reached = (0..attempts).any(|_attempt| bar.check(Scale::Sample));
-    assert!(is_reached, "bar {name} was not reached; its lines are above");
+    assert!(bar.check(Scale::Sample), "bar {name} was not reached; its lines are above");
 }
 
 macro_rules! samples {

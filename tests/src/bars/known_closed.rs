@@ -40,7 +40,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             ms(report.delay_applied.quantile_ns(0.99)),
         ));
     }
-    outcome.runs_near("throughput_per_s", &throughput, TRUTH_PER_S, TRUTH_PER_S * 0.01);
-    outcome.runs_near("response_p50_ms", &p50, 300.0, 1.0);
+    outcome.time().runs_near("throughput_per_s", &throughput, TRUTH_PER_S, TRUTH_PER_S * 0.01);
+    outcome.time().runs_near("response_p50_ms", &p50, 300.0, 1.0);
     Ok(outcome)
 }

@@ -49,7 +49,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         }
     }
     let bound = format!("0 of {}; loopback allowed {} ms", percentiles.len(), LOOPBACK_NS / 1e6);
-    outcome.figure("percentiles_outside", outside.len(), bound, outside.is_empty());
+    outcome.time().figure("percentiles_outside", outside.len(), bound, outside.is_empty());
     outside.into_iter().for_each(|line| outcome.note(line));
     for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
         outcome.note(format!(

@@ -28,7 +28,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     for (name, quantile) in [("response_p95_ms", 0.95), ("response_p99_ms", 0.99)] {
         let truth = stall_ms * (1.0 - (1.0 - quantile) / 0.1);
         let measured = trial.response_time.percentile(quantile);
-        outcome.near(name, ms(measured.ns), truth, truth * 0.05, "");
+        outcome.time().near(name, ms(measured.ns), truth, truth * 0.05, "");
     }
     outcome.holds("uncensored", trial.response_time.censored.is_empty(), "every request was answered");
     outcome.note(format!(

@@ -24,8 +24,8 @@ fn run(scale: Scale) -> Result<Outcome> {
         ups.push(up.as_secs_f64());
         downs.push(labs.down(lab)?.as_secs_f64());
     }
-    outcome.at_most("up_28_s", &ups, 3.0, "");
-    outcome.at_most("down_28_s", &downs, 1.0, "");
+    outcome.time().at_most("up_28_s", &ups, 3.0, "");
+    outcome.time().at_most("down_28_s", &downs, 1.0, "");
 
     let file = labs.file("200.toml", &segment(200)?)?;
     let (lab, up) = labs.up(&file)?;

@@ -65,7 +65,7 @@ fn run(scale: Scale) -> Result<Outcome> {
 fn bound(outcome: &mut Outcome, name: &str, mbit_per_s: f64) {
     let bound = format!("{LEAST_MBIT_PER_S} to {MOST_MBIT_PER_S} Mbit/s");
     let pass = (LEAST_MBIT_PER_S..=MOST_MBIT_PER_S).contains(&mbit_per_s);
-    outcome.figure(&format!("{name}_mbit_per_s"), format!("{mbit_per_s:.2}"), bound, pass);
+    outcome.time().figure(&format!("{name}_mbit_per_s"), format!("{mbit_per_s:.2}"), bound, pass);
 }
 
 fn received_mbit_per_s(iperf3: &Finished) -> Result<f64> {

@@ -33,7 +33,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     for (name, rate) in ["there_mbit_per_s", "back_mbit_per_s"].into_iter().zip(rates) {
         // Less than 1 % above what TCP can get through 1 Gbit/s of Ethernet: 941.
         let bound = format!("{least} to 950");
-        outcome.figure(name, format!("{rate:.1}"), bound, (least..=950.0).contains(&rate));
+        outcome.time().figure(name, format!("{rate:.1}"), bound, (least..=950.0).contains(&rate));
     }
     for (name, counters) in ["there", "back"].into_iter().zip(counters(&report)) {
         let faults = ["overrun_packets", "dropped_memory_packets", "refused_writes"];

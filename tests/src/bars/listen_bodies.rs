@@ -144,7 +144,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             );
             outcome.undecided(bad.name, bound, why);
         } else {
-            outcome.figure(bad.name, format!("{value:.2} ms"), bound, value <= MOST_P99_MS);
+            outcome.time().figure(bad.name, format!("{value:.2} ms"), bound, value <= MOST_P99_MS);
         }
         receipts.push(path);
         let failed = with.errors.total();
@@ -161,7 +161,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             audit(&receipts.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &store, AckLevel::Written)?;
         outcome.equal(&format!("{}_lost", bad.name), result.lost + result.corrupt, 0, "ordinary events");
     }
-    outcome.at_most("calm", &calm, MOST_CALM_P99_MS, " ms");
+    outcome.time().at_most("calm", &calm, MOST_CALM_P99_MS, " ms");
     let value = format!("{} MiB", peak >> 20);
     outcome.figure("memory", value, format!("<= {MOST_MIB} MiB"), peak <= MOST_MIB << 20);
     Ok(outcome)

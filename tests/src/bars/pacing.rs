@@ -54,13 +54,13 @@ fn run(scale: Scale) -> Result<Outcome> {
         fast_error.push(rate_error_percent(&trial, &FAST, seconds));
         outcome.note(described(&trial, &FAST));
     }
-    outcome.at_most("p50_response_over_service", &ratio, 1.2, "");
+    outcome.time().at_most("p50_response_over_service", &ratio, 1.2, "");
     match own_p99.is_empty() {
         true => outcome.undecided("own_lateness_p99_us", "<= 50", "something had the processor in every run"),
-        false => outcome.at_most("own_lateness_p99_us", &own_p99, 50.0, ""),
+        false => outcome.time().at_most("own_lateness_p99_us", &own_p99, 50.0, ""),
     }
-    outcome.at_most("rate_error_percent_at_5k", &slow_error, SLOW.rate_error_percent, "");
-    outcome.at_most("rate_error_percent_at_50k", &fast_error, FAST.rate_error_percent, "");
+    outcome.time().at_most("rate_error_percent_at_5k", &slow_error, SLOW.rate_error_percent, "");
+    outcome.time().at_most("rate_error_percent_at_50k", &fast_error, FAST.rate_error_percent, "");
     Ok(outcome)
 }
 

@@ -59,11 +59,11 @@ fn compare(outcome: &mut Outcome, name: &str, measured: &Measured, truth: &Measu
     let apart_ms = measured.round_trip_ms - truth.round_trip_ms;
     let bound = format!("within ± {DELAY_BOUND_MS} ms");
     let pass = apart_ms.abs() <= DELAY_BOUND_MS;
-    outcome.figure(&format!("{name}_round_trip"), format!("{apart_ms:+.3} ms"), bound, pass);
+    outcome.time().figure(&format!("{name}_round_trip"), format!("{apart_ms:+.3} ms"), bound, pass);
     let apart = measured.received_mbit_per_s / truth.received_mbit_per_s - 1.0;
     let bound = format!("within ± {}%", THROUGHPUT_BOUND * 100.0);
     let pass = apart.abs() <= THROUGHPUT_BOUND;
-    outcome.figure(&format!("{name}_throughput"), format!("{:+.3}%", apart * 100.0), bound, pass);
+    outcome.time().figure(&format!("{name}_throughput"), format!("{:+.3}%", apart * 100.0), bound, pass);
 }
 
 /// A lab file's link of the kernel's: it has both schedulers, and delays as what `tc` makes.
@@ -75,7 +75,7 @@ fn compare_lab(outcome: &mut Outcome, output: &str) -> Result<()> {
     let (round_trip_ms, _) = round_trips_ms(ping)
         .with_context(|| format!("ping in the lab has no line of round trips:\n{ping}"))?;
     let truth_ms = Measured::read(output, "netem_tbf")?.round_trip_ms;
-    outcome.near("lab_netem_round_trip_ms", round_trip_ms, truth_ms, DELAY_BOUND_MS, "");
+    outcome.time().near("lab_netem_round_trip_ms", round_trip_ms, truth_ms, DELAY_BOUND_MS, "");
     Ok(())
 }
 
