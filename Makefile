@@ -6,7 +6,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build try test bench prove fuzz fmt count clean setup-build setup-test setup-bench
+.PHONY: help build try test check bench prove fuzz fmt count clean setup-build setup-test setup-bench
 
 SHELL := /bin/bash
 
@@ -21,6 +21,7 @@ help:
 	@echo "  build   the static binary                                     3 min at first, then seconds"
 	@echo "  try     a first look: the rate our own target sustains        90 s after the build"
 	@echo "  test    format, lints, all tests, a sample of every bar       25 min at first, then 12"
+	@echo "  check   format, lints, unit tests and oracles; no samples     2 min once built"
 	@echo "  prove   lists the bars; NAME=pacing or NAME=all proves them   20 min for all"
 	@echo "  bench   beside wrk, ab, h2load and oha                        25 min"
 	@echo "  fuzz    the HTTP parsers; FUZZ_SECONDS=600                    10 min"
@@ -48,6 +49,10 @@ try: build
 test: setup-test build
 	@echo "make test: format, lints, tests, then a sample of every bar; 25 minutes at first, then 12"
 	@$(RUST) $(BINARY) scripts/test.sh $$host
+
+check: setup-test
+	@echo "make check: format, lints, unit tests and oracles; 2 minutes once built"
+	@$(RUST) scripts/test.sh $$host check
 
 prove: setup-test build
 	@echo "make prove: the bars at their full size; durations are in the list"

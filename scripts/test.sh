@@ -1,20 +1,26 @@
 #!/usr/bin/env bash
-# Runs the stages of `make test`, every one whatever failed before it, and lists at the end what failed.
+# Runs the stages of `make test` or `make check`, every one whatever failed before it. Lists at the end what failed, and
+# the tests that took longest.
 #
-#   test.sh HOST    HOST is what rustc calls this machine, such as x86_64-unknown-linux-gnu
+#   test.sh HOST [check]    HOST is what rustc calls this machine, such as x86_64-unknown-linux-gnu; `check` leaves out
+#                           the end-to-end tests and the samples of the bars
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-readonly HOST=$1
+readonly HOST=$1 PURPOSE=${2:-test}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 failed=()
+# Only an unstable option lets test programs tell how long each test took; it is for them alone, not for the compiler.
+runner="CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$HOST")_RUNNER"
+export "$runner=env RUSTC_BOOTSTRAP=1"
+readonly TIMES=(-Z unstable-options --report-time)
 
 # Runs a command as the stage of this name.
 stage() {
     local name=$1
     shift
-    echo "make test: $name"
-    if ! "$@" 2>&1 | tee -a "$log"; then failed+=("$name"); fi
+    echo "make $PURPOSE: $name"
+    if ! "$@" 2>&1 | tee -a "$log" | sed -u 's/ <[0-9.]*s>$//'; then failed+=("$name"); fi
 }
 
 # Of what Rust's test programs print, the names below the last `failures:` of each.
@@ -27,13 +33,30 @@ failed_tests() {
 # The sum of a word's counts over all test programs.
 count() { awk -v word="$1" '/^test result:/ { for (i = 2; i <= NF; i++) if ($i == word ";") n += $(i - 1) } END { print n + 0 }' "$log"; }
 
+# The twenty slowest tests. Others may have written between a test's name and its time.
+slowest() {
+    awk '/^test [^ ]+ \.\.\./ { name = $2 } / <[0-9.]+s>$/ { gsub(/[<>s]/, "", $NF); print $NF + 0, name }' "$log" |
+        sort -rn | head -20 | awk '{ printf "  %7.1f s  %s\n", $1, $2 }'
+}
+
 stage format cargo fmt --all --check
 stage clippy cargo clippy --workspace --all-targets --target "$HOST" -- -D warnings
 # Tests send SIGHUP. Started by nohup, every program below would ignore it, and a shell cannot change that back.
-stage tests env --default-signal=HUP cargo test --workspace --no-fail-fast --target "$HOST" -- --skip sample_of_
-# One at a time: samples measure.
-stage samples env --default-signal=HUP cargo test -p proofload-tests --target "$HOST" --test end_to_end -- --test-threads=1 sample_of_
+tests=(env --default-signal=HUP cargo test --target "$HOST")
+if [[ $PURPOSE == check ]]; then
+    stage tests "${tests[@]}" --workspace --no-fail-fast --exclude proofload-tests -- "${TIMES[@]}"
+    stage house "${tests[@]}" -p proofload-tests --no-fail-fast --lib --test house --test texts -- "${TIMES[@]}"
+else
+    stage tests "${tests[@]}" --workspace --no-fail-fast -- "${TIMES[@]}" --skip sample_of_
+    samples=("${tests[@]}" -p proofload-tests --test end_to_end -- "${TIMES[@]}")
+    stage counted-samples "${samples[@]}" --test-threads=2 counted_sample_of_
+    # One at a time: these measure.
+    stage samples "${samples[@]}" --test-threads=1 --skip counted_ sample_of_
+fi
 
+echo
+echo "slowest tests:"
+slowest
 verdict=ok
 if ((${#failed[@]})); then
     verdict=FAILED

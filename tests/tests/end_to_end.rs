@@ -36,19 +36,21 @@ fn beside_others() -> RwLockReadGuard<'static, ()> {
     QUIET.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn sample(name: &str) {
-    let _alone = QUIET.write().unwrap_or_else(PoisonError::into_inner);
+fn sample(name: &str, is_beside: bool) {
+    let _beside = is_beside.then(beside_others);
+    let _alone = (!is_beside).then(|| QUIET.write().unwrap_or_else(PoisonError::into_inner));
     let bar = Bar::named(name).unwrap_or_else(|| panic!("no bar '{name}'"));
     assert!(bar.check(Scale::Sample), "bar {name} was not reached; its lines are above");
 }
 
 macro_rules! samples {
-    ($($test:ident $name:literal,)*) => {
-        $(#[test] fn $test() { sample($name); })*
+    (alone { $($test:ident $name:literal,)* } beside { $($beside:ident $counted:literal,)* }) => {
+        $(#[test] fn $test() { sample($name, false); })*
+        $(#[test] fn $beside() { sample($counted, true); })*
 
         #[test]
         fn every_bar_has_a_sample() {
-            let sampled = [$($name),*];
+            let sampled = [$($name,)* $($counted,)*];
             for bar in proofload_tests::bars::ALL {
                 assert!(sampled.contains(&bar.name), "bar {} has no sample here", bar.name);
             }
@@ -56,13 +58,13 @@ macro_rules! samples {
     };
 }
 
+// Those that measure have the machine to themselves. The others judge what a program did, not when, and run beside each other.
 samples! {
+    alone {
     sample_of_command_figures "command-figures",
     sample_of_connections_18k "connections-18k",
     sample_of_connections_200k "connections-200k",
     sample_of_descriptors "descriptors",
-    sample_of_fuzz_events "fuzz-events",
-    sample_of_fuzz_http1 "fuzz-http1",
     sample_of_interrupt "interrupt",
     sample_of_known_closed "known-closed",
     sample_of_known_exponential "known-exponential",
@@ -82,27 +84,32 @@ samples! {
     sample_of_link_lossy_times "link-lossy-times",
     sample_of_link_rate "link-rate",
     sample_of_listen_bodies "listen-bodies",
-    sample_of_listen_compat "listen-compat",
-    sample_of_listen_crash "listen-crash",
     sample_of_listen_disk "listen-disk",
     sample_of_listen_hostile "listen-hostile",
     sample_of_listen_memory "listen-memory",
-    sample_of_listen_power_cut "listen-power-cut",
     sample_of_local_scarcity "local-scarcity",
     sample_of_misbehaviour "misbehaviour",
-    sample_of_no_secrets "no-secrets",
     sample_of_hostile_text "hostile-text",
     sample_of_ocean_path "ocean-path",
     sample_of_pacing "pacing",
     sample_of_readme "readme",
-    sample_of_report_browser "report-browser",
-    sample_of_study_files "study-files",
-    sample_of_study_folders "study-folders",
     sample_of_study_fresh "study-fresh",
     sample_of_study_resume "study-resume",
     sample_of_vm_netem "vm-netem",
     sample_of_void_rules "void-rules",
     sample_of_generator_away "generator-away",
+    }
+    beside {
+    counted_sample_of_fuzz_events "fuzz-events",
+    counted_sample_of_fuzz_http1 "fuzz-http1",
+    counted_sample_of_listen_compat "listen-compat",
+    counted_sample_of_listen_crash "listen-crash",
+    counted_sample_of_listen_power_cut "listen-power-cut",
+    counted_sample_of_no_secrets "no-secrets",
+    counted_sample_of_report_browser "report-browser",
+    counted_sample_of_study_files "study-files",
+    counted_sample_of_study_folders "study-folders",
+    }
 }
 
 fn run(url: &str, words: &str) -> Result<Output> {

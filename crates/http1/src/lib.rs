@@ -38,13 +38,13 @@ pub use request::{Request, RequestHead, RequestReader, RequestSink};
 pub use response::{Response, ResponseHead, ResponseReader, ResponseSink};
 
 /// The most headers a head may have.
-pub const MAX_HEADERS: usize = 128;
+pub(crate) const MAX_HEADERS: usize = 128;
 
 /// The most bytes the line of a chunk's size may have, extensions and CRLF included.
-pub const MAX_CHUNK_LINE: usize = 8 * 1024;
+pub(crate) const MAX_CHUNK_LINE: usize = 8 * 1024;
 
 /// The most bytes of empty lines which are skipped before a message (RFC 9112, 2.2).
-pub const MAX_EMPTY_LINE_BYTES: usize = 16;
+pub(crate) const MAX_EMPTY_LINE_BYTES: usize = 16;
 
 /// Bounds on what a peer may send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -19,6 +19,7 @@ if [[ $1 == test && " {failing} " == *" test "* ]]; then
     printf 'failures:\n\n---- a::b stdout ----\n    no_name\n\nfailures:\n    a::b\n\n'
     echo "test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s"
 elif [[ $1 == test ]]; then
+    printf 'test c::quick ... ok <0.250s>\ntest c::slow ... what it prints\nok <61.500s>\n'
     echo "test result: ok. 4 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.1s"
 fi
 [[ " {failing} " != *" $1 "* ]]
@@ -37,8 +38,11 @@ fn a_failing_stage_does_not_hide_the_others() -> Result<()> {
     let failed = stages("clippy test")?;
     ensure!(failed.code == Some(1), "{failed:?}");
     let ran: Vec<&str> = failed.stdout.lines().filter_map(|line| line.strip_prefix("ran ")).collect();
-    ensure!(ran == ["fmt --check", "clippy warnings", "test sample_of_", "test sample_of_"], "{ran:?}");
-    let end = "failed stages: clippy tests samples\n    a::b\n    a::b\n\ntest result: FAILED. 6 passed; 2 failed; 0 ignored;";
+    let expected =
+        ["fmt --check", "clippy warnings", "test sample_of_", "test counted_sample_of_", "test sample_of_"];
+    ensure!(ran == expected, "{ran:?}");
+    let end = "failed stages: clippy tests counted-samples samples\n    a::b\n    a::b\n    a::b\n\n\
+               test result: FAILED. 9 passed; 3 failed; 0 ignored;";
     ensure!(
         failed.stdout.contains(end) && !failed.stdout.contains("no_name\n\ntest result"),
         "{}",
@@ -47,8 +51,13 @@ fn a_failing_stage_does_not_hide_the_others() -> Result<()> {
     let sound = stages("")?;
     ensure!(sound.code == Some(0) && !sound.stdout.contains("failed stages"), "{sound:?}");
     ensure!(
-        sound.stdout.contains("\ntest result: ok. 8 passed; 0 failed; 4 ignored; 0 measured;"),
+        sound.stdout.contains("\ntest result: ok. 12 passed; 0 failed; 6 ignored; 0 measured;"),
         "{sound:?}"
     );
+    ensure!(
+        sound.stdout.contains("slowest tests:\n     61.5 s  c::slow\n     61.5 s  c::slow\n"),
+        "{sound:?}"
+    );
+    ensure!(sound.stdout.contains("\ntest c::quick ... ok\n"), "times are told at the end only: {sound:?}");
     Ok(())
 }

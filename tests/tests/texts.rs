@@ -1,0 +1,288 @@
+//! What the source says outside of its logic: every message in one file for review, and no public name that nobody names.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use syn::visit::{self, Visit};
+
+/// Every message of the crates, by file. `UPDATE_MESSAGES=1 cargo test -p proofload-tests --test texts` writes it anew.
+const MESSAGES: &str = "tests/messages.txt";
+
+/// Types that other crates are given and need not name: they stand in the signature of something that is named.
+const GIVEN: [&str; 12] = [
+    "audit::AuditError",
+    "events::TimeError",
+    "events::UnsupportedEncoding",
+    "http1::Fed",
+    "lab::HostHandle",
+    "report::Export",
+    "report::UnknownFormat",
+    "segments::Quantiles",
+    "serve::Admission",
+    "study::CommandWorkload",
+    "study::StudyFile",
+    "undo::Cleaned",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+#[test]
+fn every_message_is_in_the_file_of_messages() {
+    let mut all = String::from(
+        "Every message, help text and log line of the crates, for review. Written by UPDATE_MESSAGES=1 cargo test -p \
+         proofload-tests --test texts.\n",
+    );
+    for (path, text) in sources() {
+        let mut messages = Messages::default();
+        messages.visit_file(&syn::parse_file(&text).unwrap());
+        if !messages.0.is_empty() {
+            let _ = write!(all, "\n{path}\n");
+            for message in messages.0 {
+                let _ = writeln!(all, "  {}", message.escape_debug());
+            }
+        }
+    }
+    let kept = root().join(MESSAGES);
+    if std::env::var_os("UPDATE_MESSAGES").is_some() {
+        fs::write(&kept, &all).unwrap();
+    }
+    let before = fs::read_to_string(&kept).unwrap_or_default();
+    let differs = before.lines().zip(all.lines()).find(|(before, now)| before != now);
+    assert!(
+        before == all,
+        "messages are not those of {MESSAGES}: {differs:?}; UPDATE_MESSAGES=1 cargo test -p proofload-tests --test texts \
+         writes it anew: review the difference"
+    );
+}
+
+/// A message is a text with a blank within it, or a comment that is a help text.
+#[derive(Default)]
+struct Messages(Vec<String>);
+
+impl Visit<'_> for Messages {
+    fn visit_item_mod(&mut self, module: &syn::ItemMod) {
+        if !is_test(&module.attrs) {
+            visit::visit_item_mod(self, module);
+        }
+    }
+
+    fn visit_item_fn(&mut self, function: &syn::ItemFn) {
+        if !is_test(&function.attrs) {
+            visit::visit_item_fn(self, function);
+        }
+    }
+
+    fn visit_item_struct(&mut self, item: &syn::ItemStruct) {
+        if is_command_line(&item.attrs) {
+            self.add_help(&item.attrs);
+            item.fields.iter().for_each(|field| self.add_help(&field.attrs));
+        }
+    }
+
+    fn visit_item_enum(&mut self, item: &syn::ItemEnum) {
+        let is_command_line = is_command_line(&item.attrs);
+        for variant in &item.variants {
+            let fields = variant.fields.iter().map(|field| &field.attrs);
+            for attributes in std::iter::once(&variant.attrs).chain(fields) {
+                if is_command_line {
+                    self.add_help(attributes);
+                }
+                self.add_error(attributes);
+            }
+        }
+    }
+
+    fn visit_attribute(&mut self, _: &syn::Attribute) {}
+
+    fn visit_lit_str(&mut self, text: &syn::LitStr) {
+        self.add(&text.value());
+    }
+
+    fn visit_macro(&mut self, called: &syn::Macro) {
+        self.add_tokens(called.tokens.clone());
+    }
+}
+
+/// Whether clap makes options or commands of a type.
+fn is_command_line(attributes: &[syn::Attribute]) -> bool {
+    let derives = attributes.iter().filter(|attribute| attribute.path().is_ident("derive"));
+    let lists = derives.filter_map(|attribute| attribute.meta.require_list().ok());
+    let mut words = lists.flat_map(|list| list.tokens.clone()).map(|token| token.to_string());
+    words.any(|word| ["Args", "Parser", "Subcommand", "ValueEnum"].contains(&word.as_str()))
+}
+
+impl Messages {
+    /// Comments that clap shows.
+    fn add_help(&mut self, attributes: &[syn::Attribute]) {
+        for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("doc")) {
+            if let syn::Meta::NameValue(doc) = &attribute.meta
+                && let syn::Expr::Lit(text) = &doc.value
+                && let syn::Lit::Str(text) = &text.lit
+            {
+                self.add(text.value().trim());
+            }
+        }
+    }
+
+    /// The text of an error that thiserror makes.
+    fn add_error(&mut self, attributes: &[syn::Attribute]) {
+        let errors = attributes.iter().filter(|attribute| attribute.path().is_ident("error"));
+        let lists = errors.filter_map(|attribute| attribute.meta.require_list().ok());
+        lists.for_each(|list| self.add_tokens(list.tokens.clone()));
+    }
+
+    fn add(&mut self, text: &str) {
+        let has_words =
+            text.trim().split(' ').filter(|word| word.chars().any(char::is_alphabetic)).count() > 1;
+        if has_words {
+            self.0.push(text.to_owned());
+        }
+    }
+
+    fn add_tokens(&mut self, tokens: proc_macro2::TokenStream) {
+        for token in tokens {
+            match token {
+                proc_macro2::TokenTree::Group(group) => self.add_tokens(group.stream()),
+                proc_macro2::TokenTree::Literal(literal) => {
+                    if let syn::Lit::Str(text) = syn::Lit::new(literal) {
+                        self.add(&text.value());
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn is_test(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("test")
+            || (attribute.path().is_ident("cfg")
+                && attribute.parse_args::<syn::Ident>().is_ok_and(|condition| condition == "test"))
+    })
+}
+
+/// The texts of all files of the crates that are not tests, by their paths from the root.
+fn sources() -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    for folder in fs::read_dir(root().join("crates")).unwrap() {
+        let mut paths = vec![folder.unwrap().path().join("src")];
+        while let Some(path) = paths.pop() {
+            if path.is_dir() {
+                paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            } else if is_source(&path) {
+                let text = fs::read_to_string(&path).unwrap();
+                let name = path.strip_prefix(root()).unwrap().display().to_string();
+                files.insert(name, text);
+            }
+        }
+    }
+    assert!(files.len() > 200, "{} files", files.len());
+    files
+}
+
+fn is_source(path: &Path) -> bool {
+    let is_test = |part: &std::ffi::OsStr| {
+        let name = part.to_string_lossy();
+        name == "tests" || name.ends_with("tests.rs") || name == "testing.rs"
+    };
+    path.extension().is_some_and(|end| end == "rs") && !path.iter().any(is_test)
+}
+
+#[test]
+fn crates_show_only_what_others_name() {
+    let mut words: HashMap<String, HashSet<String>> = HashMap::new();
+    for top in ["crates", "tests", "bench", "fuzz"] {
+        let mut paths = vec![root().join(top)];
+        while let Some(path) = paths.pop() {
+            let is_built = path.ends_with("target");
+            if path.is_dir() && !is_built {
+                paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                let own = crate_of(&path);
+                let text = fs::read_to_string(&path).unwrap();
+                let known = words.entry(own).or_default();
+                for word in text.split(|c: char| !c.is_alphanumeric() && c != '_') {
+                    if !known.contains(word) {
+                        known.insert(word.to_owned());
+                    }
+                }
+            }
+        }
+    }
+    let mut unused = Vec::new();
+    for (path, text) in sources().iter().filter(|(path, _)| path.ends_with("/src/lib.rs")) {
+        let own = crate_of(&root().join(path));
+        let mut shown = Shown::default();
+        shown.visit_file(&syn::parse_file(text).unwrap());
+        for name in shown.0 {
+            let is_named = words.iter().any(|(other, words)| *other != own && words.contains(&name));
+            let full = format!("{own}::{name}");
+            if !is_named && !GIVEN.contains(&full.as_str()) {
+                unused.push(full);
+            }
+        }
+    }
+    assert!(
+        unused.is_empty(),
+        "no other crate names these; make them pub(crate) or delete them: {unused:#?}"
+    );
+}
+
+/// What a crate's root shows: what it defines or names again with `pub`.
+#[derive(Default)]
+struct Shown(Vec<String>);
+
+impl Visit<'_> for Shown {
+    fn visit_item(&mut self, item: &syn::Item) {
+        let named = match item {
+            syn::Item::Const(item) => Some((&item.vis, &item.ident)),
+            syn::Item::Enum(item) => Some((&item.vis, &item.ident)),
+            syn::Item::Fn(item) => Some((&item.vis, &item.sig.ident)),
+            syn::Item::Mod(item) => Some((&item.vis, &item.ident)),
+            syn::Item::Struct(item) => Some((&item.vis, &item.ident)),
+            syn::Item::Trait(item) => Some((&item.vis, &item.ident)),
+            syn::Item::Type(item) => Some((&item.vis, &item.ident)),
+            syn::Item::Use(item) if is_public(&item.vis) => {
+                self.add_tree(&item.tree);
+                None
+            }
+            _ => None,
+        };
+        self.0.extend(named.filter(|(visible, _)| is_public(visible)).map(|(_, name)| name.to_string()));
+    }
+}
+
+impl Shown {
+    fn add_tree(&mut self, tree: &syn::UseTree) {
+        match tree {
+            syn::UseTree::Path(path) => self.add_tree(&path.tree),
+            syn::UseTree::Name(name) => self.0.push(name.ident.to_string()),
+            syn::UseTree::Rename(renamed) => self.0.push(renamed.rename.to_string()),
+            syn::UseTree::Group(group) => group.items.iter().for_each(|tree| self.add_tree(tree)),
+            syn::UseTree::Glob(_) => {}
+        }
+    }
+}
+
+fn is_public(visible: &syn::Visibility) -> bool {
+    matches!(visible, syn::Visibility::Public(_))
+}
+
+/// The crate that a file belongs to. The tests of a crate stand outside of it, as other crates do.
+fn crate_of(path: &Path) -> String {
+    let inside: Vec<String> =
+        path.strip_prefix(root()).unwrap().iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    match &inside[..] {
+        [top, name, src, ..] if top == "crates" && src == "src" => name.clone(),
+        [top, name, rest, ..] if top == "crates" => format!("{name} {rest}"),
+        [top, ..] => top.clone(),
+        [] => String::new(),
+    }
+}
