@@ -5,6 +5,7 @@ mod exit;
 mod output;
 #[cfg(test)]
 mod readme;
+mod short_help;
 
 use clap::{
     CommandFactory, Parser, Subcommand,
@@ -64,6 +65,11 @@ enum Command {
 }
 
 fn main() -> std::process::ExitCode {
+    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(help) = short_help::asked(&mut Cli::command(), &words) {
+        let printed = output::standard::print(&help).map(|()| exit::Exit::GoalsMet);
+        return printed.unwrap_or_else(|refusal| output::standard::refuse(&refusal)).into();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse(&without_hidden(error)),
