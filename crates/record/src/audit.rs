@@ -9,7 +9,7 @@ use crate::receipt::{AckLevel, EventOutcome};
 pub const SCHEMA: &str = "proofload/audit/1";
 
 /// Findings of one kind that are told one by one; the rest is only counted.
-pub const MOST_EXAMPLES: usize = 10;
+pub const MAX_EXAMPLES: usize = 10;
 
 /// What became of every event, as far as receipts and files tell.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -122,13 +122,13 @@ impl EventCounts {
     }
 
     /// Those that the receiver took over, at whatever level.
-    pub fn taken_over(&self) -> u64 {
+    pub fn all_acknowledged(&self) -> u64 {
         self.acknowledged + self.accepted + self.written + self.synced
     }
 
     /// All.
     pub fn total(&self) -> u64 {
-        self.taken_over() + self.refused + self.unknown + self.unsent
+        self.all_acknowledged() + self.refused + self.unknown + self.unsent
     }
 }
 
@@ -240,6 +240,6 @@ mod tests {
             counts.add(outcome, 1 << i);
             assert_eq!(counts.of(outcome), 1 << i);
         }
-        assert_eq!((counts.taken_over(), counts.total()), (0b1111, 0b111_1111));
+        assert_eq!((counts.all_acknowledged(), counts.total()), (0b1111, 0b111_1111));
     }
 }

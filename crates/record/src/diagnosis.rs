@@ -22,7 +22,8 @@ impl HttpTrial {
     pub fn main_failure(&self, elapsed_s: f64) -> Option<String> {
         let at = self.address();
         let timeout = show_time_ns(self.plan.timeout_ns);
-        let Some(class) = most(&self.errors).or_else(|| most(&self.connection_errors)) else {
+        let Some(class) = most_frequent(&self.errors).or_else(|| most_frequent(&self.connection_errors))
+        else {
             let waited = show_time_ns((elapsed_s * 1e9) as u64);
             let unanswered = self.counts.in_flight + self.counts.never_sent_busy > 0;
             return unanswered.then(|| match self.counts.connections_opened {
@@ -78,7 +79,7 @@ impl HttpTrial {
 }
 
 /// The most frequent class of failure that is not this machine's.
-fn most(errors: &ErrorCounts) -> Option<ErrorClass> {
+fn most_frequent(errors: &ErrorCounts) -> Option<ErrorClass> {
     let foreign = errors.iter().filter(|(class, n)| *n > 0 && class.origin() != Origin::Local);
     foreign.max_by_key(|(_, n)| *n).map(|(class, _)| class)
 }

@@ -56,7 +56,7 @@ impl Distribution {
 
     /// Draws one time, in nanoseconds. Times beyond 10 years saturate.
     pub fn sample_ns(&self, rng: &mut impl Rng) -> u64 {
-        const MOST_NS: f64 = 3.2e17;
+        const MAX_NS: f64 = 3.2e17;
         let float: f64 = match self {
             Self::Fixed { ns } => return *ns,
             Self::Uniform { min_ns, max_ns } => {
@@ -77,7 +77,7 @@ impl Distribution {
                 (normal * sigma).exp() * *median_ns as f64
             }
         };
-        float.clamp(0.0, MOST_NS).round() as u64
+        float.clamp(0.0, MAX_NS).round() as u64
     }
 
     /// The mean, in nanoseconds, by formula (exact for `Empirical`).

@@ -40,25 +40,25 @@ impl Environment {
     /// What differs in another one and may decide about results, a line each; what changes by itself is left out.
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let mut differences = Vec::new();
-        let mut hold = |what: &str, own: &dyn ToString, other: &dyn ToString| {
+        let mut compare = |what: &str, own: &dyn ToString, other: &dyn ToString| {
             let (own, other) = (own.to_string(), other.to_string());
             if own != other {
                 differences.push(format!("{what}: {own} against {other}"));
             }
         };
-        hold("proofload", &self.proofload_version, &other.proofload_version);
-        hold("processor", &self.cpu_model, &other.cpu_model);
-        hold("processors used", &self.cpus, &other.cpus);
-        hold("memory, bytes", &self.memory_bytes, &other.memory_bytes);
-        hold("kernel", &self.kernel, &other.kernel);
-        hold("system", &self.system, &other.system);
-        hold("descriptors of a process", &self.hard_descriptors, &other.hard_descriptors);
-        hold("virtualisation", &self.virtualisation, &other.virtualisation);
+        compare("proofload", &self.proofload_version, &other.proofload_version);
+        compare("processor", &self.cpu_model, &other.cpu_model);
+        compare("processors used", &self.cpus, &other.cpus);
+        compare("memory, bytes", &self.memory_bytes, &other.memory_bytes);
+        compare("kernel", &self.kernel, &other.kernel);
+        compare("system", &self.system, &other.system);
+        compare("descriptors of a process", &self.hard_descriptors, &other.hard_descriptors);
+        compare("virtualisation", &self.virtualisation, &other.virtualisation);
         let names: BTreeSet<&String> = self.sysctls.keys().chain(other.sysctls.keys()).collect();
         let value =
             |of: &Self, name: &String| of.sysctls.get(name).cloned().unwrap_or_else(|| "none".to_owned());
         for name in names {
-            hold(name, &value(self, name), &value(other, name));
+            compare(name, &value(self, name), &value(other, name));
         }
         differences
     }

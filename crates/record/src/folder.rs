@@ -1,7 +1,7 @@
 //! The folder that a study leaves. Every record in it is [sealed](seal), and trials and result say which plan they
 //! belong to: what is damaged, mixed or of another version is refused, never read as far as it goes.
 
-mod appending;
+mod append;
 mod error;
 mod journal;
 mod seal;
@@ -53,7 +53,7 @@ pub struct Contents {
 
 /// What a sealed record says of itself and of those that it belongs to.
 #[derive(Deserialize)]
-struct Belonging {
+struct SealMembers {
     schema: Option<String>,
     /// The checksum of the plan.
     plan: Option<String>,
@@ -70,7 +70,7 @@ impl ResultFolder {
         let folder = Self { path: path.to_owned() };
         let has_trials = fs::metadata(folder.file(TRIALS)).is_ok_and(|trials| trials.len() > 0);
         if has_trials || folder.file(PLAN).exists() {
-            return Err(FolderError::Taken { path: path.to_owned() });
+            return Err(FolderError::AlreadyHoldsResult { path: path.to_owned() });
         }
         fs::create_dir_all(path).map_err(|cause| FolderError::File {
             what: "make",
@@ -87,7 +87,7 @@ impl ResultFolder {
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         let folder = Self { path: path.to_owned() };
         if !folder.file(PLAN).is_file() {
-            return Err(FolderError::NoResult { path: path.to_owned(), missing: PLAN });
+            return Err(FolderError::NotAResultFolder { path: path.to_owned(), missing: PLAN });
         }
         Ok(folder)
     }
@@ -102,7 +102,7 @@ impl ResultFolder {
     /// # Errors
     /// When it cannot be read.
     pub fn plan(&self) -> Result<StudyPlan, FolderError> {
-        Ok(self.record(PLAN, PLAN_SCHEMA)?.0)
+        Ok(self.read_record(PLAN, PLAN_SCHEMA)?.0)
     }
 
     /// Writes the plan, whole or not at all.
@@ -126,8 +126,8 @@ impl ResultFolder {
     /// # Errors
     /// When it cannot be read, or belongs to another plan.
     pub fn environment(&self) -> Result<Environment, FolderError> {
-        let (environment, belonging, _) = self.record(ENVIRONMENT, environment::SCHEMA)?;
-        self.belongs(ENVIRONMENT, None, &belonging, &self.plan_checksum()?)?;
+        let (environment, members, _) = self.read_record(ENVIRONMENT, environment::SCHEMA)?;
+        self.check_plan(ENVIRONMENT, None, &members, &self.plan_checksum()?)?;
         Ok(environment)
     }
 
@@ -149,15 +149,14 @@ impl ResultFolder {
         let plan = self.plan()?;
         let environment = match self.environment() {
             Ok(environment) => Some(environment),
-            Err(FolderError::NoResult { .. }) => None,
+            Err(FolderError::NotAResultFolder { .. }) => None,
             Err(other) => return Err(other),
         };
         let own = self.plan_checksum()?;
         self.each_line(LINKS, |number, line| {
             let text = line.strip_suffix(b"\n").unwrap_or(line);
-            let (_, belonging, _): (IgnoredAny, _, _) =
-                self.opened(LINKS, Some(number), text, LINK_SCHEMA)?;
-            self.belongs(LINKS, Some(number), &belonging, &own)
+            let (_, members, _): (IgnoredAny, _, _) = self.unseal(LINKS, Some(number), text, LINK_SCHEMA)?;
+            self.check_plan(LINKS, Some(number), &members, &own)
         })?;
         let mut trials = Vec::new();
         // Of no line, of the first line, of the first two, …
@@ -167,18 +166,19 @@ impl ResultFolder {
             trials.push(entry);
             Ok(())
         })?;
-        let Some((result, belonging)) = self.optional_result()? else {
+        let Some((result, members)) = self.optional_result()? else {
             return Ok(Contents { plan, environment, trials, result: None });
         };
-        let unsound = |why: String| Err(FolderError::Unsound { path: self.file(RESULT), line: None, why });
-        let told = result.trials as usize;
-        match checksums.get(told) {
-            None => unsound(format!("it is of {told} trials, and {TRIALS} holds {}", trials.len())),
-            Some(_) if told < trials.len() && result.ending == Ending::Finished => {
-                unsound(format!("the study finished with {told} trials, and {TRIALS} holds {}", trials.len()))
-            }
-            Some(&own) if belonging.trials_crc32c != Some(seal::shown(own)) => {
-                unsound(format!("it is of other trials than those of {TRIALS}"))
+        let invalid = |why: String| Err(FolderError::Invalid { path: self.file(RESULT), line: None, why });
+        let recorded = result.trials as usize;
+        match checksums.get(recorded) {
+            None => invalid(format!("it is of {recorded} trials, and {TRIALS} holds {}", trials.len())),
+            Some(_) if recorded < trials.len() && result.ending == Ending::Finished => invalid(format!(
+                "the study finished with {recorded} trials, and {TRIALS} holds {}",
+                trials.len()
+            )),
+            Some(&own) if members.trials_crc32c != Some(seal::to_hex(own)) => {
+                invalid(format!("it is of other trials than those of {TRIALS}"))
             }
             Some(_) => Ok(Contents { plan, environment, trials, result: Some(result) }),
         }
@@ -192,13 +192,13 @@ impl ResultFolder {
         Ok(self.optional_result()?.map(|(result, _)| result))
     }
 
-    fn optional_result(&self) -> Result<Option<(StudyResult, Belonging)>, FolderError> {
+    fn optional_result(&self) -> Result<Option<(StudyResult, SealMembers)>, FolderError> {
         if !self.file(RESULT).exists() {
             return Ok(None);
         }
-        let (result, belonging, _) = self.record(RESULT, RESULT_SCHEMA)?;
-        self.belongs(RESULT, None, &belonging, &self.plan_checksum()?)?;
-        Ok(Some((result, belonging)))
+        let (result, members, _) = self.read_record(RESULT, RESULT_SCHEMA)?;
+        self.check_plan(RESULT, None, &members, &self.plan_checksum()?)?;
+        Ok(Some((result, members)))
     }
 
     /// Writes what the trials mean, whole or not at all.
@@ -211,9 +211,9 @@ impl ResultFolder {
             trials = crc32c::crc32c_append(trials, line);
             Ok(())
         })?;
-        let (plan, trials) = (self.plan_checksum()?, seal::shown(trials));
-        let belonging = [("plan", plan.as_str()), ("trials_crc32c", trials.as_str())];
-        self.write(RESULT, &seal::seal(&to_json(result), &belonging))
+        let (plan, trials) = (self.plan_checksum()?, seal::to_hex(trials));
+        let members = [("plan", plan.as_str()), ("trials_crc32c", trials.as_str())];
+        self.write(RESULT, &seal::seal(&to_json(result), &members))
     }
 
     /// Writes another file of the result, such as `report.html`, whole or not at all.
@@ -250,15 +250,15 @@ impl ResultFolder {
         let plan = self.plan_checksum()?;
         self.each_line(TRIALS, |number, line| {
             let text = line.strip_suffix(b"\n").unwrap_or(line);
-            let (entry, belonging, _): (TrialEntry, _, _) =
-                self.opened(TRIALS, Some(number), text, ENTRY_SCHEMA)?;
-            self.belongs(TRIALS, Some(number), &belonging, &plan)?;
+            let (entry, members, _): (TrialEntry, _, _) =
+                self.unseal(TRIALS, Some(number), text, ENTRY_SCHEMA)?;
+            self.check_plan(TRIALS, Some(number), &members, &plan)?;
             if entry.index != number as u64 {
                 let why = format!(
                     "it is trial {}, and trial {number} belongs there: a line is missing, or there twice",
                     entry.index
                 );
-                return Err(FolderError::Unsound { path: self.file(TRIALS), line: Some(number), why });
+                return Err(FolderError::Invalid { path: self.file(TRIALS), line: Some(number), why });
             }
             take(entry, line)
         })
@@ -308,11 +308,11 @@ impl ResultFolder {
     }
 
     /// A sealed record that is a file of its own.
-    fn record<T: DeserializeOwned>(
+    fn read_record<T: DeserializeOwned>(
         &self,
         name: &'static str,
         schema: &str,
-    ) -> Result<(T, Belonging, String), FolderError> {
+    ) -> Result<(T, SealMembers, String), FolderError> {
         let mut text = Vec::new();
         let read = self.open_file(name).and_then(|mut file| {
             let failed = |cause| FolderError::File { what: "read", path: self.file(name), cause };
@@ -320,64 +320,64 @@ impl ResultFolder {
         });
         read.map_err(|error| match error {
             FolderError::File { cause, .. } if cause.kind() == io::ErrorKind::NotFound => {
-                FolderError::NoResult { path: self.path.clone(), missing: name }
+                FolderError::NotAResultFolder { path: self.path.clone(), missing: name }
             }
             other => other,
         })?;
-        self.opened(name, None, &text, schema)
+        self.unseal(name, None, &text, schema)
     }
 
     /// A sealed record of this version, with what it belongs to and its checksum.
-    fn opened<T: DeserializeOwned>(
+    fn unseal<T: DeserializeOwned>(
         &self,
         name: &str,
         line: Option<usize>,
         text: &[u8],
         schema: &str,
-    ) -> Result<(T, Belonging, String), FolderError> {
-        let unsound = |why: String| FolderError::Unsound { path: self.file(name), line, why };
-        let belonging: Option<Belonging> = serde_json::from_slice(text).ok();
+    ) -> Result<(T, SealMembers, String), FolderError> {
+        let invalid = |why: String| FolderError::Invalid { path: self.file(name), line, why };
+        let members: Option<SealMembers> = serde_json::from_slice(text).ok();
         // Those of earlier versions have no seal.
-        let form = belonging.as_ref().and_then(|belonging| belonging.schema.as_deref());
+        let form = members.as_ref().and_then(|members| members.schema.as_deref());
         if let Some(other) = form.filter(|form| *form != schema) {
             let why = format!(
                 "it is of the form {other}, and this version of proofload reads and writes {schema} only"
             );
-            return Err(unsound(why));
+            return Err(invalid(why));
         }
         let checksum = seal::checksum(text);
         let checksum = checksum.ok_or_else(|| {
-            unsound(
+            invalid(
                 "it is not as it was written (its checksum does not fit): damaged, or changed by hand"
                     .to_owned(),
             )
         })?;
-        let belonging = belonging.ok_or_else(|| unsound(format!("it is no {schema}")))?;
-        let value = serde_json::from_slice(text).map_err(|cause| unsound(cause.to_string()))?;
-        Ok((value, belonging, checksum))
+        let members = members.ok_or_else(|| invalid(format!("it is no {schema}")))?;
+        let value = serde_json::from_slice(text).map_err(|cause| invalid(cause.to_string()))?;
+        Ok((value, members, checksum))
     }
 
-    fn belongs(
+    fn check_plan(
         &self,
         name: &str,
         line: Option<usize>,
-        belonging: &Belonging,
+        members: &SealMembers,
         plan: &str,
     ) -> Result<(), FolderError> {
-        if belonging.plan.as_deref() == Some(plan) {
+        if members.plan.as_deref() == Some(plan) {
             return Ok(());
         }
-        let why = match belonging.plan {
+        let why = match members.plan {
             Some(_) => format!("it belongs to another study than the {PLAN} beside it"),
             None => {
                 "it does not name its study: an earlier proofload wrote it; run the study again".to_owned()
             }
         };
-        Err(FolderError::Unsound { path: self.file(name), line, why })
+        Err(FolderError::Invalid { path: self.file(name), line, why })
     }
 
     fn plan_checksum(&self) -> Result<String, FolderError> {
-        Ok(self.record::<StudyPlan>(PLAN, PLAN_SCHEMA)?.2)
+        Ok(self.read_record::<StudyPlan>(PLAN, PLAN_SCHEMA)?.2)
     }
 
     /// A file of the folder. A pipe or device in its place would keep a reader waiting.

@@ -1,10 +1,10 @@
 //! Histograms of times: fixed bounds and precision, so that any two merge without loss.
 
-#[cfg(test)]
-mod agreement;
 mod censored;
 mod packed;
-mod written;
+mod serialized;
+#[cfg(test)]
+mod storage_tests;
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use censored::{Censored, Percentile};
+pub use censored::{CensoredTimes, Percentile};
 use packed::Packed;
 
 type Hdr = hdrhistogram::Histogram<u64>;
@@ -30,34 +30,34 @@ const DIGITS: u8 = 3;
 /// One that is recorded into holds all its bins, in 0.2 MB. One that was read, or [packed](Self::pack), holds its
 /// non-empty bins only; all methods work on both and agree.
 #[derive(Debug, Clone)]
-pub struct Histogram(Form);
+pub struct Histogram(Storage);
 
 #[derive(Debug, Clone)]
-enum Form {
+enum Storage {
     /// Behind a pointer: thousands of trials are kept packed.
-    Live(Box<Hdr>),
+    Full(Box<Hdr>),
     Packed(Packed),
 }
 
 impl Default for Histogram {
     /// An empty one with all bins, so that recording allocates nothing.
     fn default() -> Self {
-        Self(Form::Live(Box::new(empty_hdr())))
+        Self(Storage::Full(Box::new(empty_hdr())))
     }
 }
 
 impl Histogram {
     /// An empty one that takes no memory until something is recorded.
     pub fn empty() -> Self {
-        Self(Form::Packed(Packed::default()))
+        Self(Storage::Packed(Packed::default()))
     }
 
     /// Counts one time. More than 1 h counts as 1 h.
     #[inline]
     pub fn record_ns(&mut self, ns: u64) {
         match &mut self.0 {
-            Form::Live(hdr) => hdr.saturating_record(ns),
-            Form::Packed(_) => self.unpack_and_record(ns, 1),
+            Storage::Full(hdr) => hdr.saturating_record(ns),
+            Storage::Packed(_) => self.unpack_and_record(ns, 1),
         }
     }
 
@@ -68,53 +68,53 @@ impl Histogram {
             return;
         }
         match &mut self.0 {
-            Form::Live(hdr) => hdr.saturating_record_n(ns, n),
-            Form::Packed(_) => self.unpack_and_record(ns, n),
+            Storage::Full(hdr) => hdr.saturating_record_n(ns, n),
+            Storage::Packed(_) => self.unpack_and_record(ns, n),
         }
     }
 
     /// Adds every count of another histogram.
     pub fn merge(&mut self, other: &Self) {
         match (&mut self.0, &other.0) {
-            (Form::Live(own), Form::Live(other)) => {
+            (Storage::Full(own), Storage::Full(other)) => {
                 own.add(&**other).expect("all histograms have the same bounds");
             }
-            (Form::Live(own), Form::Packed(other)) => other.add_to(own),
-            (Form::Packed(own), Form::Live(other)) => own.merge(&Packed::of(other)),
-            (Form::Packed(own), Form::Packed(other)) => own.merge(other),
+            (Storage::Full(own), Storage::Packed(other)) => other.add_to(own),
+            (Storage::Packed(own), Storage::Full(other)) => own.merge(&Packed::of(other)),
+            (Storage::Packed(own), Storage::Packed(other)) => own.merge(other),
         }
     }
 
     /// Without the counts of another, packed; none if it does not have them all.
     fn without(&self, other: &Self) -> Option<Self> {
         let packed = |histogram: &Self| match &histogram.0 {
-            Form::Live(hdr) => Packed::of(hdr),
-            Form::Packed(packed) => packed.clone(),
+            Storage::Full(hdr) => Packed::of(hdr),
+            Storage::Packed(packed) => packed.clone(),
         };
-        Some(Self(Form::Packed(packed(self).without(&packed(other))?)))
+        Some(Self(Storage::Packed(packed(self).without(&packed(other))?)))
     }
 
     /// Forgets everything.
     pub fn clear(&mut self) {
         match &mut self.0 {
-            Form::Live(hdr) => hdr.reset(),
-            Form::Packed(packed) => *packed = Packed::default(),
+            Storage::Full(hdr) => hdr.reset(),
+            Storage::Packed(packed) => *packed = Packed::default(),
         }
     }
 
     /// Gives back the memory of empty bins, for a histogram that is kept but no longer recorded into. Recording into
     /// it takes that memory again.
     pub fn pack(&mut self) {
-        if let Form::Live(hdr) = &self.0 {
-            self.0 = Form::Packed(Packed::of(hdr));
+        if let Storage::Full(hdr) = &self.0 {
+            self.0 = Storage::Packed(Packed::of(hdr));
         }
     }
 
     /// How many times were counted.
     pub fn count(&self) -> u64 {
         match &self.0 {
-            Form::Live(hdr) => hdr.len(),
-            Form::Packed(packed) => packed.count(),
+            Storage::Full(hdr) => hdr.len(),
+            Storage::Packed(packed) => packed.count(),
         }
     }
 
@@ -126,58 +126,58 @@ impl Histogram {
     /// The time that a share `quantile` (0 to 1) of all counted ones do not exceed. 0 if empty.
     pub fn quantile_ns(&self, quantile: f64) -> u64 {
         match &self.0 {
-            Form::Live(hdr) if hdr.is_empty() => 0,
-            Form::Live(hdr) => hdr.value_at_quantile(quantile),
-            Form::Packed(packed) => packed.quantile_ns(quantile),
+            Storage::Full(hdr) if hdr.is_empty() => 0,
+            Storage::Full(hdr) => hdr.value_at_quantile(quantile),
+            Storage::Packed(packed) => packed.quantile_ns(quantile),
         }
     }
 
     /// Least time counted; 0 if empty.
     pub fn min_ns(&self) -> u64 {
         match &self.0 {
-            Form::Live(hdr) => hdr.min(),
-            Form::Packed(packed) => packed.min_ns(),
+            Storage::Full(hdr) => hdr.min(),
+            Storage::Packed(packed) => packed.min_ns(),
         }
     }
 
     /// Largest time counted; 0 if empty.
     pub fn max_ns(&self) -> u64 {
         match &self.0 {
-            Form::Live(hdr) => hdr.max(),
-            Form::Packed(packed) => packed.max_ns(),
+            Storage::Full(hdr) => hdr.max(),
+            Storage::Packed(packed) => packed.max_ns(),
         }
     }
 
     /// Arithmetic mean in nanoseconds; 0 if empty.
     pub fn mean_ns(&self) -> f64 {
         match &self.0 {
-            Form::Live(hdr) => hdr.mean(),
-            Form::Packed(packed) => packed.mean_ns(),
+            Storage::Full(hdr) => hdr.mean(),
+            Storage::Packed(packed) => packed.mean_ns(),
         }
     }
 
     /// Standard deviation in nanoseconds; 0 if empty.
     pub fn stdev_ns(&self) -> f64 {
         match &self.0 {
-            Form::Live(hdr) => hdr.stdev(),
-            Form::Packed(packed) => packed.stdev_ns(),
+            Storage::Full(hdr) => hdr.stdev(),
+            Storage::Packed(packed) => packed.stdev_ns(),
         }
     }
 
     /// How many counted times are at most `ns`, to the histogram's precision.
     pub fn count_up_to_ns(&self, ns: u64) -> u64 {
         match &self.0 {
-            Form::Live(hdr) if hdr.is_empty() => 0,
-            Form::Live(hdr) => hdr.count_between(0, ns),
-            Form::Packed(packed) => packed.count_up_to_ns(ns),
+            Storage::Full(hdr) if hdr.is_empty() => 0,
+            Storage::Full(hdr) => hdr.count_between(0, ns),
+            Storage::Packed(packed) => packed.count_up_to_ns(ns),
         }
     }
 
     /// The library's own histogram, for its log writers; made for the purpose if this one is packed.
     pub fn to_hdr(&self) -> Cow<'_, hdrhistogram::Histogram<u64>> {
         match &self.0 {
-            Form::Live(hdr) => Cow::Borrowed(&**hdr),
-            Form::Packed(packed) => Cow::Owned(packed.to_hdr()),
+            Storage::Full(hdr) => Cow::Borrowed(&**hdr),
+            Storage::Packed(packed) => Cow::Owned(packed.to_hdr()),
         }
     }
 
@@ -221,14 +221,14 @@ impl Histogram {
         let packed = Packed::of_v2_deflate(&bytes);
         let packed =
             packed.ok_or("no compressed HdrHistogram V2 with the bounds and the precision of these")?;
-        Ok(Self(Form::Packed(packed)))
+        Ok(Self(Storage::Packed(packed)))
     }
 
     #[cold]
     fn unpack_and_record(&mut self, ns: u64, n: u64) {
         let mut hdr = self.to_hdr().into_owned();
         hdr.saturating_record_n(ns, n);
-        self.0 = Form::Live(Box::new(hdr));
+        self.0 = Storage::Full(Box::new(hdr));
     }
 }
 
@@ -236,9 +236,10 @@ impl PartialEq for Histogram {
     /// Whether the same was counted, in whichever form.
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
-            (Form::Live(own), Form::Live(other)) => own == other,
-            (Form::Packed(own), Form::Packed(other)) => own == other,
-            (Form::Live(live), Form::Packed(packed)) | (Form::Packed(packed), Form::Live(live)) => {
+            (Storage::Full(own), Storage::Full(other)) => own == other,
+            (Storage::Packed(own), Storage::Packed(other)) => own == other,
+            (Storage::Full(live), Storage::Packed(packed))
+            | (Storage::Packed(packed), Storage::Full(live)) => {
                 live.len() == packed.count() && Packed::of(live) == *packed
             }
         }
@@ -270,7 +271,7 @@ pub struct Summary {
 
 #[cfg(test)]
 mod tests {
-    use super::{agreement::of, *};
+    use super::{storage_tests::of, *};
     use proptest::prelude::*;
 
     #[test]

@@ -99,13 +99,14 @@ impl HttpPlan {
     /// Length of the intervals in which the trial's course is kept, in nanoseconds: a second; of an open load of less than
     /// four seconds a tenth, because a few intervals show no trend.
     pub fn interval_ns(&self) -> u64 {
-        let is_short = self.load.is_open() && self.sending_ns().is_some_and(|sending| sending < SHORT_NS);
+        let is_short =
+            self.load.is_open() && self.sending_ns().is_some_and(|sending| sending < SHORT_LOAD_NS);
         if is_short { 100_000_000 } else { 1_000_000_000 }
     }
 }
 
 /// Of open loads that are shorter, the course is kept in tenths of a second, in nanoseconds.
-const SHORT_NS: u64 = 4_000_000_000;
+const SHORT_LOAD_NS: u64 = 4_000_000_000;
 
 /// What a trial is to decide about.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -2,7 +2,7 @@
 //! receiver against it.
 //!
 //! A folder of receipts has one file a worker, `receipts-<worker>.jsonl`: a [`ReceiptHeader`], then runs of
-//! events that ended alike ([`EventRun`]), a sample of the places that the receiver named ([`StoredAt`]), and
+//! events that ended alike ([`EventRange`]), a sample of the places that the receiver named ([`StoredAt`]), and
 //! last an [`ReceiptEnd`]. A file without its end was cut short: what it does not say is unknown.
 
 mod answer;
@@ -144,7 +144,7 @@ pub enum ReceiptLine {
     /// The first line.
     Header(ReceiptHeader),
     /// Events that ended alike.
-    Run(EventRun),
+    Range(EventRange),
     /// Where an event was stored.
     Stored(StoredAt),
     /// The last line.
@@ -182,7 +182,8 @@ pub struct ReceiptHeader {
 /// Events of one client, numbered without a gap, that ended alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct EventRun {
+#[schemars(rename = "EventRun")]
+pub struct EventRange {
     /// The client.
     pub client: u32,
     /// Number of the first.
@@ -271,7 +272,7 @@ mod tests {
         let run = (any::<u32>(), any::<u32>(), any::<u32>(), 0..7usize, any::<u8>()).prop_map(
             |(client, from, to, outcome, attempts)| {
                 let outcome = EventOutcome::ALL[outcome];
-                ReceiptLine::Run(EventRun { client, from, to, outcome, attempts })
+                ReceiptLine::Range(EventRange { client, from, to, outcome, attempts })
             },
         );
         let stored = (any::<u32>(), any::<u32>(), ".{0,20}", any::<u64>(), any::<u64>()).prop_map(

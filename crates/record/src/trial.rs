@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::validity::Validity;
 
-pub use command::{CommandPlan, CommandRun, CommandTrial, Flow, MovedBytes, NumberRead};
+pub use command::{ByteSource, CommandPlan, CommandRun, CommandTrial, Flow, OutputNumber};
 pub use http::{Away, Counts, CpuUse, HttpTrial, Interval, LittlesLaw, OwnPercentile};
 
 /// The form of results written by this version.
@@ -73,7 +73,7 @@ impl Trial {
     }
 
     /// What programs of it measured; none if it is of another kind.
-    pub fn programs(&self) -> Option<&CommandTrial> {
+    pub fn command(&self) -> Option<&CommandTrial> {
         match &self.measured {
             Measured::Http(_) => None,
             Measured::Command(command) => Some(command),

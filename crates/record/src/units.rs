@@ -61,19 +61,19 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
         "GiB" => 1024.0 * 1024.0 * 1024.0,
         _ => return Err(refuse()),
     };
-    whole(number * bytes_per_unit).ok_or_else(refuse)
+    exact_integer(number * bytes_per_unit).ok_or_else(refuse)
 }
 
 /// A rate per second, above 0 and at most 10⁹: bare, or with `k` or `M`, and an optional `/s`.
 pub fn parse_rate(text: &str) -> Result<f64, UnitError> {
     let refuse = || UnitError::new(text, RATE);
-    let rate = scaled(text.strip_suffix("/s").unwrap_or(text)).ok_or_else(refuse)?;
+    let rate = parse_scaled(text.strip_suffix("/s").unwrap_or(text)).ok_or_else(refuse)?;
     if rate > 0.0 && rate <= 1e9 { Ok(rate) } else { Err(refuse()) }
 }
 
 /// A count: a whole number, with `_` or `k`/`M` for long ones.
 pub fn parse_count(text: &str) -> Result<u64, UnitError> {
-    scaled(text).and_then(whole).ok_or_else(|| UnitError::new(text, COUNT))
+    parse_scaled(text).and_then(exact_integer).ok_or_else(|| UnitError::new(text, COUNT))
 }
 
 /// A share between 0 and 1: `0.01` or `1%`.
@@ -152,19 +152,19 @@ pub fn show_rate(rate_per_s: f64) -> String {
 }
 
 /// A number without what binary fractions add at their ends: 7.000000000000001 is `7`.
-pub fn plain(number: f64) -> String {
+pub fn show_number(number: f64) -> String {
     format!("{}", (number * 1e9).round() / 1e9)
 }
 
 /// A time as people write it: `10 ms`, `1.5 s`; not `10.0 ms` as if it had been measured.
-pub fn plain_time_ns(ns: u64) -> String {
+pub fn show_nominal_time_ns(ns: u64) -> String {
     let (unit_ns, unit) = match ns {
         1_000_000_000.. => (1e9, "s"),
         1_000_000.. => (1e6, "ms"),
         1_000.. => (1e3, "µs"),
         _ => (1.0, "ns"),
     };
-    format!("{} {unit}", plain(ns as f64 / unit_ns))
+    format!("{} {unit}", show_number(ns as f64 / unit_ns))
 }
 
 fn three_digits(value: f64) -> String {
@@ -178,10 +178,10 @@ fn three_digits(value: f64) -> String {
 fn split_unit(text: &str) -> Option<(f64, &str)> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '_'))).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
-    Some((number_of(number)?, unit.trim_start()))
+    Some((parse_decimal(number)?, unit.trim_start()))
 }
 
-fn scaled(text: &str) -> Option<f64> {
+fn parse_scaled(text: &str) -> Option<f64> {
     let (number, unit) = split_unit(text)?;
     match unit {
         "" => Some(number),
@@ -193,7 +193,7 @@ fn scaled(text: &str) -> Option<f64> {
 
 /// Digits with at most one point; `_` may separate digits. Rust's own float grammar takes `inf`,
 /// `1e9` and signs, which nobody means here.
-fn number_of(text: &str) -> Option<f64> {
+fn parse_decimal(text: &str) -> Option<f64> {
     let starts_with_digit = text.bytes().next().is_some_and(|b| b.is_ascii_digit());
     if !starts_with_digit {
         return None;
@@ -201,7 +201,7 @@ fn number_of(text: &str) -> Option<f64> {
     text.replace('_', "").parse().ok()
 }
 
-fn whole(value: f64) -> Option<u64> {
+fn exact_integer(value: f64) -> Option<u64> {
     // 2⁵³: above it a float no longer holds every whole number.
     (value.fract() == 0.0 && value <= 9_007_199_254_740_992.0).then_some(value as u64)
 }
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(show_time_ns(999_600_000), "1.00 s");
         assert_eq!([0.01, 99.99, 666.67, 999.96].map(show_rate), ["0.01/s", "99.99/s", "666.7/s", "1,000/s"]);
         assert_eq!([3_226.8, 997_497.6].map(show_rate), ["3,227/s", "997,498/s"]);
-        assert_eq!([7.000_000_000_000_001, 0.1].map(plain), ["7", "0.1"]);
+        assert_eq!([7.000_000_000_000_001, 0.1].map(show_number), ["7", "0.1"]);
     }
 
     proptest! {

@@ -19,7 +19,7 @@ pub enum FolderError {
     #[error(
         "{path} is no result folder: there is no {missing} in it; `proofload run STUDY --out {path}` makes one"
     )]
-    NoResult {
+    NotAResultFolder {
         /// The folder.
         path: PathBuf,
         /// What is not there.
@@ -29,7 +29,7 @@ pub enum FolderError {
     #[error(
         "{path} already holds a result; take it up again with --resume, or choose another folder with --out"
     )]
-    Taken {
+    AlreadyHoldsResult {
         /// The folder.
         path: PathBuf,
     },
@@ -38,7 +38,7 @@ pub enum FolderError {
         "{path}{}: {why}; take the folder from a copy, or run the study anew in another folder (--out)",
         line.map_or(String::new(), |line| format!(", line {line}"))
     )]
-    Unsound {
+    Invalid {
         /// The file.
         path: PathBuf,
         /// The line, from 1, in a file of several records.

@@ -30,7 +30,7 @@ impl TrialJournal {
     /// When it cannot be written.
     pub fn append(&mut self, entry: &TrialEntry) -> Result<(), FolderError> {
         if self.plan.is_none() {
-            self.folder.cut_torn(super::TRIALS, &self.file)?;
+            self.folder.cut_incomplete_line(super::TRIALS, &self.file)?;
         }
         let plan = match self.plan.take() {
             Some(plan) => plan,

@@ -1,26 +1,26 @@
 //! Records that show whether they are as they were written: a JSON object whose first member is the checksum of all
 //! that follows. CRC-32C finds every change of up to 32 bits in a row, thus every changed byte.
 
-const BEFORE: &str = "{\"crc32c\":\"";
-const BEHIND: &str = "\",";
+const PREFIX: &str = "{\"crc32c\":\"";
+const SUFFIX: &str = "\",";
 const DIGITS: usize = 8;
 
 /// A JSON object with members of text put first, and its checksum before these.
 pub(super) fn seal(object: &str, members: &[(&str, &str)]) -> String {
     let members: String = members.iter().map(|(name, value)| format!("\"{name}\":\"{value}\",")).collect();
     let rest = members + object.strip_prefix('{').expect("records are objects");
-    format!("{BEFORE}{}{BEHIND}{rest}", shown(crc32c::crc32c(rest.as_bytes())))
+    format!("{PREFIX}{}{SUFFIX}{rest}", to_hex(crc32c::crc32c(rest.as_bytes())))
 }
 
 /// The checksum that a sealed text carries; none if the text is not as it was sealed.
 pub(super) fn checksum(text: &[u8]) -> Option<String> {
-    let (carried, rest) = text.strip_prefix(BEFORE.as_bytes())?.split_at_checked(DIGITS)?;
-    let own = shown(crc32c::crc32c(rest.strip_prefix(BEHIND.as_bytes())?));
+    let (carried, rest) = text.strip_prefix(PREFIX.as_bytes())?.split_at_checked(DIGITS)?;
+    let own = to_hex(crc32c::crc32c(rest.strip_prefix(SUFFIX.as_bytes())?));
     (own.as_bytes() == carried).then_some(own)
 }
 
 /// A checksum as it is written.
-pub(super) fn shown(checksum: u32) -> String {
+pub(super) fn to_hex(checksum: u32) -> String {
     format!("{checksum:0DIGITS$x}")
 }
 

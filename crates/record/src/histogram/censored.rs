@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use super::Histogram;
 
 /// A generator's share of a time below this, in nanoseconds, is not recorded.
-const LEAST_SHARE_NS: u64 = 50_000;
+const MIN_RECORDED_SHARE_NS: u64 = 50_000;
 /// The percentiles that people read.
-const READ: [(f64, &str); 8] = [
+const REPORTED_PERCENTILES: [(f64, &str); 8] = [
     (0.5, "p50"),
     (0.75, "p75"),
     (0.9, "p90"),
@@ -29,7 +29,8 @@ const TOLERANCE_RATIO: f64 = 0.08;
 /// Of others it is known that the generator itself may have lengthened them, and by how much at the most. They are
 /// counted as measured, and again in the two histograms of those that it may have lengthened.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Censored {
+#[schemars(rename = "Censored")]
+pub struct CensoredTimes {
     /// Times that ended.
     pub observed: Histogram,
     /// How long the others had lasted when nobody watched any more.
@@ -62,7 +63,7 @@ impl Percentile {
     }
 }
 
-impl Censored {
+impl CensoredTimes {
     /// Counts a time that ended, of which the generator may have made `own_ns`.
     #[inline]
     pub fn record_ns(&mut self, ns: u64, own_ns: u64) {
@@ -79,7 +80,7 @@ impl Censored {
     /// Notes the generator's share of a time that is counted elsewhere.
     #[inline]
     pub fn lengthened_ns(&mut self, ns: u64, own_ns: u64) {
-        if own_ns >= LEAST_SHARE_NS {
+        if own_ns >= MIN_RECORDED_SHARE_NS {
             self.lengthened.record_ns(ns);
             self.lengthened_less_own.record_ns(ns.saturating_sub(own_ns));
         }
@@ -140,7 +141,7 @@ impl Censored {
         if self.lengthened.is_empty() {
             return Vec::new();
         }
-        let named = READ.map(|(quantile, name)| (name, self.percentile(quantile)));
+        let named = REPORTED_PERCENTILES.map(|(quantile, name)| (name, self.percentile(quantile)));
         named.into_iter().filter(|(_, percentile)| percentile.is_own()).collect()
     }
 
@@ -168,17 +169,17 @@ impl Censored {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::agreement::{of, times},
+        super::storage_tests::{of, times},
         *,
     };
     use proptest::prelude::*;
 
     #[test]
     fn percentiles_below_the_first_censored_time_are_exact() {
-        let times = Censored {
+        let times = CensoredTimes {
             observed: of(&[1_000_000; 90]),
             censored: of(&[2_000_000; 10]),
-            ..Censored::default()
+            ..CensoredTimes::default()
         };
         assert!(!times.percentile(0.5).at_least);
         let p99 = times.percentile(0.99);
@@ -187,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_percentile_that_the_generator_made_is_told_from_the_targets() {
-        let mut times = Censored::default();
+        let mut times = CensoredTimes::default();
         (0..950).for_each(|_| times.record_ns(1_000_000, 0));
         // The generator was away for half a second.
         (0..50).for_each(|_| times.record_ns(500_000_000, 499_000_000));
@@ -202,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_little_of_the_generators_is_within_what_a_percentile_is_good_for() {
-        let mut times = Censored::default();
+        let mut times = CensoredTimes::default();
         (0..100).for_each(|_| times.record_ns(1_000_000, 150_000));
         assert!(!times.percentile(0.5).is_own(), "0.15 ms");
         (0..1_000).for_each(|_| times.record_ns(100_000_000, 5_000_000));
@@ -218,7 +219,7 @@ mod tests {
             left in prop::collection::vec((0_u64..1 << 40, 0_u64..1 << 41), 0..20),
             quantile in 0.0..=1.0_f64,
         ) {
-            let mut times = Censored::default();
+            let mut times = CensoredTimes::default();
             ended.iter().for_each(|(ns, own_ns)| times.record_ns(*ns, *own_ns));
             left.iter().for_each(|(ns, own_ns)| times.record_censored_ns(*ns, *own_ns));
             let mut all = times.lower_bound().to_hdr().into_owned();
@@ -233,7 +234,7 @@ mod tests {
 
         #[test]
         fn censored_times_agree_in_both_forms(observed in times(), censored in times(), quantile in 0.0..=1.0) {
-            let live = Censored { observed: of(&observed), censored: of(&censored), ..Censored::default() };
+            let live = CensoredTimes { observed: of(&observed), censored: of(&censored), ..CensoredTimes::default() };
             let mut packed = live.clone();
             packed.pack();
             prop_assert_eq!(&live, &packed);

@@ -18,12 +18,12 @@ const UNIT_BITS: u32 = LOWEST_NS.ilog2();
 const HALF_BITS: u32 = (2 * 10_u64.pow(DIGITS as u32)).next_power_of_two().ilog2() - 1;
 
 /// All bins take less, each with the largest count.
-const MOST_PLAIN_BYTES: usize = 1 << 20;
+const MAX_INFLATED_BYTES: usize = 1 << 20;
 
 thread_local! {
     /// Made once: an allocation of that size between the small ones of each trial would leave holes that nothing fits.
-    static INFLATING: RefCell<(Decompress, Vec<u8>)> =
-        RefCell::new((Decompress::new(true), Vec::with_capacity(MOST_PLAIN_BYTES)));
+    static INFLATER: RefCell<(Decompress, Vec<u8>)> =
+        RefCell::new((Decompress::new(true), Vec::with_capacity(MAX_INFLATED_BYTES)));
 }
 
 /// The non-empty bins: mostly one or two bytes each, where the library's array of all bins takes 0.2 MB. All figures are
@@ -52,7 +52,7 @@ impl Packed {
     /// histogram of thousands.
     pub(super) fn of_v2_deflate(bytes: &[u8]) -> Option<Self> {
         let compressed = bytes.strip_prefix(&V2_COMPRESSED_COOKIE.to_be_bytes())?.get(4..)?;
-        INFLATING.with_borrow_mut(|(state, plain)| {
+        INFLATER.with_borrow_mut(|(state, plain)| {
             plain.clear();
             state.reset(true);
             let status = state.decompress_vec(compressed, plain, FlushDecompress::Finish);
@@ -74,7 +74,7 @@ impl Packed {
         }
         let (mut bins, mut next, mut total) = (Vec::new(), 0_u64, 0_u64);
         while !numbers.is_empty() {
-            let number = take_number(&mut numbers)?;
+            let number = read_varint(&mut numbers)?;
             // Odd ones stand for so many empty bins.
             let (step, count) = if number % 2 == 1 { (number / 2 + 1, 0) } else { (1, number / 2) };
             if count > 0 {
@@ -189,9 +189,9 @@ impl Packed {
     fn iter(&self) -> impl Iterator<Item = (Bin, u64)> {
         let (mut rest, mut bin) = (&*self.bins, 0);
         std::iter::from_fn(move || {
-            let number = take_number(&mut rest)?;
+            let number = read_varint(&mut rest)?;
             bin += number / 2;
-            let count = if number % 2 == 0 { 1 } else { take_number(&mut rest)? };
+            let count = if number % 2 == 0 { 1 } else { read_varint(&mut rest)? };
             Some((Bin(bin as u16), count))
         })
     }
@@ -199,9 +199,9 @@ impl Packed {
     fn from_bins(recorded: impl Iterator<Item = (Bin, u64)>, total: u64, max_ns: u64) -> Self {
         let (mut bins, mut before) = (Vec::new(), 0);
         for (Bin(bin), count) in recorded {
-            put_number(&mut bins, u64::from(bin - before) * 2 + u64::from(count != 1));
+            write_varint(&mut bins, u64::from(bin - before) * 2 + u64::from(count != 1));
             if count != 1 {
-                put_number(&mut bins, count);
+                write_varint(&mut bins, count);
             }
             before = bin;
         }
@@ -211,7 +211,7 @@ impl Packed {
 
 /// Seven bits a byte, the lowest first; the highest bit of a byte says that more follow. A ninth byte is taken whole, as the
 /// HdrHistogram's form has it.
-fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
+fn write_varint(bytes: &mut Vec<u8>, mut number: u64) {
     for _ in 0..8 {
         if number <= 0x7f {
             break;
@@ -222,7 +222,7 @@ fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-fn take_number(bytes: &mut &[u8]) -> Option<u64> {
+fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut take = || {
         let (&byte, rest) = bytes.split_first()?;
         *bytes = rest;

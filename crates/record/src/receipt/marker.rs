@@ -128,10 +128,10 @@ pub enum TemplateError {
     NotJson(String),
     /// It is JSON of another kind.
     #[error("the event must be a JSON object such as {{\"board_id\":10}}")]
-    NoObject,
+    NotObject,
     /// The name of the member that is to hold the number stands in it.
     #[error("the event contains the word \"{EVENT_KEY}\", by which its number is found; use another one")]
-    Numbered,
+    ContainsKey,
 }
 
 /// Numbers the events of one run, each the template and a marker as its last member.
@@ -152,14 +152,14 @@ impl Numbering {
     pub fn new(template: &str, run: RunId) -> Result<Self, TemplateError> {
         let value: serde_json::Value =
             serde_json::from_str(template).map_err(|error| TemplateError::NotJson(error.to_string()))?;
-        let members = value.as_object().ok_or(TemplateError::NoObject)?;
+        let members = value.as_object().ok_or(TemplateError::NotObject)?;
         // Not as a name alone: a receiver that writes the event anew may leave nothing to tell names and texts apart.
         if template.contains(EVENT_KEY) || value.to_string().contains(EVENT_KEY) {
-            return Err(TemplateError::Numbered);
+            return Err(TemplateError::ContainsKey);
         }
         // Within a text of JSON a line end is always escaped, so those that are left part nothing.
         let line = template.replace(['\n', '\r'], "");
-        let open = line.trim().strip_suffix('}').ok_or(TemplateError::NoObject)?.trim_end();
+        let open = line.trim().strip_suffix('}').ok_or(TemplateError::NotObject)?.trim_end();
         let comma = if members.is_empty() { "" } else { "," };
         let front = format!("{open}{comma}\"{EVENT_KEY}\":\"{run}-").into_bytes();
         Ok(Self { run, front_crc: crc32c(&front), front })
@@ -271,7 +271,7 @@ mod tests {
         ] {
             assert_eq!(
                 Numbering::new(numbered, RunId(1)).unwrap_err(),
-                TemplateError::Numbered,
+                TemplateError::ContainsKey,
                 "{numbered}"
             );
         }

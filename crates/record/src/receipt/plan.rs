@@ -53,11 +53,11 @@ pub struct ReceiptPlan {
 
 impl ReceiptPlan {
     /// Places of storage that a worker keeps unless told otherwise.
-    pub const SAMPLED: u32 = 10_000;
+    pub const DEFAULT_SAMPLED: u32 = 10_000;
 
     /// Receipts in a folder.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into(), sampled: Self::SAMPLED }
+        Self { folder: folder.into(), sampled: Self::DEFAULT_SAMPLED }
     }
 
     /// The file of a worker.

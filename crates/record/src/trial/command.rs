@@ -24,16 +24,17 @@ pub struct CommandPlan {
     pub stop_after_s: Option<f64>,
     /// How many bytes it moves, where that is known or measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<MovedBytes>,
+    pub bytes: Option<ByteSource>,
     /// The numbers that are read from what it writes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub read: Vec<NumberRead>,
+    pub read: Vec<OutputNumber>,
 }
 
 /// Where the number of bytes that the programs move comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum MovedBytes {
+#[schemars(rename = "MovedBytes")]
+pub enum ByteSource {
     /// It is given, for each copy.
     Declared(u64),
     /// The growth of a file, or of all files in a folder, from before the trial to its end; none is not known.
@@ -44,7 +45,8 @@ pub enum MovedBytes {
 
 /// A number that is read from what a program writes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct NumberRead {
+#[schemars(rename = "NumberRead")]
+pub struct OutputNumber {
     /// Where it stands in the JSON on standard output (RFC 6901): `/end/sum_received/bits_per_second`.
     pub json: String,
     /// The quantity's name with its unit: `goodput_bit_per_s`. The copies' numbers are added up if more is better; otherwise

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     errors::ErrorCounts,
-    histogram::{Censored, Histogram},
+    histogram::{CensoredTimes, Histogram},
     plan::HttpPlan,
 };
 
@@ -37,9 +37,9 @@ pub struct HttpTrial {
     /// Answers by status, the unexpected ones included.
     pub statuses: BTreeMap<u16, u64>,
     /// From intended send to the last byte of the answer.
-    pub response_time: Censored,
+    pub response_time: CensoredTimes,
     /// From actual send to the last byte of the answer.
-    pub service_time: Censored,
+    pub service_time: CensoredTimes,
     /// From the first SYN to the connection's establishment.
     pub connect_time: Histogram,
     /// From actual send to the first byte of the answer.
@@ -67,9 +67,9 @@ pub struct HttpTrial {
 }
 
 /// Fewer whole seconds than this show no trend.
-const FEWEST_SECONDS: usize = 4;
+const MIN_SECONDS_FOR_TREND: usize = 4;
 /// Nor do fewer tenths of a second.
-const FEWEST_TENTHS: usize = 8;
+const MIN_TENTHS_FOR_TREND: usize = 8;
 
 impl HttpTrial {
     /// The median response time of each interval in which requests were due and answered: the interval's end and the
@@ -86,8 +86,9 @@ impl HttpTrial {
             .filter(|(index, interval)| due(*index) && interval.completed > 0)
             .filter_map(|(_, interval)| Some((interval.end_s, interval.p50_us? / 1e6)))
             .collect();
-        let fewest = if interval_ns < 1_000_000_000 { FEWEST_TENTHS } else { FEWEST_SECONDS };
-        (medians.len() >= fewest).then_some(medians)
+        let min_intervals =
+            if interval_ns < 1_000_000_000 { MIN_TENTHS_FOR_TREND } else { MIN_SECONDS_FOR_TREND };
+        (medians.len() >= min_intervals).then_some(medians)
     }
 
     /// Adds what another worker counted and timed of the same trial. The plan, and what follows from it and from all

@@ -78,7 +78,7 @@ fn a_family_is_held_to_holms_rule() {
     assert_eq!((slight.verdict, slight.comparisons), (Verdict::NoDifferenceShown, 3));
     assert!(codes(slight).contains(&"held_back"));
     assert_eq!((clear.verdict, same.verdict), (Verdict::BBetter, Verdict::NoDifferenceShown));
-    assert_eq!(*refused, Refusal::UnequalBlocks { a: 8, b: 3 });
+    assert_eq!(*refused, SampleError::UnequalBlocks { a: 8, b: 3 });
     assert!(
         clear.resolvable > compare(question(&A, &clear_of(&A)), Confidence::default()).unwrap().resolvable
     );
@@ -97,7 +97,7 @@ fn values_that_may_be_zero_are_compared_by_their_difference() {
     assert_eq!(found.verdict, Verdict::ABetter);
     assert!(found.low > 0.0 && found.effect < 0.03);
     let ratio = compare(Question { scale: Scale::Ratio, ..errors }, Confidence::default());
-    assert_eq!(ratio, Err(Refusal::NotPositive { index: 0, value: 0.0 }));
+    assert_eq!(ratio, Err(SampleError::NotPositive { index: 0, value: 0.0 }));
 }
 
 #[test]

@@ -13,13 +13,13 @@ pub(super) fn of(times_ns: &[u64]) -> Histogram {
 
 fn packed(mut histogram: Histogram) -> Histogram {
     histogram.pack();
-    assert!(matches!(histogram.0, Form::Packed(_)));
+    assert!(matches!(histogram.0, Storage::Packed(_)));
     histogram
 }
 
 /// Every method gives the same of both, and both are equal.
 fn assert_alike(live: &Histogram, packed: &Histogram, probes_ns: &[u64]) {
-    assert!(matches!((&live.0, &packed.0), (Form::Live(_), Form::Packed(_))));
+    assert!(matches!((&live.0, &packed.0), (Storage::Full(_), Storage::Packed(_))));
     assert_eq!(live, packed);
     assert_eq!(packed, live);
     assert_eq!(live.is_empty(), packed.is_empty());
@@ -39,10 +39,10 @@ fn assert_alike(live: &Histogram, packed: &Histogram, probes_ns: &[u64]) {
     let json = serde_json::to_string(live).unwrap();
     assert_eq!(json, serde_json::to_string(packed).unwrap());
     let read: Histogram = serde_json::from_str(&json).unwrap();
-    assert!(matches!(read.0, Form::Packed(_)));
+    assert!(matches!(read.0, Storage::Packed(_)));
     let bytes = BASE64.decode(live.to_base64().unwrap()).unwrap();
     let by_library: Hdr = Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
-    assert_eq!(read, Histogram(Form::Packed(Packed::of(&by_library))));
+    assert_eq!(read, Histogram(Storage::Packed(Packed::of(&by_library))));
     assert_eq!(read.count(), live.count());
     assert_eq!(read.to_base64(), live.to_base64());
 }

@@ -1,4 +1,4 @@
-//! Foreign text for people: nothing in it is hidden, and nothing in it acts.
+//! Foreign text for people: nothing in it is hidden, and nothing in it is_unprintable.
 
 use std::{
     borrow::Cow,
@@ -7,52 +7,56 @@ use std::{
 
 /// Foreign text with every control character, and every character that reorders text, written as an escape: a title
 /// cannot move a terminal's cursor, turn a sentence round or begin a line of its own.
-pub fn visible(text: &str) -> String {
-    escaped(text, acts, |c, shown| shown.extend(c.escape_default())).into_owned()
+pub fn printable(text: &str) -> String {
+    escaped(text, is_unprintable, |c, shown| shown.extend(c.escape_default())).into_owned()
 }
 
 /// The same, but for line breaks and tabs, which our own texts have.
-pub fn visible_lines(text: &str) -> Cow<'_, str> {
-    let is_foreign = |c: char| acts(c) && !['\n', '\t'].contains(&c);
+pub fn printable_lines(text: &str) -> Cow<'_, str> {
+    let is_foreign = |c: char| is_unprintable(c) && !['\n', '\t'].contains(&c);
     escaped(text, is_foreign, |c, shown| shown.extend(c.escape_default()))
 }
 
-/// JSON that means the same, with what acts written as `\u001b`. JSON itself demands that of few control characters.
-pub fn visible_json(json: &str) -> Cow<'_, str> {
+/// JSON that means the same, with what is_unprintable written as `\u001b`. JSON itself demands that of few control characters.
+pub fn printable_json(json: &str) -> Cow<'_, str> {
     // Line breaks stand between values only, and there they are wanted.
     escaped(
         json,
-        |c| acts(c) && c != '\n',
+        |c| is_unprintable(c) && c != '\n',
         |c, shown| shown.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}"))),
     )
 }
 
-fn escaped(text: &str, is_hidden: impl Fn(char) -> bool, escape: impl Fn(char, &mut String)) -> Cow<'_, str> {
-    if !text.chars().any(&is_hidden) {
+fn escaped(
+    text: &str,
+    must_escape: impl Fn(char) -> bool,
+    escape: impl Fn(char, &mut String),
+) -> Cow<'_, str> {
+    if !text.chars().any(&must_escape) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_hidden(c) { escape(c, &mut shown) } else { shown.push(c) }
+        if must_escape(c) { escape(c, &mut shown) } else { shown.push(c) }
     }
     Cow::Owned(shown)
 }
 
 /// An output whose text is escaped on its way: as it is written, whole characters at a time.
 #[derive(Debug)]
-pub struct Escaping<W> {
+pub struct PrintableWriter<W> {
     output: W,
     escape: fn(&str) -> Cow<'_, str>,
 }
 
-impl<W: Write> Escaping<W> {
+impl<W: Write> PrintableWriter<W> {
     /// Writes to `output` what `escape` makes of the text.
     pub fn new(output: W, escape: fn(&str) -> Cow<'_, str>) -> Self {
         Self { output, escape }
     }
 }
 
-impl<W: Write> Write for Escaping<W> {
+impl<W: Write> Write for PrintableWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match std::str::from_utf8(bytes) {
             Ok(text) => self.output.write_all((self.escape)(text).as_bytes())?,
@@ -68,7 +72,7 @@ impl<W: Write> Write for Escaping<W> {
 }
 
 /// Whether a character does something to what stands around it, or is not seen at all.
-pub fn acts(c: char) -> bool {
+pub fn is_unprintable(c: char) -> bool {
     let reorders =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let has_no_width = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2064}' | '\u{feff}');
@@ -84,16 +88,16 @@ mod tests {
 
     #[test]
     fn what_acts_is_shown() {
-        assert_eq!(visible("a\u{1b}[2J\n\u{202e}b"), "a\\u{1b}[2J\\n\\u{202e}b");
+        assert_eq!(printable("a\u{1b}[2J\n\u{202e}b"), "a\\u{1b}[2J\\n\\u{202e}b");
     }
 
     proptest! {
         #[test]
         fn nothing_acts_afterwards_and_json_means_the_same(text in any::<String>()) {
-            prop_assert!(!visible(&text).chars().any(acts));
+            prop_assert!(!printable(&text).chars().any(is_unprintable));
             let json = format!("{:#}", serde_json::json!({ "a": text, "b": ["\u{7f}\u{9b}\u{202e}\u{e0041}"] }));
-            let shown = visible_json(&json);
-            prop_assert!(!shown.chars().any(|c| acts(c) && c != '\n'));
+            let shown = printable_json(&json);
+            prop_assert!(!shown.chars().any(|c| is_unprintable(c) && c != '\n'));
             let read = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap();
             prop_assert_eq!(read(&json), read(&shown));
         }

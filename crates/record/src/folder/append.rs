@@ -19,14 +19,14 @@ impl ResultFolder {
         let path = self.file(LINKS);
         let failed = |cause| FolderError::File { what: "write", path: path.clone(), cause };
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
-        self.cut_torn(LINKS, &file)?;
+        self.cut_incomplete_line(LINKS, &file)?;
         let record = serde_json::to_string(record).expect("records have no maps with keys that are no text");
         let line = seal::seal(&record, &[("plan", &self.plan_checksum()?)]) + "\n";
         file.write_all(line.as_bytes()).map_err(failed)
     }
 
     /// Cuts off a last line without an end: a killed run was writing it.
-    pub(super) fn cut_torn(&self, name: &'static str, file: &File) -> Result<(), FolderError> {
+    pub(super) fn cut_incomplete_line(&self, name: &'static str, file: &File) -> Result<(), FolderError> {
         let path = self.file(name);
         let failed = |cause: io::Error| FolderError::File { what: "write", path: path.clone(), cause };
         let (length, mut last) = (file.metadata().map_err(failed)?.len(), *b"\n");
