@@ -96,11 +96,6 @@ impl ErrorCounts {
         self.by_class.get(&class).copied().unwrap_or(0)
     }
 
-    /// The number of failures of one origin.
-    pub fn of_origin(&self, origin: Origin) -> u64 {
-        self.iter().filter(|(class, _)| class.origin() == origin).map(|(_, n)| n).sum()
-    }
-
     /// Connections that the target or the network refused, including those that the target closed unused.
     pub fn connect_failures(&self) -> u64 {
         use ErrorClass::{ClosedUnused, ConnectRefused, ConnectReset, ConnectTimeout, Unreachable};
@@ -150,6 +145,6 @@ mod tests {
         b.add(ErrorClass::Reset, 3);
         b.add(ErrorClass::Descriptors, 1);
         a.merge(&b);
-        assert_eq!((a.of(ErrorClass::Reset), a.of_origin(Origin::Local), a.total()), (5, 1, 6));
+        assert_eq!((a.of(ErrorClass::Reset), a.of(ErrorClass::Descriptors), a.total()), (5, 1, 6));
     }
 }

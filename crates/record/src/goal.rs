@@ -86,21 +86,13 @@ impl Goal {
     /// A goal that bounds a quantile of the response time (0.99 is the 99th percentile).
     pub fn response_time(quantile: f64, bound_ns: u64) -> Self {
         let name = format!("p{} ≤ {}", as_percentile(quantile), show_nominal_time_ns(bound_ns));
-        Self {
-            name,
-            quantity: GoalQuantity::ResponseTime { bound_ns },
-            loss_ratio: loss_ratio_beyond(quantile),
-        }
+        Self { name, quantity: GoalQuantity::ResponseTime { bound_ns }, loss_ratio: share_beyond(quantile) }
     }
 
     /// A goal that bounds a quantile of the connect time.
     pub fn connect_time(quantile: f64, bound_ns: u64) -> Self {
         let name = format!("connect p{} ≤ {}", as_percentile(quantile), show_nominal_time_ns(bound_ns));
-        Self {
-            name,
-            quantity: GoalQuantity::ConnectTime { bound_ns },
-            loss_ratio: loss_ratio_beyond(quantile),
-        }
+        Self { name, quantity: GoalQuantity::ConnectTime { bound_ns }, loss_ratio: share_beyond(quantile) }
     }
 
     /// The share of a trial that is lost to this goal (0 to 1). Censored times count as late. The share is 1 if nothing was
@@ -203,7 +195,7 @@ fn as_percentile(quantile: f64) -> f64 {
 }
 
 /// The share beyond a quantile, rounded to remove binary fractions.
-fn loss_ratio_beyond(quantile: f64) -> f64 {
+fn share_beyond(quantile: f64) -> f64 {
     ((1.0 - quantile) * 1e9).round() / 1e9
 }
 

@@ -5,12 +5,12 @@
 
 pub mod audit;
 mod diagnosis;
-pub mod distribution;
+mod distribution;
 pub mod environment;
-pub mod errors;
+mod errors;
 pub mod folder;
-pub mod goal;
-pub mod histogram;
+mod goal;
+mod histogram;
 pub mod input;
 pub mod plan;
 pub mod printable;
@@ -21,7 +21,7 @@ pub mod study;
 mod testing;
 pub mod trial;
 pub mod units;
-pub mod validity;
+mod validity;
 
 pub use audit::{AuditExample, AuditFinding, AuditResult, EventCounts, PlaceCounts, ReadCounts};
 pub use distribution::Distribution;

@@ -1,25 +1,26 @@
-//! Foreign text for people: nothing in it is hidden, and nothing in it is_unprintable.
+//! Escaping of untrusted text for terminals and reports: control characters and invisible characters become visible.
 
 use std::{
     borrow::Cow,
     io::{self, Write},
 };
 
-/// Foreign text with every control character, and every character that reorders text, written as an escape: a title
-/// cannot move a terminal's cursor, turn a sentence round or begin a line of its own.
+/// Escapes every control character, and every character that is invisible or reorders text. A title thus cannot move a
+/// terminal's cursor, reverse a sentence or begin a new line.
 pub fn printable(text: &str) -> String {
     escaped(text, is_unprintable, |c, shown| shown.extend(c.escape_default())).into_owned()
 }
 
-/// The same, but for line breaks and tabs, which our own texts have.
+/// As [`printable`], but keeps line breaks and tabs.
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
-    let is_foreign = |c: char| is_unprintable(c) && !['\n', '\t'].contains(&c);
-    escaped(text, is_foreign, |c, shown| shown.extend(c.escape_default()))
+    let must_escape = |c: char| is_unprintable(c) && !['\n', '\t'].contains(&c);
+    escaped(text, must_escape, |c, shown| shown.extend(c.escape_default()))
 }
 
-/// JSON that means the same, with what is_unprintable written as `\u001b`. JSON itself demands that of few control characters.
+/// Escapes the same characters in JSON, as `\u001b`. The result means the same. JSON itself requires escapes only for some
+/// control characters.
 pub fn printable_json(json: &str) -> Cow<'_, str> {
-    // Line breaks stand between values only, and there they are wanted.
+    // Line breaks occur only between values.
     escaped(
         json,
         |c| is_unprintable(c) && c != '\n',
@@ -42,7 +43,7 @@ fn escaped(
     Cow::Owned(shown)
 }
 
-/// An output whose text is escaped on its way: as it is written, whole characters at a time.
+/// A writer that escapes all text. Each write must end at a character boundary.
 #[derive(Debug)]
 pub struct PrintableWriter<W> {
     output: W,
@@ -50,7 +51,7 @@ pub struct PrintableWriter<W> {
 }
 
 impl<W: Write> PrintableWriter<W> {
-    /// Writes to `output` what `escape` makes of the text.
+    /// Creates a writer that applies `escape` and writes to `output`.
     pub fn new(output: W, escape: fn(&str) -> Cow<'_, str>) -> Self {
         Self { output, escape }
     }
@@ -60,7 +61,7 @@ impl<W: Write> Write for PrintableWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match std::str::from_utf8(bytes) {
             Ok(text) => self.output.write_all((self.escape)(text).as_bytes())?,
-            // No text, such as a compressed file.
+            // Not a text, such as a compressed file.
             Err(_) => self.output.write_all(bytes)?,
         }
         Ok(bytes.len())
@@ -71,8 +72,8 @@ impl<W: Write> Write for PrintableWriter<W> {
     }
 }
 
-/// Whether a character does something to what stands around it, or is not seen at all.
-pub fn is_unprintable(c: char) -> bool {
+/// Whether a character is invisible, controls a terminal, or reorders the text around it.
+fn is_unprintable(c: char) -> bool {
     let reorders =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let has_no_width = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2064}' | '\u{feff}');
@@ -87,13 +88,13 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_acts_is_shown() {
+    fn unprintable_characters_are_escaped() {
         assert_eq!(printable("a\u{1b}[2J\n\u{202e}b"), "a\\u{1b}[2J\\n\\u{202e}b");
     }
 
     proptest! {
         #[test]
-        fn nothing_acts_afterwards_and_json_means_the_same(text in any::<String>()) {
+        fn nothing_unprintable_is_left_and_json_means_the_same(text in any::<String>()) {
             prop_assert!(!printable(&text).chars().any(is_unprintable));
             let json = format!("{:#}", serde_json::json!({ "a": text, "b": ["\u{7f}\u{9b}\u{202e}\u{e0041}"] }));
             let shown = printable_json(&json);

@@ -1,4 +1,4 @@
-//! How histograms stand in results.
+//! The serialization of histograms.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, se
 
 use super::{Histogram, Summary};
 
-/// In results a histogram is its summary and, for machines, the whole of it.
+/// A histogram in results: its summary, and all counts for programs.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Histogram")]
 struct SerializedHistogram {
