@@ -125,11 +125,6 @@ impl DurationSums {
     }
 }
 
-/// Classifies a load by its trials.
-pub fn classify(trials: impl IntoIterator<Item = GoalTrial>, requirement: &Requirement) -> Classification {
-    DurationSums::of(trials, requirement).classify(requirement)
-}
-
 /// The loss ratio behind a load's conditional throughput: the quantile 1 − exceed ratio of the full-length trials,
 /// weighted by duration. Seconds missing to the duration sum count as fully lost (RFC 9971, appendix B).
 fn quantile_loss_ratio(trials: impl IntoIterator<Item = GoalTrial>, requirement: &Requirement) -> f64 {

@@ -26,7 +26,7 @@ pub struct SearchPlan {
     pub void: VoidPolicy,
 }
 
-/// Which numbers are loads.
+/// The numbers that can be loads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {

@@ -6,6 +6,7 @@ use record::CurrentBounds;
 
 use crate::{
     curve::{Curve, normalize_weights},
+    outcome::Outcome,
     plan::{SearchPlan, Unit},
     search::{Search, Step, TrialOutcome},
     trials::Trials,
@@ -51,14 +52,14 @@ impl Search {
     /// The progress of this search.
     pub fn progress(&self) -> Progress {
         let outcome = self.outcome();
+        let (remaining_s, remaining_trials) = self.remaining(&outcome);
         let goals = outcome.goals.into_iter().enumerate().map(|(index, goal)| {
-            let (lower, upper) = provisional_bounds(self.plan(), self.trials(), index);
+            let (lower, upper) = provisional_bounds(self.plan(), &self.trials, index);
             CurrentBounds {
                 lower: goal.lower.map(|bound| bound.load).or(lower),
                 upper: goal.upper.map(|bound| bound.load).or(upper),
             }
         });
-        let (remaining_s, remaining_trials) = self.remaining();
         Progress {
             goals: goals.collect(),
             trials: outcome.trials,
@@ -70,23 +71,29 @@ impl Search {
 
     /// Mean seconds and mean number of trials to the end: runs clones of this search against simulated targets that fit
     /// the trials so far.
-    fn remaining(&self) -> (f64, f64) {
+    fn remaining(&self, now: &Outcome) -> (f64, f64) {
         let goals = 0..self.plan().goals.len();
         let targets: Vec<LikelyTargets> =
-            goals.map(|goal| LikelyTargets::of(self.plan(), self.trials(), goal)).collect();
+            goals.map(|goal| LikelyTargets::of(self.plan(), &self.trials, goal)).collect();
         // With noise a step costs a thousand times as much, and the search's effort is bounded anyway.
-        let simulations = if self.trials().expects_noise() { SIMULATIONS_WITH_NOISE } else { SIMULATIONS };
-        let costs = (0..simulations).map(|index| self.simulate_rest(&targets, index, simulations));
+        let simulations = if self.trials.expects_noise() { SIMULATIONS_WITH_NOISE } else { SIMULATIONS };
+        let costs = (0..simulations).map(|index| self.simulate_rest(now, &targets, index, simulations));
         let (seconds, trials) = costs.fold((0.0, 0.0), |sum, cost| (sum.0 + cost.0, sum.1 + cost.1));
         // Assumes the same share of void trials as so far.
-        let valid = (self.reported() - self.void()).max(1) as f64;
-        let void_factor = (self.reported() as f64 / valid).clamp(1.0, MAX_VOID_FACTOR);
+        let valid = (now.trials - now.void_trials).max(1) as f64;
+        let void_factor = (now.trials as f64 / valid).clamp(1.0, MAX_VOID_FACTOR);
         let factor = void_factor / f64::from(simulations);
         (seconds * factor, trials * factor)
     }
 
     /// Runs the simulation `index` of `simulations` to its end and returns its further seconds and trials.
-    fn simulate_rest(&self, targets: &[LikelyTargets], index: u32, simulations: u32) -> (f64, f64) {
+    fn simulate_rest(
+        &self,
+        now: &Outcome,
+        targets: &[LikelyTargets],
+        index: u32,
+        simulations: u32,
+    ) -> (f64, f64) {
         let mut rng = Pcg64Mcg::seed_from_u64(u64::from(index));
         // The same quantile for all goals, because they concern the same target.
         let quantile = (f64::from(index) + 0.5) / f64::from(simulations);
@@ -110,7 +117,7 @@ impl Search {
             };
             simulated.report(outcome).expect("one share per goal, and the planned length");
         }
-        let (end, now) = (simulated.outcome(), self.outcome());
+        let end = simulated.outcome();
         (end.trial_seconds - now.trial_seconds, (end.trials - now.trials) as f64)
     }
 }

@@ -17,7 +17,7 @@ use crate::{
 pub struct Search {
     plan: SearchPlan,
     rules: Vec<BoundRule>,
-    trials: Trials,
+    pub(crate) trials: Trials,
     strategy: Strategy,
     pending: Option<Candidate>,
     ended: Ending,
@@ -233,29 +233,15 @@ impl Search {
     fn outcome_of(&self, rule: &BoundRule) -> GoalOutcome {
         let complete = self.ended == Ending::Complete;
         match self.plan.method {
-            Method::NoiseAware { .. } => self.trials.noisy_outcome(rule.goal_index, &rule.goal, complete),
-            _ => self.trials.outcome(rule.goal_index, &rule.goal, complete),
+            Method::NoiseAware { .. } => self.trials.noisy_outcome(rule, complete),
+            _ => self.trials.outcome(rule, complete),
         }
     }
 
     fn inversion(&self, found: &GoalOutcome, rule: &BoundRule) -> Option<Inversion> {
         let missed = found.upper.as_ref()?.load;
-        let met = self.trials.met_above(missed, rule.goal_index, &rule.goal);
+        let met = self.trials.met_above(missed, rule);
         (!met.is_empty()).then(|| Inversion { goal: rule.goal.name.clone(), missed, met })
-    }
-
-    pub(crate) fn trials(&self) -> &Trials {
-        &self.trials
-    }
-
-    /// Number of reported trials.
-    pub(crate) fn reported(&self) -> u64 {
-        self.reported
-    }
-
-    /// Number of reported void trials.
-    pub(crate) fn void(&self) -> u64 {
-        self.void
     }
 
     fn check(

@@ -44,9 +44,7 @@ impl Strategy {
                 let start = Start::Min { factor: *factor };
                 Self::Mlrsearch(mlrsearch::Mlrsearch::new(rules, WarmUp::None, start, grid).noise_aware())
             }
-            Method::Bisection { midpoint } => {
-                Self::Bisection(bisection::Bisection::new(rules, *midpoint, grid))
-            }
+            Method::Bisection { midpoint } => Self::Bisection(bisection::Bisection::new(rules, *midpoint)),
         }
     }
 

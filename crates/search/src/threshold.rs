@@ -12,7 +12,7 @@
 
 use crate::{
     curve::{Curve, normalize_weights},
-    goal::SearchGoal,
+    goal::BoundRule,
     trials::{Bounds, Trials},
 };
 
@@ -48,8 +48,7 @@ const MIN_WEIGHT: f64 = 1e-7;
 /// The estimate for one goal.
 pub(crate) struct Threshold<'a> {
     trials: &'a Trials,
-    goal_index: usize,
-    goal: &'a SearchGoal,
+    rule: &'a BoundRule,
     curves: Vec<Curve>,
     /// Logarithm of the load at which the bins begin.
     bins_start: f64,
@@ -61,9 +60,10 @@ pub(crate) struct Threshold<'a> {
 
 impl<'a> Threshold<'a> {
     /// The estimate from the full-length trials; none if there are no such trials.
-    pub(crate) fn of(trials: &'a Trials, goal_index: usize, goal: &'a SearchGoal) -> Option<Self> {
+    pub(crate) fn of(trials: &'a Trials, rule: &'a BoundRule) -> Option<Self> {
+        let goal = &rule.goal;
         let measured: Vec<(f64, bool)> = trials
-            .full_length(goal_index, goal)
+            .full_length(rule)
             .map(|(position, is_bad)| (trials.grid.load(position).ln(), is_bad))
             .collect();
         let ends = (measured.first()?.0, measured.last()?.0);
@@ -78,8 +78,7 @@ impl<'a> Threshold<'a> {
             (error_probability(repeats), error_probability(repeats.min(MAX_REPEATS_OTHER_BOUND)));
         let mut threshold = Self {
             trials,
-            goal_index,
-            goal,
+            rule,
             curves: Vec::new(),
             bins_start: lowest_median - 3.0 * MAX_SPREAD,
             bin_width: (width / 16.0).max(range / MAX_BINS),
@@ -106,7 +105,7 @@ impl<'a> Threshold<'a> {
         let grid = &self.trials.grid;
         let (lower, upper) = self.estimated_bounds(|curve| curve.weight);
         let mut bounds = Bounds::default();
-        for (position, is_bad) in self.trials.unanimous(self.goal_index, self.goal.loss_ratio) {
+        for (position, is_bad) in self.trials.unanimous(self.rule.goal_index, self.rule.goal.loss_ratio) {
             let load = grid.load(position).ln();
             if !is_bad && load <= lower && self.is_available(position) {
                 bounds.lower = Some(position);
@@ -122,7 +121,7 @@ impl<'a> Threshold<'a> {
     pub(crate) fn next_position(&self) -> Option<i64> {
         let grid = &self.trials.grid;
         let bounds = self.bounds();
-        let width = grid.width(self.goal.width);
+        let width = grid.width(self.rule.goal.width);
         // An upper bound from shorter trials beyond the generator's limit cannot come nearer.
         let is_done = match (bounds.lower, bounds.upper.filter(|upper| self.is_available(*upper))) {
             (Some(lower), Some(upper)) => grid.is_narrow(lower, upper, width),
@@ -132,8 +131,8 @@ impl<'a> Threshold<'a> {
             }
             _ => false,
         };
-        let spent_s = self.trials.full_length_s(self.goal);
-        if is_done || spent_s >= MAX_EFFORT * self.goal.duration_sum_s * (1.0 - 1e-9) {
+        let spent_s = self.trials.full_length_s(&self.rule.goal);
+        if is_done || spent_s >= MAX_EFFORT * self.rule.goal.duration_sum_s * (1.0 - 1e-9) {
             return None;
         }
         if let Some(position) = self.halfway_to_unavailable() {
@@ -141,7 +140,7 @@ impl<'a> Threshold<'a> {
         }
         let known: Vec<(f64, bool)> = self
             .trials
-            .unanimous(self.goal_index, self.goal.loss_ratio)
+            .unanimous(self.rule.goal_index, self.rule.goal.loss_ratio)
             .map(|(position, is_bad)| (grid.load(position).ln(), is_bad))
             .collect();
         let (lower, upper) = self.estimated_bounds(|curve| curve.weight);
@@ -163,7 +162,7 @@ impl<'a> Threshold<'a> {
         let grid = &self.trials.grid;
         let unavailable = self.unavailable_from()?;
         let mut largest = None;
-        for (position, is_bad) in self.trials.full_length(self.goal_index, self.goal) {
+        for (position, is_bad) in self.trials.full_length(self.rule) {
             if is_bad {
                 return None;
             }
@@ -177,11 +176,11 @@ impl<'a> Threshold<'a> {
     }
 
     fn is_available(&self, position: i64) -> bool {
-        self.trials.is_available(position, self.goal.final_trial_duration_s)
+        self.trials.is_available(position, self.rule.goal.final_trial_duration_s)
     }
 
     fn unavailable_from(&self) -> Option<i64> {
-        self.trials.unavailable_from(self.goal.final_trial_duration_s)
+        self.trials.unavailable_from(self.rule.goal.final_trial_duration_s)
     }
 
     /// The expected distance of the bounds after one more trial at a load, in the logarithm of the load. `known`: the

@@ -6,7 +6,7 @@ use record::{Bound, BoundKind, GoalOutcome};
 
 use crate::{
     classification::{Classification, DurationSums, GoalTrial, Requirement, conditional_throughput},
-    goal::SearchGoal,
+    goal::{BoundRule, SearchGoal},
     grid::Grid,
     threshold::Threshold,
 };
@@ -92,15 +92,11 @@ impl Trials {
     }
 
     /// The full-length trials, smallest load first, and whether each is high-loss.
-    pub(crate) fn full_length(
-        &self,
-        goal_index: usize,
-        goal: &SearchGoal,
-    ) -> impl Iterator<Item = (i64, bool)> {
-        let (min_s, allowed) = (full_length_s(goal), goal.loss_ratio);
+    pub(crate) fn full_length(&self, rule: &BoundRule) -> impl Iterator<Item = (i64, bool)> {
+        let (min_s, allowed) = (full_length_s(&rule.goal), rule.goal.loss_ratio);
         self.by_load.iter().flat_map(move |(position, trials)| {
             let full = trials.iter().filter(move |trial| trial.duration_s >= min_s);
-            full.map(move |trial| (*position, trial.loss_ratios[goal_index] > allowed))
+            full.map(move |trial| (*position, trial.loss_ratios[rule.goal_index] > allowed))
         })
     }
 
@@ -112,8 +108,8 @@ impl Trials {
     }
 
     /// Whether a [`Threshold`] decides about a goal: noise is expected, and there are full-length trials.
-    pub(crate) fn uses_threshold(&self, goal_index: usize, goal: &SearchGoal) -> bool {
-        self.expects_noise && self.full_length(goal_index, goal).next().is_some()
+    pub(crate) fn uses_threshold(&self, rule: &BoundRule) -> bool {
+        self.expects_noise && self.full_length(rule).next().is_some()
     }
 
     /// The loads at which all trials agree, smallest first, and whether those trials are high-loss.
@@ -164,16 +160,20 @@ impl Trials {
     }
 
     /// The outcome for a goal. `complete`: nothing was left to measure.
-    pub(crate) fn outcome(&self, goal_index: usize, goal: &SearchGoal, complete: bool) -> GoalOutcome {
-        self.outcome_with(self.relevant_bounds(goal_index, &goal.into()), goal_index, goal, complete)
+    pub(crate) fn outcome(&self, rule: &BoundRule, complete: bool) -> GoalOutcome {
+        self.outcome_with(
+            self.relevant_bounds(rule.goal_index, &Requirement::from(&rule.goal)),
+            rule,
+            complete,
+        )
     }
 
     /// As [`Self::outcome`], for trials that may be random samples: their [`Threshold`] gives the bounds, or only the
     /// missing ones if a search without expected noise ends early.
-    pub(crate) fn noisy_outcome(&self, goal_index: usize, goal: &SearchGoal, complete: bool) -> GoalOutcome {
-        let mut bounds = self.relevant_bounds(goal_index, &goal.into());
-        if let Some(threshold) = Threshold::of(self, goal_index, goal) {
-            if self.uses_threshold(goal_index, goal) {
+    pub(crate) fn noisy_outcome(&self, rule: &BoundRule, complete: bool) -> GoalOutcome {
+        let mut bounds = self.relevant_bounds(rule.goal_index, &Requirement::from(&rule.goal));
+        if let Some(threshold) = Threshold::of(self, rule) {
+            if self.uses_threshold(rule) {
                 bounds = threshold.bounds();
             } else if !complete && (bounds.lower.is_none() || bounds.upper.is_none()) {
                 let estimated = threshold.bounds();
@@ -184,19 +184,13 @@ impl Trials {
                 bounds.upper = upper.or(estimated.upper.filter(above));
             }
         }
-        self.outcome_with(bounds, goal_index, goal, complete)
+        self.outcome_with(bounds, rule, complete)
     }
 
-    fn outcome_with(
-        &self,
-        Bounds { lower, upper }: Bounds,
-        goal_index: usize,
-        goal: &SearchGoal,
-        complete: bool,
-    ) -> GoalOutcome {
-        let requirement = Requirement::from(goal);
-        let width = self.grid.width(goal.width);
-        let unavailable = self.unavailable_from(goal.final_trial_duration_s);
+    fn outcome_with(&self, Bounds { lower, upper }: Bounds, rule: &BoundRule, complete: bool) -> GoalOutcome {
+        let requirement = Requirement::from(&rule.goal);
+        let width = self.grid.width(rule.goal.width);
+        let unavailable = self.unavailable_from(rule.goal.final_trial_duration_s);
         // Shorter trials may have given an upper bound beyond what the generator can make for the goal's duration.
         let unavailable = unavailable.filter(|first| upper.is_none_or(|upper| *first < upper));
         let kind = match (lower, upper, unavailable) {
@@ -215,18 +209,18 @@ impl Trials {
         // An upper bound beyond the generator's limit is not the target's.
         let upper = upper.filter(|_| !matches!(kind, BoundKind::GeneratorBound { .. }));
         GoalOutcome {
-            goal: goal.name.clone(),
-            lower: lower.map(|position| self.bound(position, goal_index, &requirement, true)),
-            upper: upper.map(|position| self.bound(position, goal_index, &requirement, false)),
+            goal: rule.goal.name.clone(),
+            lower: lower.map(|position| self.bound(position, rule.goal_index, &requirement, true)),
+            upper: upper.map(|position| self.bound(position, rule.goal_index, &requirement, false)),
             kind,
         }
     }
 
     /// Loads above `load` that met a goal.
-    pub(crate) fn met_above(&self, load: f64, goal_index: usize, goal: &SearchGoal) -> Vec<f64> {
-        let requirement = Requirement::from(goal);
+    pub(crate) fn met_above(&self, load: f64, rule: &BoundRule) -> Vec<f64> {
+        let requirement = Requirement::from(&rule.goal);
         let met = |(_, trials): &(&i64, &Vec<Trial>)| {
-            sums(trials, goal_index, &requirement).classify(&requirement) == Classification::LowerBound
+            sums(trials, rule.goal_index, &requirement).classify(&requirement) == Classification::LowerBound
         };
         let loads = self.by_load.iter().filter(met).map(|(position, _)| self.grid.load(*position));
         loads.filter(|met| *met > load).collect()

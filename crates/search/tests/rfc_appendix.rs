@@ -6,7 +6,7 @@
 
 use search::classification::{
     Classification::{self, LowerBound, Undecided, UpperBound},
-    DurationSums, GoalTrial, Requirement, classify, conditional_throughput,
+    DurationSums, GoalTrial, Requirement, conditional_throughput,
 };
 
 fn goal(trial_duration_s: f64, duration_sum_s: f64, loss_percent: f64, exceed_percent: f64) -> Requirement {
@@ -115,7 +115,7 @@ fn every_load_is_classified_as_in_the_table() {
             for (computed, expected) in [ratios.optimistic, ratios.pessimistic].into_iter().zip(percents) {
                 assert!((computed * 100.0 - expected).abs() < 5e-4, "{row}: {computed} for {expected} %");
             }
-            assert_eq!(classify(trials.iter().copied(), requirement), classification, "{row}");
+            assert_eq!(sums.classify(requirement), classification, "{row}");
         }
     }
 }
@@ -165,5 +165,6 @@ fn seconds_add_up_in_spite_of_rounding() {
     let three = trials(3, 0.7, 0.0);
     let sum_s: f64 = three.iter().map(|trial| trial.duration_s).sum();
     assert!(sum_s < 2.1, "{sum_s}");
-    assert_eq!(classify(three, &goal(0.7, 2.1, 0.0, 0.0)), LowerBound);
+    let requirement = goal(0.7, 2.1, 0.0, 0.0);
+    assert_eq!(DurationSums::of(three, &requirement).classify(&requirement), LowerBound);
 }

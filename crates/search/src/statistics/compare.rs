@@ -78,7 +78,7 @@ pub enum Verdict {
     ABetter,
     /// B is better, with the requested confidence.
     BBetter,
-    /// No difference was shown. That does not mean that A and B are equal: see [`Comparison::resolvable`].
+    /// No difference was shown. That does not mean that A and B are equal: see `resolvable`.
     NoDifferenceShown,
     /// There are too few runs to show any difference, however large.
     CannotTell,

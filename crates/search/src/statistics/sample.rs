@@ -70,7 +70,7 @@ impl Confidence {
     }
 
     /// 1 − confidence, such as 0.05: the probability of a false claim.
-    pub fn alpha(self) -> f64 {
+    pub(super) fn alpha(self) -> f64 {
         1.0 - self.0
     }
 }
@@ -119,7 +119,7 @@ impl Sample {
     ///
     /// # Errors
     /// As [`Self::new`], or when a value is below 10⁻¹⁵⁰.
-    pub fn logarithms(values: &[f64]) -> Result<Self, SampleError> {
+    pub(super) fn logarithms(values: &[f64]) -> Result<Self, SampleError> {
         let sample = Self::new(values)?;
         if let Some(index) = values.iter().position(|&value| value < MIN_POSITIVE) {
             return Err(SampleError::NotPositive { index, value: values[index] });
@@ -147,7 +147,7 @@ impl Sample {
     }
 
     /// The values in ascending order.
-    pub fn sorted(&self) -> &[f64] {
+    pub(super) fn sorted(&self) -> &[f64] {
         &self.sorted
     }
 
@@ -167,7 +167,7 @@ impl Sample {
     }
 
     /// The sample variance, with n − 1; none for a single value.
-    pub fn variance(&self) -> Option<f64> {
+    pub(super) fn variance(&self) -> Option<f64> {
         if self.is_constant() {
             // The rounding error of the mean is no spread.
             return (self.len() > 1).then_some(0.0);
@@ -191,7 +191,7 @@ impl Sample {
     }
 
     /// The median of the absolute deviations from the median, unscaled.
-    pub fn median_deviation(&self) -> f64 {
+    pub(super) fn median_deviation(&self) -> f64 {
         let median = self.median();
         let mut deviations: Vec<f64> = self.values.iter().map(|value| (value - median).abs()).collect();
         deviations.sort_by(f64::total_cmp);

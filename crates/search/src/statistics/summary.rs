@@ -18,7 +18,7 @@ pub struct Summary {
     pub median: f64,
     /// Lower end of the median's interval.
     pub low: f64,
-    /// Upper end of it.
+    /// Upper end of the median's interval.
     pub high: f64,
     /// The actual confidence of the interval: at least the requested one, or less with a warning.
     pub confidence: f64,

@@ -2,41 +2,32 @@
 //! number of trials at each load.
 
 use crate::{
-    classification::Requirement, goal::BoundRule, grid::Grid, plan::Midpoint, strategy::Candidate,
-    trials::Trials,
+    classification::Requirement, goal::BoundRule, plan::Midpoint, strategy::Candidate, trials::Trials,
 };
 
 /// One bisection per rule, one after the other. They share all trials.
 #[derive(Debug, Clone)]
 pub(crate) struct Bisection {
-    /// For each rule: the index of its goal, its requirement, and its width in steps.
-    rules: Vec<(usize, Requirement, i64)>,
+    rules: Vec<BoundRule>,
     midpoint: Midpoint,
 }
 
 impl Bisection {
-    pub(crate) fn new(rules: &[BoundRule], midpoint: Midpoint, grid: &Grid) -> Self {
-        let entry =
-            |rule: &BoundRule| (rule.goal_index, Requirement::from(&rule.goal), grid.width(rule.goal.width));
-        Self { rules: rules.iter().map(entry).collect(), midpoint }
+    pub(crate) fn new(rules: &[BoundRule], midpoint: Midpoint) -> Self {
+        Self { rules: rules.to_vec(), midpoint }
     }
 
     pub(crate) fn nominate(&self, trials: &Trials) -> Option<Candidate> {
-        self.rules.iter().find_map(|(goal_index, requirement, width)| {
-            let position = self.position(trials, *goal_index, requirement, *width)?;
-            Some(Candidate::new(position, requirement.trial_duration_s))
+        self.rules.iter().find_map(|rule| {
+            let position = self.position(trials, rule)?;
+            Some(Candidate::new(position, rule.goal.final_trial_duration_s))
         })
     }
 
-    fn position(
-        &self,
-        trials: &Trials,
-        goal_index: usize,
-        requirement: &Requirement,
-        width: i64,
-    ) -> Option<i64> {
+    fn position(&self, trials: &Trials, rule: &BoundRule) -> Option<i64> {
         let grid = &trials.grid;
-        let bounds = trials.search_bounds(goal_index, requirement);
+        let width = grid.width(rule.goal.width);
+        let bounds = trials.search_bounds(rule.goal_index, &Requirement::from(&rule.goal));
         match (bounds.lower, bounds.upper) {
             (Some(lower), None) if lower == grid.last() => None,
             (_, None) => Some(grid.last()),

@@ -184,8 +184,7 @@ impl Mlrsearch {
         let common_width = self.common_width;
         let mut winner: Option<(usize, Nomination)> = None;
         for (index, selector) in self.selectors.iter_mut().enumerate() {
-            let rule = &self.rules[index];
-            if self.is_noise_aware && trials.uses_threshold(rule.goal_index, &rule.goal) {
+            if self.is_noise_aware && trials.uses_threshold(&self.rules[index]) {
                 continue;
             }
             let Some(nomination) = selector.nominate(trials, common_width) else { continue };
@@ -206,10 +205,10 @@ impl Mlrsearch {
         if !self.is_noise_aware {
             return None;
         }
-        let mut noisy = self.rules.iter().filter(|rule| trials.uses_threshold(rule.goal_index, &rule.goal));
-        noisy.find_map(|BoundRule { goal_index, goal }| {
-            let position = Threshold::of(trials, *goal_index, goal)?.next_position()?;
-            Some(Candidate::new(position, goal.final_trial_duration_s))
+        let mut noisy = self.rules.iter().filter(|rule| trials.uses_threshold(rule));
+        noisy.find_map(|rule| {
+            let position = Threshold::of(trials, rule)?.next_position()?;
+            Some(Candidate::new(position, rule.goal.final_trial_duration_s))
         })
     }
 

@@ -35,7 +35,7 @@ pub(crate) struct Expansion {
     next_width: i64,
 }
 
-/// A load that a move wants measured.
+/// A load that a move proposes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Proposal {
     pub(crate) position: i64,
