@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_times_is_drawn_from_and_its_mistakes_are_all_named() {
+    fn samples_come_from_a_file_of_times_and_all_its_mistakes_are_named() {
         let path = std::env::temp_dir().join(format!("proofload-distribution-{}", std::process::id()));
         std::fs::write(&path, "10ms # warm\n\n30ms\n").unwrap();
         let drawn = Distribution::from_file(&path).unwrap();

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_in_results_are_the_names_shown() {
+    fn names_in_results_are_the_displayed_names() {
         for &class in ErrorClass::ALL {
             assert_eq!(serde_json::to_value(class).unwrap(), class.name());
         }

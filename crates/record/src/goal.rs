@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goals_are_named_by_what_they_ask() {
+    fn goals_are_named_by_their_bounds() {
         let goal = Goal::response_time(0.99, 10_000_000);
         assert_eq!((goal.name.as_str(), goal.loss_ratio), ("p99 ≤ 10 ms", 0.01));
         assert_eq!(Goal::connect_time(0.999, 900_000_000).name, "connect p99.9 ≤ 900 ms");

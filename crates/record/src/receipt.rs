@@ -283,7 +283,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_line_that_was_written_is_read_as_the_same(line in lines()) {
+        fn lines_survive_serialization(line in lines()) {
             let text = serde_json::to_string(&line).unwrap();
             prop_assert!(!text.contains('\n'));
             prop_assert_eq!(serde_json::from_str::<ReceiptLine>(&text).unwrap(), line);

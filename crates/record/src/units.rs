@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_what_was_given_and_what_was_expected() {
+    fn errors_name_the_given_and_the_expected_value() {
         let refused = parse_time("5 parsecs").unwrap_err().to_string();
         assert!(refused.contains("5 parsecs") && refused.contains("300ms"), "{refused}");
         for bad in ["", "s", "-1s", "1e3s", "inf", "1..2s", "1 week", "20000000h"] {
@@ -290,7 +290,7 @@ mod tests {
         }
 
         #[test]
-        fn counts_shown_are_read_back(count in 0u64..1_000_000_000_000) {
+        fn formatted_counts_can_be_parsed(count in 0u64..1_000_000_000_000) {
             prop_assert_eq!(parse_count(&show_count(count).replace(',', "_")), Ok(count));
         }
     }

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_bend_has_no_knee() {
+    fn curves_without_a_bend_have_no_knee() {
         let line: Vec<_> = (1..=10).map(|step| (f64::from(step), 5.0 * f64::from(step))).collect();
         let noise: Vec<_> =
             (1..=10).map(|step| (f64::from(step), 5.0 + f64::from(step * 7 % 3) * 0.1)).collect();

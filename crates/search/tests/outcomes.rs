@@ -21,7 +21,7 @@ fn loads(lower: &Option<Bound>, upper: &Option<Bound>) -> (Option<f64>, Option<f
 }
 
 #[test]
-fn users_are_found_to_the_last_one() {
+fn the_largest_number_of_users_is_found_exactly() {
     let methods = [
         Preset::Mlrsearch.method(),
         Method::Mlrsearch { warm_up: WarmUp::Max { duration_s: 1.0 }, start: Start::Max },
@@ -40,7 +40,7 @@ fn users_are_found_to_the_last_one() {
 }
 
 #[test]
-fn the_jmeter_habit_runs_three_times_what_holds_and_once_what_does_not() {
+fn the_jmeter_preset_runs_good_loads_three_times_and_bad_loads_once() {
     let goal = Preset::Jmeter.goal("no errors", 0.0);
     let plan = SearchPlan { method: Preset::Jmeter.method(), ..whole(1.0, 150.0, goal) };
     let (outcome, asked) = run(plan, |trial| lost(above(128.0, trial.load), 1, trial));
@@ -274,25 +274,25 @@ fn each_goal_has_its_own_bounds_from_the_same_trials() {
 }
 
 #[test]
-fn the_foreseen_rest_is_what_it_takes_when_the_target_does_as_foreseen() {
+fn the_estimated_time_left_is_near_the_actual_one() {
     let plan = SearchPlan::new(Unit::Continuous, 10.0, 1e5, vec![no_errors(0.05)]);
     let mut search = Search::new(plan).expect("the plan is right");
-    let mut foreseen = Vec::new();
+    let mut estimates = Vec::new();
     while let Step::Measure(trial) = search.next_step() {
         let progress = search.progress();
-        foreseen.push((progress.trial_seconds, progress.remaining_s));
+        estimates.push((progress.trial_seconds, progress.remaining_s));
         search.report(lost(above(1_000.0, trial.load), 1, &trial)).expect("it was asked for");
     }
     let total_s = search.progress().trial_seconds;
     assert_eq!(search.progress().remaining_s, 0.0);
-    for (done_s, remaining_s) in foreseen {
+    for (done_s, remaining_s) in estimates {
         let error = (done_s + remaining_s - total_s).abs() / total_s;
         assert!(error <= 0.35, "after {done_s} s: {remaining_s} s to come, {total_s} s in all");
     }
 }
 
 #[test]
-fn senseless_outcomes_are_refused_and_change_nothing() {
+fn impossible_outcomes_are_refused_and_change_nothing() {
     let plan = whole(10.0, 1_000.0, no_errors(0.05));
     let mut search = Search::new(plan).expect("the plan is right");
     assert_eq!(search.report(TrialOutcome::Void), Err(OutcomeError::NoTrial));

@@ -226,7 +226,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_wrong_with_a_plan_is_said_not_panicked(
+    fn mistakes_in_a_plan_are_reported_without_a_panic(
         numbers in prop::collection::vec(any::<f64>(), 8), whole in any::<bool>(), small in 0..40_u32,
     ) {
         let goal = SearchGoal {

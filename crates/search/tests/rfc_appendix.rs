@@ -161,7 +161,7 @@ fn missing_seconds_count_as_lost() {
 }
 
 #[test]
-fn seconds_add_up_in_spite_of_rounding() {
+fn rounding_does_not_change_a_sum_of_seconds() {
     let three = trials(3, 0.7, 0.0);
     let sum_s: f64 = three.iter().map(|trial| trial.duration_s).sum();
     assert!(sum_s < 2.1, "{sum_s}");

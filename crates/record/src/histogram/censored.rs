@@ -233,7 +233,7 @@ mod tests {
         }
 
         #[test]
-        fn censored_times_agree_in_both_forms(observed in times(), censored in times(), quantile in 0.0..=1.0) {
+        fn censored_times_agree_in_both_storages(observed in times(), censored in times(), quantile in 0.0..=1.0) {
             let live = CensoredTimes { observed: of(&observed), censored: of(&censored), ..CensoredTimes::default() };
             let mut packed = live.clone();
             packed.pack();

@@ -124,7 +124,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_receipt_is_read_whatever_is_new_in_it() {
+    fn unknown_parameters_of_a_receipt_are_ignored() {
         let value = br#"segment="a \"b\",;c.log"; offset=123;bytes=146 ; new=1; level=written"#;
         let [receipt] = &AnswerReceipt::parse_all(value)[..] else { panic!("one receipt") };
         assert_eq!(receipt.segment.as_deref(), Some("a \"b\",;c.log"));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn several_receipts_promise_the_least_of_them() {
+    fn several_receipts_promise_the_weakest_level() {
         let value =
             br#"segment="a"; offset=1; bytes=2; level=synced, segment="b"; offset=3; bytes=4; level=written"#;
         let places: Vec<_> =
@@ -156,7 +156,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_written_is_read(segment in "[ -~]{0,20}", offset: u64, bytes: u64) {
+        fn receipts_survive_formatting_and_parsing(segment in "[ -~]{0,20}", offset: u64, bytes: u64) {
             let escaped = segment.replace('\\', "\\\\").replace('"', "\\\"");
             let value = format!("segment=\"{escaped}\"; offset={offset}; bytes={bytes}; level=synced");
             let receipts = AnswerReceipt::parse_all(value.as_bytes());

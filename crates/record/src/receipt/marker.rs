@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_its_template_and_a_number() {
+    fn an_event_is_its_template_and_a_marker() {
         let numbering = Numbering::new("{\"a\":1}\n", RunId(0xab)).unwrap();
         let event = String::from_utf8(event(&numbering, 0x12_3456, 7)).unwrap();
         let front = "{\"a\":1,\"proofload\":\"000000ab-123456-00000007-";
@@ -281,7 +281,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_number_that_was_written_is_read_as_the_same(
+        fn markers_survive_formatting_and_parsing(
             run: u32, client in 0u32..1 << 24, number: u32, name in "[a-z]{1,9}", text in "\\PC{0,30}",
         ) {
             let template = serde_json::json!({ name: text }).to_string();

@@ -227,7 +227,7 @@ mod tests {
     /// 400,000 simulated `ttest_ind(y, x, equal_var=False).confidence_interval(1 - alpha)` of scipy 1.17,
     /// 0.9 quantile of −low.
     #[test]
-    fn reaches_are_those_of_the_noncentral_t() {
+    fn detectable_shifts_are_those_of_the_noncentral_t() {
         for (design, alpha, expected) in [
             (Design::Blocks { blocks: 4 }, 0.05, 2.506_9),
             (Design::Blocks { blocks: 5 }, 0.05, 1.965_9),
@@ -255,7 +255,7 @@ mod tests {
 
     /// scipy 1.17: `math.sqrt(n / chi2.ppf(0.2, n))`.
     #[test]
-    fn few_runs_know_their_noise_badly() {
+    fn the_noise_of_few_runs_has_a_wide_limit() {
         for (degrees, expected) in [(1, 3.947_153_5), (5, 1.461_0), (9, 1.293_4), (38, 1.115_5)] {
             assert!(
                 (noise_limit(1.0, degrees) - expected).abs() < 1e-3,
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn more_runs_resolve_less() {
+    fn more_runs_resolve_smaller_differences() {
         for kind in [BLOCKS, SEPARATE] {
             let reaches: Vec<f64> =
                 [6, 10, 20, 40, 100].map(|n| kind.with_repeats(n).detectable_shift(0.05).unwrap()).to_vec();

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_measurement_is_refused_by_position() {
+    fn invalid_values_are_refused_with_their_position() {
         assert_eq!(Sample::new(&[]), Err(SampleError::Empty));
         for bad in [f64::INFINITY, f64::NEG_INFINITY, 2e150] {
             assert_eq!(Sample::new(&[1.0, bad]), Err(SampleError::NotFinite { index: 1, value: bad }));

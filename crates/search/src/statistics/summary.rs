@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_values_give_the_widest_interval_and_say_what_it_is_worth() {
+    fn too_few_values_give_the_widest_interval_with_its_confidence() {
         let three = summarize(&[3.0, 1.0, 2.0], Confidence::default()).unwrap();
         assert_eq!((three.low, three.median, three.high), (1.0, 2.0, 3.0));
         assert!((three.confidence - 0.75).abs() < 1e-12);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn outliers_are_pointed_out_and_kept() {
+    fn outliers_cause_a_warning_and_are_kept() {
         let values = [10.0, 10.1, 9.9, 10.05, 9.95, 30.0, 10.02];
         let summary = summarize(&values, Confidence::default()).unwrap();
         assert_eq!(summary.high, 30.0);
