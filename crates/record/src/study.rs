@@ -57,7 +57,7 @@ pub struct StudyPlan {
     pub title: String,
     /// The command line that repeats the study.
     pub command: Vec<String>,
-    /// Seed of everything random: the order of settings, arrivals, think times.
+    /// Seed of all random numbers: the order of settings, arrivals, think times.
     pub seed: u64,
     /// The factors, in the order of the study file.
     pub factors: Vec<Factor>,
