@@ -1,6 +1,6 @@
 //! The first findings of each kind, with where they are.
 
-use record::{AuditExample, AuditFinding, audit::MOST_EXAMPLES, receipt::EventId};
+use record::{AuditExample, AuditFinding, audit::MAX_EXAMPLES, receipt::EventId};
 
 /// Keeps the first ten of each kind.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ impl Findings {
         example: impl FnOnce() -> (Option<EventId>, Option<String>, Option<u64>, String),
     ) {
         let told = &mut self.told[finding as usize];
-        if *told < MOST_EXAMPLES {
+        if *told < MAX_EXAMPLES {
             *told += 1;
             let (event, file, line, detail) = example();
             let event = event.map(|id| id.to_string());

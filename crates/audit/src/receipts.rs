@@ -159,7 +159,7 @@ fn read_file(
             (None, _) | (Some(_), ReceiptLine::Header(_)) => {
                 return Err(wrong("receipts begin with one header".to_owned()));
             }
-            (Some((run, header)), ReceiptLine::Run(line)) => {
+            (Some((run, header)), ReceiptLine::Range(line)) => {
                 let own = header.first_client..header.first_client + header.clients;
                 let run = runs.get_mut(run).expect("its header was taken");
                 let client = run.clients.get_mut(line.client as usize).filter(|_| own.contains(&line.client));

@@ -7,7 +7,8 @@ use std::fs;
 use record::{
     AuditFinding, EventOutcome, PlaceCounts,
     receipt::{
-        EventRun, Numbering, REFERENCE_EVENT, ReceiptEnd, ReceiptHeader, ReceiptLine, RunId, SCHEMA, StoredAt,
+        EventRange, Numbering, REFERENCE_EVENT, ReceiptEnd, ReceiptHeader, ReceiptLine, RunId, SCHEMA,
+        StoredAt,
     },
 };
 
@@ -46,7 +47,7 @@ fn header(workers: u64, worker: u64, first_client: u32, clients: u32) -> Receipt
 }
 
 fn run(client: u32, from: u32, to: u32, outcome: EventOutcome, attempts: u8) -> ReceiptLine {
-    ReceiptLine::Run(EventRun { client, from, to, outcome, attempts })
+    ReceiptLine::Range(EventRange { client, from, to, outcome, attempts })
 }
 
 fn text(lines: &[ReceiptLine]) -> String {
@@ -158,7 +159,7 @@ fn retries_may_be_stored_as_often_as_they_were_sent() {
     folder.write("files/x.log", line.repeat(300));
     let result = folder.audit();
     assert_eq!((result.repeated, result.duplicated), (1, 298));
-    assert_eq!(result.examples.len(), record::audit::MOST_EXAMPLES);
+    assert_eq!(result.examples.len(), record::audit::MAX_EXAMPLES);
 }
 
 #[test]

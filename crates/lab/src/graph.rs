@@ -4,7 +4,7 @@ mod svg;
 
 use std::fmt::Write;
 
-use record::visible;
+use record::printable;
 use settings::Network;
 
 pub use svg::svg;
@@ -19,7 +19,7 @@ pub fn text(plan: &Plan) -> String {
     let mut out = String::new();
     let title = if plan.title.is_empty() { "lab" } else { &plan.title };
     // Writing to a string cannot fail.
-    let _ = writeln!(out, "{}", visible(title));
+    let _ = writeln!(out, "{}", printable(title));
     for (index, host) in plan.hosts.iter().enumerate() {
         let _ = writeln!(out, "  {}", host.name);
         for (link, end) in plan.ends_of(index) {
@@ -32,7 +32,7 @@ pub fn text(plan: &Plan) -> String {
             let _ = writeln!(out, "    route    {}/{} via {}", route.to, route.prefix, route.via);
         }
         for process in plan.processes.iter().filter(|process| process.host == index) {
-            let _ = writeln!(out, "    runs     {}", visible(&runs(&process.program)));
+            let _ = writeln!(out, "    runs     {}", printable(&runs(&process.program)));
         }
     }
     for link in &plan.links {

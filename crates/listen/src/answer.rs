@@ -119,7 +119,7 @@ impl Dress {
             field(out, "Date", date.as_bytes());
         }
         if let Reply::Stored { receipts, replayed, .. } = reply {
-            field(out, AnswerReceipt::FIELD, receipts);
+            field(out, AnswerReceipt::HEADER, receipts);
             if *replayed {
                 field(out, "Proofload-Replayed", b"true");
             }
@@ -132,7 +132,7 @@ impl Dress {
                 _ => {}
             }
             if refusal.may_be_stored() {
-                field(out, AnswerReceipt::MAYBE_STORED_FIELD, b"maybe");
+                field(out, AnswerReceipt::MAYBE_STORED_HEADER, b"maybe");
             }
             if refusal.is_passing() {
                 number_field(out, "Retry-After", u64::from(self.retry_after_s));

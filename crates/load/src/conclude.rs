@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use record::{
-    Censored, HttpPlan, HttpTrial, Interval, LittlesLaw, LoadModel, Measured, OwnPercentile, Trial, Validity,
-    VoidReason, Warning, trial::SCHEMA, units::show_count,
+    CensoredTimes, HttpPlan, HttpTrial, Interval, LittlesLaw, LoadModel, Measured, OwnPercentile, Trial,
+    Validity, VoidReason, Warning, trial::SCHEMA, units::show_count,
 };
 
 use crate::{masked::masked, part::Part, pool, validity};
@@ -103,7 +103,7 @@ fn is_used_up(plan: &HttpPlan, part: &Part) -> bool {
     plan.requests.is_some_and(|requests| begun >= requests)
 }
 
-fn own_percentiles(times: &str, of: &Censored) -> Vec<OwnPercentile> {
+fn own_percentiles(times: &str, of: &CensoredTimes) -> Vec<OwnPercentile> {
     let us = |ns: u64| ns as f64 / 1e3;
     let own = of.own_percentiles().into_iter().map(|(percentile, own)| OwnPercentile {
         times: times.to_owned(),

@@ -189,10 +189,10 @@ impl ResponseSink for Ear<'_> {
         let mut heard = Heard::default();
         if !self.expect.contains(head.status) {
             let text = field("Retry-After").and_then(|field| std::str::from_utf8(field.value).ok());
-            heard.leaves_open = field(AnswerReceipt::MAYBE_STORED_FIELD).is_some();
+            heard.leaves_open = field(AnswerReceipt::MAYBE_STORED_HEADER).is_some();
             heard.retry_after_s = text.and_then(|text| text.trim().parse().ok());
-        } else if let Some(receipt) = field(AnswerReceipt::FIELD) {
-            heard.level = AnswerReceipt::level_of(receipt.value);
+        } else if let Some(receipt) = field(AnswerReceipt::HEADER) {
+            heard.level = AnswerReceipt::weakest_level(receipt.value);
             self.events.keep_place(self.slot, receipt.value);
         }
         self.events.clients[self.slot as usize].heard = heard;

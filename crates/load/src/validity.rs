@@ -9,7 +9,7 @@ use record::{
 use crate::part::Part;
 
 /// Percentiles that must be the target's own: of a trial in which more than one request in ten is the generator's, what
-/// is left tells too little. A higher one that is the generator's is marked, see `Censored::own_percentiles`.
+/// is left tells too little. A higher one that is the generator's is marked, see `CensoredTimes::own_percentiles`.
 const JUDGED: [(f64, &str); 2] = [(0.5, "p50"), (0.9, "p90")];
 /// With fewer times beyond a percentile the percentile is one of accidents.
 const FEWEST_BEYOND: f64 = 10.0;

@@ -1,7 +1,7 @@
 //! The loop stopped at random, on virtual time, against a target whose every answer takes the same.
 
 use proptest::prelude::*;
-use record::{Censored, Connections, Distribution, HttpPlan, LoadModel, VoidRule};
+use record::{CensoredTimes, Connections, Distribution, HttpPlan, LoadModel, VoidRule};
 
 use crate::{
     part::Part,
@@ -54,7 +54,7 @@ fn wrong(part: &Part, truth_ns: u64) -> Vec<(f64, u64, u64)> {
 }
 
 /// Percentiles that are neither the target's, nor told to be the generator's.
-fn wrong_times(times: &Censored, truth_ns: impl Fn(f64) -> u64) -> Vec<(f64, u64, u64)> {
+fn wrong_times(times: &CensoredTimes, truth_ns: impl Fn(f64) -> u64) -> Vec<(f64, u64, u64)> {
     let count = times.observed.count() as f64;
     let printed = QUANTILES.iter().filter(|&&quantile| count * (1.0 - quantile) >= 10.0);
     printed

@@ -8,7 +8,7 @@ use std::{
 use proptest::prelude::*;
 use record::{
     ErrorClass, EventOutcome, EventPlan, HttpPlan, LoadModel, VoidRule,
-    receipt::{EventRun, Marker},
+    receipt::{EventRange, Marker},
 };
 use rustix::io::Errno;
 
@@ -114,7 +114,7 @@ fn with_events(plan: HttpPlan, retries: u32) -> HttpPlan {
 
 fn told(ledger: &Ledger) -> Vec<(EventOutcome, u8, u32)> {
     let mut by_outcome = BTreeMap::new();
-    for EventRun { from, to, outcome, attempts, .. } in ledger.runs() {
+    for EventRange { from, to, outcome, attempts, .. } in ledger.runs() {
         *by_outcome.entry((outcome, attempts)).or_insert(0) += to - from + 1;
     }
     by_outcome.into_iter().map(|((outcome, attempts), n)| (outcome, attempts, n)).collect()

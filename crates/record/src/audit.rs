@@ -1,84 +1,83 @@
-//! What an audit proves: receipts of what was sent against files of what was stored.
+//! The result of an audit, which compares receipts of sent events with the files of stored events.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::receipt::{AckLevel, EventOutcome};
 
-/// The form of results written by this version.
+/// The schema of audit results that this version writes.
 pub const SCHEMA: &str = "proofload/audit/1";
 
-/// Findings of one kind that are told one by one; the rest is only counted.
-pub const MOST_EXAMPLES: usize = 10;
+/// Largest number of examples per kind of finding. Further findings are only counted.
+pub const MAX_EXAMPLES: usize = 10;
 
-/// What became of every event, as far as receipts and files tell.
+/// The result of an audit: counts of events by what receipts and files show.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AuditResult {
-    /// The form of this record, [`SCHEMA`].
+    /// The schema of this record, [`SCHEMA`].
     pub schema: String,
-    /// The level from which an acknowledgement is held to its promise; all of them if `None`.
+    /// The weakest level of acknowledgement that counts as a promise; every acknowledgement if `None`.
     pub level: Option<AckLevel>,
-    /// Runs whose receipts were read.
+    /// Number of runs whose receipts were read.
     pub runs: u64,
-    /// What is missing of the receipts, in words; empty if they are complete.
+    /// Descriptions of missing receipts; empty if the receipts are complete.
     pub incomplete: Vec<String>,
-    /// Events by what the sender knows of them.
+    /// Sent events by outcome.
     pub sent: EventCounts,
-    /// Events that are not in any file, whole, by what the sender knows of them. Those that were acknowledged (at
-    /// the level that counts) are lost; refused, unknown and unsent ones may be missing.
+    /// Events that no file contains intact, by outcome. Those acknowledged at the level that counts are lost; refused,
+    /// unknown and unsent ones may be missing.
     pub missing: EventCounts,
-    /// Events that were acknowledged, at the level that counts, and are not stored.
+    /// Events that were acknowledged at the level that counts, and are not stored.
     pub lost: u64,
-    /// Events that are stored at least once, whole.
+    /// Events that are stored intact, each counted once.
     pub stored: u64,
-    /// Copies beyond the first of events that were sent as often: a retry was stored as well.
+    /// Further copies of events that were sent at least as often: retries that were stored too.
     pub repeated: u64,
-    /// Copies of events beyond the number of times they were sent.
+    /// Copies of events beyond the number of times that they were sent.
     pub duplicated: u64,
-    /// Events stored that were never sent: the receipts know no such number, or say that not a byte of it left.
+    /// Stored events that were never sent: the receipts have no such number, or list it as unsent.
     pub never_sent: u64,
-    /// Events stored although their sender was refused.
+    /// Stored events that the receiver refused.
     pub refused_stored: u64,
-    /// Events stored whose sender never had an answer.
+    /// Stored events whose sender received no answer.
     pub unknown_stored: u64,
-    /// Events stored whose receipts are missing: nothing is known of them.
+    /// Stored events without receipts.
     pub unaccounted: u64,
-    /// Stored events that are not as they were sent, torn lines, and lines with NUL bytes.
+    /// Stored events that differ from what was sent, incomplete lines, and lines with NUL bytes.
     pub corrupt: u64,
-    /// The part of `corrupt` that is a last line without its end.
+    /// The part of `corrupt` that is an incomplete last line of a file.
     pub torn: u64,
-    /// Events that stand behind a later one of the same client in the same file, although that one was sent only
-    /// after they had been acknowledged.
+    /// Events stored after a later event of the same client in the same file, although the later event was sent only after
+    /// they were acknowledged.
     pub out_of_order: u64,
-    /// The receiver's own statements of where it stored events.
+    /// The receiver's receipts, compared with the files.
     pub places: PlaceCounts,
-    /// Events of runs that no receipts are of; they are left out of everything else.
+    /// Events of runs without receipts, which no other count includes.
     pub foreign_events: u64,
     /// Lines without an event.
     pub other_lines: u64,
-    /// What was read.
+    /// The amount of data read.
     pub read: ReadCounts,
-    /// The first of the findings, with where they are.
+    /// The first findings of each kind.
     pub examples: Vec<AuditExample>,
 }
 
 impl AuditResult {
-    /// Whether nothing is lost, duplicated beyond what was sent, corrupt, stored without being sent, or stored
-    /// elsewhere than its receipt says.
+    /// Whether no event is lost, duplicated, corrupt, stored without being sent, or stored elsewhere than its receipt says.
     pub fn is_clean(&self) -> bool {
         self.lost + self.duplicated + self.corrupt + self.never_sent + self.places.wrong == 0
     }
 
-    /// Whether it may be concluded that what was acknowledged is stored: there are receipts, and none is missing.
+    /// Whether the audit is conclusive: there are receipts, and none are missing.
     pub fn is_conclusive(&self) -> bool {
         self.runs > 0 && self.incomplete.is_empty()
     }
 }
 
-/// Events by what their sender knows of them.
+/// Numbers of events by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EventCounts {
-    /// Acknowledged by a success that names no level.
+    /// Acknowledged without a level.
     pub acknowledged: u64,
     /// Acknowledged as accepted.
     pub accepted: u64,
@@ -86,16 +85,16 @@ pub struct EventCounts {
     pub written: u64,
     /// Acknowledged as synced.
     pub synced: u64,
-    /// Answered with a refusal.
+    /// Refused.
     pub refused: u64,
-    /// Without an answer.
+    /// Neither acknowledged nor refused.
     pub unknown: u64,
-    /// Of which not one byte left.
+    /// Not sent at all.
     pub unsent: u64,
 }
 
 impl EventCounts {
-    /// Counts `n` more.
+    /// Counts `n` more events.
     pub fn add(&mut self, outcome: EventOutcome, n: u64) {
         *match outcome {
             EventOutcome::Acknowledged => &mut self.acknowledged,
@@ -108,7 +107,7 @@ impl EventCounts {
         } += n;
     }
 
-    /// Those with this outcome.
+    /// The number of events with this outcome.
     pub fn of(&self, outcome: EventOutcome) -> u64 {
         match outcome {
             EventOutcome::Acknowledged => self.acknowledged,
@@ -121,38 +120,38 @@ impl EventCounts {
         }
     }
 
-    /// Those that the receiver took over, at whatever level.
-    pub fn taken_over(&self) -> u64 {
+    /// The number of acknowledged events, at any level.
+    pub fn all_acknowledged(&self) -> u64 {
         self.acknowledged + self.accepted + self.written + self.synced
     }
 
-    /// All.
+    /// The number of all events.
     pub fn total(&self) -> u64 {
-        self.taken_over() + self.refused + self.unknown + self.unsent
+        self.all_acknowledged() + self.refused + self.unknown + self.unsent
     }
 }
 
-/// The receiver's statements of where it stored events (`Proofload-Receipt`), held against the files.
+/// The receiver's receipts (`Proofload-Receipt`), compared with the files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlaceCounts {
-    /// The event is where the receipt says.
+    /// Events that are where the receipt says.
     pub right: u64,
-    /// It is not.
+    /// Events that are not where the receipt says.
     pub wrong: u64,
-    /// The file that the receipt names is not among those that were read.
+    /// Events whose receipt names a file that was not read.
     pub unchecked: u64,
 }
 
-/// What an audit read.
+/// The amount of data that an audit read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadCounts {
-    /// Files of the receiver.
+    /// Number of the receiver's files.
     pub files: u64,
-    /// Their lines.
+    /// Number of their lines.
     pub lines: u64,
-    /// Their bytes, decompressed.
+    /// Decompressed size in bytes.
     pub bytes: u64,
-    /// How long that took, in seconds.
+    /// Time that the audit took, in seconds.
     pub elapsed_s: f64,
 }
 
@@ -160,24 +159,24 @@ pub struct ReadCounts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditFinding {
-    /// Acknowledged and not stored.
+    /// An acknowledged event is not stored.
     Lost,
-    /// Stored more often than sent.
+    /// An event is stored more often than it was sent.
     Duplicated,
-    /// Not as it was sent.
+    /// A stored event differs from what was sent.
     Corrupt,
-    /// Stored and never sent.
+    /// A stored event was never sent.
     NeverSent,
-    /// Not where the receipt says.
+    /// An event is not where its receipt says.
     WrongPlace,
-    /// Behind a later one of its client.
+    /// An event is stored after a later event of its client.
     OutOfOrder,
-    /// Stored although refused.
+    /// A refused event is stored.
     RefusedStored,
 }
 
 impl AuditFinding {
-    /// Every kind, the worst first.
+    /// All kinds, the worst first.
     pub const ALL: [Self; 7] = [
         Self::Lost,
         Self::Duplicated,
@@ -188,7 +187,7 @@ impl AuditFinding {
         Self::RefusedStored,
     ];
 
-    /// Its name in results.
+    /// The name in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lost => "lost",
@@ -202,18 +201,18 @@ impl AuditFinding {
     }
 }
 
-/// One finding, with where it is.
+/// An example of a finding, with its location.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AuditExample {
-    /// Of which kind.
+    /// The kind of finding.
     pub finding: AuditFinding,
-    /// Which event: `run-client-number` in hexadecimal, as it stands in the files; `None` where that cannot be told.
+    /// The event, `run-client-number` in hexadecimal as in the files; `None` if unknown.
     pub event: Option<String>,
-    /// The file, if it is about one.
+    /// The file, if the finding concerns one.
     pub file: Option<String>,
-    /// Its line, from 1.
+    /// The line in the file, from 1.
     pub line: Option<u64>,
-    /// What is known beyond that.
+    /// Further details.
     pub detail: String,
 }
 
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_results_are_the_names_shown() {
+    fn names_in_results_are_the_displayed_names() {
         for finding in AuditFinding::ALL {
             assert_eq!(serde_json::to_value(finding).unwrap(), finding.name());
         }
@@ -240,6 +239,6 @@ mod tests {
             counts.add(outcome, 1 << i);
             assert_eq!(counts.of(outcome), 1 << i);
         }
-        assert_eq!((counts.taken_over(), counts.total()), (0b1111, 0b111_1111));
+        assert_eq!((counts.all_acknowledged(), counts.total()), (0b1111, 0b111_1111));
     }
 }

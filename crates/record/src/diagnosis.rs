@@ -1,4 +1,4 @@
-//! Why requests of a trial were not completed, in words.
+//! Descriptions of why the requests of a trial failed.
 
 use crate::{
     errors::{ErrorClass, ErrorCounts, Origin},
@@ -7,8 +7,8 @@ use crate::{
 };
 
 impl Trial {
-    /// What most of the requests that the target did not complete came to: `nothing listens at 127.0.0.1:1 (connection
-    /// refused)`. None if there are none, or if this machine is to blame.
+    /// The most frequent failure that the target or the network caused: `nothing listens at 127.0.0.1:1 (connection
+    /// refused)`. None if there are no such failures.
     pub fn main_failure(&self) -> Option<String> {
         match &self.measured {
             Measured::Http(http) => http.main_failure(self.elapsed_s),
@@ -18,15 +18,16 @@ impl Trial {
 }
 
 impl HttpTrial {
-    /// The same of requests, answers to which were waited for until `elapsed_s`.
+    /// As [`Trial::main_failure`], for HTTP requests of a trial that took `elapsed_s` seconds.
     pub fn main_failure(&self, elapsed_s: f64) -> Option<String> {
         let at = self.address();
         let timeout = show_time_ns(self.plan.timeout_ns);
-        let Some(class) = most(&self.errors).or_else(|| most(&self.connection_errors)) else {
+        let Some(class) = most_frequent(&self.errors).or_else(|| most_frequent(&self.connection_errors))
+        else {
             let waited = show_time_ns((elapsed_s * 1e9) as u64);
             let unanswered = self.counts.in_flight + self.counts.never_sent_busy > 0;
             return unanswered.then(|| match self.counts.connections_opened {
-                0 => format!("no connection to {at} came about within {waited}"),
+                0 => format!("no connection to {at} was established within {waited}"),
                 _ => format!("{at} left requests unanswered for up to {waited}"),
             });
         };
@@ -34,7 +35,7 @@ impl HttpTrial {
             ErrorClass::ConnectRefused => format!("nothing listens at {at} (connection refused)"),
             ErrorClass::ConnectTimeout => {
                 format!(
-                    "no connection to {at} came about within {timeout}: nothing answers there, or its accept queue is full"
+                    "no connection to {at} was established within {timeout}: nothing answers there, or its accept queue is full"
                 )
             }
             ErrorClass::ConnectReset | ErrorClass::Reset => format!("{at} reset its connections"),
@@ -42,9 +43,9 @@ impl HttpTrial {
             ErrorClass::ClosedEarly => format!("{at} closed its connections without an answer"),
             ErrorClass::ClosedUnused => format!("{at} closed connections before they carried a request"),
             ErrorClass::Truncated => format!("{at} closed its connections within an answer"),
-            ErrorClass::Timeout => format!("{at} gave no whole answer within {timeout}"),
+            ErrorClass::Timeout => format!("{at} gave no complete answer within {timeout}"),
             ErrorClass::Malformed | ErrorClass::Framing | ErrorClass::TooLarge | ErrorClass::Unsolicited => {
-                format!("{at} does not answer in sound HTTP/1.1 ({})", class.meaning())
+                format!("{at} does not answer in valid HTTP/1.1 ({})", class.meaning())
             }
             ErrorClass::Status => {
                 format!("{at} answered {}, not {} (--expect)", self.unexpected(), self.plan.expect)
@@ -77,8 +78,8 @@ impl HttpTrial {
     }
 }
 
-/// The most frequent class of failure that is not this machine's.
-fn most(errors: &ErrorCounts) -> Option<ErrorClass> {
+/// The most frequent class of failure that this machine did not cause.
+fn most_frequent(errors: &ErrorCounts) -> Option<ErrorClass> {
     let foreign = errors.iter().filter(|(class, n)| *n > 0 && class.origin() != Origin::Local);
     foreign.max_by_key(|(_, n)| *n).map(|(class, _)| class)
 }

@@ -1,4 +1,4 @@
-//! Distributions of times: think time between requests, delays of a target.
+//! Distributions of times, such as think times or delays of a target.
 
 use std::{fmt, path::Path, str::FromStr, sync::Arc, time::Duration};
 
@@ -15,16 +15,16 @@ const EXPECTED: &str = "a distribution: 300ms, uniform:10ms..50ms, exp:20ms (mea
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Distribution {
-    /// Always the same time.
+    /// A constant time.
     Fixed {
         /// The time, in nanoseconds.
         ns: u64,
     },
-    /// Every time between two bounds equally likely.
+    /// All times between two bounds are equally likely.
     Uniform {
-        /// Least, in nanoseconds.
+        /// Smallest time, in nanoseconds.
         min_ns: u64,
-        /// Most, in nanoseconds; at least `min_ns`.
+        /// Largest time, in nanoseconds; at least `min_ns`.
         max_ns: u64,
     },
     /// Exponential: memoryless.
@@ -32,14 +32,14 @@ pub enum Distribution {
         /// Mean, in nanoseconds.
         mean_ns: u64,
     },
-    /// Log-normal: what most services' times look like.
+    /// Log-normal: typical for the times of services.
     LogNormal {
         /// Median, in nanoseconds.
         median_ns: u64,
         /// Standard deviation of the logarithm; 0 to 10.
         sigma: f64,
     },
-    /// Drawn with replacement from measured values.
+    /// Random samples of measured values, with replacement.
     Empirical {
         /// The values, in nanoseconds; at least one.
         #[serde(with = "values")]
@@ -49,14 +49,14 @@ pub enum Distribution {
 }
 
 impl Distribution {
-    /// A fixed time.
+    /// A constant time.
     pub fn fixed(time: Duration) -> Self {
         Self::Fixed { ns: time.as_nanos() as u64 }
     }
 
     /// Draws one time, in nanoseconds. Times beyond 10 years saturate.
     pub fn sample_ns(&self, rng: &mut impl Rng) -> u64 {
-        const MOST_NS: f64 = 3.2e17;
+        const MAX_NS: f64 = 3.2e17;
         let float: f64 = match self {
             Self::Fixed { ns } => return *ns,
             Self::Uniform { min_ns, max_ns } => {
@@ -77,10 +77,10 @@ impl Distribution {
                 (normal * sigma).exp() * *median_ns as f64
             }
         };
-        float.clamp(0.0, MOST_NS).round() as u64
+        float.clamp(0.0, MAX_NS).round() as u64
     }
 
-    /// The mean, in nanoseconds, by formula (exact for `Empirical`).
+    /// The mean, in nanoseconds.
     pub fn mean_ns(&self) -> f64 {
         match self {
             Self::Fixed { ns } => *ns as f64,
@@ -98,11 +98,11 @@ impl Distribution {
         *self == Self::Fixed { ns: 0 }
     }
 
-    /// Reads measured times, one a line (`#` starts a comment), with units as in [`parse_time`].
+    /// Reads measured times from a file, one per line (`#` starts a comment), with units as in [`parse_time`].
     ///
     /// # Errors
-    /// Names the file, and every line that is not a time.
-    pub fn from_file(path: &Path) -> Result<Self, String> {
+    /// When the file cannot be read or has no times, or lines are not times; all of them are named.
+    fn from_file(path: &Path) -> Result<Self, String> {
         let text = crate::input::read_text(path)?;
         let mut values = Vec::new();
         let mut mistakes = Vec::new();
@@ -120,7 +120,7 @@ impl Distribution {
             return Err(mistakes.join("\n"));
         }
         if values.is_empty() {
-            return Err(format!("{} holds no times; write one a line, such as 20ms", path.display()));
+            return Err(format!("{} holds no times; write one per line, such as 20ms", path.display()));
         }
         Ok(Self::Empirical { values_ns: values.into() })
     }
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_times_is_drawn_from_and_its_mistakes_are_all_named() {
+    fn samples_come_from_a_file_of_times_and_all_its_mistakes_are_named() {
         let path = std::env::temp_dir().join(format!("proofload-distribution-{}", std::process::id()));
         std::fs::write(&path, "10ms # warm\n\n30ms\n").unwrap();
         let drawn = Distribution::from_file(&path).unwrap();

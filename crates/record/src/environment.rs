@@ -1,64 +1,64 @@
-//! What a result was measured on.
+//! The environment of a study.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The form of environments written by this version.
+/// The schema of environments that this version writes.
 pub const SCHEMA: &str = "proofload/environment/2";
 
-/// The machine, its kernel and the settings that decide what a load may reach. No names or addresses: a result
-/// can be handed on.
+/// The machine, its kernel and the kernel settings that influence results. Has no names or addresses, so that results can
+/// be shared.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
-    /// The form of this record, [`SCHEMA`].
+    /// The schema of this record, [`SCHEMA`].
     pub schema: String,
     /// Version of proofload.
     pub proofload_version: String,
-    /// The processor, as the kernel names it.
+    /// The processor's name, from the kernel.
     pub cpu_model: String,
-    /// Processors that proofload may run on.
+    /// Number of processors that proofload may use.
     pub cpus: u32,
     /// Memory of the machine, in bytes.
     pub memory_bytes: u64,
     /// The kernel's release.
     pub kernel: String,
-    /// The system, as `/etc/os-release` names it.
+    /// The operating system, from `/etc/os-release`.
     pub system: String,
-    /// Most descriptors of a process (hard limit).
+    /// Hard limit of descriptors per process.
     pub hard_descriptors: u64,
-    /// What virtualisation the processor flags tell of: `hypervisor` or empty.
+    /// Virtualisation by the processor flags: `hypervisor` or empty.
     pub virtualisation: String,
     /// Kernel settings by their dotted names: `net.core.somaxconn`.
     pub sysctls: BTreeMap<String, String>,
-    /// Mean number of processes that wanted to run in the minute before (load average).
+    /// Load average over the preceding minute.
     pub load_average: f64,
 }
 
 impl Environment {
-    /// What differs in another one and may decide about results, a line each; what changes by itself is left out.
+    /// The differences from another environment that may influence results, one line each. The load average is ignored.
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let mut differences = Vec::new();
-        let mut hold = |what: &str, own: &dyn ToString, other: &dyn ToString| {
+        let mut compare = |what: &str, own: &dyn ToString, other: &dyn ToString| {
             let (own, other) = (own.to_string(), other.to_string());
             if own != other {
                 differences.push(format!("{what}: {own} against {other}"));
             }
         };
-        hold("proofload", &self.proofload_version, &other.proofload_version);
-        hold("processor", &self.cpu_model, &other.cpu_model);
-        hold("processors used", &self.cpus, &other.cpus);
-        hold("memory, bytes", &self.memory_bytes, &other.memory_bytes);
-        hold("kernel", &self.kernel, &other.kernel);
-        hold("system", &self.system, &other.system);
-        hold("descriptors of a process", &self.hard_descriptors, &other.hard_descriptors);
-        hold("virtualisation", &self.virtualisation, &other.virtualisation);
+        compare("proofload", &self.proofload_version, &other.proofload_version);
+        compare("processor", &self.cpu_model, &other.cpu_model);
+        compare("processors used", &self.cpus, &other.cpus);
+        compare("memory, bytes", &self.memory_bytes, &other.memory_bytes);
+        compare("kernel", &self.kernel, &other.kernel);
+        compare("system", &self.system, &other.system);
+        compare("descriptors of a process", &self.hard_descriptors, &other.hard_descriptors);
+        compare("virtualisation", &self.virtualisation, &other.virtualisation);
         let names: BTreeSet<&String> = self.sysctls.keys().chain(other.sysctls.keys()).collect();
         let value =
             |of: &Self, name: &String| of.sysctls.get(name).cloned().unwrap_or_else(|| "none".to_owned());
         for name in names {
-            hold(name, &value(self, name), &value(other, name));
+            compare(name, &value(self, name), &value(other, name));
         }
         differences
     }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_decides_about_results_is_a_difference() {
+    fn only_what_influences_results_is_a_difference() {
         let one = Environment { cpus: 2, load_average: 0.1, ..Environment::default() };
         let mut other = Environment { load_average: 7.0, ..one.clone() };
         assert!(one.differences(&other).is_empty());

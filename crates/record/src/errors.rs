@@ -1,21 +1,21 @@
-//! Classes of failure, told apart by whose fault they are.
+//! Classes of failure, grouped by origin.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Who has to act on a failure.
+/// The origin of a failure: who has to act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// This machine ran out of something: the instrument's fault, never the target's.
+    /// This machine ran out of a resource: the instrument's fault, never the target's.
     Local,
-    /// The connection was not made, or broke.
+    /// The connection was not established, or broke.
     Network,
-    /// The answer is not HTTP as the standards have it.
+    /// The response violates the HTTP standards.
     Http,
-    /// A sound answer that is not the one expected.
+    /// The response is valid HTTP, but unexpected.
     Expectation,
 }
 
@@ -28,7 +28,7 @@ macro_rules! error_classes {
         pub enum ErrorClass { $(#[doc = $meaning] $variant,)* }
 
         impl ErrorClass {
-            /// Every class, in the order they are shown.
+            /// Every class, in the order of presentation.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
             /// The class's name in results.
@@ -36,7 +36,7 @@ macro_rules! error_classes {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// Who has to act.
+            /// The class's origin.
             pub fn origin(self) -> Origin {
                 match self { $(Self::$variant => Origin::$origin,)* }
             }
@@ -76,7 +76,7 @@ impl fmt::Display for ErrorClass {
     }
 }
 
-/// How many failures of each class.
+/// The number of failures of each class.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct ErrorCounts {
@@ -91,30 +91,24 @@ impl ErrorCounts {
         }
     }
 
-    /// Failures of one class.
+    /// The number of failures of one class.
     pub fn of(&self, class: ErrorClass) -> u64 {
         self.by_class.get(&class).copied().unwrap_or(0)
     }
 
-    /// Failures of one origin.
-    pub fn from(&self, origin: Origin) -> u64 {
-        self.iter().filter(|(class, _)| class.origin() == origin).map(|(_, n)| n).sum()
-    }
-
-    /// Connections that the target or the network did not let come about, those included that the target took back
-    /// before they carried anything.
+    /// Connections that the target or the network refused, including those that the target closed unused.
     pub fn connect_failures(&self) -> u64 {
         use ErrorClass::{ClosedUnused, ConnectRefused, ConnectReset, ConnectTimeout, Unreachable};
         let classes = [ConnectRefused, ConnectTimeout, ConnectReset, Unreachable, ClosedUnused];
         classes.into_iter().map(|class| self.of(class)).sum()
     }
 
-    /// Whether there are none.
+    /// Whether there are no failures.
     pub fn is_empty(&self) -> bool {
         self.by_class.values().all(|&n| n == 0)
     }
 
-    /// All failures.
+    /// The number of all failures.
     pub fn total(&self) -> u64 {
         self.by_class.values().sum()
     }
@@ -124,7 +118,7 @@ impl ErrorCounts {
         self.by_class.iter().map(|(&class, &n)| (class, n))
     }
 
-    /// Adds another count to this one.
+    /// Adds the counts of another.
     pub fn merge(&mut self, other: &Self) {
         for (class, n) in other.iter() {
             self.add(class, n);
@@ -137,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_in_results_are_the_names_shown() {
+    fn names_in_results_are_the_displayed_names() {
         for &class in ErrorClass::ALL {
             assert_eq!(serde_json::to_value(class).unwrap(), class.name());
         }
@@ -151,6 +145,6 @@ mod tests {
         b.add(ErrorClass::Reset, 3);
         b.add(ErrorClass::Descriptors, 1);
         a.merge(&b);
-        assert_eq!((a.of(ErrorClass::Reset), a.from(Origin::Local), a.total()), (5, 1, 6));
+        assert_eq!((a.of(ErrorClass::Reset), a.of(ErrorClass::Descriptors), a.total()), (5, 1, 6));
     }
 }

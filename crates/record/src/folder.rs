@@ -1,7 +1,7 @@
-//! The folder that a study leaves. Every record in it is [sealed](seal), and trials and result say which plan they
-//! belong to: what is damaged, mixed or of another version is refused, never read as far as it goes.
+//! The result folder of a study. Every record in it is [sealed](seal) and names its plan, so that damaged records, and
+//! records of another study or version, are refused.
 
-mod appending;
+mod append;
 mod error;
 mod journal;
 mod seal;
@@ -32,45 +32,46 @@ const TRIALS: &str = "trials.jsonl";
 const RESULT: &str = "result.json";
 const LINKS: &str = "links.jsonl";
 
-/// A result folder; see [`crate::study`] for what lies in it.
+/// A result folder; [`crate::study`] lists its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResultFolder {
     path: PathBuf,
 }
 
-/// All records of a result folder, which belong together.
+/// All records of a result folder, which were checked to belong together.
 #[derive(Debug)]
 pub struct Contents {
-    /// What was to be run.
+    /// The plan.
     pub plan: StudyPlan,
-    /// What it was measured on; none if the run was ended before that was written.
+    /// The environment; none if the run ended before it was written.
     pub environment: Option<Environment>,
-    /// The trials, in the order they ran.
+    /// The trials, in the order of the runs.
     pub trials: Vec<TrialEntry>,
-    /// What they mean; none before the first end of the study. One that has not finished may be of fewer trials.
+    /// The result; none before the first run of the study has ended. The result of an unfinished study may cover fewer
+    /// trials.
     pub result: Option<StudyResult>,
 }
 
-/// What a sealed record says of itself and of those that it belongs to.
+/// The members of a sealed record that name its schema and the records it belongs to.
 #[derive(Deserialize)]
-struct Belonging {
+struct SealMembers {
     schema: Option<String>,
     /// The checksum of the plan.
     plan: Option<String>,
-    /// The checksum of the lines of the trials that a result is of.
+    /// The checksum of the trials' lines that a result covers.
     trials_crc32c: Option<String>,
 }
 
 impl ResultFolder {
-    /// A new one: made if missing.
+    /// Creates the folder if it is missing.
     ///
     /// # Errors
-    /// When it cannot be made, or holds a result already, or trials of one.
+    /// When it cannot be created, or already holds a plan or trials.
     pub fn create(path: &Path) -> Result<Self, FolderError> {
         let folder = Self { path: path.to_owned() };
         let has_trials = fs::metadata(folder.file(TRIALS)).is_ok_and(|trials| trials.len() > 0);
         if has_trials || folder.file(PLAN).exists() {
-            return Err(FolderError::Taken { path: path.to_owned() });
+            return Err(FolderError::AlreadyHoldsResult { path: path.to_owned() });
         }
         fs::create_dir_all(path).map_err(|cause| FolderError::File {
             what: "make",
@@ -80,32 +81,32 @@ impl ResultFolder {
         Ok(folder)
     }
 
-    /// One that holds at least a plan.
+    /// Opens an existing folder.
     ///
     /// # Errors
-    /// When there is no plan in it.
+    /// When it holds no plan.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         let folder = Self { path: path.to_owned() };
         if !folder.file(PLAN).is_file() {
-            return Err(FolderError::NoResult { path: path.to_owned(), missing: PLAN });
+            return Err(FolderError::NotAResultFolder { path: path.to_owned(), missing: PLAN });
         }
         Ok(folder)
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The plan.
+    /// Reads the plan.
     ///
     /// # Errors
     /// When it cannot be read.
     pub fn plan(&self) -> Result<StudyPlan, FolderError> {
-        Ok(self.record(PLAN, PLAN_SCHEMA)?.0)
+        Ok(self.read_record(PLAN, PLAN_SCHEMA)?.0)
     }
 
-    /// Writes the plan, whole or not at all.
+    /// Writes the plan atomically.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -121,87 +122,87 @@ impl ResultFolder {
         self.write(STUDY, text)
     }
 
-    /// What it was measured on.
+    /// Reads the environment.
     ///
     /// # Errors
     /// When it cannot be read, or belongs to another plan.
     pub fn environment(&self) -> Result<Environment, FolderError> {
-        let (environment, belonging, _) = self.record(ENVIRONMENT, environment::SCHEMA)?;
-        self.belongs(ENVIRONMENT, None, &belonging, &self.plan_checksum()?)?;
+        let (environment, members, _) = self.read_record(ENVIRONMENT, environment::SCHEMA)?;
+        self.check_plan(ENVIRONMENT, None, &members, &self.plan_checksum()?)?;
         Ok(environment)
     }
 
-    /// Writes what it is measured on. It belongs to a plan that is written after it.
+    /// Writes the environment of a plan that is written afterwards.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn write_environment(&self, environment: &Environment, plan: &StudyPlan) -> Result<(), FolderError> {
-        let plan = seal::checksum(seal::seal(&to_json(plan), &[]).as_bytes()).expect("it was just sealed");
+        let plan =
+            seal::checksum(seal::seal(&to_json(plan), &[]).as_bytes()).expect("the text was just sealed");
         self.write(ENVIRONMENT, &seal::seal(&to_json(environment), &[("plan", &plan)]))
     }
 
-    /// All records, held against each other.
+    /// Reads all records and checks that they belong together.
     ///
     /// # Errors
-    /// When one that is there cannot be read, is not as it was written, or does not belong to the others; when there is
-    /// no plan.
+    /// When there is no plan, or when a record cannot be read, is damaged, or does not belong to the others.
     pub fn read(&self) -> Result<Contents, FolderError> {
         let plan = self.plan()?;
         let environment = match self.environment() {
             Ok(environment) => Some(environment),
-            Err(FolderError::NoResult { .. }) => None,
+            Err(FolderError::NotAResultFolder { .. }) => None,
             Err(other) => return Err(other),
         };
-        let own = self.plan_checksum()?;
+        let plan_checksum = self.plan_checksum()?;
         self.each_line(LINKS, |number, line| {
             let text = line.strip_suffix(b"\n").unwrap_or(line);
-            let (_, belonging, _): (IgnoredAny, _, _) =
-                self.opened(LINKS, Some(number), text, LINK_SCHEMA)?;
-            self.belongs(LINKS, Some(number), &belonging, &own)
+            let (_, members, _): (IgnoredAny, _, _) = self.unseal(LINKS, Some(number), text, LINK_SCHEMA)?;
+            self.check_plan(LINKS, Some(number), &members, &plan_checksum)
         })?;
         let mut trials = Vec::new();
-        // Of no line, of the first line, of the first two, …
+        // The checksums of the first 0, 1, 2, … lines.
         let mut checksums = vec![0];
         self.each_trial(|entry, line| {
             checksums.push(crc32c::crc32c_append(checksums[trials.len()], line));
             trials.push(entry);
             Ok(())
         })?;
-        let Some((result, belonging)) = self.optional_result()? else {
+        let Some((result, members)) = self.optional_result()? else {
             return Ok(Contents { plan, environment, trials, result: None });
         };
-        let unsound = |why: String| Err(FolderError::Unsound { path: self.file(RESULT), line: None, why });
-        let told = result.trials as usize;
-        match checksums.get(told) {
-            None => unsound(format!("it is of {told} trials, and {TRIALS} holds {}", trials.len())),
-            Some(_) if told < trials.len() && result.ending == Ending::Finished => {
-                unsound(format!("the study finished with {told} trials, and {TRIALS} holds {}", trials.len()))
-            }
-            Some(&own) if belonging.trials_crc32c != Some(seal::shown(own)) => {
-                unsound(format!("it is of other trials than those of {TRIALS}"))
+        let invalid = |why: String| Err(FolderError::Invalid { path: self.file(RESULT), line: None, why });
+        let recorded = result.trials as usize;
+        match checksums.get(recorded) {
+            None => invalid(format!("it covers {recorded} trials, and {TRIALS} holds {}", trials.len())),
+            Some(_) if recorded < trials.len() && result.ending == Ending::Finished => invalid(format!(
+                "the study finished with {recorded} trials, and {TRIALS} holds {}",
+                trials.len()
+            )),
+            Some(&checksum) if members.trials_crc32c != Some(seal::to_hex(checksum)) => {
+                invalid(format!("it covers other trials than those in {TRIALS}"))
             }
             Some(_) => Ok(Contents { plan, environment, trials, result: Some(result) }),
         }
     }
 
-    /// What the trials mean; none before the first end of the study.
+    /// Reads the result; none before the first run of the study has ended.
     ///
     /// # Errors
-    /// When it is there and cannot be read, or belongs to another plan.
+    /// When it exists and cannot be read, or belongs to another plan.
     pub fn result(&self) -> Result<Option<StudyResult>, FolderError> {
         Ok(self.optional_result()?.map(|(result, _)| result))
     }
 
-    fn optional_result(&self) -> Result<Option<(StudyResult, Belonging)>, FolderError> {
+    fn optional_result(&self) -> Result<Option<(StudyResult, SealMembers)>, FolderError> {
         if !self.file(RESULT).exists() {
             return Ok(None);
         }
-        let (result, belonging, _) = self.record(RESULT, RESULT_SCHEMA)?;
-        self.belongs(RESULT, None, &belonging, &self.plan_checksum()?)?;
-        Ok(Some((result, belonging)))
+        let (result, members, _) = self.read_record(RESULT, RESULT_SCHEMA)?;
+        self.check_plan(RESULT, None, &members, &self.plan_checksum()?)?;
+        Ok(Some((result, members)))
     }
 
-    /// Writes what the trials mean, whole or not at all.
+    /// Writes the result atomically.
     ///
     /// # Errors
     /// When it cannot be written, or the trials cannot be read.
@@ -211,12 +212,12 @@ impl ResultFolder {
             trials = crc32c::crc32c_append(trials, line);
             Ok(())
         })?;
-        let (plan, trials) = (self.plan_checksum()?, seal::shown(trials));
-        let belonging = [("plan", plan.as_str()), ("trials_crc32c", trials.as_str())];
-        self.write(RESULT, &seal::seal(&to_json(result), &belonging))
+        let (plan, trials) = (self.plan_checksum()?, seal::to_hex(trials));
+        let members = [("plan", plan.as_str()), ("trials_crc32c", trials.as_str())];
+        self.write(RESULT, &seal::seal(&to_json(result), &members))
     }
 
-    /// Writes another file of the result, such as `report.html`, whole or not at all.
+    /// Writes another file of the folder, such as `report.html`, atomically.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -229,10 +230,10 @@ impl ResultFolder {
         fs::rename(&partial, &path).map_err(failed)
     }
 
-    /// All trials. A last line without an end is what a killed run was writing: it is left out.
+    /// Reads all trials, without an incomplete last line, which a killed run leaves.
     ///
     /// # Errors
-    /// When the file cannot be read, or a whole line is not the next trial of this plan as it was written.
+    /// When the file cannot be read, or a line is damaged or not the next trial of this plan.
     pub fn trials(&self) -> Result<Vec<TrialEntry>, FolderError> {
         let mut trials = Vec::new();
         self.each_trial(|entry, _| {
@@ -242,7 +243,7 @@ impl ResultFolder {
         Ok(trials)
     }
 
-    /// Each trial with its line.
+    /// Calls `take` with each trial and its line.
     fn each_trial(
         &self,
         mut take: impl FnMut(TrialEntry, &[u8]) -> Result<(), FolderError>,
@@ -250,21 +251,22 @@ impl ResultFolder {
         let plan = self.plan_checksum()?;
         self.each_line(TRIALS, |number, line| {
             let text = line.strip_suffix(b"\n").unwrap_or(line);
-            let (entry, belonging, _): (TrialEntry, _, _) =
-                self.opened(TRIALS, Some(number), text, ENTRY_SCHEMA)?;
-            self.belongs(TRIALS, Some(number), &belonging, &plan)?;
+            let (entry, members, _): (TrialEntry, _, _) =
+                self.unseal(TRIALS, Some(number), text, ENTRY_SCHEMA)?;
+            self.check_plan(TRIALS, Some(number), &members, &plan)?;
             if entry.index != number as u64 {
                 let why = format!(
-                    "it is trial {}, and trial {number} belongs there: a line is missing, or there twice",
+                    "it holds trial {} instead of trial {number}: a line is missing or repeated",
                     entry.index
                 );
-                return Err(FolderError::Unsound { path: self.file(TRIALS), line: Some(number), why });
+                return Err(FolderError::Invalid { path: self.file(TRIALS), line: Some(number), why });
             }
             take(entry, line)
         })
     }
 
-    /// Each whole line of a file, with its number from 1 and its end. One at a time is held in memory.
+    /// Calls `take` with the number, from 1, and the bytes of each complete line, including the line break. Holds one line
+    /// in memory at a time.
     fn each_line(
         &self,
         name: &str,
@@ -288,16 +290,18 @@ impl ResultFolder {
         Ok(())
     }
 
-    /// The journal that trials are appended to, for this process alone.
+    /// Opens the journal of trials for appending and locks it.
     ///
     /// # Errors
-    /// When it cannot be opened, or another process has it.
+    /// When it cannot be opened, or another process has locked it.
     pub fn journal(&self) -> Result<TrialJournal, FolderError> {
         let path = self.file(TRIALS);
         let failed = |cause| FolderError::File { what: "write", path: path.clone(), cause };
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
         file.try_lock().map_err(|error| match error {
-            fs::TryLockError::WouldBlock => failed(io::Error::other("another run is writing to it")),
+            fs::TryLockError::WouldBlock => {
+                failed(io::Error::other("another run writes to it; wait for its end or stop it"))
+            }
             fs::TryLockError::Error(cause) => failed(cause),
         })?;
         Ok(TrialJournal::new(self.clone(), file, path))
@@ -307,12 +311,12 @@ impl ResultFolder {
         self.path.join(name)
     }
 
-    /// A sealed record that is a file of its own.
-    fn record<T: DeserializeOwned>(
+    /// Reads a file that holds one sealed record. Also returns its members and its checksum.
+    fn read_record<T: DeserializeOwned>(
         &self,
         name: &'static str,
         schema: &str,
-    ) -> Result<(T, Belonging, String), FolderError> {
+    ) -> Result<(T, SealMembers, String), FolderError> {
         let mut text = Vec::new();
         let read = self.open_file(name).and_then(|mut file| {
             let failed = |cause| FolderError::File { what: "read", path: self.file(name), cause };
@@ -320,79 +324,71 @@ impl ResultFolder {
         });
         read.map_err(|error| match error {
             FolderError::File { cause, .. } if cause.kind() == io::ErrorKind::NotFound => {
-                FolderError::NoResult { path: self.path.clone(), missing: name }
+                FolderError::NotAResultFolder { path: self.path.clone(), missing: name }
             }
             other => other,
         })?;
-        self.opened(name, None, &text, schema)
+        self.unseal(name, None, &text, schema)
     }
 
-    /// A sealed record of this version, with what it belongs to and its checksum.
-    fn opened<T: DeserializeOwned>(
+    /// Parses a sealed record with the given schema. Also returns its members and its checksum.
+    fn unseal<T: DeserializeOwned>(
         &self,
         name: &str,
         line: Option<usize>,
         text: &[u8],
         schema: &str,
-    ) -> Result<(T, Belonging, String), FolderError> {
-        let unsound = |why: String| FolderError::Unsound { path: self.file(name), line, why };
-        let belonging: Option<Belonging> = serde_json::from_slice(text).ok();
-        // Those of earlier versions have no seal.
-        let form = belonging.as_ref().and_then(|belonging| belonging.schema.as_deref());
-        if let Some(other) = form.filter(|form| *form != schema) {
-            let why = format!(
-                "it is of the form {other}, and this version of proofload reads and writes {schema} only"
-            );
-            return Err(unsound(why));
+    ) -> Result<(T, SealMembers, String), FolderError> {
+        let invalid = |why: String| FolderError::Invalid { path: self.file(name), line, why };
+        let members: Option<SealMembers> = serde_json::from_slice(text).ok();
+        // Checked before the seal, because records of earlier versions have none.
+        let found = members.as_ref().and_then(|members| members.schema.as_deref());
+        if let Some(other) = found.filter(|found| *found != schema) {
+            let why = format!("its schema is {other}, and this version of proofload reads only {schema}");
+            return Err(invalid(why));
         }
         let checksum = seal::checksum(text);
-        let checksum = checksum.ok_or_else(|| {
-            unsound(
-                "it is not as it was written (its checksum does not fit): damaged, or changed by hand"
-                    .to_owned(),
-            )
-        })?;
-        let belonging = belonging.ok_or_else(|| unsound(format!("it is no {schema}")))?;
-        let value = serde_json::from_slice(text).map_err(|cause| unsound(cause.to_string()))?;
-        Ok((value, belonging, checksum))
+        let checksum = checksum
+            .ok_or_else(|| invalid("its checksum is wrong: it was damaged, or changed by hand".to_owned()))?;
+        let members = members.ok_or_else(|| invalid(format!("it is no record of schema {schema}")))?;
+        let value = serde_json::from_slice(text).map_err(|cause| invalid(cause.to_string()))?;
+        Ok((value, members, checksum))
     }
 
-    fn belongs(
+    /// Checks that a record belongs to the plan with this checksum.
+    fn check_plan(
         &self,
         name: &str,
         line: Option<usize>,
-        belonging: &Belonging,
+        members: &SealMembers,
         plan: &str,
     ) -> Result<(), FolderError> {
-        if belonging.plan.as_deref() == Some(plan) {
+        if members.plan.as_deref() == Some(plan) {
             return Ok(());
         }
-        let why = match belonging.plan {
-            Some(_) => format!("it belongs to another study than the {PLAN} beside it"),
-            None => {
-                "it does not name its study: an earlier proofload wrote it; run the study again".to_owned()
-            }
+        let why = match members.plan {
+            Some(_) => format!("it belongs to another study than {PLAN} in the same folder"),
+            None => "it does not name its plan, because an earlier version of proofload wrote it".to_owned(),
         };
-        Err(FolderError::Unsound { path: self.file(name), line, why })
+        Err(FolderError::Invalid { path: self.file(name), line, why })
     }
 
     fn plan_checksum(&self) -> Result<String, FolderError> {
-        Ok(self.record::<StudyPlan>(PLAN, PLAN_SCHEMA)?.2)
+        Ok(self.read_record::<StudyPlan>(PLAN, PLAN_SCHEMA)?.2)
     }
 
-    /// A file of the folder. A pipe or device in its place would keep a reader waiting.
+    /// Opens a file of the folder. Refuses pipes and devices, which could block the reader.
     fn open_file(&self, name: &str) -> Result<File, FolderError> {
         let path = self.file(name);
         let is_file = fs::metadata(&path).map(|metadata| metadata.is_file());
-        let file = is_file.and_then(|is_file| match is_file {
-            true => File::open(&path),
-            false => Err(io::Error::other("it is no regular file")),
+        let file = is_file.and_then(|is_file| {
+            if is_file { File::open(&path) } else { Err(io::Error::other("it is no regular file")) }
         });
         file.map_err(|cause| FolderError::File { what: "read", path, cause })
     }
 }
 
 fn to_json<T: Serialize>(value: &T) -> String {
-    let text = serde_json::to_string_pretty(value).expect("records have no maps with keys that are no text");
+    let text = serde_json::to_string_pretty(value).expect("all maps in records have text keys");
     text + "\n"
 }

@@ -1,4 +1,4 @@
-//! What a load must satisfy, and how much of a trial is lost to it.
+//! What a load must satisfy, and the share of a trial that is lost to a goal.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,135 +7,134 @@ use crate::{
     audit::AuditResult,
     plan::LoadModel,
     trial::{HttpTrial, Measured, Trial},
-    units::{plain, plain_time_ns},
+    units::{show_nominal_time_ns, show_number},
 };
 
-/// What a load must satisfy: at most `loss_ratio` of what was planned fails, is never sent, or (with a bound on
-/// a time) takes longer than the bound.
+/// What a load must satisfy: at most the share `loss_ratio` of the planned requests fails, is never sent, or (for a time)
+/// exceeds the bound.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Goal {
-    /// What it is called: `p99 ≤ 10 ms`.
+    /// The goal's name: `p99 ≤ 10 ms`.
     pub name: String,
-    /// What is looked at.
+    /// What the goal is about.
     pub quantity: GoalQuantity,
-    /// Largest share of it that may be lost (0 to 1): 0.01 for a 99th percentile.
+    /// Largest share that may be lost (0 to 1): 0.01 for a 99th percentile.
     pub loss_ratio: f64,
 }
 
-/// What a goal looks at.
+/// What a goal is about.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "of", rename_all = "snake_case")]
 pub enum GoalQuantity {
-    /// Requests: lost are the failed and the never sent. Programs: lost are those that failed.
+    /// Requests: those that failed or were never sent are lost. Programs: those that failed are lost.
     Errors,
-    /// Requests: lost are also those whose response time is above the bound.
+    /// Requests: those whose response time exceeds the bound are lost too.
     ResponseTime {
         /// The bound, in nanoseconds.
         bound_ns: u64,
     },
-    /// Connections: lost are those that could not be opened, and those that took longer.
+    /// Connections: those that could not be opened in time are lost.
     ConnectTime {
         /// The bound, in nanoseconds.
         bound_ns: u64,
     },
-    /// Acknowledged events: lost are those that an audit did not find.
+    /// Acknowledged events: those that an audit did not find are lost.
     Lost,
-    /// Stored events: lost to the goal are copies beyond the times that an event was sent.
+    /// Stored events: copies beyond the number of times that an event was sent are lost to the goal.
     Duplicated,
-    /// Stored events: lost to the goal are those that are not as they were sent.
+    /// Stored events: those that differ from what was sent are lost to the goal.
     Corrupt,
-    /// A quantity that the plan declares: all is lost where it is missing, above `at_most` or below `at_least`.
-    Given {
-        /// Its name.
+    /// A quantity that the plan declares: everything is lost if it is missing, above `at_most` or below `at_least`.
+    #[serde(rename = "given")]
+    Declared {
+        /// The quantity's name.
         quantity: String,
         /// The largest value that meets the goal, in the quantity's unit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         at_most: Option<f64>,
-        /// The least value that meets the goal, in the quantity's unit.
+        /// The smallest value that meets the goal, in the quantity's unit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         at_least: Option<f64>,
     },
 }
 
 impl GoalQuantity {
-    /// Whether an audit tells. What it finds is no matter of chance: such a goal must hold in every trial.
+    /// Whether an audit decides. Its findings are not random, so that such a goal must be met in every trial.
     pub fn is_audited(&self) -> bool {
         matches!(self, Self::Lost | Self::Duplicated | Self::Corrupt)
     }
 
-    /// The longest time that meets such a goal, in nanoseconds, if it bounds one.
+    /// The bound on a time in nanoseconds, if the goal has one.
     pub fn bound_ns(&self) -> Option<u64> {
         match self {
             Self::ResponseTime { bound_ns } | Self::ConnectTime { bound_ns } => Some(*bound_ns),
-            Self::Errors | Self::Lost | Self::Duplicated | Self::Corrupt | Self::Given { .. } => None,
+            Self::Errors | Self::Lost | Self::Duplicated | Self::Corrupt | Self::Declared { .. } => None,
         }
     }
 }
 
 impl Goal {
-    /// At most this share of the requests may be lost (0 to 1).
+    /// A goal that allows this share of errors (0 to 1).
     pub fn errors(loss_ratio: f64) -> Self {
         let name = match loss_ratio {
             0.0 => "no errors".to_owned(),
-            ratio => format!("errors ≤ {} %", plain(ratio * 100.0)),
+            ratio => format!("errors ≤ {} %", show_number(ratio * 100.0)),
         };
         Self { name, quantity: GoalQuantity::Errors, loss_ratio }
     }
 
-    /// A percentile of response time, given as a share (0.99 is the 99th), is at most the bound.
+    /// A goal that bounds a quantile of the response time (0.99 is the 99th percentile).
     pub fn response_time(quantile: f64, bound_ns: u64) -> Self {
-        let name = format!("p{} ≤ {}", percent(quantile), plain_time_ns(bound_ns));
-        Self { name, quantity: GoalQuantity::ResponseTime { bound_ns }, loss_ratio: tail(quantile) }
+        let name = format!("p{} ≤ {}", as_percentile(quantile), show_nominal_time_ns(bound_ns));
+        Self { name, quantity: GoalQuantity::ResponseTime { bound_ns }, loss_ratio: share_beyond(quantile) }
     }
 
-    /// A percentile of connect time is at most the bound.
+    /// A goal that bounds a quantile of the connect time.
     pub fn connect_time(quantile: f64, bound_ns: u64) -> Self {
-        let name = format!("connect p{} ≤ {}", percent(quantile), plain_time_ns(bound_ns));
-        Self { name, quantity: GoalQuantity::ConnectTime { bound_ns }, loss_ratio: tail(quantile) }
+        let name = format!("connect p{} ≤ {}", as_percentile(quantile), show_nominal_time_ns(bound_ns));
+        Self { name, quantity: GoalQuantity::ConnectTime { bound_ns }, loss_ratio: share_beyond(quantile) }
     }
 
-    /// The share of a trial that is lost to this goal (0 to 1). What was censored counts as late: nobody saw it
-    /// in time. A trial that planned nothing has lost everything, and so has one without an audit where that is
-    /// what tells.
+    /// The share of a trial that is lost to this goal (0 to 1). Censored times count as late. The share is 1 if nothing was
+    /// planned, or if an audit decides and there is none.
     pub fn loss_ratio_of(&self, trial: &Trial, audit: Option<&AuditResult>) -> f64 {
         self.loss_ratio_bounds(trial, audit).1
     }
 
-    /// Whether the trial shows that the goal is met, or that it is not; none where the generator itself may have made
-    /// the difference.
+    /// Whether the trial meets the goal; none if the generator's own share of the times may have decided.
     pub fn is_met_by(&self, trial: &Trial, audit: Option<&AuditResult>) -> Option<bool> {
-        let (least, most) = self.loss_ratio_bounds(trial, audit);
+        let (min, max) = self.loss_ratio_bounds(trial, audit);
         let is_met = |ratio: f64| ratio <= self.loss_ratio;
-        (is_met(least) == is_met(most)).then(|| is_met(most))
+        (is_met(min) == is_met(max)).then(|| is_met(max))
     }
 
-    /// The share that is lost at the least, were every time shorter by the most that the generator may have added to
-    /// it, and the share that is lost as measured.
+    /// The smallest possible loss ratio, with every time reduced by the largest possible share of the generator, and the
+    /// measured loss ratio.
     fn loss_ratio_bounds(&self, trial: &Trial, audit: Option<&AuditResult>) -> (f64, f64) {
         let both = |ratio: f64| (ratio, ratio);
         match (&self.quantity, &trial.measured) {
             (GoalQuantity::Lost | GoalQuantity::Duplicated | GoalQuantity::Corrupt, _) => {
-                both(audit.map_or(1.0, |audit| self.found_by(audit)))
+                both(audit.map_or(1.0, |audit| self.loss_ratio_in_audit(audit)))
             }
-            // What a program took to fail meets nothing.
-            (GoalQuantity::Given { .. }, Measured::Command(command)) if command.failed_ratio() > 0.0 => {
+            // The figures of a failed program meet no goal.
+            (GoalQuantity::Declared { .. }, Measured::Command(command)) if command.failed_ratio() > 0.0 => {
                 both(1.0)
             }
-            (GoalQuantity::Given { quantity, at_most, at_least }, _) => {
+            (GoalQuantity::Declared { quantity, at_most, at_least }, _) => {
                 let is_met = trial.quantities.get(quantity).is_some_and(|value| {
-                    at_most.is_none_or(|most| *value <= most) && at_least.is_none_or(|least| *value >= least)
+                    at_most.is_none_or(|max| *value <= max) && at_least.is_none_or(|min| *value >= min)
                 });
                 both(if is_met { 0.0 } else { 1.0 })
             }
             (GoalQuantity::Errors, Measured::Command(command)) => both(command.failed_ratio()),
-            // A program has no such times.
+            // Programs have no response or connect times.
             (_, Measured::Command(_)) => both(1.0),
-            (_, Measured::Http(http)) => self.loss_ratio_of_requests(http),
+            (_, Measured::Http(http)) => self.loss_ratio_bounds_of_requests(http),
         }
     }
 
-    /// The same of a goal that HTTP requests decide.
-    fn loss_ratio_of_requests(&self, http: &HttpTrial) -> (f64, f64) {
+    /// As [`Self::loss_ratio_bounds`], for a goal that HTTP requests decide.
+    fn loss_ratio_bounds_of_requests(&self, http: &HttpTrial) -> (f64, f64) {
         let counts = &http.counts;
         let ratio = |good: u64, planned: u64| match planned {
             0 => 1.0,
@@ -143,8 +142,8 @@ impl Goal {
         };
         match self.quantity {
             GoalQuantity::ResponseTime { bound_ns } => {
-                let (measured, most) = http.response_time.count_up_to_ns(bound_ns);
-                (ratio(most + counts.lost_delayed, counts.scheduled), ratio(measured, counts.scheduled))
+                let (measured, possible) = http.response_time.count_up_to_ns(bound_ns);
+                (ratio(possible + counts.lost_delayed, counts.scheduled), ratio(measured, counts.scheduled))
             }
             GoalQuantity::ConnectTime { bound_ns } => {
                 let refused = http.errors.connect_failures()
@@ -157,31 +156,31 @@ impl Goal {
             }
             _ if counts.scheduled == 0 => (1.0, 1.0),
             _ => {
-                // A user's last answer may be on its way when the clock stops. An arrival that has no answer
-                // after the whole time that answers are waited for is lost.
+                // A user's last request may be in flight when the trial ends. An arrival without an answer after the
+                // drain time is lost.
                 let unanswered = if http.plan.load.is_open() { counts.in_flight } else { 0 };
                 let lost = counts.failed + counts.never_sent + unanswered;
                 let ratio = |lost: u64| {
-                    (lost as f64 / counts.scheduled as f64).max(refused_before_the_start(http)).min(1.0)
+                    (lost as f64 / counts.scheduled as f64).max(initial_connections_refused(http)).min(1.0)
                 };
                 (ratio(lost.saturating_sub(counts.lost_delayed)), ratio(lost))
             }
         }
     }
 
-    /// The share that an audit found lost to this goal.
-    fn found_by(&self, audit: &AuditResult) -> f64 {
+    /// The share lost to this goal by an audit.
+    fn loss_ratio_in_audit(&self, audit: &AuditResult) -> f64 {
         let (found, of) = match self.quantity {
             GoalQuantity::Duplicated => (audit.duplicated, audit.stored + audit.duplicated),
             GoalQuantity::Corrupt => (audit.corrupt, audit.stored + audit.corrupt),
-            _ => (audit.lost, audit.sent.taken_over()),
+            _ => (audit.lost, audit.sent.all_acknowledged()),
         };
         if found == 0 { 0.0 } else { (found as f64 / of.max(1) as f64).min(1.0) }
     }
 }
 
-/// The share of the connections to be opened before the start that the target did not let come about, or took back.
-fn refused_before_the_start(http: &HttpTrial) -> f64 {
+/// The share of the connections to be opened before the start that the target refused or closed unused.
+fn initial_connections_refused(http: &HttpTrial) -> f64 {
     match &http.plan.load {
         LoadModel::Open { connections, .. } if connections.initial > 0 => {
             http.connection_errors.connect_failures() as f64 / connections.initial as f64
@@ -191,12 +190,12 @@ fn refused_before_the_start(http: &HttpTrial) -> f64 {
 }
 
 /// 0.99 is `99`, 0.999 is `99.9`.
-fn percent(quantile: f64) -> f64 {
+fn as_percentile(quantile: f64) -> f64 {
     (quantile * 1e6).round() / 1e4
 }
 
-/// What lies beyond a quantile, without the dust of binary fractions.
-fn tail(quantile: f64) -> f64 {
+/// The share beyond a quantile, rounded to remove binary fractions.
+fn share_beyond(quantile: f64) -> f64 {
     ((1.0 - quantile) * 1e9).round() / 1e9
 }
 
@@ -205,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goals_are_named_by_what_they_ask() {
+    fn goals_are_named_by_their_bounds() {
         let goal = Goal::response_time(0.99, 10_000_000);
         assert_eq!((goal.name.as_str(), goal.loss_ratio), ("p99 ≤ 10 ms", 0.01));
         assert_eq!(Goal::connect_time(0.999, 900_000_000).name, "connect p99.9 ≤ 900 ms");
@@ -214,10 +213,11 @@ mod tests {
     }
 
     #[test]
-    fn an_audit_s_findings_are_shares_of_what_they_are_about() {
+    fn audit_findings_are_shares() {
         let mut audit = AuditResult { stored: 900, lost: 100, corrupt: 100, ..AuditResult::default() };
         audit.sent.written = 1_000;
-        let of = |quantity| Goal { name: String::new(), quantity, loss_ratio: 0.0 }.found_by(&audit);
+        let of =
+            |quantity| Goal { name: String::new(), quantity, loss_ratio: 0.0 }.loss_ratio_in_audit(&audit);
         assert_eq!(of(GoalQuantity::Lost), 0.1);
         assert_eq!(of(GoalQuantity::Duplicated), 0.0);
         assert_eq!(of(GoalQuantity::Corrupt), 0.1);

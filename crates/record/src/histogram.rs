@@ -1,10 +1,10 @@
-//! Histograms of times: fixed bounds and precision, so that any two merge without loss.
+//! Histograms of times, with fixed bounds and precision, so that any two can be merged without loss.
 
-#[cfg(test)]
-mod agreement;
 mod censored;
 mod packed;
-mod written;
+mod serialized;
+#[cfg(test)]
+mod storage_tests;
 
 use std::borrow::Cow;
 
@@ -13,108 +13,109 @@ use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use censored::{Censored, Percentile};
+pub use censored::{CensoredTimes, Percentile};
 use packed::Packed;
 
 type Hdr = hdrhistogram::Histogram<u64>;
 
-/// Resolution at the bottom, in nanoseconds: times are told apart in steps of 64 ns there.
+/// Smallest time that is resolved, in nanoseconds: the lowest bins are 64 ns wide.
 const LOWEST_NS: u64 = 100;
-/// Largest time held, in nanoseconds (1 h). Larger ones are counted as this.
+/// Largest time, in nanoseconds (1 h). Larger times are counted as this one.
 const HIGHEST_NS: u64 = 3_600_000_000_000;
 /// Significant decimal digits.
 const DIGITS: u8 = 3;
 
 /// A histogram of times in nanoseconds, 64 ns to 1 h, 3 significant digits.
 ///
-/// One that is recorded into holds all its bins, in 0.2 MB. One that was read, or [packed](Self::pack), holds its
-/// non-empty bins only; all methods work on both and agree.
+/// A histogram that is recorded into holds all bins and takes 0.2 MB. One that was deserialized or [packed](Self::pack)
+/// holds only its non-empty bins. All methods work on both and give the same results.
 #[derive(Debug, Clone)]
-pub struct Histogram(Form);
+pub struct Histogram(Storage);
 
 #[derive(Debug, Clone)]
-enum Form {
-    /// Behind a pointer: thousands of trials are kept packed.
-    Live(Box<Hdr>),
+enum Storage {
+    /// All bins. Boxed, because thousands of histograms are kept packed.
+    Full(Box<Hdr>),
+    /// The non-empty bins.
     Packed(Packed),
 }
 
 impl Default for Histogram {
-    /// An empty one with all bins, so that recording allocates nothing.
+    /// An empty histogram with all bins, so that recording allocates no memory.
     fn default() -> Self {
-        Self(Form::Live(Box::new(empty_hdr())))
+        Self(Storage::Full(Box::new(empty_hdr())))
     }
 }
 
 impl Histogram {
-    /// An empty one that takes no memory until something is recorded.
+    /// An empty histogram that takes no memory until a time is recorded.
     pub fn empty() -> Self {
-        Self(Form::Packed(Packed::default()))
+        Self(Storage::Packed(Packed::default()))
     }
 
-    /// Counts one time. More than 1 h counts as 1 h.
+    /// Counts a time. More than 1 h counts as 1 h.
     #[inline]
     pub fn record_ns(&mut self, ns: u64) {
         match &mut self.0 {
-            Form::Live(hdr) => hdr.saturating_record(ns),
-            Form::Packed(_) => self.unpack_and_record(ns, 1),
+            Storage::Full(hdr) => hdr.saturating_record(ns),
+            Storage::Packed(_) => self.unpack_and_record(ns, 1),
         }
     }
 
     /// Counts the same time `n` times.
     pub fn record_n_ns(&mut self, ns: u64, n: u64) {
         if n == 0 {
-            // The library would take it for the least or largest one.
+            // The library would still update its smallest and largest time.
             return;
         }
         match &mut self.0 {
-            Form::Live(hdr) => hdr.saturating_record_n(ns, n),
-            Form::Packed(_) => self.unpack_and_record(ns, n),
+            Storage::Full(hdr) => hdr.saturating_record_n(ns, n),
+            Storage::Packed(_) => self.unpack_and_record(ns, n),
         }
     }
 
     /// Adds every count of another histogram.
     pub fn merge(&mut self, other: &Self) {
         match (&mut self.0, &other.0) {
-            (Form::Live(own), Form::Live(other)) => {
+            (Storage::Full(own), Storage::Full(other)) => {
                 own.add(&**other).expect("all histograms have the same bounds");
             }
-            (Form::Live(own), Form::Packed(other)) => other.add_to(own),
-            (Form::Packed(own), Form::Live(other)) => own.merge(&Packed::of(other)),
-            (Form::Packed(own), Form::Packed(other)) => own.merge(other),
+            (Storage::Full(own), Storage::Packed(other)) => other.add_to(own),
+            (Storage::Packed(own), Storage::Full(other)) => own.merge(&Packed::of(other)),
+            (Storage::Packed(own), Storage::Packed(other)) => own.merge(other),
         }
     }
 
-    /// Without the counts of another, packed; none if it does not have them all.
+    /// Subtracts the counts of another; the result is packed. None if the other has counts that this one has not.
     fn without(&self, other: &Self) -> Option<Self> {
         let packed = |histogram: &Self| match &histogram.0 {
-            Form::Live(hdr) => Packed::of(hdr),
-            Form::Packed(packed) => packed.clone(),
+            Storage::Full(hdr) => Packed::of(hdr),
+            Storage::Packed(packed) => packed.clone(),
         };
-        Some(Self(Form::Packed(packed(self).without(&packed(other))?)))
+        Some(Self(Storage::Packed(packed(self).without(&packed(other))?)))
     }
 
-    /// Forgets everything.
+    /// Removes all counts.
     pub fn clear(&mut self) {
         match &mut self.0 {
-            Form::Live(hdr) => hdr.reset(),
-            Form::Packed(packed) => *packed = Packed::default(),
+            Storage::Full(hdr) => hdr.reset(),
+            Storage::Packed(packed) => *packed = Packed::default(),
         }
     }
 
-    /// Gives back the memory of empty bins, for a histogram that is kept but no longer recorded into. Recording into
-    /// it takes that memory again.
+    /// Frees the memory of empty bins, for a histogram that is kept but no longer recorded into. The next recording
+    /// allocates all bins again.
     pub fn pack(&mut self) {
-        if let Form::Live(hdr) = &self.0 {
-            self.0 = Form::Packed(Packed::of(hdr));
+        if let Storage::Full(hdr) = &self.0 {
+            self.0 = Storage::Packed(Packed::of(hdr));
         }
     }
 
-    /// How many times were counted.
+    /// The number of counted times.
     pub fn count(&self) -> u64 {
         match &self.0 {
-            Form::Live(hdr) => hdr.len(),
-            Form::Packed(packed) => packed.count(),
+            Storage::Full(hdr) => hdr.len(),
+            Storage::Packed(packed) => packed.count(),
         }
     }
 
@@ -123,67 +124,67 @@ impl Histogram {
         self.count() == 0
     }
 
-    /// The time that a share `quantile` (0 to 1) of all counted ones do not exceed. 0 if empty.
+    /// The time that the share `quantile` (0 to 1) of all counted times does not exceed; 0 if empty.
     pub fn quantile_ns(&self, quantile: f64) -> u64 {
         match &self.0 {
-            Form::Live(hdr) if hdr.is_empty() => 0,
-            Form::Live(hdr) => hdr.value_at_quantile(quantile),
-            Form::Packed(packed) => packed.quantile_ns(quantile),
+            Storage::Full(hdr) if hdr.is_empty() => 0,
+            Storage::Full(hdr) => hdr.value_at_quantile(quantile),
+            Storage::Packed(packed) => packed.quantile_ns(quantile),
         }
     }
 
-    /// Least time counted; 0 if empty.
+    /// Smallest counted time; 0 if empty.
     pub fn min_ns(&self) -> u64 {
         match &self.0 {
-            Form::Live(hdr) => hdr.min(),
-            Form::Packed(packed) => packed.min_ns(),
+            Storage::Full(hdr) => hdr.min(),
+            Storage::Packed(packed) => packed.min_ns(),
         }
     }
 
-    /// Largest time counted; 0 if empty.
+    /// Largest counted time; 0 if empty.
     pub fn max_ns(&self) -> u64 {
         match &self.0 {
-            Form::Live(hdr) => hdr.max(),
-            Form::Packed(packed) => packed.max_ns(),
+            Storage::Full(hdr) => hdr.max(),
+            Storage::Packed(packed) => packed.max_ns(),
         }
     }
 
     /// Arithmetic mean in nanoseconds; 0 if empty.
     pub fn mean_ns(&self) -> f64 {
         match &self.0 {
-            Form::Live(hdr) => hdr.mean(),
-            Form::Packed(packed) => packed.mean_ns(),
+            Storage::Full(hdr) => hdr.mean(),
+            Storage::Packed(packed) => packed.mean_ns(),
         }
     }
 
     /// Standard deviation in nanoseconds; 0 if empty.
-    pub fn stdev_ns(&self) -> f64 {
+    fn stdev_ns(&self) -> f64 {
         match &self.0 {
-            Form::Live(hdr) => hdr.stdev(),
-            Form::Packed(packed) => packed.stdev_ns(),
+            Storage::Full(hdr) => hdr.stdev(),
+            Storage::Packed(packed) => packed.stdev_ns(),
         }
     }
 
-    /// How many counted times are at most `ns`, to the histogram's precision.
+    /// The number of counted times up to `ns`, with the histogram's precision.
     pub fn count_up_to_ns(&self, ns: u64) -> u64 {
         match &self.0 {
-            Form::Live(hdr) if hdr.is_empty() => 0,
-            Form::Live(hdr) => hdr.count_between(0, ns),
-            Form::Packed(packed) => packed.count_up_to_ns(ns),
+            Storage::Full(hdr) if hdr.is_empty() => 0,
+            Storage::Full(hdr) => hdr.count_between(0, ns),
+            Storage::Packed(packed) => packed.count_up_to_ns(ns),
         }
     }
 
-    /// The library's own histogram, for its log writers; made for the purpose if this one is packed.
+    /// The histogram as the library's type, for its log writers. Unpacks a packed histogram.
     pub fn to_hdr(&self) -> Cow<'_, hdrhistogram::Histogram<u64>> {
         match &self.0 {
-            Form::Live(hdr) => Cow::Borrowed(&**hdr),
-            Form::Packed(packed) => Cow::Owned(packed.to_hdr()),
+            Storage::Full(hdr) => Cow::Borrowed(&**hdr),
+            Storage::Packed(packed) => Cow::Owned(packed.to_hdr()),
         }
     }
 
-    /// The figures people read.
+    /// The usual statistics.
     pub fn summary(&self) -> Summary {
-        // No time is not the shortest time.
+        // An empty histogram has no statistics, not 0.
         let us = |ns: f64| (!self.is_empty()).then_some(ns / 1e3);
         let quantile = |q| us(self.quantile_ns(q) as f64);
         Summary {
@@ -202,43 +203,44 @@ impl Histogram {
         }
     }
 
-    /// The compressed V2 form of the HdrHistogram libraries, in base64.
+    /// Serializes to the compressed V2 format of the HdrHistogram libraries, in base64.
     ///
     /// # Errors
     /// When the library cannot compress it.
-    pub fn to_base64(&self) -> Result<String, String> {
+    fn to_base64(&self) -> Result<String, String> {
         let mut bytes = Vec::new();
         V2DeflateSerializer::new().serialize(&*self.to_hdr(), &mut bytes).map_err(|e| e.to_string())?;
         Ok(BASE64.encode(bytes))
     }
 
-    /// Reads [`Self::to_base64`] back, packed.
+    /// Deserializes the output of [`Self::to_base64`] into a packed histogram.
     ///
     /// # Errors
-    /// When it is not such a histogram, or has other bounds than ours.
+    /// When the text is no such histogram, or the histogram has other bounds or another precision.
     pub fn from_base64(text: &str) -> Result<Self, String> {
         let bytes = BASE64.decode(text).map_err(|e| e.to_string())?;
         let packed = Packed::of_v2_deflate(&bytes);
         let packed =
-            packed.ok_or("no compressed HdrHistogram V2 with the bounds and the precision of these")?;
-        Ok(Self(Form::Packed(packed)))
+            packed.ok_or("no compressed HdrHistogram V2 with the bounds and the precision of proofload")?;
+        Ok(Self(Storage::Packed(packed)))
     }
 
     #[cold]
     fn unpack_and_record(&mut self, ns: u64, n: u64) {
         let mut hdr = self.to_hdr().into_owned();
         hdr.saturating_record_n(ns, n);
-        self.0 = Form::Live(Box::new(hdr));
+        self.0 = Storage::Full(Box::new(hdr));
     }
 }
 
 impl PartialEq for Histogram {
-    /// Whether the same was counted, in whichever form.
+    /// Whether both have the same counts, however stored.
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
-            (Form::Live(own), Form::Live(other)) => own == other,
-            (Form::Packed(own), Form::Packed(other)) => own == other,
-            (Form::Live(live), Form::Packed(packed)) | (Form::Packed(packed), Form::Live(live)) => {
+            (Storage::Full(own), Storage::Full(other)) => own == other,
+            (Storage::Packed(own), Storage::Packed(other)) => own == other,
+            (Storage::Full(live), Storage::Packed(packed))
+            | (Storage::Packed(packed), Storage::Full(live)) => {
                 live.len() == packed.count() && Packed::of(live) == *packed
             }
         }
@@ -250,7 +252,7 @@ fn empty_hdr() -> Hdr {
         .expect("the bounds are constants that the library takes")
 }
 
-/// What people read of a histogram, in microseconds; none of an empty one.
+/// Statistics of a histogram, in microseconds; none for an empty histogram.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "each name says its statistic and its unit")]
 pub struct Summary {
@@ -270,7 +272,7 @@ pub struct Summary {
 
 #[cfg(test)]
 mod tests {
-    use super::{agreement::of, *};
+    use super::{storage_tests::of, *};
     use proptest::prelude::*;
 
     #[test]
@@ -283,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_too_long_is_refused() {
+    fn truncated_and_too_long_histograms_are_refused() {
         let bytes = BASE64.decode(of(&[0, 1_000, 2_000_000]).to_base64().unwrap()).unwrap();
         for length in 0..bytes.len() {
             assert!(Histogram::from_base64(&BASE64.encode(&bytes[..length])).is_err(), "{length} bytes");
@@ -297,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_one_has_no_figures() {
+    fn an_empty_histogram_has_no_statistics() {
         let json = serde_json::to_value(of(&[]).summary()).unwrap();
         assert!(
             json.as_object().unwrap().iter().all(|(name, value)| name == "count" || value.is_null()),
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn counting_a_time_no_times_changes_nothing() {
+    fn counting_a_time_zero_times_changes_nothing() {
         let mut histogram = of(&[1_000_000]);
         histogram.record_n_ns(5_000_000, 0);
         assert_eq!(histogram, of(&[1_000_000]));
@@ -315,7 +317,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(times in prop::collection::vec(0u64..4_000_000_000_000, 0..50)) {
+        fn a_serialized_histogram_can_be_deserialized(times in prop::collection::vec(0u64..4_000_000_000_000, 0..50)) {
             let histogram = of(&times);
             let json = serde_json::to_string(&histogram).unwrap();
             let read: Histogram = serde_json::from_str(&json).unwrap();

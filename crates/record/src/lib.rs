@@ -1,19 +1,19 @@
-//! What a trial leaves behind: its plan, counts, histograms, series, validity and warnings, with
-//! the units they are written in.
+//! The records of trials and studies: plans, counts, histograms, series, validity and warnings, and their units.
 //!
-//! Everybody may use this room; it knows nobody. Names of quantities carry their unit
-//! (`p99_us`, `rate_per_s`, `received_bytes`); a histogram counts nanoseconds.
+//! Every other crate may use this one, and this one uses none of them. Names of quantities end with their unit (`p99_us`,
+//! `rate_per_s`, `received_bytes`). Histograms count nanoseconds.
 
 pub mod audit;
 mod diagnosis;
-pub mod distribution;
+mod distribution;
 pub mod environment;
-pub mod errors;
+mod errors;
 pub mod folder;
-pub mod goal;
-pub mod histogram;
+mod goal;
+mod histogram;
 pub mod input;
 pub mod plan;
+pub mod printable;
 pub mod quantity;
 pub mod receipt;
 pub mod study;
@@ -21,8 +21,7 @@ pub mod study;
 mod testing;
 pub mod trial;
 pub mod units;
-pub mod validity;
-pub mod visible;
+mod validity;
 
 pub use audit::{AuditExample, AuditFinding, AuditResult, EventCounts, PlaceCounts, ReadCounts};
 pub use distribution::Distribution;
@@ -30,18 +29,18 @@ pub use environment::Environment;
 pub use errors::{ErrorClass, ErrorCounts, Origin};
 pub use folder::ResultFolder;
 pub use goal::{Goal, GoalQuantity};
-pub use histogram::{Censored, Histogram, Percentile, Summary};
+pub use histogram::{CensoredTimes, Histogram, Percentile, Summary};
 pub use plan::{Arrivals, Connections, Decision, Fault, HttpPlan, LoadModel, Request, Stage, StatusSet};
-pub use quantity::{GivenQuantity, Quantity, QuantityValue};
+pub use printable::printable;
+pub use quantity::{DeclaredQuantity, Quantity, QuantityValue};
 pub use receipt::{AckLevel, EventFraming, EventOutcome, EventPlan, ReceiptPlan};
 pub use study::{
-    AuditPlan, AuditTotals, Bound, BoundKind, BoundsAfter, BoundsSoFar, Confirmation, Ending, Factor,
-    GoalOutcome, Knee, Level, LoadUnit, Purpose, QuantitySummary, SearchOutcome, SearchPlan, SecretPrint,
-    SecretPrints, Setting, SettingOutcome, StudyPlan, StudyResult, TrialEntry,
+    AuditPlan, AuditTotals, Bound, BoundKind, BoundsAfterTrial, Confirmation, CurrentBounds, Ending, Factor,
+    GoalOutcome, Knee, Level, LoadUnit, Purpose, QuantitySummary, SearchOutcome, SearchPlan,
+    SecretFingerprint, SecretFingerprints, Setting, SettingOutcome, StudyPlan, StudyResult, TrialEntry,
 };
 pub use trial::{
-    Away, CommandPlan, CommandRun, CommandTrial, Counts, CpuUse, Flow, HttpTrial, Interval, Kind, LittlesLaw,
-    Measured, MovedBytes, NumberRead, OwnPercentile, Trial, Warning,
+    Away, ByteSource, CommandPlan, CommandRun, CommandTrial, Counts, CpuUse, Flow, HttpTrial, Interval, Kind,
+    LittlesLaw, Measured, OutputNumber, OwnPercentile, Trial, Warning,
 };
 pub use validity::{Validity, VoidReason, VoidRule};
-pub use visible::visible;

@@ -1,4 +1,4 @@
-//! The plan of one HTTP trial: everything that decides what is sent, when, and from where.
+//! The plan of an HTTP trial: what is sent, when, and from where.
 
 use std::{
     fmt,
@@ -16,64 +16,63 @@ use crate::{
     units::{UnitError, parse_rate, parse_time},
 };
 
-/// One HTTP trial, complete: a trial is repeated by running the same plan again.
+/// The complete plan of an HTTP trial. The same plan repeats the same trial.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HttpPlan {
-    /// The URL as asked for. In what is written, secrets are masked here and in the request.
+    /// The requested URL. In results, secrets are masked here and in the request.
     pub url: String,
-    /// Addresses the connections go to, taken in turn; at least one.
+    /// Addresses of the target, used in rotation; at least one.
     pub targets: Vec<SocketAddr>,
-    /// What every user sends.
+    /// The request to send.
     pub request: Request,
-    /// The numbered events that requests carry, in place of `request`'s body.
+    /// The numbered events that requests carry instead of the body of `request`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<EventPlan>,
-    /// Who sends when.
+    /// The load model.
     pub load: LoadModel,
-    /// New sends stop this long after the start, in nanoseconds.
+    /// Time after the start at which new sends stop, in nanoseconds.
     pub duration_ns: Option<u64>,
-    /// New sends stop after this many requests in all.
+    /// Total number of requests after which new sends stop.
     pub requests: Option<u64>,
     /// Whether a connection carries more than one request.
     pub keepalive: bool,
-    /// Requests in flight at once on a connection; 1 is no pipelining.
+    /// Largest number of requests in flight on a connection; 1 means no pipelining.
     pub pipeline: u32,
-    /// Which statuses are a success.
+    /// The statuses that mean success.
     pub expect: StatusSet,
-    /// A request (its connection included) that takes longer is a failure, in nanoseconds.
+    /// Largest duration of a request, including its connect, in nanoseconds. A longer one fails.
     pub timeout_ns: u64,
-    /// How long answers (and, in an open load, connections) are waited for once the last request is due,
-    /// in nanoseconds. What is still missing then is censored. Loads bounded by requests or loops alone
-    /// wait for every answer, up to its timeout.
+    /// Drain time: how long the generator waits for responses (with an open load, also for connections) after the last
+    /// request is due, in nanoseconds. Requests still open then are censored. A load bounded only by requests or loops
+    /// waits for every response, up to its timeout.
     pub drain_ns: u64,
-    /// Worker threads in each process.
+    /// Number of worker threads per process.
     pub threads: u32,
-    /// Worker processes.
+    /// Number of worker processes.
     pub processes: u32,
-    /// Processors that the worker threads are pinned to, in turn; empty leaves it to the kernel.
+    /// Processors that the worker threads are pinned to, in rotation; if empty, the kernel chooses.
     pub cpus: Vec<u32>,
-    /// Local addresses that connections start from, in turn; empty leaves it to the kernel.
+    /// Local addresses of the connections, in rotation; if empty, the kernel chooses.
     pub sources: Vec<IpAddr>,
-    /// Longest time before a send that the loop polls instead of sleeping, in nanoseconds; 0 never
-    /// polls.
+    /// Longest time before a send for which the loop polls instead of sleeping, in nanoseconds; 0 means no polling.
     pub spin_ns: u64,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Run although the pre-flight check refused.
+    /// Whether the trial ran although the pre-flight check refused it.
     pub forced: bool,
-    /// Why connections on demand can be fewer on this machine than the load may need, and what gives more.
+    /// Why this machine may provide fewer connections on demand than the load needs, and how to raise the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_limit: Option<String>,
-    /// What the trial is to decide about, if it is run for a goal: it is judged by what could change that.
+    /// The bounds of the goals, if the trial is run for goals: validity rules consider only what could change their outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decides: Option<Decision>,
-    /// A deliberate fault in the instrument, to prove that the validity rules catch it.
+    /// A deliberate fault of the instrument, to prove that the validity rules detect it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
 }
 
 impl HttpPlan {
-    /// Connections that are open at once at the most.
+    /// Largest number of connections open at once.
     pub fn connections(&self) -> u64 {
         match &self.load {
             LoadModel::Closed { users, .. } => *users,
@@ -81,13 +80,13 @@ impl HttpPlan {
         }
     }
 
-    /// Whether connections are opened on demand, up to a number that nobody asked for.
+    /// Whether connections are opened on demand, up to an automatic limit.
     pub fn is_on_demand(&self) -> bool {
         matches!(&self.load, LoadModel::Open { connections, .. } if connections.initial < connections.most)
     }
 
-    /// How long requests are begun, in nanoseconds, as far as the plan knows: the duration; of an open load that its
-    /// requests end, what its rate takes for them.
+    /// How long requests are sent, in nanoseconds: the duration, or the length of all stages of an open load. None if only
+    /// the responses decide.
     pub fn sending_ns(&self) -> Option<u64> {
         let by_stages = || match &self.load {
             LoadModel::Open { stages, .. } => Some(stages.iter().map(|stage| stage.duration_ns).sum()),
@@ -96,40 +95,39 @@ impl HttpPlan {
         self.duration_ns.or_else(by_stages)
     }
 
-    /// Length of the intervals in which the trial's course is kept, in nanoseconds: a second; of an open load of less than
-    /// four seconds a tenth, because a few intervals show no trend.
+    /// Length of the intervals of the time series, in nanoseconds: 1 s, or 0.1 s for an open load shorter than 4 s, because
+    /// few intervals show no trend.
     pub fn interval_ns(&self) -> u64 {
-        let is_short = self.load.is_open() && self.sending_ns().is_some_and(|sending| sending < SHORT_NS);
+        let is_short =
+            self.load.is_open() && self.sending_ns().is_some_and(|sending| sending < SHORT_LOAD_NS);
         if is_short { 100_000_000 } else { 1_000_000_000 }
     }
 }
 
-/// Of open loads that are shorter, the course is kept in tenths of a second, in nanoseconds.
-const SHORT_NS: u64 = 4_000_000_000;
+/// Open loads shorter than this, in nanoseconds, have a time series in tenths of a second.
+const SHORT_LOAD_NS: u64 = 4_000_000_000;
 
-/// What a trial is to decide about.
+/// The bounds of the goals that a trial decides about.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Decision {
-    /// The least response time that a goal asks about, in nanoseconds: below the time that answers are waited
-    /// for, a generator without processor time may have made the difference.
+    /// The smallest bound on a time of any goal, in nanoseconds; if it is below the drain time, a generator without CPU time
+    /// may have changed the outcome.
     pub response_time_ns: u64,
-    /// The largest response time that any goal allows, in nanoseconds; the time that answers are waited for at the end
-    /// where one has no bound.
+    /// The largest bound on a time of any goal, in nanoseconds; the drain time if a goal has no such bound.
     pub longest_ns: u64,
-    /// The largest share of requests that a goal allows to be lost: once the target itself has refused more, no
-    /// want of processor time at the generator can change the answer.
+    /// The largest loss ratio that a goal allows: once the target itself has refused more, a lack of CPU time at the
+    /// generator cannot change the outcome.
     pub loss_ratio: f64,
 }
 
-/// One request, sent as it is.
+/// An HTTP request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Request {
     /// The method, such as `GET`.
     pub method: String,
     /// The request target: path and query.
     pub target: String,
-    /// Header fields in order, `Host` included; framing fields (`Content-Length`, `Connection`) are
-    /// added where they are missing.
+    /// Header fields in order, including `Host`. Missing framing fields (`Content-Length`, `Connection`) are added.
     pub headers: Vec<(String, String)>,
     /// The body.
     #[serde(with = "body")]
@@ -137,22 +135,22 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
-/// How load is offered.
+/// How requests are generated.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "model", rename_all = "snake_case")]
 pub enum LoadModel {
-    /// Users, each of which sends, waits for the answer, thinks, and sends again.
+    /// Users who each send a request, wait for the response, think, and send again.
     Closed {
-        /// How many, each with its own connection.
+        /// Number of users, each with its own connection.
         users: u64,
-        /// Requests of each user.
+        /// Number of requests per user.
         loops: Option<u64>,
-        /// Time over which the users start evenly, in nanoseconds.
+        /// Time over which the starts of the users are spread evenly, in nanoseconds.
         ramp_up_ns: u64,
-        /// Pause between an answer and the next request.
+        /// Pause between a response and the next request.
         think_time: Distribution,
     },
-    /// Requests arrive when the schedule says, whatever the target does.
+    /// Requests arrive by a schedule, whatever the target does.
     Open {
         /// How arrivals are spaced.
         arrivals: Arrivals,
@@ -171,7 +169,7 @@ impl LoadModel {
 }
 
 impl Default for LoadModel {
-    /// Nobody sends anything: the load of a trial whose plan is yet to be put there.
+    /// A load without requests, as a placeholder.
     fn default() -> Self {
         Self::Closed { users: 0, loops: None, ramp_up_ns: 0, think_time: Distribution::Fixed { ns: 0 } }
     }
@@ -181,16 +179,16 @@ impl Default for LoadModel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Arrivals {
-    /// Evenly.
+    /// At even intervals.
     Constant,
-    /// As a Poisson process: independent of each other.
+    /// As a Poisson process, independent of each other.
     Poisson,
 }
 
-/// A stretch of an open load whose rate changes linearly.
+/// A stage of an open load, in which the rate changes linearly.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stage {
-    /// How long, in nanoseconds.
+    /// Length in nanoseconds.
     pub duration_ns: u64,
     /// Rate at its start, per second.
     pub from_rate_per_s: f64,
@@ -198,12 +196,12 @@ pub struct Stage {
     pub to_rate_per_s: f64,
 }
 
-/// Connections of an open load.
+/// The connections of an open load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Connections {
-    /// Opened before the first arrival.
+    /// Number of connections opened before the first arrival.
     pub initial: u64,
-    /// Opened at the most; more than `initial` only when all open ones are busy.
+    /// Largest number of connections; more than `initial` are opened only while all open ones are busy.
     pub most: u64,
 }
 
@@ -215,12 +213,12 @@ pub struct StatusSet {
 }
 
 impl StatusSet {
-    /// What is taken for a success unless told otherwise: 2xx and 3xx, as wrk does.
+    /// The default for success: 2xx and 3xx, as in wrk.
     pub fn success() -> Self {
         Self { ranges: vec![(200, 399)] }
     }
 
-    /// What is taken for an acknowledgement: 2xx.
+    /// The statuses of an acknowledgement: 2xx.
     pub fn acknowledged() -> Self {
         Self { ranges: vec![(200, 299)] }
     }
@@ -232,35 +230,35 @@ impl StatusSet {
     }
 }
 
-/// A deliberate fault in the instrument.
+/// A deliberate fault of the instrument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Fault {
-    /// Every so many sends, the loop stalls.
+    /// The loop stalls at regular numbers of sends.
     LateSends {
-        /// Every how many sends.
+        /// Number of sends between stalls.
         every: u64,
-        /// For how long, in nanoseconds.
+        /// Length of a stall, in nanoseconds.
         by_ns: u64,
     },
-    /// Every so many completions are not recorded.
+    /// One of `every` completions is not recorded.
     DropSamples {
-        /// Every how many completions.
+        /// Number of completions per fault.
         every: u64,
     },
-    /// Every so many completions are recorded twice.
+    /// One of `every` completions is recorded twice.
     DoubleCount {
-        /// Every how many completions.
+        /// Number of completions per fault.
         every: u64,
     },
-    /// Every so many arrivals are silently not sent.
+    /// One of `every` arrivals is silently not sent.
     NeverSend {
-        /// Every how many arrivals.
+        /// Number of arrivals per fault.
         every: u64,
     },
-    /// Every request costs the loop this much processor time more.
+    /// Every request costs the loop additional CPU time.
     Burn {
-        /// How much, in nanoseconds.
+        /// The additional CPU time per request, in nanoseconds.
         ns: u64,
     },
 }
@@ -360,7 +358,7 @@ impl fmt::Display for StatusSet {
     }
 }
 
-/// Bodies are kept as base64: they need not be text.
+/// Serializes bodies as base64, because they need not be text.
 mod body {
     use super::{BASE64, Deserialize};
     use base64::Engine as _;

@@ -1,7 +1,7 @@
-//! What a trial gives, each quantity said once: its name with the unit, its words, which way is better, how it is read.
+//! The quantities of a trial: name with unit, label, which way is better, and how each is read from a trial.
 //!
-//! Outcomes, comparisons and every form of a report read the quantities of a study: those of HTTP trials stand in a table
-//! here; other kinds, observers and the study file declare theirs in the plan ([`GivenQuantity`]).
+//! Outcomes, comparisons and all report formats use this list. The quantities of HTTP trials are defined here; other kinds,
+//! observers and the study file declare theirs in the plan ([`DeclaredQuantity`]).
 
 use std::borrow::Cow;
 
@@ -15,142 +15,141 @@ use crate::{
     trial::{HttpTrial, Kind},
 };
 
-/// The name of completed requests per second.
+/// Name of the quantity: completed requests per second.
 pub const THROUGHPUT: &str = "throughput_per_s";
-/// The name of the median of response time.
+/// Name of the quantity: median response time.
 pub const RESPONSE_P50: &str = "response_p50_us";
-/// The name of the 99th percentile of response time.
+/// Name of the quantity: 99th percentile of the response time.
 pub const RESPONSE_P99: &str = "response_p99_us";
 
-/// A quantity that a kind of trial, an observer or a study file declares. Its values stand in
-/// [`Trial::quantities`](crate::Trial), by its name.
+/// A quantity that a kind of trial, an observer or a study file declares. Its values are in
+/// [`Trial::quantities`](crate::Trial), under its name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct GivenQuantity {
-    /// Its name, which ends with its unit: `goodput_bit_per_s`.
+pub struct DeclaredQuantity {
+    /// The name, which ends with the unit: `goodput_bit_per_s`.
     pub name: String,
-    /// What people call it: `goodput`.
+    /// The label for people: `goodput`.
     pub words: String,
-    /// Whether more of it is better.
+    /// Whether more is better.
     pub more_is_better: bool,
-    /// Whether it stands among the main figures of a setting.
+    /// Whether it is a main figure of a setting.
     pub is_main: bool,
 }
 
 /// A quantity of a trial.
 #[derive(Debug, Clone)]
 pub struct Quantity {
-    /// Its name, which ends with its unit: `response_p99_us`.
+    /// The name, which ends with the unit: `response_p99_us`.
     pub name: Cow<'static, str>,
-    /// What people call it: `response time, p99`.
+    /// The label for people: `response time, p99`.
     pub words: Cow<'static, str>,
-    /// Whether more of it is better.
+    /// Whether more is better.
     pub more_is_better: bool,
-    /// It may be 0 in a sound trial: a ratio of two then says nothing.
+    /// Whether a valid trial may give 0, so that ratios of two values are meaningless.
     pub may_be_zero: bool,
-    /// How it stands among the main figures of a setting; none if it does not.
+    /// Its column among the main figures of a setting, if it is one.
     pub column: Option<Column>,
     /// How it is read.
     pub reading: Reading,
 }
 
-/// A quantity among the main figures of a setting.
+/// How a main figure of a setting is presented.
 #[derive(Debug, Clone)]
 pub struct Column {
-    /// The head of its column: `p99`.
+    /// The column's header: `p99`.
     pub head: Cow<'static, str>,
-    /// Its metric family in OpenMetrics, which quantiles of the same times share.
+    /// The metric family in OpenMetrics; quantiles of the same times share one.
     pub metric: &'static str,
-    /// What that family tells.
+    /// The description of that metric family.
     pub help: &'static str,
-    /// Whether two results are compared by it when nothing else is asked for.
+    /// Whether results are compared by this quantity by default.
     pub is_compared: bool,
-    /// Its title in the figures of what factors do; none if it has no such figure.
+    /// The title of the chart of this quantity against a factor, if there is one.
     pub figure: Option<Cow<'static, str>>,
 }
 
 /// How a quantity is read from a trial.
 #[derive(Debug, Clone, Copy)]
 pub enum Reading {
-    /// As a quantile of response time (0 to 1).
+    /// A quantile of the response time (0 to 1).
     Response(f64),
-    /// From what HTTP requests measured.
+    /// From the measurements of HTTP requests.
     Http(fn(&HttpTrial) -> Option<f64>),
-    /// From all that was written down of the trial.
+    /// From the trial's entry.
     Entry(fn(&TrialEntry) -> Option<f64>),
-    /// By its name.
-    Given,
+    /// From [`Trial::quantities`](crate::Trial), by its name.
+    Declared,
 }
 
-/// A quantity as a trial gave it.
+/// The value of a quantity in a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QuantityValue {
-    /// In the unit of the quantity's name.
+    /// The value, in the unit of the quantity's name.
     pub value: f64,
-    /// It is of a time that still ran when it was no longer waited for: the true one may be longer.
+    /// Whether the true value may be larger, because some measured times were cut off (censored).
     pub at_least: bool,
-    /// It is of a time that may be the generator's own: it says nothing of the target.
+    /// Whether the value may be the generator's own, so that it says nothing about the target.
     pub is_own: bool,
 }
 
-/// The metric family of the quantities that a plan declares.
-pub const GIVEN_METRIC: &str = "proofload_quantity";
+/// The metric family of declared quantities.
+const DECLARED_METRIC: &str = "proofload_quantity";
 
-/// The quantities of a study, in the order in which people read them.
+/// The quantities of a study, in the order of presentation.
 pub fn quantities(plan: &StudyPlan) -> Vec<Quantity> {
-    let own = match plan.kind {
+    let defined = match plan.kind {
         Kind::Http => http(),
         Kind::Command => Vec::new(),
     };
-    let given = plan.quantities.iter().map(Quantity::of);
-    own.into_iter().chain(given).chain([errors()]).collect()
+    let declared = plan.quantities.iter().map(Quantity::of);
+    defined.into_iter().chain(declared).chain([errors()]).collect()
 }
 
-/// The quantities of HTTP trials, but for errors, which every kind has.
+/// The quantities of HTTP trials, without errors, which every kind has.
 fn http() -> Vec<Quantity> {
     vec![
-        more(THROUGHPUT, "throughput", Reading::Http(|http| Some(http.throughput_per_s))).among_main_figures(
-            Column {
+        higher_is_better(THROUGHPUT, "throughput", Reading::Http(|http| Some(http.throughput_per_s)))
+            .among_main_figures(Column {
                 head: Cow::Borrowed("throughput"),
                 metric: "proofload_throughput_per_second",
                 help: "Completed requests per second, median of the valid repeats.",
                 is_compared: true,
                 figure: Some(Cow::Borrowed("Throughput, requests per second")),
-            },
-        ),
-        more(
+            }),
+        higher_is_better(
             "stored_events_per_s",
             "events stored",
             Reading::Entry(|entry| Some(per_s(entry, entry.audit.as_ref()?.stored as f64))),
         ),
-        more(
+        higher_is_better(
             "stored_bytes_per_s",
             "bytes stored",
             Reading::Entry(|entry| Some(per_s(entry, stored_bytes(entry.audit.as_ref()?)))),
         ),
-        more(
+        higher_is_better(
             "sent_bytes_per_s",
             "bytes sent",
             Reading::Entry(|entry| Some(per_s(entry, entry.trial.http()?.counts.sent_bytes as f64))),
         ),
-        more(
+        higher_is_better(
             "received_bytes_per_s",
             "bytes received",
             Reading::Entry(|entry| Some(per_s(entry, entry.trial.http()?.counts.received_bytes as f64))),
         ),
-        less(RESPONSE_P50, "response time, p50", Reading::Response(0.5))
+        lower_is_better(RESPONSE_P50, "response time, p50", Reading::Response(0.5))
             .among_main_figures(response_column("p50", None)),
-        less("response_p90_us", "response time, p90", Reading::Response(0.9)),
-        less(RESPONSE_P99, "response time, p99", Reading::Response(0.99))
+        lower_is_better("response_p90_us", "response time, p90", Reading::Response(0.9)),
+        lower_is_better(RESPONSE_P99, "response time, p99", Reading::Response(0.99))
             .among_main_figures(response_column("p99", Some("Response time, p99"))),
-        less("response_p99_9_us", "response time, p99.9", Reading::Response(0.999)),
-        less("connect_p99_us", "time to connect, p99", Reading::Http(connect_p99_us)),
+        lower_is_better("response_p99_9_us", "response time, p99.9", Reading::Response(0.999)),
+        lower_is_better("connect_p99_us", "time to connect, p99", Reading::Http(connect_p99_us)),
     ]
 }
 
 fn errors() -> Quantity {
     Quantity {
     may_be_zero: true,
-    ..less("error_ratio", "errors", Reading::Entry(error_ratio))
+    ..lower_is_better("error_ratio", "errors", Reading::Entry(error_ratio))
         .among_main_figures(Column {
             head: Cow::Borrowed("errors"),
             metric: "proofload_error_ratio",
@@ -161,18 +160,18 @@ fn errors() -> Quantity {
     }
 }
 
-/// Those of them that are the main figures of a setting.
+/// The main figures of a setting among the quantities.
 pub fn main_figures(quantities: &[Quantity]) -> impl Iterator<Item = (&Quantity, &Column)> {
     quantities.iter().filter_map(|quantity| Some((quantity, quantity.column.as_ref()?)))
 }
 
 impl Quantity {
-    /// Its value in a trial; none if the trial has none.
+    /// The value in a trial, if the trial has one.
     pub fn read(&self, entry: &TrialEntry) -> Option<QuantityValue> {
         match self.reading {
             Reading::Response(quantile) => entry.trial.http().and_then(|http| {
                 let times = &http.response_time;
-                // No time is not the shortest time.
+                // Without times there is no quantile, not 0.
                 let is_timed = !times.observed.is_empty() || !times.censored.is_empty();
                 is_timed.then(|| {
                     let percentile = times.percentile(quantile);
@@ -182,28 +181,30 @@ impl Quantity {
             }),
             Reading::Http(read) => entry.trial.http().and_then(read).map(QuantityValue::exact),
             Reading::Entry(read) => read(entry).map(QuantityValue::exact),
-            // What a program took to fail is not what it takes.
-            Reading::Given if entry.trial.programs().is_some_and(|trial| trial.failed_ratio() > 0.0) => None,
-            Reading::Given => entry.trial.quantities.get(&*self.name).copied().map(QuantityValue::exact),
+            // The figures of a failed program are not those of its task.
+            Reading::Declared if entry.trial.command().is_some_and(|trial| trial.failed_ratio() > 0.0) => {
+                None
+            }
+            Reading::Declared => entry.trial.quantities.get(&*self.name).copied().map(QuantityValue::exact),
         }
     }
 
-    fn of(given: &GivenQuantity) -> Self {
-        let column = given.is_main.then(|| Column {
-            head: Cow::Owned(given.words.clone()),
-            metric: GIVEN_METRIC,
+    fn of(declared: &DeclaredQuantity) -> Self {
+        let column = declared.is_main.then(|| Column {
+            head: Cow::Owned(declared.words.clone()),
+            metric: DECLARED_METRIC,
             help: "A quantity of the study by its name, which ends with its unit, median of the valid repeats.",
             is_compared: true,
-            figure: Some(Cow::Owned(given.words.clone())),
+            figure: Some(Cow::Owned(declared.words.clone())),
         });
         Self {
-            name: Cow::Owned(given.name.clone()),
-            words: Cow::Owned(given.words.clone()),
-            more_is_better: given.more_is_better,
-            // Where one is 0, their difference is taken all the same.
+            name: Cow::Owned(declared.name.clone()),
+            words: Cow::Owned(declared.words.clone()),
+            more_is_better: declared.more_is_better,
+            // Comparisons use the difference wherever a value is 0.
             may_be_zero: false,
             column,
-            reading: Reading::Given,
+            reading: Reading::Declared,
         }
     }
 
@@ -218,11 +219,11 @@ impl QuantityValue {
     }
 }
 
-fn more(name: &'static str, words: &'static str, reading: Reading) -> Quantity {
-    Quantity { more_is_better: true, ..less(name, words, reading) }
+fn higher_is_better(name: &'static str, words: &'static str, reading: Reading) -> Quantity {
+    Quantity { more_is_better: true, ..lower_is_better(name, words, reading) }
 }
 
-fn less(name: &'static str, words: &'static str, reading: Reading) -> Quantity {
+fn lower_is_better(name: &'static str, words: &'static str, reading: Reading) -> Quantity {
     Quantity {
         name: Cow::Borrowed(name),
         words: Cow::Borrowed(words),
@@ -257,7 +258,7 @@ fn per_s(entry: &TrialEntry, count: f64) -> f64 {
     count / entry.trial.elapsed_s.max(1e-9)
 }
 
-/// The bytes of the files that hold the trial's own events: all of them unless others are there too.
+/// The bytes of the trial's own events in the audited files: those of all files, less the share of other events.
 fn stored_bytes(audit: &AuditResult) -> f64 {
     let found = audit.stored + audit.repeated + audit.duplicated + audit.never_sent + audit.foreign_events;
     audit.read.bytes as f64 * audit.stored as f64 / found.max(1) as f64

@@ -1,9 +1,8 @@
-//! Receipts: what the sender of numbered events knows of each, so that an audit can hold the files of the
-//! receiver against it.
+//! Receipts: what the sender knows about each numbered event. An audit compares them with the files of the receiver.
 //!
-//! A folder of receipts has one file a worker, `receipts-<worker>.jsonl`: a [`ReceiptHeader`], then runs of
-//! events that ended alike ([`EventRun`]), a sample of the places that the receiver named ([`StoredAt`]), and
-//! last an [`ReceiptEnd`]. A file without its end was cut short: what it does not say is unknown.
+//! A folder of receipts has one file per worker, `receipts-<worker>.jsonl`: a [`ReceiptHeader`], then ranges of events with
+//! the same outcome ([`EventRange`]), a sample of the locations that the receiver reported ([`StoredAt`]), and a
+//! [`ReceiptEnd`]. A file without its end is incomplete: the outcome of the missing events is unknown.
 
 mod answer;
 mod marker;
@@ -20,26 +19,26 @@ pub use plan::{EventFraming, EventPlan, REFERENCE_EVENT, ReceiptPlan};
 
 use crate::units::UnitError;
 
-/// The form of receipts written by this version.
+/// The schema of receipts that this version writes.
 pub const SCHEMA: &str = "proofload/receipts/1";
 
-/// How far an event had come when it was acknowledged.
+/// The level of an acknowledgement: how safe the event is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AckLevel {
-    /// Taken into memory.
+    /// In the receiver's memory.
     Accepted,
-    /// Handed to the kernel: it survives the receiver's own death.
+    /// Handed to the kernel: survives a crash of the receiver.
     Written,
-    /// On the disk: it survives a power cut.
+    /// On disk: survives a power failure.
     Synced,
 }
 
 impl AckLevel {
-    /// Every level, weakest first.
+    /// All levels, weakest first.
     pub const ALL: [Self; 3] = [Self::Accepted, Self::Written, Self::Synced];
 
-    /// Its name in headers, options and results.
+    /// The name in headers, options and results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -64,11 +63,11 @@ impl FromStr for AckLevel {
     }
 }
 
-/// What became of an event, as far as its sender knows.
+/// The outcome of an event, as far as its sender knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EventOutcome {
-    /// Answered with a success that names no level.
+    /// Acknowledged with a success status and no level.
     Acknowledged,
     /// Acknowledged as [`AckLevel::Accepted`].
     Accepted,
@@ -76,17 +75,16 @@ pub enum EventOutcome {
     Written,
     /// Acknowledged as [`AckLevel::Synced`].
     Synced,
-    /// Every attempt was answered, none with a success and none that leaves it open: it should not be stored.
+    /// Every attempt was answered with a definite refusal: the event should not be stored.
     Refused,
-    /// At least one attempt left without an answer, or with one that leaves it open, none was acknowledged: it may
-    /// be stored or not.
+    /// No attempt was acknowledged, and at least one had no answer or an indefinite one: the event may be stored or not.
     Unknown,
-    /// Not one byte of it left.
+    /// No byte of the event was sent.
     Unsent,
 }
 
 impl EventOutcome {
-    /// Every outcome.
+    /// All outcomes.
     pub const ALL: [Self; 7] = [
         Self::Acknowledged,
         Self::Accepted,
@@ -97,7 +95,7 @@ impl EventOutcome {
         Self::Unsent,
     ];
 
-    /// Its name in results.
+    /// The name in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Acknowledged => "acknowledged",
@@ -110,7 +108,7 @@ impl EventOutcome {
         }
     }
 
-    /// Of an answer that is a success and names this level, if it names one.
+    /// The outcome for a success status with this level, if it has one.
     pub fn acknowledged(level: Option<AckLevel>) -> Self {
         match level {
             None => Self::Acknowledged,
@@ -120,13 +118,12 @@ impl EventOutcome {
         }
     }
 
-    /// Whether the receiver took it over.
+    /// Whether the receiver acknowledged the event, at any level.
     pub fn is_acknowledged(self) -> bool {
         matches!(self, Self::Acknowledged | Self::Accepted | Self::Written | Self::Synced)
     }
 
-    /// Whether the receiver promised at least `level`. A success that names no level promises storage, and is
-    /// held to that whatever the level.
+    /// Whether the receiver promised at least `level`. A success without a level counts as a promise of every level.
     pub fn promises(self, level: AckLevel) -> bool {
         match self {
             Self::Acknowledged | Self::Synced => true,
@@ -137,65 +134,66 @@ impl EventOutcome {
     }
 }
 
-/// One line of a file of receipts.
+/// A line of a file of receipts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum ReceiptLine {
     /// The first line.
     Header(ReceiptHeader),
-    /// Events that ended alike.
-    Run(EventRun),
+    /// Events with the same outcome.
+    Range(EventRange),
     /// Where an event was stored.
     Stored(StoredAt),
     /// The last line.
     End(ReceiptEnd),
 }
 
-/// The first line of a file of receipts: what was sent, and by whom.
+/// The first line of a file of receipts: what was sent, and by which worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiptHeader {
-    /// The form of this file, [`SCHEMA`].
+    /// The schema of this file, [`SCHEMA`].
     pub schema: String,
-    /// Told apart from all other runs by this.
+    /// The random identifier of the run.
     pub run: RunId,
     /// The worker that wrote the file, from 0.
     pub worker: u64,
-    /// Workers of the run: as many files belong together.
+    /// Number of workers of the run, and of its files.
     pub workers: u64,
-    /// First of the clients that this worker had.
+    /// The first client of this worker.
     pub first_client: u32,
-    /// How many it had.
+    /// Number of clients of this worker.
     pub clients: u32,
-    /// Where events were sent.
+    /// The URL that events were sent to.
     pub url: String,
     /// The event without its number.
     pub template: String,
     /// Length of a numbered event in bytes.
     pub event_bytes: u64,
-    /// Events in each request.
+    /// Number of events per request.
     pub events_per_request: u32,
-    /// The level that was asked for.
+    /// The requested level of acknowledgement.
     pub ack: Option<AckLevel>,
 }
 
-/// Events of one client, numbered without a gap, that ended alike.
+/// Consecutive events of one client with the same outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct EventRun {
+#[schemars(rename = "EventRun")]
+pub struct EventRange {
     /// The client.
     pub client: u32,
-    /// Number of the first.
+    /// Number of the first event.
     pub from: u32,
-    /// Number of the last.
+    /// Number of the last event.
     pub to: u32,
-    /// What became of them.
+    /// The outcome of the events.
     pub outcome: EventOutcome,
-    /// How often each was sent, at least in part; 255 stands for more as well.
+    /// How often each event was sent, at least in part; 255 means 255 or more.
     pub attempts: u8,
 }
 
-/// Where the receiver says that it stored a request's events: its receipt, of a sample of all.
+/// The location at which the receiver says it stored the events of a request. Only a sample of all is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StoredAt {
@@ -203,19 +201,19 @@ pub struct StoredAt {
     pub client: u32,
     /// Number of the request's first event.
     pub number: u32,
-    /// The file, as the receiver names it.
+    /// The file, named by the receiver.
     pub segment: String,
-    /// Where its first line begins, in bytes.
+    /// Offset of the request's first line, in bytes.
     pub offset: u64,
     /// Bytes of all lines of the request.
     pub bytes: u64,
 }
 
-/// The last line of a whole file of receipts.
+/// The last line of a complete file of receipts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiptEnd {
-    /// Events that the runs above tell of.
+    /// Number of events in the ranges above.
     pub events: u64,
 }
 
@@ -230,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_results_are_the_names_shown() {
+    fn names_in_results_are_the_displayed_names() {
         for outcome in EventOutcome::ALL {
             assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.name());
         }
@@ -241,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_without_a_level_is_held_to_every_level() {
+    fn a_success_without_a_level_promises_every_level() {
         for level in AckLevel::ALL {
             assert!(EventOutcome::Acknowledged.promises(level));
             assert!(!EventOutcome::Unknown.promises(level));
@@ -271,7 +269,7 @@ mod tests {
         let run = (any::<u32>(), any::<u32>(), any::<u32>(), 0..7usize, any::<u8>()).prop_map(
             |(client, from, to, outcome, attempts)| {
                 let outcome = EventOutcome::ALL[outcome];
-                ReceiptLine::Run(EventRun { client, from, to, outcome, attempts })
+                ReceiptLine::Range(EventRange { client, from, to, outcome, attempts })
             },
         );
         let stored = (any::<u32>(), any::<u32>(), ".{0,20}", any::<u64>(), any::<u64>()).prop_map(
@@ -285,7 +283,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_line_that_was_written_is_read_as_the_same(line in lines()) {
+        fn lines_survive_serialization(line in lines()) {
             let text = serde_json::to_string(&line).unwrap();
             prop_assert!(!text.contains('\n'));
             prop_assert_eq!(serde_json::from_str::<ReceiptLine>(&text).unwrap(), line);

@@ -1,8 +1,8 @@
-//! What the tests of several modules need.
+//! Helpers for the tests of several modules.
 
 use schemars::JsonSchema;
 
-/// Holds a type against its file in docs/schema, or writes that where `UPDATE_SCHEMA` is set.
+/// Compares the schema of a type with its file in docs/schema. Writes the file if `UPDATE_SCHEMA` is set.
 pub(crate) fn assert_published<T: JsonSchema>(file: &str) {
     let schema = serde_json::to_string_pretty(&schemars::schema_for!(T)).unwrap() + "\n";
     let path = format!("{}/../../docs/schema/{file}", env!("CARGO_MANIFEST_DIR"));

@@ -1,4 +1,4 @@
-//! What one trial leaves behind: an envelope that every kind of trial has, and what its kind measured.
+//! The record of one trial: the fields that all kinds of trials have, and the measurements of the kind.
 
 mod command;
 mod http;
@@ -11,52 +11,52 @@ use serde_json::value::RawValue;
 
 use crate::validity::Validity;
 
-pub use command::{CommandPlan, CommandRun, CommandTrial, Flow, MovedBytes, NumberRead};
+pub use command::{ByteSource, CommandPlan, CommandRun, CommandTrial, Flow, OutputNumber};
 pub use http::{Away, Counts, CpuUse, HttpTrial, Interval, LittlesLaw, OwnPercentile};
 
-/// The form of results written by this version.
+/// The schema of trials that this version writes.
 pub const SCHEMA: &str = "proofload/trial/1";
 
-/// One trial: what was measured, and whether it may be believed.
+/// The record of one trial: its measurements and its validity.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Trial {
-    /// The form of this record, [`SCHEMA`].
+    /// The schema of this record, [`SCHEMA`].
     pub schema: String,
-    /// Version of proofload that ran it.
+    /// Version of proofload that ran the trial.
     pub proofload_version: String,
-    /// The command line that repeats it.
+    /// The command line that repeats the trial.
     pub command: Vec<String>,
-    /// When it started, seconds since 1970 UTC.
+    /// Start of the trial, in seconds since 1970 UTC.
     pub started_unix_s: f64,
-    /// From the start to the last answer awaited, or to the end of the last program, in seconds.
+    /// Time from the start to the last response or timeout, or to the end of the last program, in seconds.
     pub elapsed_s: f64,
-    /// The trial was interrupted: all figures are of the part that ran.
+    /// Whether the trial was interrupted. All figures then cover the part that ran.
     pub interrupted: bool,
-    /// Whether it may be believed.
+    /// Whether the trial is valid or void.
     pub validity: Validity,
-    /// What a careful reader should know.
+    /// Warnings for the reader.
     pub warnings: Vec<Warning>,
-    /// What its kind and the observers gave by name, each in the unit that the study's plan says
-    /// ([`StudyPlan::quantities`](crate::StudyPlan)).
+    /// The quantities of the kind and of the observers, by name. [`StudyPlan::quantities`](crate::StudyPlan) declares
+    /// their units.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub quantities: BTreeMap<String, f64>,
-    /// What its kind measured.
+    /// The measurements of the kind.
     #[serde(flatten)]
     pub measured: Measured,
 }
 
-/// What a trial's kind measured, among the fields of the trial itself.
+/// The measurements of a trial's kind, serialized among the fields of the trial.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Measured {
-    /// Requests that our generator made.
+    /// HTTP requests of the built-in generator.
     Http(Box<HttpTrial>),
-    /// Programs that were run.
+    /// Programs that were run as the load.
     Command(Box<CommandTrial>),
 }
 
 impl Trial {
-    /// What requests of it measured; none if it is of another kind.
+    /// The measurements of HTTP requests; none for another kind of trial.
     pub fn http(&self) -> Option<&HttpTrial> {
         match &self.measured {
             Measured::Http(http) => Some(http),
@@ -64,7 +64,7 @@ impl Trial {
         }
     }
 
-    /// The same, to be changed.
+    /// As [`Self::http`], mutable.
     pub fn http_mut(&mut self) -> Option<&mut HttpTrial> {
         match &mut self.measured {
             Measured::Http(http) => Some(http),
@@ -72,16 +72,16 @@ impl Trial {
         }
     }
 
-    /// What programs of it measured; none if it is of another kind.
-    pub fn programs(&self) -> Option<&CommandTrial> {
+    /// The measurements of programs; none for another kind of trial.
+    pub fn command(&self) -> Option<&CommandTrial> {
         match &self.measured {
             Measured::Http(_) => None,
             Measured::Command(command) => Some(command),
         }
     }
 
-    /// Gives back the memory of the histograms' empty bins, see [`Histogram::pack`](crate::Histogram::pack): for a trial
-    /// that is kept.
+    /// Frees the memory of the histograms' empty bins, see [`Histogram::pack`](crate::Histogram::pack). For trials that
+    /// are kept.
     pub fn pack(&mut self) {
         if let Some(http) = self.http_mut() {
             http.pack();
@@ -90,8 +90,8 @@ impl Trial {
 }
 
 impl<'de> Deserialize<'de> for Trial {
-    /// Reads JSON three times, once for each layer: what serde keeps of a flattened enum in between takes much memory and
-    /// knows no maps with numbers as keys.
+    /// Parses the JSON in three passes: the buffer that serde needs for a flattened enum takes much memory and does not
+    /// support maps with numbers as keys.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
         let raw = Box::<RawValue>::deserialize(deserializer)?;
@@ -129,17 +129,18 @@ impl<'de> Deserialize<'de> for Trial {
     }
 }
 
-/// What makes the load of a trial.
+/// The kind of a trial: what makes its load.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Our generator of HTTP requests.
+    /// The built-in generator of HTTP requests.
     #[default]
     Http,
     /// Any program.
     Command,
 }
 
+/// The fields that all kinds of trials have.
 #[derive(Deserialize)]
 struct Envelope {
     schema: String,
@@ -156,17 +157,17 @@ struct Envelope {
     kind: Kind,
 }
 
-/// Something a careful reader should know.
+/// A warning for the reader of a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Warning {
-    /// A short stable name.
+    /// A short, stable code.
     pub code: String,
-    /// What it is, and what to do.
+    /// The problem, and what to do about it.
     pub message: String,
 }
 
 impl Warning {
-    /// A warning with a stable name and a message.
+    /// Creates a warning from its stable code and its message.
     pub fn new(code: &str, message: impl Into<String>) -> Self {
         Self { code: code.to_owned(), message: message.into() }
     }

@@ -1,6 +1,6 @@
-//! Units as users write them (`300ms`, `5KiB`, `100k`) and as proofload prints them.
+//! Parsers of values with units (`300ms`, `5KiB`, `100k`), and functions that format values.
 //!
-//! Every parser takes the whole string, refuses what it does not know, and says what it expected.
+//! Every parser must match the whole string, and its error names what it expected.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub struct UnitError {
 }
 
 impl UnitError {
-    /// A refusal of `given`, where `expected` says what would have been taken, with an example.
+    /// An error for the text `given`. `expected` describes valid values, with an example.
     pub fn new(given: &str, expected: &'static str) -> Self {
         Self { given: given.to_owned(), expected }
     }
@@ -24,7 +24,7 @@ const SIZE: &str = "a size such as 13, 5KiB, 64KiB or 1MB";
 const RATE: &str = "a rate per second such as 500, 5k or 1.5M";
 const COUNT: &str = "a whole number such as 200, 18_000 or 200k";
 
-/// A time with its unit: `ns`, `us` (or `µs`), `ms`, `s`, `m` (or `min`), `h`. A bare number is
+/// Parses a time with a unit: `ns`, `us` (or `µs`), `ms`, `s`, `m` (or `min`), `h`. A number without a unit is in
 /// seconds, as in wrk and ab. At most 10 years.
 pub fn parse_time(text: &str) -> Result<Duration, UnitError> {
     let refuse = || UnitError::new(text, TIME);
@@ -46,7 +46,7 @@ pub fn parse_time(text: &str) -> Result<Duration, UnitError> {
     Ok(Duration::from_nanos((seconds * 1e9).round() as u64))
 }
 
-/// A size in bytes: bare, or with `B`, `kB`/`k`, `MB`/`M`, `GB`/`G` (powers of 1,000) or `KiB`,
+/// Parses a size in bytes, without a unit or with `B`, `kB`/`k`, `MB`/`M`, `GB`/`G` (powers of 1,000) or `KiB`,
 /// `MiB`, `GiB` (powers of 1,024).
 pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     let refuse = || UnitError::new(text, SIZE);
@@ -61,22 +61,22 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
         "GiB" => 1024.0 * 1024.0 * 1024.0,
         _ => return Err(refuse()),
     };
-    whole(number * bytes_per_unit).ok_or_else(refuse)
+    exact_integer(number * bytes_per_unit).ok_or_else(refuse)
 }
 
-/// A rate per second, above 0 and at most 10⁹: bare, or with `k` or `M`, and an optional `/s`.
+/// Parses a rate per second, above 0 and at most 10⁹, optionally with `k` or `M` and `/s`.
 pub fn parse_rate(text: &str) -> Result<f64, UnitError> {
     let refuse = || UnitError::new(text, RATE);
-    let rate = scaled(text.strip_suffix("/s").unwrap_or(text)).ok_or_else(refuse)?;
+    let rate = parse_scaled(text.strip_suffix("/s").unwrap_or(text)).ok_or_else(refuse)?;
     if rate > 0.0 && rate <= 1e9 { Ok(rate) } else { Err(refuse()) }
 }
 
-/// A count: a whole number, with `_` or `k`/`M` for long ones.
+/// Parses a whole number, optionally with `_` between digits, and `k` or `M`.
 pub fn parse_count(text: &str) -> Result<u64, UnitError> {
-    scaled(text).and_then(whole).ok_or_else(|| UnitError::new(text, COUNT))
+    parse_scaled(text).and_then(exact_integer).ok_or_else(|| UnitError::new(text, COUNT))
 }
 
-/// A share between 0 and 1: `0.01` or `1%`.
+/// Parses a share between 0 and 1: `0.01` or `1%`.
 pub fn parse_ratio(text: &str) -> Result<f64, UnitError> {
     let (number, scale) = match text.strip_suffix('%') {
         Some(percent) => (percent, 0.01),
@@ -88,7 +88,7 @@ pub fn parse_ratio(text: &str) -> Result<f64, UnitError> {
     }
 }
 
-/// A list of processors: `1`, `0,2` or `1-3`.
+/// Parses a list of processors: `1`, `0,2` or `1-3`.
 pub fn parse_cpus(text: &str) -> Result<Vec<u32>, UnitError> {
     let refuse = || UnitError::new(text, "a list of processors such as 1 or 0,2-3");
     let mut cpus = Vec::new();
@@ -104,11 +104,11 @@ pub fn parse_cpus(text: &str) -> Result<Vec<u32>, UnitError> {
     Ok(cpus)
 }
 
-/// A time for people, three significant digits: `92 µs`, `1.25 ms`, `30.0 s`.
+/// Formats a measured time with three significant digits: `92 µs`, `1.25 ms`, `30.0 s`.
 pub fn show_time_ns(ns: u64) -> String {
     let ns = ns as f64;
     let (value, unit) = match ns {
-        // What is rounded to 1,000 of a unit is 1 of the next.
+        // A value that rounds to 1,000 of a unit is shown in the next unit.
         n if n < 999.5 => (n, "ns"),
         n if n < 999.5e3 => (n / 1e3, "µs"),
         n if n < 999.5e6 => (n / 1e6, "ms"),
@@ -117,7 +117,7 @@ pub fn show_time_ns(ns: u64) -> String {
     format!("{} {unit}", three_digits(value))
 }
 
-/// A size for people: `13 B`, `64.0 KiB`, `1.20 GiB`.
+/// Formats a size: `13 B`, `64.0 KiB`, `1.20 GiB`.
 pub fn show_bytes(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
@@ -129,7 +129,7 @@ pub fn show_bytes(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{} {}", three_digits(value), units[unit]) }
 }
 
-/// A count for people, with thousands separated: `1,745,910`.
+/// Formats a count with separators of thousands: `1,745,910`.
 pub fn show_count(count: u64) -> String {
     let digits = count.to_string();
     let mut shown = String::with_capacity(digits.len() + digits.len() / 3);
@@ -142,7 +142,7 @@ pub fn show_count(count: u64) -> String {
     shown
 }
 
-/// A rate per second for people, four digits or all that are whole: `3.01/s`, `666.7/s`, `3,227/s`, `49,998/s`.
+/// Formats a rate per second with four digits, or all digits of the integer part: `3.01/s`, `666.7/s`, `3,227/s`, `49,998/s`.
 pub fn show_rate(rate_per_s: f64) -> String {
     match rate_per_s {
         rate if rate < 99.995 => format!("{rate:.2}/s"),
@@ -151,20 +151,20 @@ pub fn show_rate(rate_per_s: f64) -> String {
     }
 }
 
-/// A number without what binary fractions add at their ends: 7.000000000000001 is `7`.
-pub fn plain(number: f64) -> String {
+/// Formats a number without the rounding errors of binary fractions: 7.000000000000001 is `7`.
+pub fn show_number(number: f64) -> String {
     format!("{}", (number * 1e9).round() / 1e9)
 }
 
-/// A time as people write it: `10 ms`, `1.5 s`; not `10.0 ms` as if it had been measured.
-pub fn plain_time_ns(ns: u64) -> String {
+/// Formats a nominal time: `10 ms`, `1.5 s`. A measured time would be `10.0 ms`.
+pub fn show_nominal_time_ns(ns: u64) -> String {
     let (unit_ns, unit) = match ns {
         1_000_000_000.. => (1e9, "s"),
         1_000_000.. => (1e6, "ms"),
         1_000.. => (1e3, "µs"),
         _ => (1.0, "ns"),
     };
-    format!("{} {unit}", plain(ns as f64 / unit_ns))
+    format!("{} {unit}", show_number(ns as f64 / unit_ns))
 }
 
 fn three_digits(value: f64) -> String {
@@ -178,10 +178,10 @@ fn three_digits(value: f64) -> String {
 fn split_unit(text: &str) -> Option<(f64, &str)> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '_'))).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
-    Some((number_of(number)?, unit.trim_start()))
+    Some((parse_decimal(number)?, unit.trim_start()))
 }
 
-fn scaled(text: &str) -> Option<f64> {
+fn parse_scaled(text: &str) -> Option<f64> {
     let (number, unit) = split_unit(text)?;
     match unit {
         "" => Some(number),
@@ -191,9 +191,9 @@ fn scaled(text: &str) -> Option<f64> {
     }
 }
 
-/// Digits with at most one point; `_` may separate digits. Rust's own float grammar takes `inf`,
-/// `1e9` and signs, which nobody means here.
-fn number_of(text: &str) -> Option<f64> {
+/// Parses digits with at most one point and optional `_` between them. Rust's float grammar also allows `inf`, `1e9` and
+/// signs, which are mistakes here.
+fn parse_decimal(text: &str) -> Option<f64> {
     let starts_with_digit = text.bytes().next().is_some_and(|b| b.is_ascii_digit());
     if !starts_with_digit {
         return None;
@@ -201,8 +201,8 @@ fn number_of(text: &str) -> Option<f64> {
     text.replace('_', "").parse().ok()
 }
 
-fn whole(value: f64) -> Option<u64> {
-    // 2⁵³: above it a float no longer holds every whole number.
+fn exact_integer(value: f64) -> Option<u64> {
+    // A float holds every whole number up to 2⁵³.
     (value.fract() == 0.0 && value <= 9_007_199_254_740_992.0).then_some(value as u64)
 }
 
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_what_was_given_and_what_was_expected() {
+    fn errors_name_the_given_and_the_expected_value() {
         let refused = parse_time("5 parsecs").unwrap_err().to_string();
         assert!(refused.contains("5 parsecs") && refused.contains("300ms"), "{refused}");
         for bad in ["", "s", "-1s", "1e3s", "inf", "1..2s", "1 week", "20000000h"] {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn shown_for_people() {
+    fn values_are_formatted() {
         assert_eq!(show_time_ns(92_000), "92.0 µs");
         assert_eq!(show_time_ns(1_250_000), "1.25 ms");
         assert_eq!(show_time_ns(30_000_000_000), "30.0 s");
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(show_time_ns(999_600_000), "1.00 s");
         assert_eq!([0.01, 99.99, 666.67, 999.96].map(show_rate), ["0.01/s", "99.99/s", "666.7/s", "1,000/s"]);
         assert_eq!([3_226.8, 997_497.6].map(show_rate), ["3,227/s", "997,498/s"]);
-        assert_eq!([7.000_000_000_000_001, 0.1].map(plain), ["7", "0.1"]);
+        assert_eq!([7.000_000_000_000_001, 0.1].map(show_number), ["7", "0.1"]);
     }
 
     proptest! {
@@ -290,7 +290,7 @@ mod tests {
         }
 
         #[test]
-        fn counts_shown_are_read_back(count in 0u64..1_000_000_000_000) {
+        fn formatted_counts_can_be_parsed(count in 0u64..1_000_000_000_000) {
             prop_assert_eq!(parse_count(&show_count(count).replace(',', "_")), Ok(count));
         }
     }

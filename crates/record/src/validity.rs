@@ -1,4 +1,4 @@
-//! Whether a trial may be believed.
+//! The validity of a trial.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Validity {
-    /// Nothing says that the instrument was the limit.
+    /// No rule indicates that the instrument was the limit.
     Valid,
     /// The instrument was, or may have been, the limit.
     Void {
-        /// Every rule that was broken.
+        /// All violated rules.
         reasons: Vec<VoidReason>,
     },
 }
 
 impl Validity {
-    /// Valid if there are no reasons against it.
+    /// Valid if `reasons` is empty, else void.
     pub fn from_reasons(reasons: Vec<VoidReason>) -> Self {
         if reasons.is_empty() { Self::Valid } else { Self::Void { reasons } }
     }
@@ -27,7 +27,7 @@ impl Validity {
         matches!(self, Self::Void { .. })
     }
 
-    /// The reasons; none if valid.
+    /// The reasons; empty if valid.
     pub fn reasons(&self) -> &[VoidReason] {
         match self {
             Self::Valid => &[],
@@ -36,41 +36,42 @@ impl Validity {
     }
 }
 
-/// One broken rule.
+/// A violated rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct VoidReason {
-    /// Which rule.
+    /// The rule.
     pub rule: VoidRule,
-    /// The evidence with its figures, and what to do.
+    /// The evidence with its figures, and what to do about it.
     pub evidence: String,
 }
 
-/// The rules; `docs/validity.md` gives the bound and the reason of each.
+/// The validity rules; `docs/validity.md` explains each with its bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VoidRule {
-    /// Requests left later than planned, through no fault of the target.
+    /// Requests were sent late, and the target was not the cause.
     Late,
-    /// Planned requests were never sent, through no fault of the target.
+    /// Planned requests were never sent, and the target was not the cause.
     RateNotReached,
     /// A worker thread had no processor time left.
     CpuExhausted,
-    /// The generator's threads waited for a processor that something else had, and a goal was not met.
+    /// The generator's threads waited for a processor that other processes used, and a goal was not met.
     ProcessorShared,
-    /// Planned connections could not be opened for want of something on this machine.
+    /// Planned connections could not be opened because this machine lacked a resource.
     UnopenedConnections,
     /// This machine ran out of descriptors, ports or memory.
     LocalExhaustion,
-    /// Connections on demand were as many as this machine gives, all busy, and more might have carried more.
+    /// The connections on demand reached this machine's limit and were all busy: more connections might have given a better
+    /// result.
     PoolLimited,
-    /// What was counted does not add up.
+    /// The counts are inconsistent.
     Accounting,
     /// Concurrency, rate and time contradict Little's law.
     LittlesLaw,
     /// A worker process was lost.
     WorkerLost,
-    /// What the target stored could not be held against what it acknowledged.
+    /// The stored events could not be compared with the acknowledged ones.
     Unaudited,
-    /// An emulated link was not what it was asked to be.
+    /// An emulated link did not have its requested properties.
     Link,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use record::{BoundsSoFar, Purpose, SearchOutcome, TrialEntry};
+use record::{CurrentBounds, Purpose, SearchOutcome, TrialEntry};
 
 use crate::{Results, answer::searches_of};
 
@@ -16,7 +16,7 @@ pub(crate) struct Step {
     /// What it said of the goal.
     pub said: Said,
     /// The bounds after it.
-    pub bounds: BoundsSoFar,
+    pub bounds: CurrentBounds,
 }
 
 /// What a trial says of a goal.
@@ -52,7 +52,7 @@ pub(crate) fn path(results: &Results, setting: usize, block: usize, goal: usize)
 }
 
 /// The bounds after each trial, by its number.
-fn known(searches: &[SearchOutcome], block: usize, goal: usize) -> BTreeMap<u64, BoundsSoFar> {
+fn known(searches: &[SearchOutcome], block: usize, goal: usize) -> BTreeMap<u64, CurrentBounds> {
     let of_block = searches.iter().filter(|search| search.block == block);
     let after = of_block.flat_map(|search| &search.path);
     after.filter_map(|after| Some((after.trial, *after.goals.get(goal)?))).collect()
@@ -69,20 +69,20 @@ fn said(results: &Results, entry: &TrialEntry, goal: usize) -> Said {
 
 #[cfg(test)]
 mod tests {
-    use record::BoundsAfter;
+    use record::BoundsAfterTrial;
 
     use super::*;
 
     #[test]
     fn lines_are_those_of_the_search_of_that_block() {
-        let bounds = |lower| BoundsSoFar { lower: Some(lower), upper: None };
+        let bounds = |lower| CurrentBounds { lower: Some(lower), upper: None };
         let search = |block, trial, lower| SearchOutcome {
             block,
             goals: Vec::new(),
             finished: true,
             trials: 1,
             trial_seconds: 1.0,
-            path: vec![BoundsAfter { trial, goals: vec![bounds(lower)] }],
+            path: vec![BoundsAfterTrial { trial, goals: vec![bounds(lower)] }],
             confirmation: None,
         };
         let searches = [search(0, 3, 10.0), search(1, 4, 20.0)];

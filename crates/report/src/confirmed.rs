@@ -47,8 +47,9 @@ impl Confirmed<'_> {
     /// Whether the goals were met again.
     pub(crate) fn status(&self) -> Status {
         let Confirmation { valid, planned, met, .. } = self.found;
-        let carried =
-            |(goal, met): (usize, &u32)| self.results.plan.is_carried(goal, *met as usize, *valid as usize);
+        let carried = |(goal, met): (usize, &u32)| {
+            self.results.plan.counts_as_met(goal, *met as usize, *valid as usize)
+        };
         match valid {
             0 => Status::Unfinished,
             _ if !met.iter().enumerate().all(carried) => Status::NotMet,
@@ -79,7 +80,7 @@ impl Confirmed<'_> {
             let sign = if summary.at_least { "≥ " } else { "" };
             let mean = |mean| format!("{sign}{}", text::quantity(name, mean));
             let mean = summary.mean.map_or_else(|| "–".to_owned(), mean);
-            Some(vec![text::visible(words), format!("{sign}{}", text::interval(summary)), mean])
+            Some(vec![text::printable(words), format!("{sign}{}", text::interval(summary)), mean])
         });
         known.collect()
     }

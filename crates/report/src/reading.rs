@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use record::{
-    Censored, Histogram, LoadModel, Measured, Percentile, Purpose, Quantity, QuantityValue, StudyPlan,
+    CensoredTimes, Histogram, LoadModel, Measured, Percentile, Purpose, Quantity, QuantityValue, StudyPlan,
     TrialEntry, quantity::main_figures,
 };
 
@@ -117,7 +117,7 @@ pub(crate) fn decides(entry: &TrialEntry) -> bool {
 }
 
 /// A percentile of partly censored times; none if nothing was timed.
-pub(crate) fn quantile(times: &Censored, quantile: f64) -> Option<Percentile> {
+pub(crate) fn quantile(times: &CensoredTimes, quantile: f64) -> Option<Percentile> {
     let nothing = times.observed.is_empty() && times.censored.is_empty();
     (!nothing).then(|| times.percentile(quantile))
 }

@@ -187,7 +187,7 @@ pub(crate) fn repeated(
     if !is_finished && planned > readings.len() {
         of += &format!(" ({planned} were planned)");
     }
-    if results.plan.is_carried(goal, met, judged) {
+    if results.plan.counts_as_met(goal, met, judged) {
         return (Status::Met, format!("Meets {name} in {met} of {of}."));
     }
     let failed = |entry: &&TrialEntry| !entry.trial.validity.is_void() && mostly_failed(entry);
@@ -223,13 +223,13 @@ pub(crate) fn headline(results: &Results, answers: &[Answer]) -> Vec<(Option<Sta
     for of_goal in answers.chunk_by(same) {
         let place = match results.plan.settings.len() {
             0 | 1 => String::new(),
-            _ => format!("{}: ", text::visible(&results.setting_name(of_goal[0].setting))),
+            _ => format!("{}: ", text::printable(&results.setting_name(of_goal[0].setting))),
         };
         match over_blocks(results, of_goal) {
             Some(sentence) => told.push((Some(of_goal[0].status), format!("{place}{sentence}"))),
             None => told.extend(of_goal.iter().map(|answer| {
                 let block = answer.block.map(|block| format!("{}: ", text::block(block))).unwrap_or_default();
-                (Some(answer.status), format!("{place}{block}{}", text::visible(&answer.sentence)))
+                (Some(answer.status), format!("{place}{block}{}", text::printable(&answer.sentence)))
             })),
         }
     }
@@ -277,7 +277,7 @@ fn over_settings(results: &Results, answers: &[Answer], goal: usize) -> (Option<
             .filter(|answer| answer.status == status)
             .map(|answer| {
                 let block = answer.block.map(|block| format!(" {}", text::block(block))).unwrap_or_default();
-                format!("{}{block}", text::visible(&results.setting_name(answer.setting)))
+                format!("{}{block}", text::printable(&results.setting_name(answer.setting)))
             })
             .collect();
         let more = places.len().saturating_sub(MOST_SENTENCES);
@@ -310,6 +310,6 @@ fn with(goal: &Goal) -> String {
 
 /// A goal's name: as it is where it says what is asked, and marked as a name otherwise.
 fn goal_name(goal: &Goal) -> String {
-    let name = text::visible(&goal.name);
+    let name = text::printable(&goal.name);
     if name.contains('≤') || name.starts_with("no") { name } else { format!("“{name}”") }
 }

@@ -121,7 +121,7 @@ pub(crate) fn repeats(results: &Results, readings: &[Reading], answers: &[Answer
         .and_then(confidence)
         .filter(|first| figures.iter().all(|figures| confidence(figures).as_ref() == Some(first)));
     let quantities = results.quantities();
-    let heads = main_figures(&quantities).map(|(_, column)| text::visible(&column.head));
+    let heads = main_figures(&quantities).map(|(_, column)| text::printable(&column.head));
     let mut header: Vec<String> = heads.collect();
     header.extend(["goals", "valid trials"].map(str::to_owned));
     if common.is_none() {

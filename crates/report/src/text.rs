@@ -1,15 +1,15 @@
 //! Figures and foreign text as people read them, the same in every format.
 
 use chrono::DateTime;
-pub(crate) use record::visible;
+pub(crate) use record::printable;
 use record::{
     Percentile, QuantitySummary, QuantityValue,
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
 
-/// [`visible`], at most so many characters, the last of them an ellipsis if something was cut off.
+/// [`printable`], at most so many characters, the last of them an ellipsis if something was cut off.
 pub(crate) fn clipped(text: &str, most_chars: usize) -> String {
-    let shown = visible(text);
+    let shown = printable(text);
     if shown.chars().count() <= most_chars {
         return shown;
     }
@@ -168,9 +168,9 @@ pub(crate) fn moment(unix_s: f64) -> Option<String> {
 /// A command as a shell takes it.
 pub(crate) fn shell_line(command: &[String]) -> String {
     let quoted = command.iter().map(|word| match shlex::try_quote(word) {
-        Ok(quoted) => visible(&quoted),
+        Ok(quoted) => printable(&quoted),
         // Only a zero byte is refused, which no command line can hold.
-        Err(_) => visible(word),
+        Err(_) => printable(word),
     });
     quoted.collect::<Vec<_>>().join(" ")
 }

@@ -18,11 +18,12 @@ pub(crate) struct Told {
 impl Told {
     /// `message (threads=2; 3 trials)`; a warning of the whole study needs no place.
     pub(crate) fn sentence(&self, most_places: usize) -> String {
-        let mut shown: Vec<String> = self.places.iter().take(most_places).map(|p| text::visible(p)).collect();
+        let mut shown: Vec<String> =
+            self.places.iter().take(most_places).map(|p| text::printable(p)).collect();
         if self.places.len() > most_places {
             shown.push(format!("{} more", self.places.len() - most_places));
         }
-        let message = text::visible(&self.message);
+        let message = text::printable(&self.message);
         if shown.is_empty() { message } else { format!("{message} ({})", shown.join("; ")) }
     }
 }

@@ -1,36 +1,31 @@
 //! What the trials at one load say about a goal: RFC 9971, section 6 and appendices A and B.
-//!
-//! Pure functions of the trials at one load; the search asks them, and so may anybody else.
-
-use serde::{Deserialize, Serialize};
 
 use crate::goal::SearchGoal;
 
-/// Sums of seconds are equal when they differ by less than this share of the whole: `3 × 0.7 s` must be worth
-/// `2.1 s`.
-const EQUAL: f64 = 1e-9;
+/// Relative difference below which sums of seconds are equal: `3 × 0.7 s` must equal `2.1 s`.
+const TOLERANCE: f64 = 1e-9;
 
-/// A trial, as one goal sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// A trial with its loss to one goal.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GoalTrial {
-    /// Its planned length, in seconds: it decides whether the trial is full-length.
+    /// Its planned length, in seconds, which decides whether the trial is full-length.
     pub duration_s: f64,
-    /// What it counts for, in seconds; at least its length, more if its overhead is to count.
+    /// The seconds that it counts for: its length, or more to include overhead.
     pub effective_duration_s: f64,
-    /// The share of what was planned that was lost to the goal (0 to 1).
+    /// The share of the planned requests that was lost to the goal (0 to 1).
     pub loss_ratio: f64,
 }
 
-/// What classification needs to know of a goal, or of a coarser target on the way to it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// The part of a goal, or of a coarser target, that classification needs.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Requirement {
     /// Largest loss ratio of a low-loss trial (0 to below 1).
     pub loss_ratio: f64,
     /// Share of the seconds that may be high-loss at a lower bound (0 to below 1).
     pub exceed_ratio: f64,
-    /// Trials at least this long are full-length, in seconds.
+    /// Shortest length of a full-length trial, in seconds.
     pub trial_duration_s: f64,
-    /// Seconds of full-length trials that suffice to decide.
+    /// Seconds of full-length trials that decide.
     pub duration_sum_s: f64,
 }
 
@@ -45,46 +40,45 @@ impl From<&SearchGoal> for Requirement {
     }
 }
 
-/// What a load is, by the trials so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// What the trials so far say about a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Classification {
-    /// It meets the goal, whatever the missing trials would say.
+    /// The load meets the goal, whatever the missing trials give.
     LowerBound,
-    /// It does not, whatever they would say.
+    /// The load does not meet the goal, whatever the missing trials give.
     UpperBound,
     /// The missing trials decide.
     Undecided,
 }
 
-/// Seconds of trials at one load, sorted by what they say.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+/// Seconds of trials at one load, by length and loss.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct DurationSums {
-    /// Full-length, low-loss.
+    /// Seconds of full-length, low-loss trials.
     pub full_low_s: f64,
-    /// Full-length, high-loss.
+    /// Seconds of full-length, high-loss trials.
     pub full_high_s: f64,
-    /// Short, low-loss.
+    /// Seconds of short, low-loss trials.
     pub short_low_s: f64,
-    /// Short, high-loss.
+    /// Seconds of short, high-loss trials.
     pub short_high_s: f64,
 }
 
-/// The share of high-loss seconds, by two views of the seconds that are missing to the duration sum.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// The share of high-loss seconds under two assumptions about the seconds still missing to the duration sum.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ExceedRatios {
-    /// If all of them will be low-loss (0 to 1).
+    /// If all missing seconds are low-loss (0 to 1).
     pub optimistic: f64,
-    /// If all of them will be high-loss (0 to 1).
+    /// If all missing seconds are high-loss (0 to 1).
     pub pessimistic: f64,
 }
 
 impl DurationSums {
-    /// Sorts the trials at one load.
+    /// Adds up the trials at one load.
     pub fn of(trials: impl IntoIterator<Item = GoalTrial>, requirement: &Requirement) -> Self {
         let mut sums = Self::default();
         for trial in trials {
-            let full = trial.duration_s >= requirement.trial_duration_s * (1.0 - EQUAL);
+            let full = trial.duration_s >= requirement.trial_duration_s * (1.0 - TOLERANCE);
             let high = trial.loss_ratio > requirement.loss_ratio;
             let sum = match (full, high) {
                 (true, false) => &mut sums.full_low_s,
@@ -97,20 +91,20 @@ impl DurationSums {
         sums
     }
 
-    /// High-loss seconds: the full-length ones, and the short ones that short low-loss ones do not make up
-    /// for.
+    /// High-loss seconds: those of full-length trials, and those of short trials that short low-loss trials do not
+    /// balance.
     pub fn effective_high_s(&self, requirement: &Requirement) -> f64 {
         let tolerated_per_good_s = requirement.exceed_ratio / (1.0 - requirement.exceed_ratio);
         let balance_s = self.short_low_s * tolerated_per_good_s;
         self.full_high_s + (self.short_high_s - balance_s).max(0.0)
     }
 
-    /// The seconds that shares are taken of: those there are, or the duration sum if that is more.
+    /// The denominator of the exceed ratios: the measured seconds, or the duration sum if that is more.
     pub fn effective_whole_s(&self, requirement: &Requirement) -> f64 {
         (self.full_low_s + self.effective_high_s(requirement)).max(requirement.duration_sum_s)
     }
 
-    /// The share of high-loss seconds, seen both ways.
+    /// The optimistic and the pessimistic share of high-loss seconds.
     pub fn exceed_ratios(&self, requirement: &Requirement) -> ExceedRatios {
         let whole_s = self.effective_whole_s(requirement);
         ExceedRatios {
@@ -119,10 +113,10 @@ impl DurationSums {
         }
     }
 
-    /// What the load is.
+    /// Classifies the load.
     pub fn classify(&self, requirement: &Requirement) -> Classification {
         let ratios = self.exceed_ratios(requirement);
-        let tolerated = requirement.exceed_ratio + EQUAL;
+        let tolerated = requirement.exceed_ratio + TOLERANCE;
         match (ratios.optimistic <= tolerated, ratios.pessimistic <= tolerated) {
             (true, true) => Classification::LowerBound,
             (false, false) => Classification::UpperBound,
@@ -131,16 +125,10 @@ impl DurationSums {
     }
 }
 
-/// What a load is, by the trials measured at it.
-pub fn classify(trials: impl IntoIterator<Item = GoalTrial>, requirement: &Requirement) -> Classification {
-    DurationSums::of(trials, requirement).classify(requirement)
-}
-
-/// The loss ratio that stands for a load in its conditional throughput: the quantile 1 − exceed ratio of the
-/// full-length trials by duration, seconds missing to the duration sum counted as lost whole (RFC 9971,
-/// appendix B).
-pub fn quantile_loss_ratio(trials: impl IntoIterator<Item = GoalTrial>, requirement: &Requirement) -> f64 {
-    let full = |trial: &GoalTrial| trial.duration_s >= requirement.trial_duration_s * (1.0 - EQUAL);
+/// The loss ratio behind a load's conditional throughput: the quantile 1 − exceed ratio of the full-length trials,
+/// weighted by duration. Seconds missing to the duration sum count as fully lost (RFC 9971, appendix B).
+fn quantile_loss_ratio(trials: impl IntoIterator<Item = GoalTrial>, requirement: &Requirement) -> f64 {
+    let full = |trial: &GoalTrial| trial.duration_s >= requirement.trial_duration_s * (1.0 - TOLERANCE);
     let mut trials: Vec<GoalTrial> = trials.into_iter().filter(full).collect();
     trials.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));
     let measured_s: f64 = trials.iter().map(|trial| trial.effective_duration_s).sum();
@@ -148,15 +136,14 @@ pub fn quantile_loss_ratio(trials: impl IntoIterator<Item = GoalTrial>, requirem
     let mut remaining_s = whole_s * (1.0 - requirement.exceed_ratio);
     for trial in &trials {
         remaining_s -= trial.effective_duration_s;
-        if remaining_s <= whole_s * EQUAL {
+        if remaining_s <= whole_s * TOLERANCE {
             return trial.loss_ratio;
         }
     }
     1.0
 }
 
-/// What gets through at a load that is a goal's lower bound: the load less its [`quantile_loss_ratio`], in
-/// units of load.
+/// The conditional throughput at a goal's lower bound, in units of load: the load less its quantile loss ratio.
 pub fn conditional_throughput(
     load: f64,
     trials: impl IntoIterator<Item = GoalTrial>,

@@ -1,9 +1,9 @@
-//! A target whose trials are bad with a probability that rises with the load.
+//! A target whose probability of a bad trial rises with the load.
 
-/// Share of trials that are bad or good whatever the load.
-const FLUKES: f64 = 0.001;
+/// Probability that a trial is bad, or good, independent of the load.
+const OUTLIER_PROBABILITY: f64 = 0.001;
 
-/// A logistic curve over the logarithm of the load, and how much speaks for it.
+/// A logistic curve over the logarithm of the load, with its weight: how well it fits the trials.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Curve {
     pub(crate) median: f64,
@@ -12,22 +12,23 @@ pub(crate) struct Curve {
 }
 
 impl Curve {
-    /// The chance that a trial is bad, at the logarithm of its load.
-    pub(crate) fn bad(&self, load: f64) -> f64 {
-        FLUKES + (1.0 - 2.0 * FLUKES) / (1.0 + (-(load - self.median) / self.spread).exp())
+    /// The probability that a trial at this logarithm of a load is bad.
+    pub(crate) fn bad_probability(&self, load: f64) -> f64 {
+        OUTLIER_PROBABILITY
+            + (1.0 - 2.0 * OUTLIER_PROBABILITY) / (1.0 + (-(load - self.median) / self.spread).exp())
     }
 
-    /// The logarithm of the chance that trials went as they did: at the logarithm of each load, whether it was bad.
+    /// The log-likelihood of trials, each given as the logarithm of its load and whether it was bad.
     pub(crate) fn log_likelihood(&self, trials: impl Iterator<Item = (f64, bool)>) -> f64 {
         trials.fold(0.0, |sum, (load, is_bad)| {
-            let bad = self.bad(load);
+            let bad = self.bad_probability(load);
             sum + if is_bad { bad } else { 1.0 - bad }.ln()
         })
     }
 }
 
-/// Makes weights of their logarithms, that of the heaviest curve 1.
-pub(crate) fn weigh(curves: &mut [Curve]) {
-    let heaviest = curves.iter().map(|curve| curve.weight).fold(f64::NEG_INFINITY, f64::max);
-    curves.iter_mut().for_each(|curve| curve.weight = (curve.weight - heaviest).exp());
+/// Turns logarithms of weights into weights, the largest of them 1.
+pub(crate) fn normalize_weights(curves: &mut [Curve]) {
+    let largest = curves.iter().map(|curve| curve.weight).fold(f64::NEG_INFINITY, f64::max);
+    curves.iter_mut().for_each(|curve| curve.weight = (curve.weight - largest).exp());
 }

@@ -1,18 +1,17 @@
-//! Loads as whole numbers: steps on a logarithmic scale, so that widening and halving an interval are exactly
-//! reversible.
+//! Loads as integer positions on a logarithmic scale, on which doubling and halving an interval are exact inverses.
 
 use crate::plan::Unit;
 
-/// A goal's width is cut into steps such that whole steps make up at least this share of it ...
-const LEAST_SHARE: f64 = 0.99;
-/// ... and at most this, so that rounding never makes an interval wider than asked.
-const LARGEST_SHARE: f64 = 0.999_999;
+/// Smallest share of a goal's width that whole steps make up.
+const MIN_SHARE: f64 = 0.99;
+/// Largest such share: below 1, so that rounding never makes an interval wider than asked.
+const MAX_SHARE: f64 = 0.999_999;
 
-/// Where loads are whole numbers, moves are this much (one part of so many) narrower than the goal's width:
-/// an interval that was cut evenly and rounded to whole numbers is then still narrow enough.
-const ROUNDING_SHARE: i64 = 32;
+/// For whole-numbered loads, moves are narrower than the goal's width by one part in this many. An interval that was cut
+/// evenly and rounded to whole numbers is then still narrow enough.
+const ROUNDING_DIVISOR: i64 = 32;
 
-/// The loads that can be measured, by their position from the smallest (0).
+/// The loads that can be measured, by position; the smallest load has position 0.
 #[derive(Debug, Clone)]
 pub(crate) struct Grid {
     scale: Scale,
@@ -21,15 +20,15 @@ pub(crate) struct Grid {
 
 #[derive(Debug, Clone)]
 enum Scale {
-    /// Every position is a load.
+    /// Every position has its own load.
     Continuous { min: f64, max: f64, step: f64 },
-    /// A load is the first position at or above it. Steps are finer than the difference of neighbours, hence
-    /// every whole number has its own position; the others stand for the number below.
+    /// A load has the first position at or above it. Steps are finer than the distance of neighbouring whole numbers, so
+    /// that every whole number has its own position. Other positions stand for the next smaller whole number.
     Whole { min: f64, max: f64, step: f64 },
 }
 
 impl Grid {
-    /// A grid on which each of the relative `widths` is a whole number of steps, as nearly as told above.
+    /// A grid on which each of the relative `widths` is nearly a whole number of steps.
     pub(crate) fn new(unit: Unit, min: f64, max: f64, widths: impl Iterator<Item = f64>) -> Self {
         let range = (max / min).ln();
         let widths: Vec<f64> = widths.map(|width| -(-width).ln_1p()).collect();
@@ -39,7 +38,7 @@ impl Grid {
                 Self { scale: Scale::Continuous { min, max, step: range / last as f64 }, last }
             }
             Unit::Whole => {
-                // The narrowest width is a power of two of steps, so that halving it stays exact.
+                // The narrowest width is a power of two of steps, so that it can be halved exactly.
                 let narrowest = widths.iter().copied().fold(f64::INFINITY, f64::min);
                 let finest = (1.0 / max).ln_1p() / 4.0;
                 let halvings = (narrowest / finest).log2().ceil().max(0.0);
@@ -63,14 +62,13 @@ impl Grid {
             Scale::Continuous { max, .. } if position == self.last => *max,
             Scale::Continuous { min, step, .. } => min * (position as f64 * step).exp(),
             Scale::Whole { min, max, step } => {
-                // The share of a step that is added keeps what rounding took from a whole number's own
-                // position.
+                // The added fraction of a step compensates for rounding at a whole number's own position.
                 (min * ((position as f64 + 1e-3) * step).exp()).floor().clamp(*min, *max)
             }
         }
     }
 
-    /// The position of the largest load that is at most `load`; of the smallest, if there is none.
+    /// The position of the largest load that is at most `load`, or 0 if all loads are larger.
     pub(crate) fn at_most(&self, load: f64) -> i64 {
         match &self.scale {
             Scale::Continuous { min, step, .. } => {
@@ -90,8 +88,8 @@ impl Grid {
         }
     }
 
-    /// The position of the load that this position stands for.
-    pub(crate) fn settle(&self, position: i64) -> i64 {
+    /// The canonical position of the load that this position stands for.
+    pub(crate) fn snap(&self, position: i64) -> i64 {
         let position = position.clamp(0, self.last);
         match &self.scale {
             Scale::Whole { .. } => self.at_most(self.load(position)),
@@ -99,16 +97,16 @@ impl Grid {
         }
     }
 
-    /// The load at or near this position, strictly between two others; none if there is none.
-    pub(crate) fn settle_between(&self, position: i64, lower: i64, upper: i64) -> Option<i64> {
-        let settled = self.settle(position);
+    /// The canonical position nearest to `position` and strictly between `lower` and `upper`, if there is one.
+    pub(crate) fn snap_between(&self, position: i64, lower: i64, upper: i64) -> Option<i64> {
+        let settled = self.snap(position);
         let inside = |position: i64| lower < position && position < upper;
         let candidates = [settled, self.next(lower), self.previous(upper)];
         let nearest = |candidate: &i64| (candidate - position).unsigned_abs();
         candidates.into_iter().filter(|candidate| inside(*candidate)).min_by_key(nearest)
     }
 
-    /// The position of the next larger load; beyond the last, if there is none.
+    /// The position of the next larger load; after the last load, a position beyond it.
     pub(crate) fn next(&self, position: i64) -> i64 {
         match &self.scale {
             Scale::Whole { max, .. } => {
@@ -119,7 +117,7 @@ impl Grid {
         }
     }
 
-    /// The position of the next smaller load; before the first, if there is none.
+    /// The position of the next smaller load; −1 if there is none.
     pub(crate) fn previous(&self, position: i64) -> i64 {
         match &self.scale {
             Scale::Whole { min, .. } => {
@@ -130,14 +128,14 @@ impl Grid {
         }
     }
 
-    /// A relative width in steps, rounded down, at least one.
+    /// A relative width in steps, rounded down, at least 1.
     pub(crate) fn width(&self, relative: f64) -> i64 {
         match &self.scale {
             Scale::Continuous { step, .. } => self.whole_steps(-(-relative).ln_1p() / step),
-            // The share keeps a width that is a power of two of steps from being rounded below it.
+            // The added fraction keeps a width of exactly a power of two of steps from being rounded down.
             Scale::Whole { step, .. } => {
                 let steps = self.whole_steps(-(-relative).ln_1p() / step + 1e-6);
-                steps - steps / ROUNDING_SHARE
+                steps - steps / ROUNDING_DIVISOR
             }
         }
     }
@@ -146,11 +144,11 @@ impl Grid {
         steps.floor().clamp(1.0, self.last.max(1) as f64) as i64
     }
 
-    /// Whether two loads are no farther apart than `width` steps, or have nothing between them.
+    /// Whether two loads are at most `width` steps apart, or have no load between them.
     pub(crate) fn is_narrow(&self, lower: i64, upper: i64, width: i64) -> bool {
         match &self.scale {
             Scale::Whole { step, .. } => {
-                let allowed = -(-((width + width / ROUNDING_SHARE) as f64) * step).exp_m1();
+                let allowed = -(-((width + width / ROUNDING_DIVISOR) as f64) * step).exp_m1();
                 let (lower, upper) = (self.load(lower), self.load(upper));
                 upper - lower <= (allowed * upper).max(1.0)
             }
@@ -158,21 +156,20 @@ impl Grid {
         }
     }
 
-    /// Where to cut an interval so that halving goes on evenly: one part is `width` times a power of two,
-    /// whichever power makes the cut most even, and the lower part is not the larger one. None if the
-    /// interval is narrow.
+    /// The position at which to cut an interval so that further halving stays even: one part is `width` times a power of
+    /// two, the most even cut is chosen, and the lower part is not the larger one. None if the interval is narrow.
     pub(crate) fn middle(&self, lower: i64, upper: i64, width: i64) -> Option<i64> {
         if self.is_narrow(lower, upper, width) {
             return None;
         }
         let whole = upper - lower;
-        let lower_part = uneven_half(whole, width);
-        self.settle_between(lower + lower_part, lower, upper)
+        let lower_part = lower_part_of_cut(whole, width);
+        self.snap_between(lower + lower_part, lower, upper)
     }
 }
 
-/// The lower part of a cut of `whole`, which is more than `width`.
-fn uneven_half(whole: i64, width: i64) -> i64 {
+/// The size of the lower part when an interval of `whole` steps, more than `width`, is cut.
+fn lower_part_of_cut(whole: i64, width: i64) -> i64 {
     let mut width = width;
     while whole < 2 * width {
         if width % 2 != 0 {
@@ -188,31 +185,31 @@ fn uneven_half(whole: i64, width: i64) -> i64 {
         upper_part *= 2;
     }
     let wider = 2 * upper_part;
-    // Of two cuts of the same whole, the larger product is the more even one.
+    // The more even of two cuts has the larger product of its parts.
     if upper_part * (whole - upper_part) > wider * (whole - wider) { upper_part } else { whole - wider }
 }
 
-/// The least number of steps into which a logarithmic `range` can be cut so that whole steps make up nearly
-/// all of each width.
+/// The smallest number of steps that divide a logarithmic `range` so that whole steps make up nearly all of each
+/// width.
 fn common_steps(range: f64, widths: &[f64]) -> i64 {
     let mut steps = 1_i64;
     loop {
         let step = range / steps as f64;
-        let mut least = steps + 1;
-        let mut fine = true;
+        let mut next = steps + 1;
+        let mut all_fit = true;
         for width in widths {
             let exact = width / step;
             let share = exact.floor() / exact;
-            if !(LEAST_SHARE..=LARGEST_SHARE).contains(&share) {
-                fine = false;
-                let wanted = (exact.floor() + 1.0) / LARGEST_SHARE;
-                least = least.max((wanted / exact * steps as f64).ceil() as i64);
+            if !(MIN_SHARE..=MAX_SHARE).contains(&share) {
+                all_fit = false;
+                let wanted = (exact.floor() + 1.0) / MAX_SHARE;
+                next = next.max((wanted / exact * steps as f64).ceil() as i64);
             }
         }
-        if fine {
+        if all_fit {
             return steps;
         }
-        steps = least;
+        steps = next;
     }
 }
 
@@ -233,7 +230,7 @@ mod tests {
                 let position = grid.at_most(load as f64);
                 assert!(position > before, "{load} shares a position");
                 assert_eq!(grid.load(position), load as f64);
-                assert_eq!(grid.settle(position), position);
+                assert_eq!(grid.snap(position), position);
                 assert_eq!(grid.previous(position), before);
                 assert_eq!(if before < 0 { 0 } else { grid.next(before) }, position);
                 before = position;
@@ -266,7 +263,7 @@ mod tests {
         for (whole, width, lower_part) in
             [(2, 1, 1), (3, 1, 1), (5, 1, 2), (6, 1, 2), (7, 1, 3), (12, 1, 4), (3, 2, 1), (20, 4, 8)]
         {
-            assert_eq!(uneven_half(whole, width), lower_part, "{whole} by {width}");
+            assert_eq!(lower_part_of_cut(whole, width), lower_part, "{whole} by {width}");
         }
     }
 }

@@ -1,75 +1,73 @@
-//! The knee of latency against load: where more load begins to cost more latency than it is worth.
+//! The knee of latency against load: the load above which latency rises faster than load.
 //!
 //! Kneedle, after V. Satopää, J. Albrecht, D. Irwin, B. Raghavan, "Finding a 'Kneedle' in a Haystack:
 //! Detecting Knee Points in System Behavior", ICDCS Workshops 2011, <https://doi.org/10.1109/ICDCSW.2011.20>.
 //! The curve is scaled to the unit square and turned by 180°, which makes a rising convex curve a rising
 //! concave one; a knee is a local maximum of its height above the diagonal from which the height falls by
-//! more than a threshold. Two things differ from the paper: repeats at a load are joined by their median in
-//! place of a smoothing spline over all points, and of several knees the most pronounced is the answer. A
-//! curve that does not rise has no knee, whatever its noise looks like when it is scaled up.
+//! more than a threshold. Three things differ from the paper: the median of the repeats at a load replaces the
+//! smoothing spline, the most pronounced of several knees is the result, and a curve that does not rise has no knee.
 
-/// The paper's S: how many steps of mean load distance the curve must fall after a knee. Larger values are more careful;
-/// 1 is the paper's choice for points that are all known.
+/// The paper's S: by how many mean distances of loads the curve must fall after a knee. Larger values find fewer knees;
+/// the paper uses 1 for complete data.
 const SENSITIVITY: f64 = 1.0;
-/// The largest latency is at least this many times the smallest, or there is no knee.
-const LEAST_RISE: f64 = 1.5;
-/// Fewer points than this have no shape.
-const FEWEST_LOADS: usize = 4;
+/// Smallest ratio of the largest to the smallest latency of a curve with a knee.
+const MIN_RISE: f64 = 1.5;
+/// Smallest number of loads of a curve with a knee.
+const MIN_LOADS: usize = 4;
 
-/// The knee of `points`, load and latency, in any order, several at a load allowed: its load, and the latency there. None
-/// where there are fewer than four loads, where a load or a latency is no positive number, and where latency does not
-/// rise enough, or only evenly, or bends within the noise.
+/// The load and latency of the knee of `points`, given as load and latency in any order, with any number of repeats.
+/// None if there are fewer than four loads, if a load or latency is not a positive number, or if latency does not rise
+/// enough, rises evenly, or bends only within the noise.
 pub fn knee(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let is_positive = |value: f64| value.is_finite() && value > 0.0;
     if points.iter().any(|(load, latency)| !is_positive(*load) || !is_positive(*latency)) {
         return None;
     }
     let curve = medians(points);
-    if curve.len() < FEWEST_LOADS {
+    if curve.len() < MIN_LOADS {
         return None;
     }
     let latencies = || curve.iter().map(|(_, latency)| *latency);
-    let (least, largest) = (latencies().fold(f64::INFINITY, f64::min), latencies().fold(0.0, f64::max));
+    let (min, max) = (latencies().fold(f64::INFINITY, f64::min), latencies().fold(0.0, f64::max));
     let rises = curve[curve.len() - 1].1 > curve[0].1;
-    if !rises || largest <= least || largest < least * LEAST_RISE {
+    if !rises || max <= min || max < min * MIN_RISE {
         return None;
     }
-    most_pronounced(&heights(&curve, least, largest)).map(|index| curve[index])
+    most_pronounced(&heights(&curve, min, max)).map(|index| curve[index])
 }
 
-/// Walks the turned curve: from the largest load to the smallest.
+/// Index of the most pronounced knee. Walks the turned curve, from the largest load to the smallest.
 fn most_pronounced(heights: &[f64]) -> Option<usize> {
     let last = heights.len() - 1;
     let fall = SENSITIVITY / last as f64;
     let mut best: Option<(usize, f64)> = None;
-    let mut standing: Option<(usize, f64)> = None;
+    let mut candidate: Option<(usize, f64)> = None;
     for index in (0..last).rev() {
         let height = heights[index];
         let next = if index == 0 { f64::NEG_INFINITY } else { heights[index - 1] };
         if height >= heights[index + 1] && height >= next && height > 0.0 {
-            standing = Some((index, height));
+            candidate = Some((index, height));
         }
-        if let Some(knee) = standing.filter(|(_, top)| height < top - fall) {
+        if let Some(knee) = candidate.filter(|(_, top)| height < top - fall) {
             if best.is_none_or(|(_, top)| knee.1 > top) {
                 best = Some(knee);
             }
-            standing = None;
+            candidate = None;
         }
     }
     best.map(|(index, _)| index)
 }
 
-/// Scaled load less scaled latency: how far the curve hangs below its diagonal, which is how far the turned
-/// one rises above.
-fn heights(curve: &[(f64, f64)], least: f64, largest: f64) -> Vec<f64> {
+/// Scaled load less scaled latency: the depth of the curve below its diagonal, which is the height of the turned curve
+/// above its diagonal.
+fn heights(curve: &[(f64, f64)], min: f64, max: f64) -> Vec<f64> {
     let (first, last) = (curve[0].0, curve[curve.len() - 1].0);
-    let height = |(load, latency): &(f64, f64)| {
-        (load - first) / (last - first) - (latency - least) / (largest - least)
-    };
+    let height =
+        |(load, latency): &(f64, f64)| (load - first) / (last - first) - (latency - min) / (max - min);
     curve.iter().map(height).collect()
 }
 
-/// One point for each load, in rising order: the median of what was measured there.
+/// The median latency at each load, by rising load.
 fn medians(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut points = points.to_vec();
     points.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
@@ -136,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_bend_has_no_knee() {
+    fn curves_without_a_bend_have_no_knee() {
         let line: Vec<_> = (1..=10).map(|step| (f64::from(step), 5.0 * f64::from(step))).collect();
         let noise: Vec<_> =
             (1..=10).map(|step| (f64::from(step), 5.0 + f64::from(step * 7 % 3) * 0.1)).collect();

@@ -1,20 +1,19 @@
-//! What load to try next, and what the trials mean.
+//! Chooses the load of the next trial and evaluates the trials.
 //!
-//! A [`Search`] is a pure state machine: it names the next trial ([`Search::next`]), is told what came of it
-//! ([`Search::tell`]), and ends with two bounds for each goal. It has no clock and does no I/O; the same plan
-//! and the same outcomes give the same steps, so that a killed search, told its outcomes again, goes on where it
-//! was.
+//! A [`Search`] is a pure state machine: [`Search::next_step`] returns the next trial, [`Search::report`] takes its
+//! outcome, and at the end there are two bounds for each goal. It has no clock and does no I/O. The same plan and the same
+//! outcomes give the same steps, so that a killed search continues where it was once its outcomes are reported again.
 //!
 //! ```
-//! use search::{Measured, Preset, Search, SearchPlan, Step, Unit};
+//! use search::{Preset, Search, SearchPlan, Step, TrialOutcome, Unit};
 //!
 //! let goal = Preset::Mlrsearch.goal("no errors", 0.0);
 //! let mut search = Search::new(SearchPlan::new(Unit::Whole, 1.0, 10_000.0, vec![goal]))?;
 //! let outcome = loop {
-//!     match search.next() {
+//!     match search.next_step() {
 //!         Step::Measure(trial) => {
-//!             let loss_ratio = (1.0 - 640.0 / trial.load).max(0.0); // a target that carries 640
-//!             search.tell(Measured::Valid { loss_ratios: vec![loss_ratio], effective_duration_s: trial.duration_s })?;
+//!             let loss_ratio = (1.0 - 640.0 / trial.load).max(0.0); // a target with a capacity of 640
+//!             search.report(TrialOutcome::Valid { loss_ratios: vec![loss_ratio], effective_duration_s: trial.duration_s })?;
 //!         }
 //!         Step::Done(outcome) => break outcome,
 //!     }
@@ -25,7 +24,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! How it searches, and from which sources: `docs/search.md`.
+//! The methods and their sources: `docs/search.md`.
 
 pub mod classification;
 pub mod statistics;
@@ -43,11 +42,11 @@ mod strategy;
 mod threshold;
 mod trials;
 
-pub use goal::{SearchGoal, SurelyNot};
+pub use goal::{SearchGoal, UpperBoundRule};
 pub use knee::knee;
-pub use outcome::{Dispute, Ended, Inversion, Outcome};
+pub use outcome::{Dispute, Ending, Inversion, Outcome};
 pub use plan::{Method, Midpoint, Mistake, Mistakes, SearchPlan, Start, Unit, VoidPolicy, WarmUp};
 pub use preset::{Preset, UnknownPreset};
 pub use progress::Progress;
 pub use record::{Bound, BoundKind, GoalOutcome};
-pub use search::{Measured, NextTrial, Search, Step, TellError};
+pub use search::{NextTrial, OutcomeError, Search, Step, TrialOutcome};

@@ -1,48 +1,44 @@
 //! What a search found.
 
 use record::{BoundKind, GoalOutcome};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 /// What a search found, at its end or so far.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The bounds of each goal, in the order of the plan.
     pub goals: Vec<GoalOutcome>,
-    /// Goals that larger loads met all the same. These loads are no part of the answer.
+    /// Goals that loads above their upper bound met. Those loads are not part of the answer.
     pub inversions: Vec<Inversion>,
-    /// Goals whose answer is the generator's limit although trials disagree well below it.
+    /// Goals whose answer is the generator's limit although trials disagree well below that limit.
     pub disputes: Vec<Dispute>,
     /// How the search ended.
-    pub ended: Ended,
-    /// Trials told of, the void and the warm-up included.
+    pub ended: Ending,
+    /// Reported trials, including void trials and the warm-up.
     pub trials: u64,
-    /// The void ones.
+    /// Reported void trials.
     pub void_trials: u64,
-    /// Seconds of trials, the void and the warm-up included.
+    /// Seconds of trials, including void trials and the warm-up.
     pub trial_seconds: f64,
 }
 
 /// How a search ended.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "how", rename_all = "snake_case")]
-pub enum Ended {
-    /// There was nothing left to measure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Ending {
+    /// Nothing was left to measure.
     Complete,
-    /// The next trial would have gone over the budget.
+    /// The next trial would have exceeded the budget.
     OutOfBudget,
-    /// Trials were void too often at a load the generator had shown it can make: the instrument cannot be
-    /// trusted.
+    /// Too many trials were void at loads that the generator had shown it can make: the instrument cannot be trusted.
     Void {
-        /// The load of the last one.
+        /// The load of the last void trial.
         at: f64,
     },
-    /// It has not ended.
+    /// The search has not ended.
     Unfinished,
 }
 
-/// Loads above a goal's upper bound that met it (loss inversion): the smaller load is believed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// Loads above a goal's upper bound that met the goal (loss inversion). The smaller load is believed.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Inversion {
     /// The goal's name.
     pub goal: String,
@@ -52,32 +48,32 @@ pub struct Inversion {
     pub met: Vec<f64>,
 }
 
-/// A goal of which it is not told whether the target or the busy generator is the limit.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// A goal whose limit may be that of the target or that of the busy generator.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Dispute {
     /// The goal's name.
     pub goal: String,
-    /// A load at which not every trial met it.
+    /// A load at which not every trial met the goal.
     pub missed: f64,
-    /// The least load that the generator could not make.
+    /// The smallest load that the generator could not make.
     pub not_made: f64,
 }
 
-/// What is said of a goal whose lower bound is by one rule, and its upper one by another.
-pub(crate) fn both(meets: GoalOutcome, misses: GoalOutcome) -> GoalOutcome {
-    let kind = kind(meets.kind, misses.kind);
-    // What lies beyond the generator's limit is not called the target's.
-    let upper = misses.upper.filter(|_| !matches!(kind, BoundKind::GeneratorBound { .. }));
-    // The trials that disagree lie between the two, as they do in any answer of two rules.
-    let has_both = kind == BoundKind::Disputed && meets.lower.is_some() && upper.is_some();
+/// The answer for a goal, from the outcomes by the rules of its lower and of its upper bound.
+pub(crate) fn combine(lower: GoalOutcome, upper: GoalOutcome) -> GoalOutcome {
+    let kind = combine_kinds(lower.kind, upper.kind);
+    // An upper bound beyond the generator's limit is not the target's.
+    let upper = upper.upper.filter(|_| !matches!(kind, BoundKind::GeneratorBound { .. }));
+    // With both bounds, the trials that disagree lie between them, as in every answer by two rules.
+    let has_both = kind == BoundKind::Disputed && lower.lower.is_some() && upper.is_some();
     let kind = if has_both { BoundKind::Regular } else { kind };
-    GoalOutcome { upper, kind, ..meets }
+    GoalOutcome { upper, kind, ..lower }
 }
 
-fn kind(meets: BoundKind, misses: BoundKind) -> BoundKind {
-    match (meets, misses) {
+fn combine_kinds(lower: BoundKind, upper: BoundKind) -> BoundKind {
+    match (lower, upper) {
         (BoundKind::Unfinished, _) | (_, BoundKind::Unfinished) => BoundKind::Unfinished,
-        // What a generator that cannot make more has caused below that is not told apart from the target's doing.
+        // Losses just below the generator's limit may be the generator's or the target's.
         (_, BoundKind::GeneratorBound { at }) | (BoundKind::GeneratorBound { at }, _) => {
             BoundKind::GeneratorBound { at }
         }
@@ -85,7 +81,7 @@ fn kind(meets: BoundKind, misses: BoundKind) -> BoundKind {
         (BoundKind::Regular | BoundKind::AtLeast, BoundKind::Regular | BoundKind::Below) => {
             BoundKind::Regular
         }
-        // One of them found its bound, the other none: between it and the end of the range trials disagree.
+        // Only one rule found its bound: trials disagree between that bound and the end of the range.
         _ => BoundKind::Disputed,
     }
 }
@@ -97,20 +93,20 @@ mod tests {
     #[test]
     fn a_goal_has_one_answer_of_the_two_rules_for_its_bounds() {
         use BoundKind::{AtLeast, Below, Disputed, GeneratorBound, Regular, Unfinished};
-        let void = GeneratorBound { at: 9.0 };
+        let limited = GeneratorBound { at: 9.0 };
         for (meets, misses, answer) in [
             (Regular, Regular, Regular),
             (AtLeast, AtLeast, AtLeast),
             (Below, Below, Below),
-            (void, void, void),
+            (limited, limited, limited),
             (Unfinished, Regular, Unfinished),
-            // At the largest load some trials are good and some are bad: neither bound of the goal is there.
+            // Trials at the largest load disagree: that load is neither bound.
             (Regular, AtLeast, Disputed),
             (Below, AtLeast, Disputed),
             (Below, Regular, Disputed),
-            (Regular, void, void),
+            (Regular, limited, limited),
         ] {
-            assert_eq!(kind(meets, misses), answer, "{meets:?} and {misses:?}");
+            assert_eq!(combine_kinds(meets, misses), answer, "{meets:?} and {misses:?}");
         }
     }
 }

@@ -1,114 +1,113 @@
-//! Everything that decides how a search goes.
+//! The inputs of a search.
 
 use std::fmt;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::goal::SearchGoal;
 
-/// The inputs of a search. Together with the outcomes of its trials they decide every step.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// The inputs of a search. The plan and the outcomes of the trials determine every step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchPlan {
     /// Whether loads are whole numbers.
     pub unit: Unit,
-    /// Least load, above 0.
+    /// Smallest load, above 0.
     pub min_load: f64,
     /// Largest load.
     pub max_load: f64,
-    /// What a load must satisfy: one search finds bounds for all of them.
+    /// What a load must satisfy. One search finds bounds for all goals.
     pub goals: Vec<SearchGoal>,
-    /// How loads are chosen.
+    /// How the search chooses loads.
     pub method: Method,
-    /// No trial begins that would take the sum of trial durations above this, in seconds; none for no limit.
+    /// Largest sum of trial durations, in seconds: the search starts no trial that would exceed it.
     pub search_duration_max_s: Option<f64>,
-    /// What is done with void trials.
+    /// How the search treats void trials.
     pub void: VoidPolicy,
 }
 
-/// What a load is counted in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// The numbers that can be loads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// A rate: any number will do.
+    /// Any number, such as a rate.
     Continuous,
-    /// Users, connections: whole numbers only.
+    /// Whole numbers only, such as users or connections.
     Whole,
 }
 
-/// How loads are chosen.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// How the search chooses loads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Method {
     /// Multiple Loss Ratio search (RFC 9971), with the heuristics of FD.io CSIT.
     Mlrsearch {
-        /// A trial that decides nothing, before the first that counts.
+        /// A trial before the first that counts.
         warm_up: WarmUp,
-        /// Where to begin.
+        /// The first load.
         start: Start,
     },
-    /// For targets that may be noisy: MLRsearch from the smallest load up. Where loads are continuous and a goal
-    /// wants more than three trials at one, full-length trials are draws, and the bounds follow from the share
-    /// of bad ones that each load is likely to have.
+    /// For targets that may be noisy: MLRsearch from the smallest load up. If loads are continuous and a goal needs
+    /// more than three trials at a load, full-length trials are random samples, and the bounds follow from the
+    /// estimated probability of a bad trial at each load.
     NoiseAware {
-        /// First loads are multiplied by this until a trial is high-loss; above 1, 2 doubles.
+        /// Factor between the first loads, until a trial is high-loss; above 1.
         factor: f64,
     },
-    /// The largest load, the smallest, then midpoints; a load is measured in full before the next.
+    /// The largest load, the smallest load, then midpoints. Measures each load in full before the next.
     Bisection {
-        /// Which middle.
+        /// Which midpoint.
         midpoint: Midpoint,
     },
 }
 
-/// A trial that decides nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// A trial whose outcome does not influence the bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "at", rename_all = "snake_case", deny_unknown_fields)]
 pub enum WarmUp {
     /// No such trial.
     None,
-    /// One at the largest load: for packet forwarders and other targets that forget an overload at once.
+    /// One trial at the largest load: for packet forwarders and other targets that recover from overload at once.
     Max {
         /// Its length, in seconds.
         duration_s: f64,
     },
 }
 
-/// Where a search begins.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// The first load of a search.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "from", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Start {
-    /// At the largest load, and go on at what got through: fewest trials, for targets that forget an overload
-    /// at once.
+    /// The largest load, then the load that got through. Needs the fewest trials; for targets that recover from
+    /// overload at once.
     Max,
-    /// At the smallest load, times `factor` until a trial is high-loss: for services, which an overload may
-    /// leave with full queues, and for ranges whose upper end nobody knows.
+    /// The smallest load, then multiples by `factor` until a trial is high-loss: for services, whose queues may stay
+    /// full after an overload, and for ranges whose upper end is a guess.
     Min {
-        /// Above 1; 2 doubles.
+        /// Factor between loads, above 1.
         factor: f64,
     },
 }
 
-/// Which middle of two loads a bisection takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// Which midpoint of two loads a bisection uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Midpoint {
-    /// Half their sum, as people and RFC 2544 testers do.
+    /// The arithmetic mean, as RFC 2544 testers use it.
     Arithmetic,
-    /// The root of their product: fewer steps where the range is large.
+    /// The geometric mean: fewer steps in a large range.
     Geometric,
 }
 
-/// What is done with void trials: those that say nothing, since the instrument failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// How the search treats void trials, which say nothing about the target because the instrument failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VoidPolicy {
-    /// Void trials in a row after which a load above all that were measured is given up as more than the
-    /// generator can make (1 or more).
+    /// Void trials in a row after which the search assumes that the generator cannot make a load, if no load as large
+    /// has been measured (1 or more).
     pub attempts: u32,
-    /// Void trials that are borne, over the whole search, at loads the generator has shown it can make; the
-    /// search ends with the one after.
+    /// Void trials tolerated over the whole search at loads that the generator has shown it can make. The next one
+    /// ends the search.
     pub unlucky: u32,
 }
 
@@ -133,84 +132,86 @@ impl SearchPlan {
         }
     }
 
-    /// What is wrong with it, if anything.
+    /// The mistakes in this plan.
     pub fn mistakes(&self) -> Vec<Mistake> {
         let mut mistakes: Vec<Mistake> = self.goals.iter().flat_map(SearchGoal::mistakes).collect();
-        let mut check = |fine: bool, field: &str, message: String| {
-            if !fine {
+        let mut require = |is_met: bool, field: &str, message: String| {
+            if !is_met {
                 mistakes.push(Mistake { field: field.to_owned(), message });
             }
         };
-        check(!self.goals.is_empty(), "goals", "there are none: name at least one".to_owned());
+        require(!self.goals.is_empty(), "goals", "the list is empty: name at least one goal".to_owned());
         let mut names: Vec<&str> = self.goals.iter().map(|goal| goal.name.as_str()).collect();
         names.sort_unstable();
         names.dedup();
-        check(
+        require(
             names.len() == self.goals.len(),
             "goals",
-            "two have the same name: give each its own".to_owned(),
+            "two goals have the same name: give each its own".to_owned(),
         );
-        check(
+        require(
             self.search_duration_max_s.is_none_or(|limit_s| limit_s > 0.0),
             "search_duration_max_s",
-            "it leaves no time for a trial: use a positive one, or none for no limit".to_owned(),
+            "it leaves no time for a trial: use a positive number, or leave it out for no limit".to_owned(),
         );
-        check(
+        require(
             self.void.attempts >= 1,
             "void.attempts",
-            "0 gives a load up before it is tried: use 1 or more".to_owned(),
+            "0 gives up a load before the first trial: use 1 or more".to_owned(),
         );
         match &self.method {
             Method::Mlrsearch { warm_up, start } => {
                 if let WarmUp::Max { duration_s } = warm_up {
-                    let fine = duration_s.is_finite() && *duration_s > 0.0;
-                    check(
-                        fine,
+                    let is_length = duration_s.is_finite() && *duration_s > 0.0;
+                    require(
+                        is_length,
                         "warm_up.duration_s",
                         format!("{duration_s} s is no length of a trial: use a positive one"),
                     );
                 }
                 if let Start::Min { factor } = start {
-                    check(climbs(*factor), "start.factor", too_flat(*factor));
+                    require(is_growth_factor(*factor), "start.factor", growth_too_small(*factor));
                 }
             }
-            Method::NoiseAware { factor } => check(climbs(*factor), "factor", too_flat(*factor)),
+            Method::NoiseAware { factor } => {
+                require(is_growth_factor(*factor), "factor", growth_too_small(*factor))
+            }
             Method::Bisection { .. } => {}
         }
-        check(
+        require(
             self.min_load.is_finite() && self.min_load > 0.0,
             "min_load",
             format!("{} is no load: use a positive number", self.min_load),
         );
-        check(
+        require(
             self.max_load.is_finite() && self.max_load > self.min_load,
             "max_load",
             format!("{} is not above the smallest load of {}", self.max_load, self.min_load),
         );
         if self.unit == Unit::Whole {
             for (field, load) in [("min_load", self.min_load), ("max_load", self.max_load)] {
-                check(load.fract() == 0.0, field, format!("{load} is no whole number"));
-                check(load <= 1e9, field, format!("{load} is more than the 1e9 that can be told apart"));
+                require(load.fract() == 0.0, field, format!("{load} is no whole number"));
+                require(load <= 1e9, field, format!("{load} is above the largest load of 1e9"));
             }
         }
         mistakes
     }
 }
 
-fn climbs(factor: f64) -> bool {
+fn is_growth_factor(factor: f64) -> bool {
     (1.01..=1e9).contains(&factor)
 }
 
-fn too_flat(factor: f64) -> String {
-    format!("{factor} does not climb usefully: use 1.01 or more, such as 2")
+fn growth_too_small(factor: f64) -> String {
+    format!("{factor} is no useful growth factor: use 1.01 or more, such as 2")
 }
 
-/// A value that a search cannot work with.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// A value in a plan that a search cannot work with.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
-    /// Where it is.
+    /// The field of the plan.
     pub field: String,
-    /// What is wrong, and what would do.
+    /// What is wrong, and what to use instead.
     pub message: String,
 }
 
@@ -220,7 +221,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// All that is wrong with a plan.
+/// All mistakes in a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistakes(pub Vec<Mistake>);
 

@@ -1,4 +1,4 @@
-//! Goals and methods by the names people know them under.
+//! Goals and methods by their common names.
 
 use std::{fmt, str::FromStr};
 
@@ -7,32 +7,32 @@ use crate::{
     plan::{Method, Midpoint, Start, WarmUp},
 };
 
-/// Another name of [`Preset::Mlrsearch`], for studies that compare it with methods that are not.
+/// Another name of [`Preset::Mlrsearch`], for studies that compare it with methods that ignore noise.
 const NOISE_AWARE: &str = "noise-aware";
 
-/// A way of searching that has a name.
+/// A named goal and search method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preset {
-    /// Ours: MLRsearch from the smallest load up, 5 s trials, 15 s a load, a majority decides, 5 % apart.
+    /// The default: MLRsearch from the smallest load up, 5 s trials, 15 s per load, a majority decides, width 5 %.
     Mlrsearch,
-    /// RFC 2544 throughput: 60 s trials, no loss, one trial decides; found by MLRsearch.
+    /// RFC 2544 throughput: MLRsearch, 60 s trials, no loss, one trial decides.
     Rfc2544,
-    /// ETSI GS NFV-TST 009 with loss verification: 60 s trials, 120 s a load, no loss in half of them.
+    /// ETSI GS NFV-TST 009 with loss verification: 60 s trials, 120 s per load, no loss in half of the trials.
     Tst009,
-    /// FD.io CSIT, no drop rate: 1 s trials, 21 s a load, no loss in half of them, 0.5 % apart.
+    /// FD.io CSIT, no drop rate: 1 s trials, 21 s per load, no loss in half of the trials, width 0.5 %.
     CsitNdr,
-    /// FD.io CSIT, partial drop rate: the same with 0.5 % loss.
+    /// FD.io CSIT, partial drop rate: as [`Preset::CsitNdr`], with 0.5 % loss allowed.
     CsitPdr,
-    /// The JMeter habit: bisection, 3 runs a load, one bad run fails it.
+    /// As JMeter users search: bisection, 3 runs per load, one bad run fails the load.
     Jmeter,
 }
 
 impl Preset {
-    /// All of them.
+    /// All presets.
     pub const ALL: [Self; 6] =
         [Self::Mlrsearch, Self::Rfc2544, Self::Tst009, Self::CsitNdr, Self::CsitPdr, Self::Jmeter];
 
-    /// Its name on the command line and in study files.
+    /// The preset's name on the command line and in study files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mlrsearch => "mlrsearch",
@@ -44,7 +44,7 @@ impl Preset {
         }
     }
 
-    /// The goal it stands for, with this loss ratio; [`Preset::loss_ratio`] is its own.
+    /// The preset's goal with another loss ratio than [`Preset::loss_ratio`].
     pub fn goal(self, name: impl Into<String>, loss_ratio: f64) -> SearchGoal {
         let goal = |initial_s, final_s, sum_s, exceed_ratio, width| SearchGoal {
             name: name.into(),
@@ -56,7 +56,7 @@ impl Preset {
             width,
             preceding_targets: 2,
             expansion: 2,
-            surely_not: None,
+            upper_bound_rule: None,
         };
         match self {
             Self::Mlrsearch => goal(1.0, 5.0, 15.0, 0.5, 0.05),
@@ -67,12 +67,12 @@ impl Preset {
         }
     }
 
-    /// The loss ratio of its own goal.
+    /// The loss ratio of the preset's goal.
     pub fn loss_ratio(self) -> f64 {
         if self == Self::CsitPdr { 0.005 } else { 0.0 }
     }
 
-    /// How it chooses loads.
+    /// How the preset chooses loads.
     pub fn method(self) -> Method {
         match self {
             Self::Mlrsearch => Method::NoiseAware { factor: 2.0 },
@@ -94,8 +94,8 @@ impl FromStr for Preset {
     type Err = UnknownPreset;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let name_of = if name == NOISE_AWARE { Self::Mlrsearch.name() } else { name };
-        let found = Self::ALL.into_iter().find(|preset| preset.name() == name_of);
+        let canonical = if name == NOISE_AWARE { Self::Mlrsearch.name() } else { name };
+        let found = Self::ALL.into_iter().find(|preset| preset.name() == canonical);
         found.ok_or_else(|| UnknownPreset(name.to_owned()))
     }
 }

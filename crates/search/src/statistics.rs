@@ -1,19 +1,19 @@
-//! What measured values show, and what they do not.
+//! Statistics of repeated runs: medians with intervals, and comparisons.
 //!
-//! Pure: no clock, no I/O; what is random is seeded and gives the same answer each time. Nothing is
-//! ever dropped: what looks odd becomes a warning, and warnings are part of every result.
-//! `docs/statistics.md` gives each method with its source, and what it was measured to do.
+//! Pure: no clock, no I/O; random numbers are seeded, so that the same values give the same result. No value is ever
+//! dropped: an odd value causes a warning, and warnings are part of every result. `docs/statistics.md` gives the source and
+//! the measured properties of each method.
 
-pub mod compare;
-pub mod holm;
+mod compare;
+mod holm;
 mod rank_sum;
-pub mod resolvable;
+mod resolvable;
 mod sample;
 mod signed_rank;
 mod student;
-pub mod summary;
+mod summary;
 
 pub use compare::{Better, Comparison, Method, Question, Runs, Scale, Verdict, compare, compare_all};
 pub use resolvable::Design;
-pub use sample::{Confidence, Refusal, Sample};
+pub use sample::{Confidence, Sample, SampleError};
 pub use summary::{Summary, summarize};

@@ -1,4 +1,4 @@
-//! Which load is measured next: one method, one file.
+//! The choice of the next load: one file per method.
 
 mod bisection;
 mod mlrsearch;
@@ -7,13 +7,13 @@ mod selector;
 mod target;
 
 use crate::{
-    goal::Side,
+    goal::BoundRule,
     grid::Grid,
     plan::{Method, Start, WarmUp},
     trials::Trials,
 };
 
-/// A method at work. It looks at the trials, and remembers only what they do not show.
+/// A method in progress. Its state is only what the trials do not show.
 #[derive(Debug, Clone)]
 pub(crate) enum Strategy {
     Mlrsearch(mlrsearch::Mlrsearch),
@@ -25,7 +25,6 @@ pub(crate) enum Strategy {
 pub(crate) struct Candidate {
     pub(crate) position: i64,
     pub(crate) duration_s: f64,
-    /// It decides nothing.
     pub(crate) is_warm_up: bool,
 }
 
@@ -36,22 +35,20 @@ impl Candidate {
 }
 
 impl Strategy {
-    pub(crate) fn new(method: &Method, sides: &[Side], grid: &Grid) -> Self {
+    pub(crate) fn new(method: &Method, rules: &[BoundRule], grid: &Grid) -> Self {
         match method {
             Method::Mlrsearch { warm_up, start } => {
-                Self::Mlrsearch(mlrsearch::Mlrsearch::new(sides, *warm_up, *start, grid))
+                Self::Mlrsearch(mlrsearch::Mlrsearch::new(rules, *warm_up, *start, grid))
             }
             Method::NoiseAware { factor } => {
                 let start = Start::Min { factor: *factor };
-                Self::Mlrsearch(mlrsearch::Mlrsearch::new(sides, WarmUp::None, start, grid).noise_aware())
+                Self::Mlrsearch(mlrsearch::Mlrsearch::new(rules, WarmUp::None, start, grid).noise_aware())
             }
-            Method::Bisection { midpoint } => {
-                Self::Bisection(bisection::Bisection::new(sides, *midpoint, grid))
-            }
+            Method::Bisection { midpoint } => Self::Bisection(bisection::Bisection::new(rules, *midpoint)),
         }
     }
 
-    /// The next trial; none if the method has nothing left to ask.
+    /// The next trial; none if nothing is left to measure.
     pub(crate) fn nominate(&mut self, trials: &Trials) -> Option<Candidate> {
         match self {
             Self::Mlrsearch(mlrsearch) => mlrsearch.nominate(trials),
@@ -59,17 +56,17 @@ impl Strategy {
         }
     }
 
-    /// The trial asked for was measured, and is among the trials unless it was a warm-up.
-    pub(crate) fn measured(&mut self, trials: &Trials, candidate: Candidate) {
+    /// To be called after the nominated trial was run, and added to `trials` unless it was a warm-up.
+    pub(crate) fn on_measured(&mut self, trials: &Trials, candidate: Candidate) {
         if let Self::Mlrsearch(mlrsearch) = self {
-            mlrsearch.measured(trials, candidate);
+            mlrsearch.on_measured(trials, candidate);
         }
     }
 
-    /// The load asked for is more than the generator can make.
-    pub(crate) fn given_up(&mut self, trials: &Trials, candidate: Candidate) {
+    /// To be called if the generator cannot make the nominated load.
+    pub(crate) fn on_unavailable(&mut self, trials: &Trials, candidate: Candidate) {
         if let Self::Mlrsearch(mlrsearch) = self {
-            mlrsearch.given_up(trials, candidate);
+            mlrsearch.on_unavailable(trials, candidate);
         }
     }
 }

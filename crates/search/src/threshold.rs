@@ -1,109 +1,111 @@
-//! Where a goal's threshold lies when trials are draws.
+//! The bounds of a goal whose trials are random samples.
 //!
-//! Near the limit of a noisy target a trial is a draw: bad with a probability that rises with the load. This is
-//! the psychometric function of another field, and its method is taken: a logistic curve over the logarithm of
-//! the load, all pairs of a median and a spread weighed by the trials so far, and the next trial where it is
-//! expected to bring the bounds nearest (L. L. Kontsevich, C. W. Tyler, "Bayesian adaptive estimation of
-//! psychometric slope and threshold", Vision Research 39, 1999).
+//! Near the limit of a noisy target a trial is bad with a probability that rises with the load. The estimate is that of
+//! a psychometric function: logistic curves over the logarithm of the load, one for each pair of a median and a spread,
+//! are weighted by their likelihood given the trials. The next trial is the one that is expected to bring the bounds
+//! nearest to each other (L. L. Kontsevich, C. W. Tyler, "Bayesian adaptive estimation of psychometric slope and
+//! threshold", Vision Research 39, 1999).
 //!
-//! The lower bound is a load at which surely fewer than one trial in ten is bad, the upper one a load at which
-//! surely every other one is. How sure follows from the trials that a goal wants at a load: `n` that agree
-//! exclude a toss with the confidence 1 − 2⁻ⁿ.
+//! The lower bound is a load at which almost certainly fewer than one trial in ten is bad, the upper bound a load at
+//! which almost certainly at least half are bad. The confidence follows from the number of trials that the goal needs at
+//! a load: `n` trials that agree exclude a fair coin with the confidence 1 − 2⁻ⁿ.
 
 use crate::{
-    curve::{Curve, weigh},
-    goal::SearchGoal,
+    curve::{Curve, normalize_weights},
+    goal::BoundRule,
     trials::{Bounds, Trials},
 };
 
-/// Share of bad trials that a lower bound may have; an upper bound has at least half.
-const BAD_AT_LOWER: f64 = 0.1;
-/// Spreads that are weighed, from this share of the goal's width ...
-const LEAST_SPREAD: f64 = 1.0 / 64.0;
-/// ... to this, in the logarithm of the load.
-const LARGEST_SPREAD: f64 = 0.1;
+/// Largest share of bad trials at a lower bound. At an upper bound at least half are bad.
+const MAX_BAD_SHARE_AT_LOWER: f64 = 0.1;
+/// Smallest spread that is weighed, relative to the goal's width.
+const MIN_SPREAD_RATIO: f64 = 1.0 / 64.0;
+/// Largest spread that is weighed, in the logarithm of the load; the goal's width if that is more.
+const MAX_SPREAD: f64 = 0.1;
+/// Number of spreads that are weighed.
 const SPREADS: u32 = 12;
-/// Most medians that are weighed.
-const MEDIANS: f64 = 400.0;
-/// Most places at which a bound is looked for.
-const PLACES: f64 = 1e5;
-/// Loads are weighed this far below and above all full-length trials, in the logarithm of the load.
-const BELOW: f64 = 0.35;
-const ABOVE: f64 = 0.1;
-/// Loads between the bounds that are considered for the next trial.
-const CONSIDERED: i64 = 8;
-/// So many trials that agree are enough on the side that a goal is not about.
-const OTHER_SIDE: f64 = 4.0;
-/// What a bound counts for that was not measured: so much beyond the load that is sure, in the logarithm.
-const UNMEASURED: f64 = 0.1;
-/// Weight of the distance between measured bounds, beside that between the loads that are sure.
-const MEASURED_SHARE: f64 = 0.3;
-/// The search ends when the full-length trials have taken this many times the goal's duration sum.
-const EFFORT: f64 = 3.5;
-/// What weighs less than this, beside the heaviest, is left out.
-const NEGLIGIBLE: f64 = 1e-7;
+/// Largest number of medians that are weighed.
+const MAX_MEDIANS: f64 = 400.0;
+/// Largest number of bins in which a bound is searched for.
+const MAX_BINS: f64 = 1e5;
+/// How far below the smallest full-length trial medians are weighed, in the logarithm of the load.
+const MARGIN_BELOW: f64 = 0.35;
+/// How far above the largest full-length trial medians are weighed, in the logarithm of the load.
+const MARGIN_ABOVE: f64 = 0.1;
+/// Intervals between the bounds whose ends are candidates for the next trial.
+const CANDIDATE_INTERVALS: i64 = 8;
+/// Largest number of agreeing trials needed for the bound that the goal's exceed ratio does not concern.
+const MAX_REPEATS_OTHER_BOUND: f64 = 4.0;
+/// Distance added for a bound that is estimated but not measured, in the logarithm of the load.
+const UNMEASURED_PENALTY: f64 = 0.1;
+/// Weight of the distance between the measured bounds, relative to that between the estimated ones.
+const MEASURED_WEIGHT: f64 = 0.3;
+/// The search ends when full-length trials have taken this many times the goal's duration sum.
+const MAX_EFFORT: f64 = 3.5;
+/// Curves with a smaller weight than this are dropped; the largest weight is 1.
+const MIN_WEIGHT: f64 = 1e-7;
 
-/// What the trials say about one goal.
+/// The estimate for one goal.
 pub(crate) struct Threshold<'a> {
     trials: &'a Trials,
-    goal: usize,
-    wanted: &'a SearchGoal,
-    /// Possible thresholds.
+    rule: &'a BoundRule,
     curves: Vec<Curve>,
-    least: f64,
-    step: f64,
-    /// Chances that the bounds are wrong.
-    doubt: (f64, f64),
+    /// Logarithm of the load at which the bins begin.
+    bins_start: f64,
+    /// Width of a bin, in the logarithm of the load.
+    bin_width: f64,
+    /// Allowed probability that the lower, and the upper, bound is wrong.
+    error_probability: (f64, f64),
 }
 
 impl<'a> Threshold<'a> {
-    /// Weighs the trials; none if there are no full-length ones.
-    pub(crate) fn of(trials: &'a Trials, goal: usize, wanted: &'a SearchGoal) -> Option<Self> {
-        let seen: Vec<(f64, bool)> = trials
-            .full_length(goal, wanted)
+    /// The estimate from the full-length trials; none if there are no such trials.
+    pub(crate) fn of(trials: &'a Trials, rule: &'a BoundRule) -> Option<Self> {
+        let goal = &rule.goal;
+        let measured: Vec<(f64, bool)> = trials
+            .full_length(rule)
             .map(|(position, is_bad)| (trials.grid.load(position).ln(), is_bad))
             .collect();
-        let ends = (seen.first()?.0, seen.last()?.0);
-        let least = ends.0 - BELOW;
-        let range = ends.1 + ABOVE - least;
-        let width = -(-wanted.width).ln_1p();
-        let step = (width / 8.0).max(range / MEDIANS);
-        let spreads = (width * LEAST_SPREAD, LARGEST_SPREAD.max(width));
-        let repeats = wanted.duration_sum_s / wanted.final_trial_duration_s;
-        let doubt = |repeats: f64| (-repeats).exp2();
-        let (sure, enough) = (doubt(repeats), doubt(repeats.min(OTHER_SIDE)));
+        let ends = (measured.first()?.0, measured.last()?.0);
+        let lowest_median = ends.0 - MARGIN_BELOW;
+        let range = ends.1 + MARGIN_ABOVE - lowest_median;
+        let width = -(-goal.width).ln_1p();
+        let step = (width / 8.0).max(range / MAX_MEDIANS);
+        let (min_spread, max_spread) = (width * MIN_SPREAD_RATIO, MAX_SPREAD.max(width));
+        let repeats = goal.duration_sum_s / goal.final_trial_duration_s;
+        let error_probability = |repeats: f64| (-repeats).exp2();
+        let (strict, relaxed) =
+            (error_probability(repeats), error_probability(repeats.min(MAX_REPEATS_OTHER_BOUND)));
         let mut threshold = Self {
             trials,
-            goal,
-            wanted,
+            rule,
             curves: Vec::new(),
-            least: least - 3.0 * LARGEST_SPREAD,
-            // However narrow the goal's width, no more places than this.
-            step: (width / 16.0).max(range / PLACES),
-            doubt: if wanted.exceed_ratio < 0.5 { (sure, enough) } else { (enough, sure) },
+            bins_start: lowest_median - 3.0 * MAX_SPREAD,
+            bin_width: (width / 16.0).max(range / MAX_BINS),
+            error_probability: if goal.exceed_ratio < 0.5 { (strict, relaxed) } else { (relaxed, strict) },
         };
         let medians = (range / step) as u32;
-        for median in (0..=medians).map(|index| least + f64::from(index) * step) {
+        for median in (0..=medians).map(|index| lowest_median + f64::from(index) * step) {
             for index in 0..SPREADS {
-                let ratio: f64 = spreads.1 / spreads.0;
-                let spread = spreads.0 * ratio.powf(f64::from(index) / f64::from(SPREADS - 1));
+                let ratio: f64 = max_spread / min_spread;
+                let spread = min_spread * ratio.powf(f64::from(index) / f64::from(SPREADS - 1));
                 let mut curve = Curve { median, spread, weight: 0.0 };
-                curve.weight = curve.log_likelihood(seen.iter().copied());
+                curve.weight = curve.log_likelihood(measured.iter().copied());
                 threshold.curves.push(curve);
             }
         }
-        weigh(&mut threshold.curves);
-        threshold.curves.retain(|curve| curve.weight > NEGLIGIBLE);
+        normalize_weights(&mut threshold.curves);
+        threshold.curves.retain(|curve| curve.weight > MIN_WEIGHT);
         Some(threshold)
     }
 
-    /// The largest load with only good trials that is surely below the threshold, and the smallest one with only
-    /// bad trials that is surely above.
+    /// The largest load with only good trials at or below the estimated lower bound, and the smallest load with only bad
+    /// trials at or above the estimated upper bound.
     pub(crate) fn bounds(&self) -> Bounds {
         let grid = &self.trials.grid;
-        let (lower, upper) = self.sure(|curve| curve.weight);
+        let (lower, upper) = self.estimated_bounds(|curve| curve.weight);
         let mut bounds = Bounds::default();
-        for (position, is_bad) in self.trials.unanimous(self.goal, self.wanted.loss_ratio) {
+        for (position, is_bad) in self.trials.unanimous(self.rule.goal_index, self.rule.goal.loss_ratio) {
             let load = grid.load(position).ln();
             if !is_bad && load <= lower && self.is_available(position) {
                 bounds.lower = Some(position);
@@ -114,99 +116,103 @@ impl<'a> Threshold<'a> {
         bounds
     }
 
-    /// The load whose trial is expected to bring the bounds nearest; none when they are near enough, or so much
-    /// was measured that more would not tell much.
-    pub(crate) fn next(&self) -> Option<i64> {
+    /// The position whose trial is expected to bring the bounds nearest to each other. None if they are near enough, or
+    /// if the effort is used up.
+    pub(crate) fn next_position(&self) -> Option<i64> {
         let grid = &self.trials.grid;
         let bounds = self.bounds();
-        let width = grid.width(self.wanted.width);
-        // An upper bound of shorter trials beyond what the generator can make comes no nearer.
+        let width = grid.width(self.rule.goal.width);
+        // An upper bound from shorter trials beyond the generator's limit cannot come nearer.
         let is_done = match (bounds.lower, bounds.upper.filter(|upper| self.is_available(*upper))) {
             (Some(lower), Some(upper)) => grid.is_narrow(lower, upper, width),
-            // What the generator cannot make is as near as a bound can come.
+            // The generator's limit takes the place of the upper bound.
             (Some(lower), None) => {
-                self.unavailable_from().is_some_and(|least| grid.is_narrow(lower, least, width))
+                self.unavailable_from().is_some_and(|first| grid.is_narrow(lower, first, width))
             }
             _ => false,
         };
-        let spent_s = self.trials.full_length_s(self.wanted);
-        if is_done || spent_s >= EFFORT * self.wanted.duration_sum_s * (1.0 - 1e-9) {
+        let spent_s = self.trials.full_length_s(&self.rule.goal);
+        if is_done || spent_s >= MAX_EFFORT * self.rule.goal.duration_sum_s * (1.0 - 1e-9) {
             return None;
         }
-        if let Some(position) = self.far_below_unavailable() {
+        if let Some(position) = self.halfway_to_unavailable() {
             return Some(position);
         }
         let known: Vec<(f64, bool)> = self
             .trials
-            .unanimous(self.goal, self.wanted.loss_ratio)
+            .unanimous(self.rule.goal_index, self.rule.goal.loss_ratio)
             .map(|(position, is_bad)| (grid.load(position).ln(), is_bad))
             .collect();
-        let (lower, upper) = self.sure(|curve| curve.weight);
-        let largest = self.unavailable_from().map_or(grid.last(), |least| least - 1);
+        let (lower, upper) = self.estimated_bounds(|curve| curve.weight);
+        let largest = self.unavailable_from().map_or(grid.last(), |first| first - 1);
         let ends = (grid.at_most(lower.exp()).min(largest), grid.at_most(upper.exp()).min(largest));
-        let mut considered: Vec<i64> = (0..=CONSIDERED)
-            .map(|part| grid.settle(ends.0 + (ends.1 - ends.0) * part / CONSIDERED))
+        let mut candidates: Vec<i64> = (0..=CANDIDATE_INTERVALS)
+            .map(|index| grid.snap(ends.0 + (ends.1 - ends.0) * index / CANDIDATE_INTERVALS))
             .filter(|position| *position <= largest)
             .collect();
-        considered.dedup();
+        candidates.dedup();
         let expected = |position: i64| self.expected_width(grid.load(position).ln(), &known);
-        let scored = considered.into_iter().map(|position| (position, expected(position)));
+        let scored = candidates.into_iter().map(|position| (position, expected(position)));
         scored.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(position, _)| position)
     }
 
-    /// Halfway to what the generator cannot make, where all full-length trials are good and far below it: the weights
-    /// reach little beyond the loads that were measured.
-    fn far_below_unavailable(&self) -> Option<i64> {
+    /// The middle between the largest measured load and the smallest that the generator cannot make, if all full-length
+    /// trials are good and far below the latter: the curves reach only little beyond the measured loads.
+    fn halfway_to_unavailable(&self) -> Option<i64> {
         let grid = &self.trials.grid;
-        let least = self.unavailable_from()?;
+        let unavailable = self.unavailable_from()?;
         let mut largest = None;
-        for (position, is_bad) in self.trials.full_length(self.goal, self.wanted) {
+        for (position, is_bad) in self.trials.full_length(self.rule) {
             if is_bad {
                 return None;
             }
             largest = Some(position);
         }
         let largest = largest?;
-        let is_far = (grid.load(least) / grid.load(largest)).ln() > ABOVE;
-        is_far.then(|| grid.settle_between(largest + (least - largest) / 2, largest, least)).flatten()
+        if (grid.load(unavailable) / grid.load(largest)).ln() <= MARGIN_ABOVE {
+            return None;
+        }
+        grid.snap_between(largest + (unavailable - largest) / 2, largest, unavailable)
     }
 
     fn is_available(&self, position: i64) -> bool {
-        self.trials.is_available(position, self.wanted.final_trial_duration_s)
+        self.trials.is_available(position, self.rule.goal.final_trial_duration_s)
     }
 
     fn unavailable_from(&self) -> Option<i64> {
-        self.trials.unavailable_from(self.wanted.final_trial_duration_s)
+        self.trials.unavailable_from(self.rule.goal.final_trial_duration_s)
     }
 
-    /// How far apart the bounds will be, by what is known, after one more trial at a load.
+    /// The expected distance of the bounds after one more trial at a load, in the logarithm of the load. `known`: the
+    /// loads at which all trials agree, and whether those are bad.
     fn expected_width(&self, load: f64, known: &[(f64, bool)]) -> f64 {
-        let whole: f64 = self.curves.iter().map(|curve| curve.weight).sum();
-        let bad = self.curves.iter().map(|curve| curve.weight * curve.bad(load)).sum::<f64>() / whole;
+        let weight_sum: f64 = self.curves.iter().map(|curve| curve.weight).sum();
+        let bad = self.curves.iter().map(|curve| curve.weight * curve.bad_probability(load)).sum::<f64>()
+            / weight_sum;
         let width = |is_bad: bool| {
-            let (lower, upper) = self.sure(|curve| {
-                let bad = curve.bad(load);
+            let (lower, upper) = self.estimated_bounds(|curve| {
+                let bad = curve.bad_probability(load);
                 curve.weight * if is_bad { bad } else { 1.0 - bad }
             });
             let known = || known.iter().copied().chain([(load, is_bad)]);
             let good = known().filter(|(at, is_bad)| !is_bad && *at <= lower).map(|(at, _)| at);
             let bad = known().filter(|(at, is_bad)| *is_bad && *at >= upper).map(|(at, _)| at);
-            let lower_at = good.fold(lower - UNMEASURED, f64::max);
-            let upper_at = bad.fold(upper + UNMEASURED, f64::min);
-            // What is sure counts most: it may be measured next.
-            MEASURED_SHARE * (upper_at - lower_at) + (upper - lower)
+            let lower_at = good.fold(lower - UNMEASURED_PENALTY, f64::max);
+            let upper_at = bad.fold(upper + UNMEASURED_PENALTY, f64::min);
+            // The estimated bounds count most: the next trials may confirm them.
+            MEASURED_WEIGHT * (upper_at - lower_at) + (upper - lower)
         };
         bad * width(true) + (1.0 - bad) * width(false)
     }
 
-    /// The logarithms of the loads that are surely below and surely above the threshold, by these weights.
-    fn sure(&self, weight: impl Fn(&Curve) -> f64) -> (f64, f64) {
-        let below = (BAD_AT_LOWER / (1.0 - BAD_AT_LOWER)).ln();
+    /// The logarithms of the estimated lower and upper bound, with these weights of the curves.
+    fn estimated_bounds(&self, weight: impl Fn(&Curve) -> f64) -> (f64, f64) {
+        let lower_offset = (MAX_BAD_SHARE_AT_LOWER / (1.0 - MAX_BAD_SHARE_AT_LOWER)).ln();
         let mut lower: Vec<f64> = Vec::new();
         let mut upper: Vec<f64> = Vec::new();
-        let mut whole = 0.0;
+        let mut weight_sum = 0.0;
         let add = |bins: &mut Vec<f64>, load: f64, weight: f64| {
-            let bin = ((load - self.least) / self.step).max(0.0) as usize;
+            let bin = ((load - self.bins_start) / self.bin_width).max(0.0) as usize;
             if bins.len() <= bin {
                 bins.resize(bin + 1, 0.0);
             }
@@ -214,19 +220,22 @@ impl<'a> Threshold<'a> {
         };
         for curve in &self.curves {
             let weight = weight(curve);
-            whole += weight;
-            add(&mut lower, curve.median + below * curve.spread, weight);
+            weight_sum += weight;
+            add(&mut lower, curve.median + lower_offset * curve.spread, weight);
             add(&mut upper, curve.median, weight);
         }
         let quantile = |bins: &[f64], share: f64| {
             let mut sum = 0.0;
             bins.iter().position(|weight| {
                 sum += weight;
-                sum >= share * whole
+                sum >= share * weight_sum
             })
         };
-        let lower = quantile(&lower, self.doubt.0).unwrap_or(0);
-        let upper = quantile(&upper, 1.0 - self.doubt.1).unwrap_or(upper.len());
-        (self.least + lower as f64 * self.step, self.least + (upper + 1) as f64 * self.step)
+        let lower = quantile(&lower, self.error_probability.0).unwrap_or(0);
+        let upper = quantile(&upper, 1.0 - self.error_probability.1).unwrap_or(upper.len());
+        (
+            self.bins_start + lower as f64 * self.bin_width,
+            self.bins_start + (upper + 1) as f64 * self.bin_width,
+        )
     }
 }

@@ -1,4 +1,4 @@
-//! All valid trials of a search, by load, and the bounds they make.
+//! The valid trials of a search by load, and the bounds that follow from them.
 
 use std::{collections::BTreeMap, ops::RangeBounds};
 
@@ -6,20 +6,20 @@ use record::{Bound, BoundKind, GoalOutcome};
 
 use crate::{
     classification::{Classification, DurationSums, GoalTrial, Requirement, conditional_throughput},
-    goal::SearchGoal,
+    goal::{BoundRule, SearchGoal},
     grid::Grid,
     threshold::Threshold,
 };
 
-/// The trials, and the grid their loads are on.
+/// The trials, and the grid of their loads.
 #[derive(Debug, Clone)]
 pub(crate) struct Trials {
     pub(crate) grid: Grid,
     by_load: BTreeMap<i64, Vec<Trial>>,
-    /// What the generator cannot make: from which position on, by trials of how many seconds.
-    given_up: Vec<(i64, f64)>,
-    /// Full-length trials are taken for draws.
-    is_cautious: bool,
+    /// Loads that the generator cannot make: the smallest position, and the length of the failed trial in seconds.
+    unavailable: Vec<(i64, f64)>,
+    /// Whether full-length trials are treated as random samples.
+    expects_noise: bool,
 }
 
 /// A valid trial.
@@ -27,11 +27,11 @@ pub(crate) struct Trials {
 pub(crate) struct Trial {
     pub(crate) duration_s: f64,
     pub(crate) effective_duration_s: f64,
-    /// One for each goal.
+    /// One loss ratio per goal.
     pub(crate) loss_ratios: Vec<f64>,
 }
 
-/// Two positions that a target's answer lies between.
+/// The positions of two bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Bounds {
     pub(crate) lower: Option<i64>,
@@ -39,34 +39,35 @@ pub(crate) struct Bounds {
 }
 
 impl Trials {
-    pub(crate) fn new(grid: Grid, is_cautious: bool) -> Self {
-        Self { grid, by_load: BTreeMap::new(), given_up: Vec::new(), is_cautious }
+    pub(crate) fn new(grid: Grid, expects_noise: bool) -> Self {
+        Self { grid, by_load: BTreeMap::new(), unavailable: Vec::new(), expects_noise }
     }
 
     pub(crate) fn add(&mut self, position: i64, trial: Trial) {
         self.by_load.entry(position).or_default().push(trial);
     }
 
-    /// The largest load that the generator has made for at least that long. A second of a load shows little about
-    /// four of them: queues of its own fill, and what was late once delays all that follows.
-    pub(crate) fn largest_made(&self, duration_s: f64) -> Option<i64> {
-        let is_as_long = |trial: &Trial| trial.duration_s >= as_long_as(duration_s);
-        let mut made = self.by_load.iter().filter(|(_, trials)| trials.iter().any(is_as_long));
-        made.next_back().map(|(position, _)| *position)
+    /// The largest position that the generator has made for at least `duration_s`. A shorter trial does not prove that
+    /// it can: its own queues fill, and a late request delays those after it.
+    pub(crate) fn largest_generated(&self, duration_s: f64) -> Option<i64> {
+        let is_long_enough = |trial: &Trial| trial.duration_s >= min_duration_s(duration_s);
+        let mut generated = self.by_load.iter().filter(|(_, trials)| trials.iter().any(is_long_enough));
+        generated.next_back().map(|(position, _)| *position)
     }
 
-    /// The least position that the generator cannot make for so long, as far as is known.
+    /// The smallest position that the generator is known not to make for `duration_s`.
     pub(crate) fn unavailable_from(&self, duration_s: f64) -> Option<i64> {
-        let given_up = self.given_up.iter().filter(|(_, failed_s)| duration_s >= as_long_as(*failed_s));
-        given_up.map(|(position, _)| *position).min()
+        let failed = self.unavailable.iter().filter(|(_, failed_s)| duration_s >= min_duration_s(*failed_s));
+        failed.map(|(position, _)| *position).min()
     }
 
-    pub(crate) fn give_up_from(&mut self, position: i64, duration_s: f64) {
-        self.given_up.push((position, duration_s));
+    /// Records that the generator cannot make this position, or a larger one, for `duration_s` or longer.
+    pub(crate) fn mark_unavailable(&mut self, position: i64, duration_s: f64) {
+        self.unavailable.push((position, duration_s));
     }
 
     pub(crate) fn is_available(&self, position: i64, duration_s: f64) -> bool {
-        self.unavailable_from(duration_s).is_none_or(|least| position < least)
+        self.unavailable_from(duration_s).is_none_or(|first| position < first)
     }
 
     /// The last trial at each load, smallest load first.
@@ -78,70 +79,75 @@ impl Trials {
         self.by_load.get(&position).and_then(|trials| trials.last())
     }
 
-    /// Every trial, smallest load first, and whether it is high-loss where so much is allowed.
-    pub(crate) fn all(&self, goal: usize, allowed: f64) -> impl Iterator<Item = (i64, bool)> {
+    /// Every trial, smallest load first, and whether it lost more than `allowed`.
+    pub(crate) fn all(&self, goal_index: usize, allowed: f64) -> impl Iterator<Item = (i64, bool)> {
         let each =
             self.by_load.iter().flat_map(|(position, trials)| trials.iter().map(|trial| (*position, trial)));
-        each.map(move |(position, trial)| (position, trial.loss_ratios[goal] > allowed))
+        each.map(move |(position, trial)| (position, trial.loss_ratios[goal_index] > allowed))
     }
 
-    /// Whether trials are taken for draws.
-    pub(crate) fn is_cautious(&self) -> bool {
-        self.is_cautious
+    /// Whether full-length trials are treated as random samples.
+    pub(crate) fn expects_noise(&self) -> bool {
+        self.expects_noise
     }
 
-    /// The full-length trials, smallest load first, and whether they are high-loss.
-    pub(crate) fn full_length(&self, goal: usize, wanted: &SearchGoal) -> impl Iterator<Item = (i64, bool)> {
-        let (least_s, allowed) = (full_length_s(wanted), wanted.loss_ratio);
+    /// The full-length trials, smallest load first, and whether each is high-loss.
+    pub(crate) fn full_length(&self, rule: &BoundRule) -> impl Iterator<Item = (i64, bool)> {
+        let (min_s, allowed) = (full_length_s(&rule.goal), rule.goal.loss_ratio);
         self.by_load.iter().flat_map(move |(position, trials)| {
-            let full = trials.iter().filter(move |trial| trial.duration_s >= least_s);
-            full.map(move |trial| (*position, trial.loss_ratios[goal] > allowed))
+            let full = trials.iter().filter(move |trial| trial.duration_s >= min_s);
+            full.map(move |trial| (*position, trial.loss_ratios[rule.goal_index] > allowed))
         })
     }
 
     /// Seconds of all full-length trials.
-    pub(crate) fn full_length_s(&self, wanted: &SearchGoal) -> f64 {
+    pub(crate) fn full_length_s(&self, goal: &SearchGoal) -> f64 {
         let trials = self.by_load.values().flatten();
-        let full = trials.filter(|trial| trial.duration_s >= full_length_s(wanted));
+        let full = trials.filter(|trial| trial.duration_s >= full_length_s(goal));
         full.map(|trial| trial.effective_duration_s).sum()
     }
 
-    /// Whether trials are taken for draws: caution is asked for, and there are full-length ones.
-    pub(crate) fn are_draws(&self, goal: usize, wanted: &SearchGoal) -> bool {
-        self.is_cautious && self.full_length(goal, wanted).next().is_some()
+    /// Whether a [`Threshold`] decides about a goal: noise is expected, and there are full-length trials.
+    pub(crate) fn uses_threshold(&self, rule: &BoundRule) -> bool {
+        self.expects_noise && self.full_length(rule).next().is_some()
     }
 
-    /// The loads at which trials of any length agree, smallest first, and whether they are high-loss.
-    pub(crate) fn unanimous(&self, goal: usize, allowed: f64) -> impl Iterator<Item = (i64, bool)> {
+    /// The loads at which all trials agree, smallest first, and whether those trials are high-loss.
+    pub(crate) fn unanimous(&self, goal_index: usize, allowed: f64) -> impl Iterator<Item = (i64, bool)> {
         self.by_load.iter().filter_map(move |(position, trials)| {
-            let is_bad = |trial: &Trial| trial.loss_ratios[goal] > allowed;
+            let is_bad = |trial: &Trial| trial.loss_ratios[goal_index] > allowed;
             let first = is_bad(trials.first()?);
             trials.iter().all(|trial| is_bad(trial) == first).then_some((*position, first))
         })
     }
 
-    /// The smallest upper bound, and the largest lower bound below it: when a larger load does better than a
-    /// smaller one, the smaller one is believed.
-    pub(crate) fn relevant_bounds(&self, goal: usize, requirement: &Requirement) -> Bounds {
-        self.bounds_within(.., goal, requirement)
+    /// The smallest upper bound, and the largest lower bound below it. If a larger load does better than a smaller one,
+    /// the smaller one is believed.
+    pub(crate) fn relevant_bounds(&self, goal_index: usize, requirement: &Requirement) -> Bounds {
+        self.bounds_within(.., goal_index, requirement)
     }
 
-    /// The relevant bounds below the least load that the generator cannot make, and where there is no upper one,
-    /// that load: nothing is to be measured there or above, whatever shorter trials have said.
-    pub(crate) fn search_bounds(&self, goal: usize, requirement: &Requirement) -> Bounds {
+    /// The relevant bounds below the smallest load that the generator cannot make. Without an upper bound, that load
+    /// takes its place, so that nothing is measured there or above.
+    pub(crate) fn search_bounds(&self, goal_index: usize, requirement: &Requirement) -> Bounds {
         match self.unavailable_from(requirement.trial_duration_s) {
-            None => self.relevant_bounds(goal, requirement),
-            Some(least) => {
-                let bounds = self.bounds_within(..least, goal, requirement);
-                Bounds { upper: bounds.upper.or(Some(least)), ..bounds }
+            None => self.relevant_bounds(goal_index, requirement),
+            Some(first) => {
+                let bounds = self.bounds_within(..first, goal_index, requirement);
+                Bounds { upper: bounds.upper.or(Some(first)), ..bounds }
             }
         }
     }
 
-    fn bounds_within(&self, loads: impl RangeBounds<i64>, goal: usize, requirement: &Requirement) -> Bounds {
+    fn bounds_within(
+        &self,
+        loads: impl RangeBounds<i64>,
+        goal_index: usize,
+        requirement: &Requirement,
+    ) -> Bounds {
         let mut bounds = Bounds::default();
         for (position, trials) in self.by_load.range(loads) {
-            match sums(trials, goal, requirement).classify(requirement) {
+            match sums(trials, goal_index, requirement).classify(requirement) {
                 Classification::LowerBound => bounds.lower = Some(*position),
                 Classification::UpperBound => {
                     bounds.upper = Some(*position);
@@ -153,17 +159,21 @@ impl Trials {
         bounds
     }
 
-    /// What the trials say about a goal. `complete` if nothing was left to measure.
-    pub(crate) fn outcome(&self, goal: usize, wanted: &SearchGoal, complete: bool) -> GoalOutcome {
-        self.outcome_with(self.relevant_bounds(goal, &wanted.into()), goal, wanted, complete)
+    /// The outcome for a goal. `complete`: nothing was left to measure.
+    pub(crate) fn outcome(&self, rule: &BoundRule, complete: bool) -> GoalOutcome {
+        self.outcome_with(
+            self.relevant_bounds(rule.goal_index, &Requirement::from(&rule.goal)),
+            rule,
+            complete,
+        )
     }
 
-    /// The same where trials may be draws: then the bounds are those of their [`Threshold`]; where they are not,
-    /// those that are missing when a search ends early.
-    pub(crate) fn noisy_outcome(&self, goal: usize, wanted: &SearchGoal, complete: bool) -> GoalOutcome {
-        let mut bounds = self.relevant_bounds(goal, &wanted.into());
-        if let Some(threshold) = Threshold::of(self, goal, wanted) {
-            if self.are_draws(goal, wanted) {
+    /// As [`Self::outcome`], for trials that may be random samples: their [`Threshold`] gives the bounds, or only the
+    /// missing ones if a search without expected noise ends early.
+    pub(crate) fn noisy_outcome(&self, rule: &BoundRule, complete: bool) -> GoalOutcome {
+        let mut bounds = self.relevant_bounds(rule.goal_index, &Requirement::from(&rule.goal));
+        if let Some(threshold) = Threshold::of(self, rule) {
+            if self.uses_threshold(rule) {
                 bounds = threshold.bounds();
             } else if !complete && (bounds.lower.is_none() || bounds.upper.is_none()) {
                 let estimated = threshold.bounds();
@@ -174,87 +184,81 @@ impl Trials {
                 bounds.upper = upper.or(estimated.upper.filter(above));
             }
         }
-        self.outcome_with(bounds, goal, wanted, complete)
+        self.outcome_with(bounds, rule, complete)
     }
 
-    fn outcome_with(
-        &self,
-        Bounds { lower, upper }: Bounds,
-        goal: usize,
-        wanted: &SearchGoal,
-        complete: bool,
-    ) -> GoalOutcome {
-        let requirement = Requirement::from(wanted);
-        let width = self.grid.width(wanted.width);
-        let unavailable = self.unavailable_from(wanted.final_trial_duration_s);
-        // An upper bound of shorter trials may lie beyond what the generator can make for as long as the goal asks.
-        let unavailable = unavailable.filter(|least| upper.is_none_or(|upper| *least < upper));
+    fn outcome_with(&self, Bounds { lower, upper }: Bounds, rule: &BoundRule, complete: bool) -> GoalOutcome {
+        let requirement = Requirement::from(&rule.goal);
+        let width = self.grid.width(rule.goal.width);
+        let unavailable = self.unavailable_from(rule.goal.final_trial_duration_s);
+        // Shorter trials may have given an upper bound beyond what the generator can make for the goal's duration.
+        let unavailable = unavailable.filter(|first| upper.is_none_or(|upper| *first < upper));
         let kind = match (lower, upper, unavailable) {
             (Some(lower), Some(upper), _) if self.grid.is_narrow(lower, upper, width) => BoundKind::Regular,
             (Some(lower), None, _) if lower == self.grid.last() => BoundKind::AtLeast,
             (None, Some(0), _) => BoundKind::Below,
-            (lower, _, Some(least))
-                if complete || lower.is_some_and(|lower| self.grid.is_narrow(lower, least, width)) =>
+            (lower, _, Some(first))
+                if complete || lower.is_some_and(|lower| self.grid.is_narrow(lower, first, width)) =>
             {
-                BoundKind::GeneratorBound { at: self.grid.load(least) }
+                BoundKind::GeneratorBound { at: self.grid.load(first) }
             }
             (Some(_), Some(_), None) if complete => BoundKind::Regular,
             _ if complete => BoundKind::Disputed,
             _ => BoundKind::Unfinished,
         };
-        // Beyond what the generator can make nothing is known well enough to be called the target's.
+        // An upper bound beyond the generator's limit is not the target's.
         let upper = upper.filter(|_| !matches!(kind, BoundKind::GeneratorBound { .. }));
         GoalOutcome {
-            goal: wanted.name.clone(),
-            lower: lower.map(|position| self.bound(position, goal, &requirement, true)),
-            upper: upper.map(|position| self.bound(position, goal, &requirement, false)),
+            goal: rule.goal.name.clone(),
+            lower: lower.map(|position| self.bound(position, rule.goal_index, &requirement, true)),
+            upper: upper.map(|position| self.bound(position, rule.goal_index, &requirement, false)),
             kind,
         }
     }
 
-    /// Loads above this one that met a goal.
-    pub(crate) fn met_above(&self, load: f64, goal: usize, wanted: &SearchGoal) -> Vec<f64> {
-        let requirement = Requirement::from(wanted);
+    /// Loads above `load` that met a goal.
+    pub(crate) fn met_above(&self, load: f64, rule: &BoundRule) -> Vec<f64> {
+        let requirement = Requirement::from(&rule.goal);
         let met = |(_, trials): &(&i64, &Vec<Trial>)| {
-            sums(trials, goal, &requirement).classify(&requirement) == Classification::LowerBound
+            sums(trials, rule.goal_index, &requirement).classify(&requirement) == Classification::LowerBound
         };
         let loads = self.by_load.iter().filter(met).map(|(position, _)| self.grid.load(*position));
         loads.filter(|met| *met > load).collect()
     }
 
-    fn bound(&self, position: i64, goal: usize, requirement: &Requirement, lower: bool) -> Bound {
+    fn bound(&self, position: i64, goal_index: usize, requirement: &Requirement, lower: bool) -> Bound {
         let trials = self.by_load.get(&position).map_or(&[][..], Vec::as_slice);
         let load = self.grid.load(position);
-        let sums = sums(trials, goal, requirement);
-        // A bound that trials at other loads made has too few of its own to say what gets through.
-        let says = lower && sums.classify(requirement) == Classification::LowerBound;
+        let sums = sums(trials, goal_index, requirement);
+        // A bound that follows from trials at other loads has too few trials of its own for this figure.
+        let is_measured = lower && sums.classify(requirement) == Classification::LowerBound;
         Bound {
             load,
-            conditional_throughput: says
-                .then(|| conditional_throughput(load, seen_by(trials, goal), requirement)),
+            conditional_throughput: is_measured
+                .then(|| conditional_throughput(load, goal_trials(trials, goal_index), requirement)),
             trials: trials.len() as u64,
         }
     }
 }
 
-/// Trials at least this long are full-length, in seconds.
-fn full_length_s(wanted: &SearchGoal) -> f64 {
-    as_long_as(wanted.final_trial_duration_s)
+/// The shortest length of a full-length trial, in seconds.
+fn full_length_s(goal: &SearchGoal) -> f64 {
+    min_duration_s(goal.final_trial_duration_s)
 }
 
-/// A length that a trial of `duration_s` has, whatever its computation lost.
-fn as_long_as(duration_s: f64) -> f64 {
+/// A lower limit for lengths that equal `duration_s` but for rounding, in seconds.
+fn min_duration_s(duration_s: f64) -> f64 {
     duration_s * (1.0 - 1e-9)
 }
 
-fn sums(trials: &[Trial], goal: usize, requirement: &Requirement) -> DurationSums {
-    DurationSums::of(seen_by(trials, goal), requirement)
+fn sums(trials: &[Trial], goal_index: usize, requirement: &Requirement) -> DurationSums {
+    DurationSums::of(goal_trials(trials, goal_index), requirement)
 }
 
-fn seen_by(trials: &[Trial], goal: usize) -> impl Iterator<Item = GoalTrial> {
+fn goal_trials(trials: &[Trial], goal_index: usize) -> impl Iterator<Item = GoalTrial> {
     trials.iter().map(move |trial| GoalTrial {
         duration_s: trial.duration_s,
         effective_duration_s: trial.effective_duration_s,
-        loss_ratio: trial.loss_ratios[goal],
+        loss_ratio: trial.loss_ratios[goal_index],
     })
 }

@@ -1,7 +1,7 @@
-//! What `compare` claims of simulated targets whose difference is known.
+//! The claims of `compare` about simulated targets with a known difference.
 //!
-//! The noise is that of real services: log-normal from run to run (2 to 5 %), a machine that drifts in the
-//! course of the runs, and now and then a run that something disturbed. All is seeded.
+//! The noise is that of real services: log-normal between runs (2 to 5 %), a machine that drifts during the runs, and
+//! occasional disturbed runs. All random numbers are seeded.
 
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp1, StandardNormal};
@@ -12,11 +12,11 @@ use search::statistics::{
 
 /// Simulated comparisons of each kind.
 const COMPARISONS: usize = 1_000;
-/// 95 % is kept if no more than this share of comparisons of equal targets claims a difference.
-const MOST_FALSE_CLAIMS: f64 = 0.05;
-/// Of so many comparisons of one kind, a true share of 5 % gives more than this once in a thousand times.
-const MOST_FALSE_CLAIMS_OF_ONE_KIND: usize = 72;
-const FEWEST_FOUND: usize = 900;
+/// Largest share of false claims at a confidence of 95 %.
+const MAX_FALSE_CLAIM_RATIO: f64 = 0.05;
+/// Largest number of false claims per kind: a true share of 5 % exceeds it once in a thousand times.
+const MAX_FALSE_CLAIMS_PER_KIND: usize = 72;
+const MIN_FOUND: usize = 900;
 const SEED: u64 = 1;
 
 /// How A and B were run.
@@ -42,7 +42,7 @@ impl Bench {
         Self { rng, order, runs, noise }
     }
 
-    /// Runs both once more and compares them; B's first quantity is larger by `difference` (0.1 is 10 %).
+    /// Runs and compares both targets; B's first quantity is larger by `difference` (0.1 is 10 %).
     fn compare(&mut self, difference: f64) -> Vec<Comparison> {
         let (a, b) = match self.order {
             Order::InBlocks => {
@@ -50,7 +50,7 @@ impl Bench {
                 (self.session(&drift), self.session(&drift))
             }
             Order::Separately => {
-                // A machine that warms up does so in each of the two sessions.
+                // The machine warms up in each of the two sessions.
                 let drift: Vec<f64> =
                     (0..self.runs).map(|run| -0.03 * run as f64 / self.runs as f64).collect();
                 (self.session(&drift), self.session(&drift))
@@ -95,8 +95,8 @@ impl Bench {
             .collect()
     }
 
-    /// One value a run for each quantity. Half of a run's luck is common to all its quantities; one run
-    /// of 50 is disturbed and loses 10 to 40 %.
+    /// One value per run for each quantity. Half of a run's noise is common to all its quantities; one run in 50 is
+    /// disturbed and loses 10 to 40 %.
     fn session(&mut self, drift: &[f64]) -> Vec<Vec<f64>> {
         let mut values = vec![Vec::new(); self.noise.len()];
         for drift in drift {
@@ -104,16 +104,16 @@ impl Bench {
             let disturbed = if self.rng.random_bool(0.02) { self.rng.random_range(0.6..0.9) } else { 1.0 };
             for (quantity, values) in values.iter_mut().enumerate() {
                 let own: f64 = StandardNormal.sample(&mut self.rng);
-                let luck = self.noise[quantity] * (common + own) / 2.0_f64.sqrt();
-                values.push(1_000.0 * (luck + drift).exp() * disturbed);
+                let noise = self.noise[quantity] * (common + own) / 2.0_f64.sqrt();
+                values.push(1_000.0 * (noise + drift).exp() * disturbed);
             }
         }
         values
     }
 }
 
-/// Of [`COMPARISONS`], how many claim a difference where none is, and how many find one of twice the size that
-/// an earlier comparison of the same two said it could resolve.
+/// The number of false claims, and of true differences found, of [`COMPARISONS`] each. The true difference is twice the
+/// resolvable one that a preceding comparison stated.
 fn simulate(order: Order, runs: usize, quantities: usize) -> (usize, usize) {
     let claims = |answers: &[Comparison]| {
         answers.iter().any(|answer| matches!(answer.verdict, Verdict::ABetter | Verdict::BBetter))
@@ -123,31 +123,31 @@ fn simulate(order: Order, runs: usize, quantities: usize) -> (usize, usize) {
         let mut bench = Bench::new(SEED + 1_000 * round, order, runs, quantities);
         let equal = bench.compare(0.0);
         false_claims += usize::from(claims(&equal));
-        let stated = equal[0].resolvable.expect("the noise is seen and the runs are enough");
+        let stated = equal[0].resolvable.expect("there are enough runs, and they differ");
         found += usize::from(bench.compare(2.0 * stated)[0].verdict == Verdict::BBetter);
     }
     (false_claims, found)
 }
 
 #[test]
-fn nothing_false_is_claimed_and_what_is_resolvable_is_found() {
+fn false_claims_are_rare_and_resolvable_differences_are_found() {
     let mut all_false_claims = Vec::new();
     for order in [Order::InBlocks, Order::Separately] {
         for (quantities, runs) in [(1, 6), (1, 10), (1, 20), (4, 6), (4, 10), (4, 20)] {
             let (false_claims, found) = simulate(order, runs, quantities);
             let kind = format!("{order:?}, {runs} runs, {quantities} at once");
             println!("{kind}: {false_claims} false claims, {found} differences found, of {COMPARISONS} each");
-            assert!(false_claims <= MOST_FALSE_CLAIMS_OF_ONE_KIND, "{kind}: {false_claims}");
-            assert!(found >= FEWEST_FOUND, "{kind}: {found}");
+            assert!(false_claims <= MAX_FALSE_CLAIMS_PER_KIND, "{kind}: {false_claims}");
+            assert!(found >= MIN_FOUND, "{kind}: {found}");
             all_false_claims.push(false_claims);
         }
     }
     let share = all_false_claims.iter().sum::<usize>() as f64 / (all_false_claims.len() * COMPARISONS) as f64;
     println!("false claims in all: {:.1} %", share * 100.0);
-    assert!(share <= MOST_FALSE_CLAIMS, "{share}");
+    assert!(share <= MAX_FALSE_CLAIM_RATIO, "{share}");
 }
 
-/// The interval of the effect holds the true ratio as often as it says, whatever the noise.
+/// The interval of the effect contains the true ratio with its stated confidence, whatever the noise.
 #[test]
 fn intervals_cover_the_true_ratio() {
     let normal = |rng: &mut Pcg64Mcg| -> f64 {

@@ -1,17 +1,16 @@
-//! Services whose answers queue, searched as `proofload limit rate --p99 50ms --width 2% --trial 4s --repeats 5
-//! --budget 80s` does: how often the bounds hold the truth, and how wide they are.
+//! How often the bounds contain the true limit of a queue, and how wide they are. The searches are those of
+//! `proofload limit rate --p99 50ms --width 2% --trial 4s --repeats 5 --budget 80s`.
 //!
-//! The service is M/M/1, simulated request by request: Poisson arrivals, exponential service, first come first
-//! served, and every trial begins with an empty queue. The time in such a system is exponential with the rate
-//! capacity − load, so that its 99th percentile is 50 ms where the load is capacity − ln(100) / 0.05 s. As in a
-//! study a trial is bad when more than 1 % of its requests took longer, or when the medians of its seconds grow
-//! so steadily that they would pass the bound within ten times its length (`docs/limit.md`); it takes 0.6 to 1 s
-//! beside its length, and an overload up to 2 s more to drain.
+//! The service is an M/M/1 queue, simulated request by request: Poisson arrivals, exponential service, first come, first
+//! served. Every trial begins with an empty queue. The time in the system is exponential with the rate capacity − load, so
+//! its 99th percentile is 50 ms at the load capacity − ln(100) / 0.05 s. As in a study, a trial is bad if more than 1 % of
+//! its requests take longer, or if the medians of its seconds grow so steadily that they would exceed the bound within ten
+//! times its length (`docs/limit.md`). A trial takes 0.6 to 1 s beyond its length, and an overload up to 2 s to drain.
 
 mod common;
 
 use common::{splitmix, uniform};
-use search::{Measured, Preset, Search, SearchGoal, SearchPlan, Step, Unit};
+use search::{Preset, Search, SearchGoal, SearchPlan, Step, TrialOutcome, Unit};
 
 const RUNS: u64 = 200;
 const BOUND_S: f64 = 0.05;
@@ -58,7 +57,7 @@ fn trial(capacity_per_s: f64, load_per_s: f64, duration_s: f64, draws: &mut Draw
     Queued { is_bad, drain_s: (free_s - duration_s).clamp(0.0, 2.0) }
 }
 
-/// The rule of `study::growth`, told again: that room is beside this one.
+/// A copy of the rule in `study::growth`, because this crate must not depend on `study`.
 fn grows(seconds: &mut [Vec<f64>], duration_s: f64) -> bool {
     let mut medians = Vec::new();
     for (index, responses) in seconds.iter_mut().enumerate().filter(|(_, responses)| !responses.is_empty()) {
@@ -80,7 +79,7 @@ fn grows(seconds: &mut [Vec<f64>], duration_s: f64) -> bool {
     f64::from(concordant) >= 0.8 * slopes.len() as f64 && reached_s > BOUND_S
 }
 
-/// The goals that a study makes of one: met by all trials, and missed by nine in ten of three.
+/// The two goals that stand for the goal of a study: met by all trials, and missed by nine in ten of three trials.
 fn plan() -> SearchPlan {
     let goal = |name: &str, exceed_ratio, repeats| SearchGoal {
         exceed_ratio,
@@ -89,23 +88,23 @@ fn plan() -> SearchPlan {
         width: 0.02,
         ..Preset::Mlrsearch.goal(name, ALLOWED)
     };
-    let goals = vec![goal("met", 0.0, REPEATS), goal("surely not", 0.9, 3.0)];
+    let goals = vec![goal("met", 0.0, REPEATS), goal("not met", 0.9, 3.0)];
     SearchPlan { method: Preset::Mlrsearch.method(), ..SearchPlan::new(Unit::Continuous, 10.0, 1e6, goals) }
 }
 
-/// The bounds after the budget, as shares of the truth.
+/// The bounds when the budget is used up, relative to the true limit.
 fn searched(capacity_per_s: f64, seed: u64) -> (Option<f64>, Option<f64>) {
     let truth_per_s = capacity_per_s - 100.0_f64.ln() / BOUND_S;
     let mut draws = Draws(splitmix(seed));
     let mut search = Search::new(plan()).expect("the plan is right");
     let mut elapsed_s = 0.0;
     while elapsed_s < BUDGET_S {
-        let Step::Measure(next) = search.next() else { break };
+        let Step::Measure(next) = search.next_step() else { break };
         let queued = trial(capacity_per_s, next.load, next.duration_s, &mut draws);
         elapsed_s += next.duration_s + queued.drain_s + 0.6 + 0.4 * draws.uniform();
         let loss_ratios = vec![f64::from(u8::from(queued.is_bad)); 2];
-        let measured = Measured::Valid { loss_ratios, effective_duration_s: next.duration_s };
-        search.tell(measured).expect("it was asked for");
+        let outcome = TrialOutcome::Valid { loss_ratios, effective_duration_s: next.duration_s };
+        search.report(outcome).expect("the search asked for this trial");
     }
     let outcome = search.outcome();
     let share = |bound: &search::Bound| bound.load / truth_per_s;
@@ -135,6 +134,6 @@ fn bounds_within_the_budget_hold_the_limit_of_a_queue() {
         widths[widths.len() * 9 / 10]
     );
     assert!(held * 100 >= RUNS * 96, "{held} of {RUNS}");
-    // The bounds must say something too.
+    // Wide bounds would hold the limit without saying much.
     assert!(widths[widths.len() / 2] < 20.0, "{:.1} %", widths[widths.len() / 2]);
 }

@@ -1,11 +1,11 @@
-//! Methods, void trials and irregular answers, one by one, on targets without noise.
+//! Methods, void trials and irregular answers, on targets without noise.
 
 mod common;
 
 use common::{above, lost, run, splitmix, uniform};
 use search::{
-    Bound, BoundKind, Ended, Measured, Method, Midpoint, Preset, Search, SearchGoal, SearchPlan, Start, Step,
-    SurelyNot, TellError, Unit, VoidPolicy, WarmUp,
+    Bound, BoundKind, Ending, Method, Midpoint, OutcomeError, Preset, Search, SearchGoal, SearchPlan, Start,
+    Step, TrialOutcome, Unit, UpperBoundRule, VoidPolicy, WarmUp,
 };
 
 fn no_errors(width: f64) -> SearchGoal {
@@ -21,7 +21,7 @@ fn loads(lower: &Option<Bound>, upper: &Option<Bound>) -> (Option<f64>, Option<f
 }
 
 #[test]
-fn users_are_found_to_the_last_one() {
+fn the_largest_number_of_users_is_found_exactly() {
     let methods = [
         Preset::Mlrsearch.method(),
         Method::Mlrsearch { warm_up: WarmUp::Max { duration_s: 1.0 }, start: Start::Max },
@@ -34,13 +34,13 @@ fn users_are_found_to_the_last_one() {
             let (outcome, _) = run(plan, |trial| lost(above(capacity, trial.load), 1, trial));
             let goal = &outcome.goals[0];
             assert_eq!(loads(&goal.lower, &goal.upper), (Some(capacity), Some(capacity + 1.0)), "{method:?}");
-            assert_eq!((goal.kind, outcome.ended), (BoundKind::Regular, Ended::Complete));
+            assert_eq!((goal.kind, outcome.ended), (BoundKind::Regular, Ending::Complete));
         }
     }
 }
 
 #[test]
-fn the_jmeter_habit_runs_three_times_what_holds_and_once_what_does_not() {
+fn the_jmeter_preset_runs_good_loads_three_times_and_bad_loads_once() {
     let goal = Preset::Jmeter.goal("no errors", 0.0);
     let plan = SearchPlan { method: Preset::Jmeter.method(), ..whole(1.0, 150.0, goal) };
     let (outcome, asked) = run(plan, |trial| lost(above(128.0, trial.load), 1, trial));
@@ -77,7 +77,7 @@ fn one_bad_run_of_three_fails_a_load_for_jmeter_and_not_for_the_majority() {
         let mut at_100 = 0;
         let (outcome, _) = run(plan, |trial| {
             at_100 += u32::from(trial.load > 99.0);
-            // Of the runs above 99 users every second one fails, except that 129 always does.
+            // Every third run above 99 users fails, and every run at 129.
             let fails = trial.load > 128.0 || (trial.load > 99.0 && at_100 % 3 == 0);
             lost(if fails { 0.01 } else { 0.0 }, 1, trial)
         });
@@ -112,7 +112,7 @@ fn a_generator_that_cannot_make_more_bounds_the_answer_from_below_only() {
                 assert_eq!(trial.attempt, void_in_a_row);
                 if trial.load > 700.0 {
                     void_in_a_row = (void_in_a_row + 1) % 3;
-                    return Measured::Void;
+                    return TrialOutcome::Void;
                 }
                 void_in_a_row = 0;
                 lost(0.0, 1, trial)
@@ -121,7 +121,7 @@ fn a_generator_that_cannot_make_more_bounds_the_answer_from_below_only() {
             let BoundKind::GeneratorBound { at } = goal.kind else { panic!("{goal:?}") };
             let lower = goal.lower.as_ref().expect("700 was measured").load;
             assert!(lower <= 700.0 && 700.0 < at && (at - lower) / at <= 0.05, "{lower} {at}");
-            assert_eq!((goal.upper.is_none(), outcome.ended), (true, Ended::Complete));
+            assert_eq!((goal.upper.is_none(), outcome.ended), (true, Ending::Complete));
             let void = asked.iter().filter(|trial| trial.load > 700.0).count();
             assert_eq!((void as u64, void % 3), (outcome.void_trials, 0));
         }
@@ -135,7 +135,7 @@ fn a_goal_that_is_met_only_below_the_generators_limit_gets_both_bounds() {
         goals.into_iter().enumerate().map(|(index, goal)| SearchGoal { name: index.to_string(), ..goal });
     let plan = SearchPlan::new(Unit::Continuous, 10.0, 1e6, goals.collect());
     let (outcome, _) = run(plan, |trial| match trial.load > 700.0 {
-        true => Measured::Void,
+        true => TrialOutcome::Void,
         false => lost(above(500.0, trial.load), 2, trial),
     });
     assert_eq!(outcome.goals[0].kind, BoundKind::Regular);
@@ -147,7 +147,7 @@ fn a_generator_that_makes_no_load_at_all_leaves_no_bounds() {
     for start in [Start::Max, Start::Min { factor: 2.0 }] {
         let method = Method::Mlrsearch { warm_up: WarmUp::Max { duration_s: 1.0 }, start };
         let plan = SearchPlan { method, ..whole(10.0, 100_000.0, no_errors(0.05)) };
-        let (outcome, asked) = run(plan, |_| Measured::Void);
+        let (outcome, asked) = run(plan, |_| TrialOutcome::Void);
         let goal = &outcome.goals[0];
         assert_eq!(loads(&goal.lower, &goal.upper), (None, None));
         assert_eq!(goal.kind, BoundKind::GeneratorBound { at: 10.0 });
@@ -156,21 +156,21 @@ fn a_generator_that_makes_no_load_at_all_leaves_no_bounds() {
 }
 
 #[test]
-fn a_void_trial_below_a_measured_load_is_bad_luck_and_is_repeated() {
+fn a_void_trial_below_a_measured_load_is_repeated() {
     let plan = whole(10.0, 1_000.0, no_errors(0.05));
     let mut left = 7;
     let (outcome, asked) = run(plan.clone(), |trial| {
-        // Seven void trials at the first load that is asked for after a larger one was measured.
+        // Six void trials at the first load that is asked for after a larger one was measured.
         if trial.load > 256.0 {
             left = left.min(6);
         }
         if left < 7 && left > 0 && trial.load <= 300.0 {
             left -= 1;
-            return Measured::Void;
+            return TrialOutcome::Void;
         }
         lost(above(300.0, trial.load), 1, trial)
     });
-    assert_eq!((outcome.ended, outcome.goals[0].kind), (Ended::Complete, BoundKind::Regular));
+    assert_eq!((outcome.ended, outcome.goals[0].kind), (Ending::Complete, BoundKind::Regular));
     assert_eq!(outcome.void_trials, 6);
     let (undisturbed, _) = run(plan, |trial| lost(above(300.0, trial.load), 1, trial));
     assert_eq!(outcome.goals, undisturbed.goals);
@@ -178,7 +178,7 @@ fn a_void_trial_below_a_measured_load_is_bad_luck_and_is_repeated() {
 }
 
 #[test]
-fn what_the_generator_makes_for_a_moment_only_is_given_up() {
+fn a_load_that_the_generator_makes_only_briefly_is_given_up() {
     for unit in [Unit::Continuous, Unit::Whole] {
         for noise_aware in [false, true] {
             let mut plan = SearchPlan::new(unit, 10.0, 100_000.0, vec![no_errors(0.05)]);
@@ -186,33 +186,33 @@ fn what_the_generator_makes_for_a_moment_only_is_given_up() {
                 plan.method = Method::NoiseAware { factor: 2.0 };
                 plan.goals[0].duration_sum_s = 5.0 * plan.goals[0].final_trial_duration_s;
             }
-            // A second of any load; more only of 700, however often it is tried.
+            // The generator makes any load for a second, and up to 700 for longer.
             let (outcome, asked) = run(plan, |trial| match trial.load > 700.0 && trial.duration_s > 1.0 {
-                true => Measured::Void,
+                true => TrialOutcome::Void,
                 false => lost(above(20_000.0, trial.load), 1, trial),
             });
-            // Steps down grow, so that not every load on the way is tried in vain.
+            // Steps down grow, so that not every load on the way is tried.
             assert!(asked.len() < 90, "{} trials", asked.len());
             let goal = &outcome.goals[0];
             let BoundKind::GeneratorBound { at } = goal.kind else { panic!("{outcome:?}") };
             let lower = goal.lower.as_ref().expect("700 was measured").load;
             assert!(lower <= 700.0 && 700.0 < at && (at - lower) / at <= 0.05, "{lower} {at}");
-            assert_eq!((goal.upper.is_none(), outcome.ended), (true, Ended::Complete));
+            assert_eq!((goal.upper.is_none(), outcome.ended), (true, Ending::Complete));
         }
     }
 }
 
 #[test]
-fn bad_luck_without_end_ends_the_search_as_void() {
+fn too_many_void_trials_at_known_loads_end_the_search_as_void() {
     let void = VoidPolicy { attempts: 3, unlucky: 4 };
     let plan = SearchPlan { void, ..whole(10.0, 1_000.0, no_errors(0.05)) };
     let mut overloaded = false;
     let (outcome, _) = run(plan, |trial| {
-        let measured = if overloaded { Measured::Void } else { lost(above(300.0, trial.load), 1, trial) };
+        let measured = if overloaded { TrialOutcome::Void } else { lost(above(300.0, trial.load), 1, trial) };
         overloaded |= trial.load > 300.0;
         measured
     });
-    assert!(matches!(outcome.ended, Ended::Void { at } if at < 640.0), "{:?}", outcome.ended);
+    assert!(matches!(outcome.ended, Ending::Void { at } if at < 640.0), "{:?}", outcome.ended);
     assert_eq!((outcome.void_trials, outcome.goals[0].kind), (5, BoundKind::Unfinished));
 }
 
@@ -223,7 +223,7 @@ fn a_budget_ends_the_search_before_it_is_spent() {
     let (whole_search, _) = run(plan(), |trial| lost(target(trial.load), 1, trial));
     let plan = SearchPlan { search_duration_max_s: Some(whole_search.trial_seconds / 2.0), ..plan() };
     let (outcome, _) = run(plan, |trial| lost(target(trial.load), 1, trial));
-    assert_eq!((outcome.ended, outcome.goals[0].kind), (Ended::OutOfBudget, BoundKind::Unfinished));
+    assert_eq!((outcome.ended, outcome.goals[0].kind), (Ending::OutOfBudget, BoundKind::Unfinished));
     assert!(outcome.trial_seconds <= whole_search.trial_seconds / 2.0);
 }
 
@@ -257,7 +257,7 @@ fn each_goal_has_its_own_bounds_from_the_same_trials() {
         ..Preset::Mlrsearch.goal("", *loss_ratio)
     });
     let plan = SearchPlan::new(Unit::Continuous, 1.0, 1e5, wanted.collect());
-    let (outcome, asked) = run(plan, |trial| Measured::Valid {
+    let (outcome, asked) = run(plan, |trial| TrialOutcome::Valid {
         loss_ratios: goals.iter().map(|(_, _, capacity)| above(*capacity, trial.load)).collect(),
         effective_duration_s: trial.duration_s,
     });
@@ -274,31 +274,31 @@ fn each_goal_has_its_own_bounds_from_the_same_trials() {
 }
 
 #[test]
-fn the_foreseen_rest_is_what_it_takes_when_the_target_does_as_foreseen() {
+fn the_estimated_time_left_is_near_the_actual_one() {
     let plan = SearchPlan::new(Unit::Continuous, 10.0, 1e5, vec![no_errors(0.05)]);
     let mut search = Search::new(plan).expect("the plan is right");
-    let mut foreseen = Vec::new();
-    while let Step::Measure(trial) = search.next() {
+    let mut estimates = Vec::new();
+    while let Step::Measure(trial) = search.next_step() {
         let progress = search.progress();
-        foreseen.push((progress.trial_seconds, progress.remaining_s));
-        search.tell(lost(above(1_000.0, trial.load), 1, &trial)).expect("it was asked for");
+        estimates.push((progress.trial_seconds, progress.remaining_s));
+        search.report(lost(above(1_000.0, trial.load), 1, &trial)).expect("it was asked for");
     }
     let total_s = search.progress().trial_seconds;
     assert_eq!(search.progress().remaining_s, 0.0);
-    for (done_s, remaining_s) in foreseen {
+    for (done_s, remaining_s) in estimates {
         let error = (done_s + remaining_s - total_s).abs() / total_s;
         assert!(error <= 0.35, "after {done_s} s: {remaining_s} s to come, {total_s} s in all");
     }
 }
 
 #[test]
-fn senseless_outcomes_are_refused_and_change_nothing() {
+fn impossible_outcomes_are_refused_and_change_nothing() {
     let plan = whole(10.0, 1_000.0, no_errors(0.05));
     let mut search = Search::new(plan).expect("the plan is right");
-    assert_eq!(search.tell(Measured::Void), Err(TellError::NoTrial));
-    let step = search.next();
+    assert_eq!(search.report(TrialOutcome::Void), Err(OutcomeError::NoTrial));
+    let step = search.next_step();
     let Step::Measure(trial) = step else { panic!("nothing was measured yet") };
-    let valid = |loss_ratios, effective_duration_s| Measured::Valid { loss_ratios, effective_duration_s };
+    let valid = |loss_ratios, effective_duration_s| TrialOutcome::Valid { loss_ratios, effective_duration_s };
     for (measured, said) in [
         (valid(vec![], 1.0), "0 loss ratios for 1 goals"),
         (valid(vec![1.5], 1.0), "no share"),
@@ -306,20 +306,20 @@ fn senseless_outcomes_are_refused_and_change_nothing() {
         (valid(vec![0.0], 0.5), "void trial if it was cut short"),
         (valid(vec![0.0], f64::INFINITY), "planned length"),
     ] {
-        let error = search.tell(measured).expect_err("senseless").to_string();
+        let error = search.report(measured).expect_err("senseless").to_string();
         assert!(error.contains(said), "{error}");
     }
-    assert_eq!(search.next(), Step::Measure(trial));
+    assert_eq!(search.next_step(), Step::Measure(trial));
     assert_eq!(search.outcome().trials, 0);
 }
 
-/// As studies have it.
-fn sure_both_ways(repeats: f64) -> SearchGoal {
+/// A goal with the rule for upper bounds that studies use.
+fn with_upper_bound_rule(repeats: f64) -> SearchGoal {
     let duration_sum_s = 5.0 * repeats;
     SearchGoal {
         exceed_ratio: 0.0,
         duration_sum_s,
-        surely_not: Some(SurelyNot { exceed_ratio: 0.9, duration_sum_s }),
+        upper_bound_rule: Some(UpperBoundRule { exceed_ratio: 0.9, duration_sum_s }),
         ..Preset::Mlrsearch.goal("met", 0.0)
     }
 }
@@ -327,9 +327,9 @@ fn sure_both_ways(repeats: f64) -> SearchGoal {
 #[test]
 fn two_rules_of_a_goal_are_searched_by_the_steps_of_two_goals() {
     for (seed, repeats) in (0..40).map(|seed| (seed, if seed % 2 == 0 { 3.0 } else { 5.0 })) {
-        let one = sure_both_ways(repeats);
-        let rule = SearchGoal { surely_not: None, ..one.clone() };
-        let other = SearchGoal { name: "surely not".to_owned(), exceed_ratio: 0.9, ..rule.clone() };
+        let one = with_upper_bound_rule(repeats);
+        let rule = SearchGoal { upper_bound_rule: None, ..one.clone() };
+        let other = SearchGoal { name: "not met".to_owned(), exceed_ratio: 0.9, ..rule.clone() };
         let search = |goals: Vec<SearchGoal>| {
             let count = goals.len();
             let plan = SearchPlan::new(Unit::Continuous, 10.0, 1e5, goals);
@@ -352,7 +352,7 @@ fn where_trials_disagree_the_bounds_are_measured_loads_beyond_the_disagreement()
     let mut full = Vec::new();
     let plan = SearchPlan {
         method: Preset::Mlrsearch.method(),
-        ..SearchPlan::new(Unit::Continuous, 10.0, 1e5, vec![sure_both_ways(5.0)])
+        ..SearchPlan::new(Unit::Continuous, 10.0, 1e5, vec![with_upper_bound_rule(5.0)])
     };
     let (outcome, _) = run(plan, |trial| {
         toss = !toss;
@@ -374,10 +374,10 @@ fn a_budget_that_ends_early_leaves_the_bounds_that_are_known() {
         let plan = SearchPlan {
             method: Preset::Mlrsearch.method(),
             search_duration_max_s: Some(budget_s),
-            ..SearchPlan::new(Unit::Continuous, 10.0, 1e5, vec![sure_both_ways(repeats)])
+            ..SearchPlan::new(Unit::Continuous, 10.0, 1e5, vec![with_upper_bound_rule(repeats)])
         };
         let (outcome, _) = run(plan, |trial| lost(above(640.0, trial.load), 1, trial));
-        assert_eq!(outcome.ended, Ended::OutOfBudget);
+        assert_eq!(outcome.ended, Ending::OutOfBudget);
         let (lower, upper) = (outcome.goals[0].lower.as_ref(), outcome.goals[0].upper.as_ref());
         assert!(lower.is_some_and(|bound| bound.load <= 640.0), "{budget_s} s: {outcome:?}");
         assert!(upper.is_some_and(|bound| bound.load >= 640.0), "{budget_s} s: {outcome:?}");

@@ -1,12 +1,12 @@
-//! Beside the PyPI package MLRsearch: the example of its README, and what `oracles/mlrsearch.py` recorded on
-//! noisy targets.
+//! Comparison with the PyPI package MLRsearch: the example of its README, and the results on noisy targets that
+//! `oracles/mlrsearch.py` recorded.
 
 mod common;
 
 use std::collections::BTreeMap;
 
 use common::{run, splitmix, uniform};
-use search::{Measured, Method, NextTrial, SearchGoal, SearchPlan, Start, Unit, WarmUp};
+use search::{Method, NextTrial, SearchGoal, SearchPlan, Start, TrialOutcome, Unit, WarmUp};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -27,7 +27,7 @@ struct Scenario {
     bad_depth: f64,
     drop_share: f64,
     drop_loss: f64,
-    /// From, to, share of the capacity that is missing there.
+    /// Ranges of loads with less capacity: start, end, missing share.
     dips: Vec<(f64, f64, f64)>,
     overhead_s: f64,
     warm_up_s: f64,
@@ -67,7 +67,7 @@ impl Scenario {
             width: goal.width,
             preceding_targets: goal.preceding,
             expansion: goal.expansion,
-            surely_not: None,
+            upper_bound_rule: None,
         };
         let goals = self.goals.iter().enumerate().map(goal).collect();
         let warm_up = match self.warm_up_s {
@@ -79,7 +79,7 @@ impl Scenario {
     }
 
     /// The same outcome as `Target.measure` of the script.
-    fn measure(&self, trial: &NextTrial, measured: &mut BTreeMap<u64, u64>) -> Measured {
+    fn measure(&self, trial: &NextTrial, measured: &mut BTreeMap<u64, u64>) -> TrialOutcome {
         let load = trial.load;
         let key = (load * 1024.0).round_ties_even() as u64;
         let index = measured.entry(key).or_default();
@@ -104,7 +104,7 @@ impl Scenario {
         }
         let loss_ratio = (loss * 1e9).trunc() / 1e9;
         let effective_duration_s = trial.duration_s + self.overhead_s;
-        Measured::Valid { loss_ratios: vec![loss_ratio; self.goals.len()], effective_duration_s }
+        TrialOutcome::Valid { loss_ratios: vec![loss_ratio; self.goals.len()], effective_duration_s }
     }
 }
 
@@ -120,7 +120,7 @@ fn the_readme_example_gives_the_readme_bounds() {
         width: 0.005,
         preceding_targets: 2,
         expansion: 2,
-        surely_not: None,
+        upper_bound_rule: None,
     };
     let plan = SearchPlan {
         method: Method::Mlrsearch { warm_up: WarmUp::None, start: Start::Max },
@@ -130,7 +130,7 @@ fn the_readme_example_gives_the_readme_bounds() {
         let sent = (trial.duration_s * trial.load).trunc();
         let received = sent.min((trial.duration_s * 1e6).trunc());
         let loss_ratio = (sent - received) / sent;
-        Measured::Valid { loss_ratios: vec![loss_ratio; 2], effective_duration_s: trial.duration_s }
+        TrialOutcome::Valid { loss_ratios: vec![loss_ratio; 2], effective_duration_s: trial.duration_s }
     });
     let printed =
         [(997_497.602_939_238_2, 997_497.602_939_238_2), (1_002_508.674_761_110_1, 1_000_000.673_073_042_9)];

@@ -1,12 +1,12 @@
-//! What holds for every plan and every sequence of outcomes.
+//! Properties of every plan and every sequence of outcomes.
 
 mod common;
 
-use common::{MOST_STEPS, splitmix, uniform};
+use common::{MAX_STEPS, splitmix, uniform};
 use proptest::prelude::*;
 use search::{
-    BoundKind, Ended, Measured, Method, Midpoint, Search, SearchGoal, SearchPlan, Start, Step, SurelyNot,
-    Unit, VoidPolicy, WarmUp,
+    BoundKind, Ending, Method, Midpoint, Search, SearchGoal, SearchPlan, Start, Step, TrialOutcome, Unit,
+    UpperBoundRule, VoidPolicy, WarmUp,
 };
 
 fn goal(index: usize) -> impl Strategy<Value = SearchGoal> {
@@ -20,24 +20,32 @@ fn goal(index: usize) -> impl Strategy<Value = SearchGoal> {
         prop::option::of((0.0..1.0_f64, 0.0..1.0_f64)),
     )
         .prop_map(
-            move |(loss_ratio, exceed_ratio, width, lengths, preceding_targets, expansion, surely_not)| {
+            move |(
+                loss_ratio,
+                exceed_ratio,
+                width,
+                lengths,
+                preceding_targets,
+                expansion,
+                upper_bound_rule,
+            )| {
                 let (initial_trial_duration_s, longer, more) = lengths;
                 let final_trial_duration_s = initial_trial_duration_s * longer;
-                let surely_not = surely_not.map(|(beyond, less)| SurelyNot {
+                let upper_bound_rule = upper_bound_rule.map(|(beyond, less)| UpperBoundRule {
                     exceed_ratio: 0.95 * beyond,
                     duration_sum_s: final_trial_duration_s * (1.0 + (more - 1.0) * less),
                 });
                 SearchGoal {
                     name: format!("goal {index}"),
                     loss_ratio,
-                    exceed_ratio: if surely_not.is_some() { 0.0 } else { exceed_ratio },
+                    exceed_ratio: if upper_bound_rule.is_some() { 0.0 } else { exceed_ratio },
                     final_trial_duration_s,
                     duration_sum_s: final_trial_duration_s * more,
                     initial_trial_duration_s,
                     width,
                     preceding_targets,
                     expansion,
-                    surely_not,
+                    upper_bound_rule,
                 }
             },
         )
@@ -74,32 +82,38 @@ fn plan() -> impl Strategy<Value = SearchPlan> {
     )
 }
 
-/// Outcomes without sense: whatever the load, void now and then.
-fn nonsense(plan: &SearchPlan, seed: u64, void_share: f64, duration_s: f64, index: u64) -> Measured {
+/// A random outcome, independent of the load, sometimes void.
+fn random_outcome(
+    plan: &SearchPlan,
+    seed: u64,
+    void_share: f64,
+    duration_s: f64,
+    index: u64,
+) -> TrialOutcome {
     let mut state = splitmix(seed ^ splitmix(index));
     let mut draw = || {
         state = splitmix(state);
         uniform(state)
     };
     if draw() < void_share {
-        return Measured::Void;
+        return TrialOutcome::Void;
     }
     let loss = |_| if draw() < 0.5 { 0.0 } else { draw() };
-    Measured::Valid {
+    TrialOutcome::Valid {
         loss_ratios: plan.goals.iter().map(loss).collect(),
         effective_duration_s: duration_s * (0.95 + 0.1 * uniform(splitmix(index))),
     }
 }
 
-/// Runs a search against nonsense, holding every step against what must always be true.
+/// Runs a search with random outcomes and checks every step.
 fn check(plan: &SearchPlan, seed: u64, void_share: f64) -> Result<(), TestCaseError> {
     let mut search = Search::new(plan.clone()).expect("the strategy makes right plans");
     let (least, largest) = (plan.min_load, plan.max_load);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut asked_s = 0.0;
     let outcome = loop {
-        let step = search.next();
-        prop_assert_eq!(&search.next(), &step, "asked twice, it says the same");
+        let step = search.next_step();
+        prop_assert_eq!(&search.next_step(), &step, "a second call returns the same step");
         match step {
             Step::Done(outcome) => break outcome,
             Step::Measure(trial) => {
@@ -109,26 +123,27 @@ fn check(plan: &SearchPlan, seed: u64, void_share: f64) -> Result<(), TestCaseEr
                 asked_s += trial.duration_s;
                 let limit_s = plan.search_duration_max_s.unwrap_or(f64::INFINITY);
                 prop_assert!(asked_s <= limit_s * (1.0 + 1e-6), "{asked_s} s of {limit_s} s");
-                let measured = nonsense(plan, seed, void_share, trial.duration_s, told.len() as u64);
-                told.push((trial, measured.clone()));
-                search.tell(measured).expect("the outcome has the right form");
-                prop_assert!(told.len() < MOST_STEPS, "it does not end");
+                let measured =
+                    random_outcome(plan, seed, void_share, trial.duration_s, reported.len() as u64);
+                reported.push((trial, measured.clone()));
+                search.report(measured).expect("the outcome has the right form");
+                prop_assert!(reported.len() < MAX_STEPS, "it does not end");
             }
         }
-        if told.len() % 16 == 1 {
+        if reported.len() % 16 == 1 {
             let progress = search.progress();
             prop_assert!(progress.remaining_s >= 0.0 && progress.remaining_s.is_finite());
         }
     };
-    prop_assert!(search.tell(Measured::Void).is_err(), "after the end nothing is waited for");
-    prop_assert_eq!(outcome.trials, told.len() as u64);
-    prop_assert!(outcome.ended != Ended::Unfinished);
+    prop_assert!(search.report(TrialOutcome::Void).is_err(), "no trial is pending after the end");
+    prop_assert_eq!(outcome.trials, reported.len() as u64);
+    prop_assert!(outcome.ended != Ending::Unfinished);
     for (goal, wanted) in outcome.goals.iter().zip(&plan.goals) {
         if let (Some(lower), Some(upper)) = (&goal.lower, &goal.upper) {
             prop_assert!(lower.load < upper.load);
         }
         if let Some(lower) = &goal.lower {
-            // Where trials are weighed, those at the bound itself may be too few to say what gets through.
+            // With a threshold, the bound itself may have too few trials for a conditional throughput.
             let may_be_silent = matches!(plan.method, Method::NoiseAware { .. });
             prop_assert!(lower.conditional_throughput.map_or(may_be_silent, |through| through <= lower.load));
         }
@@ -142,25 +157,26 @@ fn check(plan: &SearchPlan, seed: u64, void_share: f64) -> Result<(), TestCaseEr
             BoundKind::GeneratorBound { at } => {
                 prop_assert!(goal.upper.is_none() && goal.lower.as_ref().is_none_or(|bound| bound.load < at));
             }
-            // Both rules may have decided before the search of other goals has come to its end.
+            // Both rules may have decided before the search for other goals ended.
             BoundKind::Disputed => prop_assert!(
-                (outcome.ended == Ended::Complete || wanted.surely_not.is_some())
+                (outcome.ended == Ending::Complete || wanted.upper_bound_rule.is_some())
                     && (goal.lower.is_none() || goal.upper.is_none()),
                 "{goal:?}"
             ),
-            BoundKind::Unfinished => prop_assert!(outcome.ended != Ended::Complete, "{goal:?}"),
+            BoundKind::Unfinished => prop_assert!(outcome.ended != Ending::Complete, "{goal:?}"),
         }
     }
-    let text = serde_json::to_string(&(plan, told.iter().map(|(_, measured)| measured).collect::<Vec<_>>()))
-        .expect("plans and outcomes are plain data");
-    let (plan, measured): (SearchPlan, Vec<Measured>) =
+    let text =
+        serde_json::to_string(&(plan, reported.iter().map(|(_, measured)| measured).collect::<Vec<_>>()))
+            .expect("plans and outcomes are plain data");
+    let (plan, measured): (SearchPlan, Vec<TrialOutcome>) =
         serde_json::from_str(&text).expect("it was just written");
     let mut replayed = Search::new(plan).expect("the same plan");
-    for ((trial, _), measured) in told.iter().zip(measured) {
-        prop_assert_eq!(replayed.next(), Step::Measure(*trial));
-        replayed.tell(measured).expect("the same outcome");
+    for ((trial, _), measured) in reported.iter().zip(measured) {
+        prop_assert_eq!(replayed.next_step(), Step::Measure(*trial));
+        replayed.report(measured).expect("the same outcome");
     }
-    prop_assert_eq!(replayed.next(), Step::Done(outcome));
+    prop_assert_eq!(replayed.next_step(), Step::Done(outcome));
     Ok(())
 }
 
@@ -186,9 +202,9 @@ proptest! {
         let goals = plan.goals.clone();
         let (outcome, _) = common::run(plan.clone(), |trial| {
             let loss = |goal: &SearchGoal| if trial.load <= capacity { goal.loss_ratio } else { 1.0 };
-            Measured::Valid { loss_ratios: goals.iter().map(loss).collect(), effective_duration_s: trial.duration_s }
+            TrialOutcome::Valid { loss_ratios: goals.iter().map(loss).collect(), effective_duration_s: trial.duration_s }
         });
-        prop_assert_eq!(outcome.ended, Ended::Complete);
+        prop_assert_eq!(outcome.ended, Ending::Complete);
         prop_assert!(outcome.inversions.is_empty());
         for (found, goal) in outcome.goals.iter().zip(&goals) {
             let (lower, upper) = (found.lower.as_ref().map(|b| b.load), found.upper.as_ref().map(|b| b.load));
@@ -196,8 +212,8 @@ proptest! {
                 BoundKind::Regular => {
                     let (lower, upper) = (lower.expect("regular"), upper.expect("regular"));
                     prop_assert!(lower <= capacity && capacity < upper);
-                    // Two rules have an interval each, and the capacity is in both.
-                    let rules = if goal.surely_not.is_some() { 2.0 } else { 1.0 };
+                    // Each rule has an interval, and both contain the capacity.
+                    let rules = if goal.upper_bound_rule.is_some() { 2.0 } else { 1.0 };
                     let least = if plan.unit == Unit::Whole { 1.0 } else { 0.0 };
                     let most = rules * (goal.width * upper * (1.0 + 1e-9)).max(least);
                     prop_assert!(upper - lower <= most, "{lower} {upper} {}", goal.width);
@@ -210,7 +226,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_wrong_with_a_plan_is_said_not_panicked(
+    fn mistakes_in_a_plan_are_reported_without_a_panic(
         numbers in prop::collection::vec(any::<f64>(), 8), whole in any::<bool>(), small in 0..40_u32,
     ) {
         let goal = SearchGoal {
@@ -223,7 +239,7 @@ proptest! {
             width: numbers[5],
             preceding_targets: small,
             expansion: small,
-            surely_not: None,
+            upper_bound_rule: None,
         };
         let unit = if whole { Unit::Whole } else { Unit::Continuous };
         let plan = SearchPlan::new(unit, numbers[6], numbers[7], vec![goal]);

@@ -1,12 +1,12 @@
 //! The example of RFC 9971, appendix C: one load, six points in time, four goals.
 //!
 //! In two of its 24 rows (goal "20% exceed", points 5 and 6) the RFC prints "Lower Bound" under exceed ratios
-//! of 42.857 % and 27.273 %, both above the 20 % allowed: its own rule (section 6.1, appendix A) makes them
-//! upper bounds, and so do we. The other 22 verdicts and all numbers of all 24 rows are as printed.
+//! of 42.857 % and 27.273 %, both above the 20 % allowed. By the RFC's own rule (section 6.1, appendix A) they are upper
+//! bounds, as they are here. The other 22 verdicts and all numbers of all 24 rows are as printed.
 
 use search::classification::{
     Classification::{self, LowerBound, Undecided, UpperBound},
-    DurationSums, GoalTrial, Requirement, classify, conditional_throughput,
+    DurationSums, GoalTrial, Requirement, conditional_throughput,
 };
 
 fn goal(trial_duration_s: f64, duration_sum_s: f64, loss_percent: f64, exceed_percent: f64) -> Requirement {
@@ -98,7 +98,7 @@ fn every_load_is_classified_as_in_the_table() {
     for (point, (trials, rows)) in points().iter().zip(TABLE).enumerate() {
         for (goal, (requirement, (seconds, percents, classification))) in goals().iter().zip(rows).enumerate()
         {
-            let place = format!("point {}, goal {}", point + 1, goal + 1);
+            let row = format!("point {}, goal {}", point + 1, goal + 1);
             let sums = DurationSums::of(trials.iter().copied(), requirement);
             let computed = [
                 sums.full_low_s,
@@ -109,13 +109,13 @@ fn every_load_is_classified_as_in_the_table() {
                 sums.effective_whole_s(requirement),
             ];
             for (computed, expected) in computed.into_iter().zip(seconds) {
-                assert!((computed - expected).abs() < 1e-9, "{place}: {computed} s for {expected} s");
+                assert!((computed - expected).abs() < 1e-9, "{row}: {computed} s for {expected} s");
             }
             let ratios = sums.exceed_ratios(requirement);
             for (computed, expected) in [ratios.optimistic, ratios.pessimistic].into_iter().zip(percents) {
-                assert!((computed * 100.0 - expected).abs() < 5e-4, "{place}: {computed} for {expected} %");
+                assert!((computed * 100.0 - expected).abs() < 5e-4, "{row}: {computed} for {expected} %");
             }
-            assert_eq!(classify(trials.iter().copied(), requirement), classification, "{place}");
+            assert_eq!(sums.classify(requirement), classification, "{row}");
         }
     }
 }
@@ -141,7 +141,7 @@ fn the_printed_verdict_follows_from_the_printed_ratios_in_all_rows_but_two() {
 }
 
 #[test]
-fn what_gets_through_is_as_in_the_text() {
+fn conditional_throughputs_are_as_in_the_text() {
     let [.., last] = points();
     for (requirement, expected) in goals()[1..].iter().zip([1.0e6, 1.0e6, 0.999e6]) {
         let computed = conditional_throughput(1.0e6, last.iter().copied(), requirement);
@@ -150,7 +150,7 @@ fn what_gets_through_is_as_in_the_text() {
 }
 
 #[test]
-fn seconds_that_are_missing_are_lost() {
+fn missing_seconds_count_as_lost() {
     let three = trials(3, 1.0, 0.0);
     for (requirement, expected) in
         [(goal(1.0, 3.0, 0.0, 0.0), 1e6), (goal(1.0, 4.0, 0.0, 0.0), 0.0), (goal(1.0, 4.0, 0.0, 25.0), 1e6)]
@@ -161,9 +161,10 @@ fn seconds_that_are_missing_are_lost() {
 }
 
 #[test]
-fn seconds_add_up_in_spite_of_rounding() {
+fn rounding_does_not_change_a_sum_of_seconds() {
     let three = trials(3, 0.7, 0.0);
     let sum_s: f64 = three.iter().map(|trial| trial.duration_s).sum();
     assert!(sum_s < 2.1, "{sum_s}");
-    assert_eq!(classify(three, &goal(0.7, 2.1, 0.0, 0.0)), LowerBound);
+    let requirement = goal(0.7, 2.1, 0.0, 0.0);
+    assert_eq!(DurationSums::of(three, &requirement).classify(&requirement), LowerBound);
 }

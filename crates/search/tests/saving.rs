@@ -1,19 +1,16 @@
-//! What MLRsearch saves: trial seconds and wrong answers beside bisection with three repeats, on noisy
-//! targets.
+//! MLRsearch against bisection with three repeats, on noisy targets: trial seconds and wrong answers.
 //!
-//! Both search the same whole range of the same targets for the same goal: no more than 1 % lost, bounds 5 %
-//! apart, decided by 15 s of 5 s trials. MLRsearch is the default preset. Bisection runs 3 trials a load, and
-//! the first bad one fails the load; it is given its better midpoint, the geometric one, and the customary
-//! one beside it. A third bisection has the very goal of MLRsearch: the majority of 3 trials decides, and the
-//! third is left out where two agree.
+//! Both search the same range of the same targets for the same goal: at most 1 % lost, a width of 5 %, 15 s of 5 s trials.
+//! MLRsearch is the default preset. Bisection runs 3 trials per load, and the first bad one fails the load; it runs with the
+//! geometric midpoint, which is better, and with the customary arithmetic one. A third bisection has the goal of MLRsearch:
+//! the majority of 3 trials decides, and the third is omitted if two agree.
 //!
-//! Studies ask more: a load *meets* the goal when all its trials did, and *does not* when nine in ten did not; what lies
-//! between belongs to the answer. That has a line of its own.
+//! Studies use stricter rules: a load *meets* the goal if all its trials do, and does *not* if nine in ten do not. These
+//! searches are listed separately.
 //!
-//! A target has a capacity, log-uniform over the range. Every trial, long or short, has a capacity of its
-//! own: the true one times noise of 2 or 4 % (standard deviation; now and then, 2 % of trials, a bad trial at
-//! 40 to 95 % of it). An answer is *wrong* when the true capacity is outside the two bounds, each widened by the
-//! width and by twice the noise; no bound where there should be one is wrong too.
+//! The capacities of the targets are log-uniform over the range. The capacity in a trial is the true one times noise with a
+//! standard deviation of 2 or 4 %; in 2 % of the trials it is 40 to 95 % of that. An answer is *wrong* if the true capacity
+//! is outside the bounds, each widened by the width and by twice the noise, or if a bound is missing.
 
 mod common;
 
@@ -23,12 +20,12 @@ use search::{
 };
 
 const TARGETS: u64 = 1_000;
-const LEAST: f64 = 10.0;
-const LARGEST: f64 = 100_000.0;
+const MIN: f64 = 10.0;
+const MAX: f64 = 100_000.0;
 const NOISES: [f64; 2] = [0.02, 0.04];
 const BAD_SHARE: f64 = 0.02;
 const ALLOWED: f64 = 0.01;
-/// The goal allows this much loss, hence the largest load that meets it is this much above the capacity.
+/// The capacity relative to the largest load that meets the goal, since the goal allows some loss.
 const TRUE_SHARE: f64 = 1.0 - ALLOWED;
 
 struct Target {
@@ -40,7 +37,7 @@ struct Target {
 impl Target {
     fn new(seed: u64, noise: f64) -> Self {
         let state = splitmix(seed);
-        Self { capacity: LEAST * (LARGEST / LEAST).powf(0.02 + 0.96 * uniform(state)), noise, state }
+        Self { capacity: MIN * (MAX / MIN).powf(0.02 + 0.96 * uniform(state)), noise, state }
     }
 
     fn draw(&mut self) -> f64 {
@@ -49,7 +46,7 @@ impl Target {
     }
 
     fn loss_ratio(&mut self, trial: &NextTrial) -> f64 {
-        // The sum of twelve is near enough to normal, with a standard deviation of one.
+        // The sum of twelve uniform numbers is nearly normal, with a standard deviation of 1.
         let normal = (0..12).map(|_| self.draw()).sum::<f64>() - 6.0;
         let mut capacity = self.capacity * (normal * self.noise).exp();
         if self.draw() < BAD_SHARE {
@@ -66,7 +63,7 @@ struct Score {
     wrong: u32,
 }
 
-/// The lower bound is that of the first goal, the upper one that of the last.
+/// Judges the lower bound of the first goal and the upper bound of the last goal.
 fn is_wrong(outcome: &Outcome, capacity: f64, tolerance: f64) -> bool {
     let (first, last) = (&outcome.goals[0], &outcome.goals[outcome.goals.len() - 1]);
     let (Some(lower), Some(upper)) = (&first.lower, &last.upper) else { return true };
@@ -80,8 +77,7 @@ fn score(method: &Method, goals: &[SearchGoal], unit: Unit, noise: f64) -> Score
     for seed in 0..TARGETS {
         let mut target = Target::new(seed, noise);
         let capacity = target.capacity;
-        let plan =
-            SearchPlan { method: method.clone(), ..SearchPlan::new(unit, LEAST, LARGEST, goals.to_vec()) };
+        let plan = SearchPlan { method: method.clone(), ..SearchPlan::new(unit, MIN, MAX, goals.to_vec()) };
         let (outcome, _) = run(plan, |trial| lost(target.loss_ratio(trial), goals.len(), trial));
         score.seconds += outcome.trial_seconds;
         score.trials += outcome.trials;

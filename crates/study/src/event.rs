@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::AtomicBool};
 
 use load::Tick;
-use record::{BoundsSoFar, Purpose, StudyPlan, TrialEntry};
+use record::{CurrentBounds, Purpose, StudyPlan, TrialEntry};
 
 /// How a study is run.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub enum Event<'a> {
     /// A search knows more.
     Closing {
         /// The bounds of each goal so far, or what hints at them, in the order of the plan.
-        bounds: Vec<BoundsSoFar>,
+        bounds: Vec<CurrentBounds>,
         /// How long the search still takes, in seconds, by what is known.
         remaining_s: f64,
     },

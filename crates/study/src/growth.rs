@@ -40,7 +40,7 @@ pub(crate) fn growth_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth
         | GoalQuantity::Lost
         | GoalQuantity::Duplicated
         | GoalQuantity::Corrupt
-        | GoalQuantity::Given { .. } => return None,
+        | GoalQuantity::Declared { .. } => return None,
     } as f64
         / 1e9;
     let sending_s = trial.plan.sending_ns()? as f64 / 1e9;

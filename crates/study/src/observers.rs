@@ -1,6 +1,6 @@
 //! The observers of a study, each asked in turn.
 
-use record::{GivenQuantity, Trial};
+use record::{DeclaredQuantity, Trial};
 
 use crate::{
     evidence::Evidence,
@@ -42,7 +42,7 @@ impl Observers {
 }
 
 /// The quantities that the trials of a setup give by name: those of its workload, then those of the observers.
-pub(crate) fn quantities(setup: &Setup) -> Vec<GivenQuantity> {
+pub(crate) fn quantities(setup: &Setup) -> Vec<DeclaredQuantity> {
     let own = setup.workload.quantities(setup.lab.is_some());
     own.into_iter().chain(links::quantities(setup)).collect()
 }

@@ -1,8 +1,8 @@
 //! What the trials of a study mean. Pure: the plan and the journal decide.
 
 use record::{
-    AuditTotals, BoundKind, BoundsAfter, Confirmation, Goal, GoalOutcome, Knee, LoadUnit, Purpose, Quantity,
-    QuantitySummary, QuantityValue, SearchOutcome, SettingOutcome, StudyPlan, TrialEntry, Warning,
+    AuditTotals, BoundKind, BoundsAfterTrial, Confirmation, Goal, GoalOutcome, Knee, LoadUnit, Purpose,
+    Quantity, QuantitySummary, QuantityValue, SearchOutcome, SettingOutcome, StudyPlan, TrialEntry, Warning,
     quantity::quantities,
 };
 use search::statistics::{Confidence, summarize};
@@ -66,7 +66,7 @@ fn search_of(
     let mut path = Vec::with_capacity(of_block.len());
     for entry in &of_block {
         searching.tell(entry)?;
-        path.push(BoundsAfter { trial: entry.index, goals: searching.bounds() });
+        path.push(BoundsAfterTrial { trial: entry.index, goals: searching.bounds() });
     }
     // Only after it was asked once more does a search know that it has come to its end.
     searching.next();
@@ -134,7 +134,7 @@ fn unconfirmed(plan: &StudyPlan, setting: usize, found: &SearchOutcome) -> Vec<W
     };
     let goals = plan.goals.iter().zip(&confirmed.met).enumerate();
     let warning = |(place, (goal, met)): (usize, (&Goal, &u32))| {
-        let is_carried = plan.is_carried(place, *met as usize, confirmed.valid as usize);
+        let is_carried = plan.counts_as_met(place, *met as usize, confirmed.valid as usize);
         let message = format!(
             "{}: met in {met} of {} further trials at {}, the lower bound of the search: the true limit lies lower, or \
              varies from trial to trial; more repeats in the search (search.repeats) tell",
@@ -151,7 +151,7 @@ fn unconfirmed(plan: &StudyPlan, setting: usize, found: &SearchOutcome) -> Vec<W
 fn goals_met(plan: &StudyPlan, valid: &[&TrialEntry]) -> Option<bool> {
     let met = |goal: usize| {
         let met = valid.iter().filter(|entry| entry.meets(goal, plan)).count();
-        plan.is_carried(goal, met, valid.len())
+        plan.counts_as_met(goal, met, valid.len())
     };
     (!valid.is_empty() && !plan.goals.is_empty()).then(|| (0..plan.goals.len()).all(met))
 }

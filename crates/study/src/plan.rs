@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_pcg::Pcg64Mcg;
 use record::{
-    AuditPlan, GivenQuantity, LoadUnit, SecretPrint, SecretPrints, StudyPlan, study::PLAN_SCHEMA,
-    units::parse_time,
+    AuditPlan, DeclaredQuantity, LoadUnit, SecretFingerprint, SecretFingerprints, StudyPlan,
+    study::PLAN_SCHEMA, units::parse_time,
 };
 use secrets::fingerprint;
 use settings::Mistake;
@@ -56,8 +56,8 @@ pub fn plan(study: &Study, command: Vec<String>) -> Result<StudyPlan, String> {
 }
 
 /// The quantities that the settings' kinds and observers declare, each once.
-fn quantities(study: &Study) -> Result<Vec<GivenQuantity>, String> {
-    let mut all: Vec<GivenQuantity> = Vec::new();
+fn quantities(study: &Study) -> Result<Vec<DeclaredQuantity>, String> {
+    let mut all: Vec<DeclaredQuantity> = Vec::new();
     each_setup(study, &mut |setup| {
         for given in observers::quantities(setup) {
             if !all.iter().any(|known| known.name == given.name) {
@@ -87,7 +87,7 @@ fn told(mistakes: Vec<Mistake>) -> String {
 ///
 /// # Errors
 /// When a setting cannot be put together any more, or there are no random numbers.
-pub(crate) fn secret_prints(study: &Study, salt: Option<&str>) -> Result<Option<SecretPrints>, String> {
+pub(crate) fn secret_prints(study: &Study, salt: Option<&str>) -> Result<Option<SecretFingerprints>, String> {
     let mut secrets = BTreeSet::new();
     each_setup(study, &mut |setup| secrets.extend(setup.workload.secrets()))?;
     if secrets.is_empty() {
@@ -96,9 +96,9 @@ pub(crate) fn secret_prints(study: &Study, salt: Option<&str>) -> Result<Option<
     let salt = salt.map_or_else(fingerprint::salt, |salt| Ok(salt.to_owned()))?;
     let print = |(what, secret): (String, String)| {
         let fingerprint = fingerprint::of(&salt, &what, &secret);
-        SecretPrint { what, fingerprint }
+        SecretFingerprint { what, fingerprint }
     };
-    Ok(Some(SecretPrints { prints: secrets.into_iter().map(print).collect(), salt }))
+    Ok(Some(SecretFingerprints { prints: secrets.into_iter().map(print).collect(), salt }))
 }
 
 /// The key of a study file that says how long to go on, and decides nothing about a trial.

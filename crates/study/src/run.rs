@@ -7,7 +7,7 @@ use std::{
 
 use load::Host;
 use record::{
-    Ending, ResultFolder, SecretPrint, StudyPlan, StudyResult, TrialEntry, Warning,
+    Ending, ResultFolder, SecretFingerprint, StudyPlan, StudyResult, TrialEntry, Warning,
     folder::{Contents, FolderError},
     study::RESULT_SCHEMA,
 };
@@ -67,7 +67,7 @@ pub fn run(
         }
         earlier => earlier,
     };
-    let again = done.iter().filter(|entry| entry.is_tried_again(study.trial.void_attempts)).count();
+    let again = done.iter().filter(|entry| entry.needs_retry(study.trial.void_attempts)).count();
     on_event(Event::Planned { plan: &plan, done: done.len(), again });
     let started_unix_s = match &earlier {
         Some(earlier) => earlier.started_unix_s,
@@ -165,7 +165,7 @@ fn other_secrets(written: &StudyPlan, made: &StudyPlan) -> Option<String> {
     let prints =
         |plan: &StudyPlan| plan.secrets.as_ref().map_or(Vec::new(), |secrets| secrets.prints.clone());
     let (then, now) = (prints(written), prints(made));
-    let names = |prints: &[SecretPrint], others: &[SecretPrint]| -> BTreeSet<String> {
+    let names = |prints: &[SecretFingerprint], others: &[SecretFingerprint]| -> BTreeSet<String> {
         prints.iter().filter(|print| !others.contains(print)).map(|print| print.what.clone()).collect()
     };
     let (gone, new) = (names(&then, &now), names(&now, &then));

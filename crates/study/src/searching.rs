@@ -2,8 +2,8 @@
 
 mod planning;
 
-use record::{BoundsSoFar, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, TrialEntry, Warning};
-use search::Measured;
+use record::{CurrentBounds, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, TrialEntry, Warning};
+use search::TrialOutcome;
 
 pub(crate) use planning::plan;
 
@@ -28,7 +28,7 @@ impl Searching {
 
     /// The next trial; none when there is nothing left to measure.
     pub(crate) fn next(&mut self) -> Option<search::NextTrial> {
-        match self.search.next() {
+        match self.search.next_step() {
             search::Step::Measure(trial) => Some(trial),
             search::Step::Done(_) => None,
         }
@@ -49,26 +49,26 @@ impl Searching {
             ));
         }
         let measured = if entry.trial.validity.is_void() {
-            Measured::Void
+            TrialOutcome::Void
         } else {
             let loss = |goal| entry.loss_ratios.get(goal).copied().unwrap_or(1.0);
             let loss_ratios = (0..self.search.plan().goals.len()).map(loss).collect();
-            Measured::Valid { loss_ratios, effective_duration_s: asked.duration_s }
+            TrialOutcome::Valid { loss_ratios, effective_duration_s: asked.duration_s }
         };
-        self.search.tell(measured).map_err(|error| error.to_string())
+        self.search.report(measured).map_err(|error| error.to_string())
     }
 
     /// How far it is: for each goal, the bounds so far, or what hints at them; and how many seconds it still takes, by what
     /// is known, where each trial takes `beside_s` more than its length.
-    pub(crate) fn progress(&self, beside_s: f64) -> (Vec<BoundsSoFar>, f64) {
+    pub(crate) fn progress(&self, beside_s: f64) -> (Vec<CurrentBounds>, f64) {
         let progress = self.search.progress();
         let remaining_s = progress.remaining_s + progress.remaining_trials * beside_s;
         (progress.goals, remaining_s.max(0.0))
     }
 
     /// What is known of each goal by now.
-    pub(crate) fn bounds(&self) -> Vec<BoundsSoFar> {
-        let known = |goal: GoalOutcome| BoundsSoFar {
+    pub(crate) fn bounds(&self) -> Vec<CurrentBounds> {
+        let known = |goal: GoalOutcome| CurrentBounds {
             lower: goal.lower.map(|bound| bound.load),
             upper: goal.upper.map(|bound| bound.load),
         };
@@ -80,7 +80,7 @@ impl Searching {
         let outcome = self.search.outcome();
         let show = |load| self.unit.show(load);
         let distrust = match outcome.ended {
-            search::Ended::Void { at } => Some(format!(
+            search::Ending::Void { at } => Some(format!(
                 "trials were void again and again, the last at {}, a load that the generator has shown it can make: this \
                  machine was too busy to measure; nothing may be concluded. Give the generator a processor of its own \
                  (cpus), or a quieter machine",
@@ -120,7 +120,7 @@ impl Searching {
         SearchOutcome {
             block,
             goals: outcome.goals,
-            finished: outcome.ended == search::Ended::Complete,
+            finished: outcome.ended == search::Ending::Complete,
             trials: outcome.trials,
             trial_seconds: outcome.trial_seconds,
             path: Vec::new(),

@@ -6,7 +6,7 @@ mod http;
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use load::HttpWorkload;
-use record::{GivenQuantity, Kind, LoadUnit};
+use record::{DeclaredQuantity, Kind, LoadUnit};
 
 pub use command::{CommandWorkload, Reading};
 
@@ -55,7 +55,7 @@ impl Workload {
     }
 
     /// The quantities that its trials give by name.
-    pub fn quantities(&self, has_hosts: bool) -> Vec<GivenQuantity> {
+    pub fn quantities(&self, has_hosts: bool) -> Vec<DeclaredQuantity> {
         match self {
             Self::Http(_) => Vec::new(),
             Self::Command(command) => command.quantities(has_hosts),

@@ -201,7 +201,7 @@ fn study_of(folder: &TemporaryFolder, text: &str) -> Result<Vec<TrialEntry>> {
     let trials = ResultFolder::open(out.as_ref())?.read()?.trials;
     ensure!(!trials.is_empty(), "no trial: {}", output.described());
     for entry in &trials {
-        let failure = entry.trial.programs().and_then(record::CommandTrial::failure);
+        let failure = entry.trial.command().and_then(record::CommandTrial::failure);
         ensure!(failure.is_none(), "trial {}: {failure:?}", entry.index);
     }
     Ok(trials)

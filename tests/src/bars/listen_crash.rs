@@ -143,7 +143,7 @@ impl Totals {
         self.wrong_places += result.places.wrong;
         self.right_places += result.places.right;
         self.repeated += result.repeated;
-        self.taken_over += result.sent.taken_over();
+        self.taken_over += result.sent.all_acknowledged();
         self.accepted += result.sent.accepted;
         self.lost_accepted += result.missing.accepted;
         self.written_and_synced += result.sent.written + result.sent.synced;

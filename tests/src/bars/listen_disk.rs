@@ -167,7 +167,12 @@ fn jumping_clock(scale: Scale, outcome: &mut Outcome) -> Result<()> {
     ensure!(result.is_conclusive(), "the audit concludes nothing: {:?}", result.incomplete);
     // Those in flight when the clients were stopped: two of each load.
     outcome.figure("clock_unknown", result.sent.unknown, "<= 6", result.sent.unknown <= 6);
-    outcome.figure("clock_taken_over", result.sent.taken_over(), ">= 100", result.sent.taken_over() >= 100);
+    outcome.figure(
+        "clock_taken_over",
+        result.sent.all_acknowledged(),
+        ">= 100",
+        result.sent.all_acknowledged() >= 100,
+    );
     outcome.equal("clock_refused", result.sent.refused, 0, "a clock is no reason to");
     sound(outcome, "clock", &result);
     Ok(())

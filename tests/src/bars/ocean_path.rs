@@ -83,7 +83,7 @@ fn whole(outcome: &mut Outcome) -> Result<()> {
         plan.settings.len() * 2 - trials.iter().filter(|entry| !entry.trial.validity.is_void()).count();
     outcome.equal("settings_short_of_two_valid_trials", lost as u64, 0, "all valid in the end");
     let failed =
-        trials.iter().filter(|entry| entry.trial.programs().is_none_or(|trial| trial.failed_ratio() > 0.0));
+        trials.iter().filter(|entry| entry.trial.command().is_none_or(|trial| trial.failed_ratio() > 0.0));
     outcome.equal("failed_trials", failed.count() as u64, 0, "every program ended with status 0");
     let full = mean(&plan, &trials, "iperf3-1", 64, "last_5_s_bit_per_s")? / 1e6;
     outcome.figure(

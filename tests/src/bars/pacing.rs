@@ -43,7 +43,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         let witness = Witness::on(cores.generator)?;
         let trial = paced(&nginx, &SLOW, seconds, cores)?;
         let gaps = witness.end()?;
-        let median = |times: &record::Censored| us(times.percentile(0.5).ns);
+        let median = |times: &record::CensoredTimes| us(times.percentile(0.5).ns);
         ratio.push(median(&trial.response_time) / median(&trial.service_time).max(0.1));
         if gaps.share < QUIET_SHARE {
             own_p99.push(us(trial.own_lateness.quantile_ns(0.99)));

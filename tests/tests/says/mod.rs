@@ -35,7 +35,7 @@ fn what_one_request_can_tell_is_told_before_a_search() -> Result<()> {
     // Its connections are made by the kernel, and nobody reads them.
     let silent = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}/", silent.local_addr()?);
-    is_refused(&url, "--timeout 300ms", "gave no whole answer within 300 ms")
+    is_refused(&url, "--timeout 300ms", "gave no complete answer within 300 ms")
 }
 
 #[test]

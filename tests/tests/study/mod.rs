@@ -305,8 +305,8 @@ fn listeners_lose_nothing_that_they_acknowledged() -> Result<()> {
     for entry in &trials {
         let audit = entry.audit.as_ref().with_context(|| format!("trial {} has no audit", entry.index))?;
         ensure!(audit.is_clean() && audit.is_conclusive(), "trial {}: {audit:?}", entry.index);
-        ensure!(audit.sent.taken_over() == http(entry).counts.completed, "{audit:?}");
-        ensure!(audit.stored >= audit.sent.taken_over(), "{audit:?}");
+        ensure!(audit.sent.all_acknowledged() == http(entry).counts.completed, "{audit:?}");
+        ensure!(audit.stored >= audit.sent.all_acknowledged(), "{audit:?}");
     }
     for outcome in &result.outcomes {
         let search = outcome.searches.first().context("no search was made")?;

@@ -87,7 +87,7 @@ impl Dress {
                 let body = b"500 Internal Server Error\nbuffer space has too many data\n";
                 // As receipts: only for those who know them.
                 let is_told = manner.asked && refusal.may_be_stored();
-                let maybe = [(AnswerReceipt::MAYBE_STORED_FIELD, "maybe")];
+                let maybe = [(AnswerReceipt::MAYBE_STORED_HEADER, "maybe")];
                 let fields = if is_told { &maybe[..] } else { &[] };
                 self.plain(out, 500, "500 Internal Server Error", fields, body, manner)
             }

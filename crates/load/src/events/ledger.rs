@@ -8,7 +8,7 @@ use std::{
 
 use record::{
     EventOutcome,
-    receipt::{EventRun, ReceiptEnd, ReceiptHeader, ReceiptLine, RunId, StoredAt},
+    receipt::{EventRange, ReceiptEnd, ReceiptHeader, ReceiptLine, RunId, StoredAt},
 };
 
 /// How one client's events ended, in their order: eight bytes for as many as ended alike, so that a run without
@@ -49,10 +49,10 @@ impl Runs {
         }
     }
 
-    fn lines(&self, client: u32) -> impl Iterator<Item = EventRun> + '_ {
+    fn lines(&self, client: u32) -> impl Iterator<Item = EventRange> + '_ {
         let mut from = 0;
         self.runs.iter().map(move |run| {
-            let line = EventRun {
+            let line = EventRange {
                 client,
                 from,
                 to: from + (run.events - 1),
@@ -126,7 +126,7 @@ impl Ledger {
     }
 
     /// What became of every event, client by client.
-    pub fn runs(&self) -> impl Iterator<Item = EventRun> + '_ {
+    pub fn runs(&self) -> impl Iterator<Item = EventRange> + '_ {
         let numbered = (self.first_client..).zip(&self.clients);
         numbered.flat_map(|(client, runs)| runs.lines(client))
     }
@@ -190,7 +190,7 @@ impl ReceiptFile {
         let mut events = 0;
         for run in ledger.runs() {
             events += u64::from(run.to - run.from) + 1;
-            out.write_all(&line(&ReceiptLine::Run(run)))?;
+            out.write_all(&line(&ReceiptLine::Range(run)))?;
         }
         for place in &ledger.places {
             out.write_all(&line(&ReceiptLine::Stored(place.clone())))?;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use record::{
-    input::{self, MOST_BODY_BYTES},
+    input::{self, MAX_BODY_BYTES},
     units::{parse_count, parse_time},
 };
 use url::Url;
@@ -87,14 +87,14 @@ pub(super) fn read_bytes(text: &str) -> Result<Vec<u8>, String> {
         None => Ok(text.as_bytes().to_vec()),
         Some("-") => {
             let mut body = Vec::new();
-            let read = std::io::stdin().take(MOST_BODY_BYTES + 1).read_to_end(&mut body);
+            let read = std::io::stdin().take(MAX_BODY_BYTES + 1).read_to_end(&mut body);
             read.map_err(|e| format!("cannot read standard input: {e}"))?;
             match body.len() as u64 {
-                0..=MOST_BODY_BYTES => Ok(body),
-                _ => Err(format!("cannot read standard input: {}", input::too_long(MOST_BODY_BYTES))),
+                0..=MAX_BODY_BYTES => Ok(body),
+                _ => Err(format!("cannot read standard input: {}", input::too_large(MAX_BODY_BYTES))),
             }
         }
-        Some(path) => input::read(Path::new(path), MOST_BODY_BYTES),
+        Some(path) => input::read(Path::new(path), MAX_BODY_BYTES),
     }
 }
 

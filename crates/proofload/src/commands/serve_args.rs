@@ -82,7 +82,7 @@ static OPTIONS: &[Setting<Draft>] = settings::table! {
     /// File whose content is the body
     "body_file", Kind::Text, "FILE", ANSWERS, "", "/dev/null",
         |draft, values| draft.config.body =
-            Body::Bytes(input::read(Path::new(values[0]), input::MOST_BODY_BYTES)?);
+            Body::Bytes(input::read(Path::new(values[0]), input::MAX_BODY_BYTES)?);
     /// Send the body in chunks, of 16 KiB unless told otherwise
     "chunked", Kind::Size, "CHUNK_SIZE", ANSWERS, "", "1KiB", { bare: "16KiB" },
         |draft, values| draft.config.chunk_bytes = Some(parse_size(values[0]).map_err(told)?);

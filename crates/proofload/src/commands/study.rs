@@ -99,7 +99,7 @@ fn result_folder(path: &Path, resume: bool) -> Result<ResultFolder, Refusal> {
         return ResultFolder::create(path).map_err(Refusal::one);
     }
     ResultFolder::open(path).map_err(|error| match error {
-        FolderError::NoResult { path, missing } => Refusal::one(format_args!(
+        FolderError::NotAResultFolder { path, missing } => Refusal::one(format_args!(
             "--resume: there is no {missing} in {}, so nothing that could be gone on with; leave out --resume to begin \
              anew",
             path.display()

@@ -1,14 +1,14 @@
 //! A comparison for people: a row for each quantity, then what all of them show.
 
 use comfy_table::{CellAlignment, Table, TableComponent, presets};
-use record::units::{plain, show_rate, show_time_ns};
-use record::visible;
+use record::printable;
+use record::units::{show_number, show_rate, show_time_ns};
 use search::statistics::{Scale, Verdict};
 use study::compare::{Comparison, Gate, Overall, Row};
 
 /// The text.
 pub(crate) fn render(comparison: &Comparison) -> String {
-    let mut out = format!("A  {}\nB  {}\n\n", visible(&comparison.a), visible(&comparison.b));
+    let mut out = format!("A  {}\nB  {}\n\n", printable(&comparison.a), printable(&comparison.b));
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     table.set_style(TableComponent::HeaderLines, '─');
@@ -34,13 +34,13 @@ pub(crate) fn render(comparison: &Comparison) -> String {
     }
     out += &format!("\n{}\n", overall(comparison));
     for warning in &comparison.warnings {
-        out += &format!("\nWarning: {}\n", visible(&warning.message));
+        out += &format!("\nWarning: {}\n", printable(&warning.message));
     }
     let mut seen: Vec<&str> = Vec::new();
     for warning in comparison.rows.iter().flat_map(|row| &row.statistics.warnings) {
         if !seen.contains(&warning.message.as_str()) {
             seen.push(&warning.message);
-            out += &format!("\nWarning: {}\n", visible(&warning.message));
+            out += &format!("\nWarning: {}\n", printable(&warning.message));
         }
     }
     out
@@ -54,7 +54,7 @@ fn cells(row: &Row) -> [String; 8] {
         Scale::Difference => format!("{:+.3} pp", value * 100.0),
     };
     let quantity = match &row.goal {
-        Some(goal) => format!("{} ({})", row.quantity, visible(goal)),
+        Some(goal) => format!("{} ({})", row.quantity, printable(goal)),
         None => row.quantity.clone(),
     };
     let resolvable = match (statistics.resolvable, statistics.scale) {
@@ -74,7 +74,7 @@ fn cells(row: &Row) -> [String; 8] {
         Some(Gate::Passed) | None => "",
     };
     [
-        visible(&row.setting),
+        printable(&row.setting),
         quantity,
         show(&row.quantity, row.a_median),
         show(&row.quantity, row.b_median),
@@ -114,5 +114,8 @@ fn overall(comparison: &Comparison) -> String {
         Some(Gate::Failed) => " B is worse than allowed.",
         None => "",
     };
-    format!("{verdict}{gate} (All verdicts together: {} % confidence.)", plain(comparison.confidence * 100.0))
+    format!(
+        "{verdict}{gate} (All verdicts together: {} % confidence.)",
+        show_number(comparison.confidence * 100.0)
+    )
 }

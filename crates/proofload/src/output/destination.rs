@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use record::visible::{Escaping, visible_json};
+use record::printable::{PrintableWriter, printable_json};
 use serde::Serialize;
 
 use crate::{exit::Refusal, output::standard};
@@ -55,7 +55,7 @@ impl Destination {
     pub(crate) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Refusal> {
         match self {
             Self::Stdout => {
-                let output = Escaping::new(BufWriter::new(io::stdout().lock()), standard::harmless);
+                let output = PrintableWriter::new(BufWriter::new(io::stdout().lock()), standard::harmless);
                 flushed(output, write).map_err(|error| standard::failed(&error))
             }
             Self::File(path, file) => {
@@ -78,7 +78,7 @@ impl Destination {
     /// As for [`Destination::write`].
     pub(crate) fn write_json(self, value: &impl Serialize) -> Result<(), Refusal> {
         self.write(|output| {
-            serde_json::to_writer_pretty(Escaping::new(&mut *output, visible_json), value)?;
+            serde_json::to_writer_pretty(PrintableWriter::new(&mut *output, printable_json), value)?;
             output.write_all(b"\n")
         })
     }

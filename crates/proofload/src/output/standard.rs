@@ -7,7 +7,7 @@ use std::{
     os::fd::AsFd,
 };
 
-pub(crate) use record::visible::visible_lines as harmless;
+pub(crate) use record::printable::printable_lines as harmless;
 
 use super::wrap::wrapped;
 use crate::exit::{Exit, Refusal};

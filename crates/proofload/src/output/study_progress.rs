@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use indicatif::ProgressBar;
 use record::{
-    BoundsSoFar, Goal, GoalQuantity, LoadUnit, Measured, Purpose, Trial, TrialEntry,
+    CurrentBounds, Goal, GoalQuantity, LoadUnit, Measured, Purpose, Trial, TrialEntry,
     units::{show_count, show_rate, show_time_ns},
 };
 use study::{Event, Study};
@@ -88,7 +88,7 @@ impl StudyProgress {
             }
             Event::Ended(entry) => {
                 self.done += 1;
-                if entry.is_tried_again(self.void_attempts) {
+                if entry.needs_retry(self.void_attempts) {
                     self.of = self.of.map(|of| of + 1);
                 }
                 let line = self.of_trial(entry);
@@ -137,12 +137,12 @@ impl StudyProgress {
         format!("{:>5.0} s  {}  {figures}  {verdict}", self.begun.elapsed().as_secs_f64(), self.running)
     }
 
-    fn of_bounds(&self, bounds: &[BoundsSoFar], remaining_s: f64) -> String {
+    fn of_bounds(&self, bounds: &[CurrentBounds], remaining_s: f64) -> String {
         let show = |load: &Option<f64>| match (load, &self.unit) {
             (Some(load), Some(unit)) => unit.show(*load),
             _ => "?".to_owned(),
         };
-        let of = |(goal, known): (&Goal, &BoundsSoFar)| {
+        let of = |(goal, known): (&Goal, &CurrentBounds)| {
             format!("{}: {} … {}", goal.name, show(&known.lower), show(&known.upper))
         };
         let bounds: Vec<String> = self.goals.iter().zip(bounds).map(of).collect();
@@ -169,13 +169,13 @@ impl StudyProgress {
 /// What is counted against a goal. Late is not lost.
 fn counted_against(quantity: &GoalQuantity, trial: &Trial) -> &'static str {
     match quantity {
-        GoalQuantity::Errors if trial.programs().is_some() => "% of programs failed",
+        GoalQuantity::Errors if trial.command().is_some() => "% of programs failed",
         GoalQuantity::Errors => "% of requests failed, unanswered or never sent",
         GoalQuantity::ResponseTime { .. } => "% of requests over it",
         GoalQuantity::ConnectTime { .. } => "% of connections over it",
         GoalQuantity::Lost => "% of events lost",
         GoalQuantity::Duplicated => "% of events duplicated",
         GoalQuantity::Corrupt => "% of events corrupt",
-        GoalQuantity::Given { .. } => "% of it missed",
+        GoalQuantity::Declared { .. } => "% of it missed",
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use record::{
-    Censored, ErrorClass, ErrorCounts, Histogram, HttpTrial, LoadModel, Percentile, Trial, Validity,
+    CensoredTimes, ErrorClass, ErrorCounts, Histogram, HttpTrial, LoadModel, Percentile, Trial, Validity,
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
 
@@ -171,7 +171,7 @@ fn write_times(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
 
 const SHOWN: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 
-fn write_censored(out: &mut String, name: &str, times: &Censored) -> std::fmt::Result {
+fn write_censored(out: &mut String, name: &str, times: &CensoredTimes) -> std::fmt::Result {
     if times.lower_bound().is_empty() {
         return Ok(());
     }

@@ -5,45 +5,43 @@ use std::{io, path::PathBuf};
 /// Why a result folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// A file could not be read or written.
+    /// A file or folder could not be read, written or created.
     #[error("cannot {what} {path}: {cause}")]
     File {
-        /// `read`, `write` or `make`.
+        /// The verb: `read`, `write` or `make`.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The cause.
         cause: io::Error,
     },
-    /// It is no result folder.
+    /// The folder is no result folder.
     #[error(
-        "{path} is no result folder: there is no {missing} in it; `proofload run STUDY --out {path}` makes one"
+        "{path} is no result folder: there is no {missing} in it; make one with `proofload run STUDY --out {path}`"
     )]
-    NoResult {
+    NotAResultFolder {
         /// The folder.
         path: PathBuf,
-        /// What is not there.
+        /// The missing file.
         missing: &'static str,
     },
-    /// There is a result in it already.
-    #[error(
-        "{path} already holds a result; take it up again with --resume, or choose another folder with --out"
-    )]
-    Taken {
+    /// The folder already holds a result.
+    #[error("{path} already holds a result; continue it with --resume, or choose another folder with --out")]
+    AlreadyHoldsResult {
         /// The folder.
         path: PathBuf,
     },
-    /// A file does not hold what it should, or not what belongs to the others.
+    /// A record is damaged, has another schema, or does not belong to the others.
     #[error(
-        "{path}{}: {why}; take the folder from a copy, or run the study anew in another folder (--out)",
+        "{path}{}: {why}; restore the folder from a copy, or run the study again in another folder (--out)",
         line.map_or(String::new(), |line| format!(", line {line}"))
     )]
-    Unsound {
+    Invalid {
         /// The file.
         path: PathBuf,
-        /// The line, from 1, in a file of several records.
+        /// The line, from 1, if the file holds several records.
         line: Option<usize>,
-        /// What is wrong with it.
+        /// What is wrong.
         why: String,
     },
 }

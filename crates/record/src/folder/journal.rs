@@ -1,4 +1,4 @@
-//! The trials of a folder, written one after the other.
+//! The journal of a folder's trials.
 
 use std::{
     fs::File,
@@ -15,7 +15,7 @@ pub struct TrialJournal {
     folder: ResultFolder,
     file: File,
     path: PathBuf,
-    /// The checksum of the plan that the trials are of, once the first is written.
+    /// The checksum of the trials' plan; none before the first trial is appended.
     plan: Option<String>,
 }
 
@@ -24,22 +24,22 @@ impl TrialJournal {
         Self { folder, file, path, plan: None }
     }
 
-    /// Appends a trial; it is on disk when this returns. What a killed run had begun to write is cut off first.
+    /// Appends a trial and syncs it to disk. Removes an incomplete last line of a killed run first.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn append(&mut self, entry: &TrialEntry) -> Result<(), FolderError> {
         if self.plan.is_none() {
-            self.folder.cut_torn(super::TRIALS, &self.file)?;
+            self.folder.cut_incomplete_line(super::TRIALS, &self.file)?;
         }
         let plan = match self.plan.take() {
             Some(plan) => plan,
             None => self.folder.plan_checksum()?,
         };
-        let entry = serde_json::to_string(entry).expect("a trial has no maps with keys that are no text");
+        let entry = serde_json::to_string(entry).expect("all maps in trials have text keys");
         let line = seal::seal(&entry, &[("plan", &plan)]) + "\n";
         self.plan = Some(plan);
-        // One write: a killed run leaves at most one torn line, the last.
+        // A single write, so that a killed run leaves at most one incomplete line, the last.
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
         written.map_err(|cause| self.failed(cause))
     }

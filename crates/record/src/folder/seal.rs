@@ -1,26 +1,26 @@
-//! Records that show whether they are as they were written: a JSON object whose first member is the checksum of all
-//! that follows. CRC-32C finds every change of up to 32 bits in a row, thus every changed byte.
+//! Sealed records: JSON objects whose first member is a checksum of the rest. CRC-32C detects every change within 32
+//! consecutive bits, and thus every changed byte.
 
-const BEFORE: &str = "{\"crc32c\":\"";
-const BEHIND: &str = "\",";
+const PREFIX: &str = "{\"crc32c\":\"";
+const SUFFIX: &str = "\",";
 const DIGITS: usize = 8;
 
-/// A JSON object with members of text put first, and its checksum before these.
+/// Seals a JSON object: puts string members at its front, and the checksum before them.
 pub(super) fn seal(object: &str, members: &[(&str, &str)]) -> String {
     let members: String = members.iter().map(|(name, value)| format!("\"{name}\":\"{value}\",")).collect();
     let rest = members + object.strip_prefix('{').expect("records are objects");
-    format!("{BEFORE}{}{BEHIND}{rest}", shown(crc32c::crc32c(rest.as_bytes())))
+    format!("{PREFIX}{}{SUFFIX}{rest}", to_hex(crc32c::crc32c(rest.as_bytes())))
 }
 
-/// The checksum that a sealed text carries; none if the text is not as it was sealed.
+/// The checksum of a sealed record; none if the record is damaged.
 pub(super) fn checksum(text: &[u8]) -> Option<String> {
-    let (carried, rest) = text.strip_prefix(BEFORE.as_bytes())?.split_at_checked(DIGITS)?;
-    let own = shown(crc32c::crc32c(rest.strip_prefix(BEHIND.as_bytes())?));
-    (own.as_bytes() == carried).then_some(own)
+    let (recorded, rest) = text.strip_prefix(PREFIX.as_bytes())?.split_at_checked(DIGITS)?;
+    let computed = to_hex(crc32c::crc32c(rest.strip_prefix(SUFFIX.as_bytes())?));
+    (computed.as_bytes() == recorded).then_some(computed)
 }
 
-/// A checksum as it is written.
-pub(super) fn shown(checksum: u32) -> String {
+/// A checksum as hexadecimal digits.
+pub(super) fn to_hex(checksum: u32) -> String {
     format!("{checksum:0DIGITS$x}")
 }
 
@@ -34,13 +34,13 @@ mod tests {
         let read: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!((read["plan"].as_str(), read["rate"].as_f64()), (Some("0badcafe"), Some(299.99)));
         assert_eq!(checksum(text.as_bytes()).as_deref(), read["crc32c"].as_str());
-        for place in 0..text.len() {
+        for index in 0..text.len() {
             for bits in 1..=u8::MAX {
                 let mut changed = text.clone().into_bytes();
-                changed[place] ^= bits;
-                assert_eq!(checksum(&changed), None, "byte {place} by {bits:#x}");
+                changed[index] ^= bits;
+                assert_eq!(checksum(&changed), None, "byte {index} by {bits:#x}");
             }
-            assert_eq!(checksum(&text.as_bytes()[..place]), None, "cut off after {place} bytes");
+            assert_eq!(checksum(&text.as_bytes()[..index]), None, "cut off after {index} bytes");
         }
     }
 }

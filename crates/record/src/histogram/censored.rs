@@ -1,14 +1,14 @@
-//! Times that were not all seen to end.
+//! Times of which some are only known as lower limits (right-censored).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Histogram;
 
-/// A generator's share of a time below this, in nanoseconds, is not recorded.
-const LEAST_SHARE_NS: u64 = 50_000;
-/// The percentiles that people read.
-const READ: [(f64, &str); 8] = [
+/// Smallest share of the generator in a time that is recorded, in nanoseconds.
+const MIN_RECORDED_SHARE_NS: u64 = 50_000;
+/// The percentiles in reports.
+const REPORTED_PERCENTILES: [(f64, &str); 8] = [
     (0.5, "p50"),
     (0.75, "p75"),
     (0.9, "p90"),
@@ -18,68 +18,69 @@ const READ: [(f64, &str); 8] = [
     (0.9999, "p99.99"),
     (1.0, "max"),
 ];
-/// A percentile that the generator may have lengthened by less than this, in nanoseconds, is the target's.
+/// Largest possible share of the generator in a percentile of the target, in nanoseconds.
 const TOLERANCE_NS: u64 = 200_000;
-/// So is one that the generator may have lengthened by less than this share of what is left without it.
+/// Largest such share relative to the rest of the percentile; the larger of both limits applies.
 const TOLERANCE_RATIO: f64 = 0.08;
 
-/// Times of which some are only known to be *at least* so long: timeouts, and what was still in
-/// flight or waiting when the trial ended (right-censored). Dropping those would flatter the target.
+/// Times of which some are only known as lower limits: those of timeouts, and of requests in flight or waiting at the end
+/// of the trial (right-censored). Without them the results would be too good.
 ///
-/// Of others it is known that the generator itself may have lengthened them, and by how much at the most. They are
-/// counted as measured, and again in the two histograms of those that it may have lengthened.
+/// The generator itself may have lengthened some times by a known largest amount. These are counted as measured, and also
+/// in the two histograms of lengthened times.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Censored {
-    /// Times that ended.
+#[schemars(rename = "Censored")]
+pub struct CensoredTimes {
+    /// Complete times.
     pub observed: Histogram,
-    /// How long the others had lasted when nobody watched any more.
+    /// Censored times, as long as they were observed.
     pub censored: Histogram,
-    /// The times, ended or not, that the generator may have lengthened, as measured.
+    /// The times, complete or censored, that the generator may have lengthened, as measured.
     #[serde(default = "Histogram::empty", skip_serializing_if = "Histogram::is_empty")]
     pub lengthened: Histogram,
-    /// The same times less the most that the generator may have added to each.
+    /// The lengthened times, each less the largest possible share of the generator.
     #[serde(default = "Histogram::empty", skip_serializing_if = "Histogram::is_empty")]
     pub lengthened_less_own: Histogram,
 }
 
-/// A percentile of times that were partly censored, or lengthened by the generator.
+/// A percentile of [`CensoredTimes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Percentile {
     /// The time in nanoseconds.
     pub ns: u64,
-    /// The true percentile may be larger, because a censored time lies at or below this one.
+    /// Whether the true percentile may be larger, because a censored time is at or below this one.
     pub at_least: bool,
-    /// The percentile in nanoseconds if the generator lengthened every time by the most that it may have: the
-    /// target's own lies between this and `ns`.
+    /// The percentile in nanoseconds less the largest possible share of the generator. The target's own percentile lies
+    /// between this and `ns`.
     pub less_own_ns: u64,
 }
 
 impl Percentile {
-    /// Whether the generator may have made so much of this percentile that it says nothing about the target.
+    /// Whether the generator's possible share is so large that the percentile says nothing about the target.
     pub fn is_own(&self) -> bool {
         let own_ns = self.ns.saturating_sub(self.less_own_ns);
         own_ns > TOLERANCE_NS && own_ns as f64 > TOLERANCE_RATIO * self.less_own_ns as f64
     }
 }
 
-impl Censored {
-    /// Counts a time that ended, of which the generator may have made `own_ns`.
+impl CensoredTimes {
+    /// Counts a complete time, of which up to `own_ns` may be the generator's.
     #[inline]
     pub fn record_ns(&mut self, ns: u64, own_ns: u64) {
         self.observed.record_ns(ns);
         self.lengthened_ns(ns, own_ns);
     }
 
-    /// Counts a time that had lasted for `ns` when nobody watched any more, of which the generator may have made `own_ns`.
+    /// Counts a censored time that was observed for `ns`, of which up to `own_ns` may be the generator's.
     pub fn record_censored_ns(&mut self, ns: u64, own_ns: u64) {
         self.censored.record_ns(ns);
         self.lengthened_ns(ns, own_ns);
     }
 
-    /// Notes the generator's share of a time that is counted elsewhere.
+    /// Records the generator's possible share of a time that is counted elsewhere.
     #[inline]
     pub fn lengthened_ns(&mut self, ns: u64, own_ns: u64) {
-        if own_ns >= LEAST_SHARE_NS {
+        if own_ns >= MIN_RECORDED_SHARE_NS {
             self.lengthened.record_ns(ns);
             self.lengthened_less_own.record_ns(ns.saturating_sub(own_ns));
         }
@@ -93,7 +94,7 @@ impl Censored {
         self.lengthened_less_own.merge(&other.lengthened_less_own);
     }
 
-    /// Gives back the memory of empty bins, see [`Histogram::pack`].
+    /// Frees the memory of empty bins, see [`Histogram::pack`].
     pub fn pack(&mut self) {
         self.observed.pack();
         self.censored.pack();
@@ -101,8 +102,8 @@ impl Censored {
         self.lengthened_less_own.pack();
     }
 
-    /// All times, censored ones taken as if they had ended when last seen: its quantiles are lower
-    /// bounds of the true ones, and exact below the least censored time.
+    /// All times, with censored ones as long as they were observed. Quantiles of the result are lower limits of the true
+    /// ones, and exact below the smallest censored time.
     pub fn lower_bound(&self) -> Histogram {
         let mut all = self.observed.clone();
         all.merge(&self.censored);
@@ -111,9 +112,10 @@ impl Censored {
 
     /// The percentile at `quantile` (0 to 1).
     pub fn percentile(&self, quantile: f64) -> Percentile {
-        let ns = match self.censored.is_empty() {
-            true => self.observed.quantile_ns(quantile),
-            false => self.lower_bound().quantile_ns(quantile),
+        let ns = if self.censored.is_empty() {
+            self.observed.quantile_ns(quantile)
+        } else {
+            self.lower_bound().quantile_ns(quantile)
         };
         Percentile {
             ns,
@@ -135,30 +137,29 @@ impl Censored {
         }
     }
 
-    /// Those of the percentiles that people read which the generator may have made, by name.
+    /// The reported percentiles that may be the generator's own, by name.
     pub fn own_percentiles(&self) -> Vec<(&'static str, Percentile)> {
         if self.lengthened.is_empty() {
             return Vec::new();
         }
-        let named = READ.map(|(quantile, name)| (name, self.percentile(quantile)));
+        let named = REPORTED_PERCENTILES.map(|(quantile, name)| (name, self.percentile(quantile)));
         named.into_iter().filter(|(_, percentile)| percentile.is_own()).collect()
     }
 
-    /// How many of the observed times are at most `ns`: as measured, and if the generator lengthened every time by
-    /// the most that it may have.
+    /// The number of complete times up to `ns`: as measured, and less the largest possible share of the generator.
     pub fn count_up_to_ns(&self, ns: u64) -> (u64, u64) {
         let measured = self.observed.count_up_to_ns(ns);
-        let brought_below =
+        let shortened =
             self.lengthened_less_own.count_up_to_ns(ns).saturating_sub(self.lengthened.count_up_to_ns(ns));
-        (measured, measured + brought_below)
+        (measured, measured + shortened)
     }
 
-    /// The quantile less the generator's share; none where it had none.
+    /// The quantile less the largest possible share of the generator; none if no time was lengthened.
     fn quantile_less_own_ns(&self, quantile: f64) -> Option<u64> {
         if self.lengthened.is_empty() {
             return None;
         }
-        // Every lengthened time is among all times, so that nothing is left over.
+        // Succeeds, because all times include every lengthened one.
         let mut all = self.lower_bound().without(&self.lengthened)?;
         all.merge(&self.lengthened_less_own);
         Some(all.quantile_ns(quantile))
@@ -168,17 +169,17 @@ impl Censored {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::agreement::{of, times},
+        super::storage_tests::{of, times},
         *,
     };
     use proptest::prelude::*;
 
     #[test]
     fn percentiles_below_the_first_censored_time_are_exact() {
-        let times = Censored {
+        let times = CensoredTimes {
             observed: of(&[1_000_000; 90]),
             censored: of(&[2_000_000; 10]),
-            ..Censored::default()
+            ..CensoredTimes::default()
         };
         assert!(!times.percentile(0.5).at_least);
         let p99 = times.percentile(0.99);
@@ -186,8 +187,8 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_that_the_generator_made_is_told_from_the_targets() {
-        let mut times = Censored::default();
+    fn a_percentile_of_the_generator_is_recognised() {
+        let mut times = CensoredTimes::default();
         (0..950).for_each(|_| times.record_ns(1_000_000, 0));
         // The generator was away for half a second.
         (0..50).for_each(|_| times.record_ns(500_000_000, 499_000_000));
@@ -201,8 +202,8 @@ mod tests {
     }
 
     #[test]
-    fn a_little_of_the_generators_is_within_what_a_percentile_is_good_for() {
-        let mut times = Censored::default();
+    fn a_small_share_of_the_generator_is_tolerated() {
+        let mut times = CensoredTimes::default();
         (0..100).for_each(|_| times.record_ns(1_000_000, 150_000));
         assert!(!times.percentile(0.5).is_own(), "0.15 ms");
         (0..1_000).for_each(|_| times.record_ns(100_000_000, 5_000_000));
@@ -213,12 +214,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn less_the_generators_share_is_as_the_library_works_it_out(
+        fn the_generators_share_is_subtracted_as_by_the_library(
             ended in prop::collection::vec((0_u64..1 << 40, 0_u64..1 << 41), 1..100),
             left in prop::collection::vec((0_u64..1 << 40, 0_u64..1 << 41), 0..20),
             quantile in 0.0..=1.0_f64,
         ) {
-            let mut times = Censored::default();
+            let mut times = CensoredTimes::default();
             ended.iter().for_each(|(ns, own_ns)| times.record_ns(*ns, *own_ns));
             left.iter().for_each(|(ns, own_ns)| times.record_censored_ns(*ns, *own_ns));
             let mut all = times.lower_bound().to_hdr().into_owned();
@@ -232,8 +233,8 @@ mod tests {
         }
 
         #[test]
-        fn censored_times_agree_in_both_forms(observed in times(), censored in times(), quantile in 0.0..=1.0) {
-            let live = Censored { observed: of(&observed), censored: of(&censored), ..Censored::default() };
+        fn censored_times_agree_in_both_storages(observed in times(), censored in times(), quantile in 0.0..=1.0) {
+            let live = CensoredTimes { observed: of(&observed), censored: of(&censored), ..CensoredTimes::default() };
             let mut packed = live.clone();
             packed.pack();
             prop_assert_eq!(&live, &packed);

@@ -1,4 +1,4 @@
-//! A histogram that is read, not recorded into: its non-empty bins only.
+//! A histogram that holds only its non-empty bins, for reading.
 
 use std::{cell::RefCell, collections::BTreeMap};
 
@@ -6,40 +6,43 @@ use flate2::{Decompress, FlushDecompress, Status};
 
 use super::{DIGITS, HIGHEST_NS, Hdr, LOWEST_NS, empty_hdr};
 
-/// What begins the V2 form of the HdrHistogram libraries, plain and compressed.
+/// The first bytes of the V2 format of the HdrHistogram libraries.
 const V2_COOKIE: u32 = 0x1c84_9313;
+/// The first bytes of the compressed V2 format.
 const V2_COMPRESSED_COOKIE: u32 = 0x1c84_9314;
-/// Bytes between that and the counts: length, normalizing offset, digits, least and largest value, conversion ratio.
+/// Bytes between the cookie and the counts: length, normalizing offset, digits, smallest and largest value, conversion
+/// ratio.
 const V2_HEAD_BYTES: usize = 36;
 
-/// Bits of a time that the lowest bins do not tell apart.
+/// Number of low bits of a time that the lowest bins ignore.
 const UNIT_BITS: u32 = LOWEST_NS.ilog2();
-/// The library halves a power of two of bins, large enough for the digits, each time the bins get twice as wide.
+/// Logarithm of the number of bins between two doublings of their width: half of the power of two that suffices for
+/// [`DIGITS`].
 const HALF_BITS: u32 = (2 * 10_u64.pow(DIGITS as u32)).next_power_of_two().ilog2() - 1;
 
-/// All bins take less, each with the largest count.
-const MOST_PLAIN_BYTES: usize = 1 << 20;
+/// Largest size of the decompressed format: all bins with the largest count take less.
+const MAX_INFLATED_BYTES: usize = 1 << 20;
 
 thread_local! {
-    /// Made once: an allocation of that size between the small ones of each trial would leave holes that nothing fits.
-    static INFLATING: RefCell<(Decompress, Vec<u8>)> =
-        RefCell::new((Decompress::new(true), Vec::with_capacity(MOST_PLAIN_BYTES)));
+    /// Reused, because an allocation of this size per trial would fragment the memory.
+    static INFLATER: RefCell<(Decompress, Vec<u8>)> =
+        RefCell::new((Decompress::new(true), Vec::with_capacity(MAX_INFLATED_BYTES)));
 }
 
-/// The non-empty bins: mostly one or two bytes each, where the library's array of all bins takes 0.2 MB. All figures are
-/// the library's own, to the last bit.
+/// The non-empty bins, mostly in one or two bytes each; the library's array of all bins takes 0.2 MB. All results equal
+/// the library's, to the last bit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Packed {
-    /// Of each bin, ascending, in numbers of as many bytes as they need: twice its distance from the bin before, and one
-    /// more if a count other than 1 follows.
+    /// The bins in ascending order, as numbers of variable length. A bin is twice its distance from the preceding bin; if
+    /// its count is not 1, that number is increased by 1 and the count follows.
     bins: Box<[u8]>,
     total: u64,
-    /// Not always the top of the last bin: the library takes the largest of nothing but zeros as 0.
+    /// The largest time: the upper end of the last bin, but 0 if all times are 0, as in the library.
     max_ns: u64,
 }
 
 impl Packed {
-    /// The same counts. The histogram's bounds must be this crate's, or have a lower end.
+    /// Packs a histogram of the library, whose largest value must not exceed [`HIGHEST_NS`].
     pub(super) fn of(hdr: &Hdr) -> Self {
         if hdr.is_empty() {
             return Self::default();
@@ -48,11 +51,10 @@ impl Packed {
         Self::from_bins(recorded, hdr.len(), hdr.max())
     }
 
-    /// Reads the compressed V2 form without the array of all bins, which would have to be made and looked through for each
-    /// histogram of thousands.
+    /// Parses the compressed V2 format without an array of all bins, which would be slow for thousands of histograms.
     pub(super) fn of_v2_deflate(bytes: &[u8]) -> Option<Self> {
         let compressed = bytes.strip_prefix(&V2_COMPRESSED_COOKIE.to_be_bytes())?.get(4..)?;
-        INFLATING.with_borrow_mut(|(state, plain)| {
+        INFLATER.with_borrow_mut(|(state, plain)| {
             plain.clear();
             state.reset(true);
             let status = state.decompress_vec(compressed, plain, FlushDecompress::Finish);
@@ -74,8 +76,8 @@ impl Packed {
         }
         let (mut bins, mut next, mut total) = (Vec::new(), 0_u64, 0_u64);
         while !numbers.is_empty() {
-            let number = take_number(&mut numbers)?;
-            // Odd ones stand for so many empty bins.
+            let number = read_varint(&mut numbers)?;
+            // An odd number stands for a row of empty bins.
             let (step, count) = if number % 2 == 1 { (number / 2 + 1, 0) } else { (1, number / 2) };
             if count > 0 {
                 bins.push((Bin(u16::try_from(next).ok()?), count));
@@ -87,14 +89,14 @@ impl Packed {
         Some(Self::from_bins(bins.into_iter(), total, max_ns))
     }
 
-    /// The library's form of it, with all bins.
+    /// Converts to the library's histogram, with all bins.
     pub(super) fn to_hdr(&self) -> Hdr {
         let mut hdr = empty_hdr();
         self.add_to(&mut hdr);
         hdr
     }
 
-    /// Counts everything in the library's histogram too.
+    /// Adds all counts to a histogram of the library.
     pub(super) fn add_to(&self, hdr: &mut Hdr) {
         for (bin, count) in self.iter() {
             hdr.saturating_record_n(bin.high_ns().min(self.max_ns), count);
@@ -104,7 +106,7 @@ impl Packed {
     /// Adds every count of another.
     pub(super) fn merge(&mut self, other: &Self) {
         let mut both: Vec<(Bin, u64)> = self.iter().chain(other.iter()).collect();
-        // Two ascending runs, which a stable sort merges in one pass.
+        // The stable sort merges the two ascending halves in one pass.
         both.sort_by_key(|&(bin, _)| bin);
         both.dedup_by(|(bin, count), (kept_bin, kept_count)| {
             let same = bin == kept_bin;
@@ -117,7 +119,7 @@ impl Packed {
         *self = Self::from_bins(both.into_iter(), total, self.max_ns.max(other.max_ns));
     }
 
-    /// Without the counts of another; none if it does not have them all.
+    /// Subtracts the counts of another; none if the other has counts that this one has not.
     pub(super) fn without(&self, other: &Self) -> Option<Self> {
         let mut left: BTreeMap<Bin, u64> = self.iter().collect();
         for (bin, count) in other.iter() {
@@ -129,39 +131,39 @@ impl Packed {
         Some(Self::from_bins(left.into_iter(), self.total.checked_sub(other.total)?, max_ns))
     }
 
-    /// How many times were counted.
+    /// The number of counted times.
     pub(super) fn count(&self) -> u64 {
         self.total
     }
 
-    /// Least time counted; 0 if empty.
+    /// Smallest counted time; 0 if empty.
     pub(super) fn min_ns(&self) -> u64 {
         self.iter().next().map_or(0, |(bin, _)| bin.low_ns())
     }
 
-    /// Largest time counted; 0 if empty.
+    /// Largest counted time; 0 if empty.
     pub(super) fn max_ns(&self) -> u64 {
         self.max_ns
     }
 
-    /// As the library finds it: the top of the first bin up to which the share is reached, for a share of 0 the
-    /// bottom of the first. 0 if empty.
+    /// A quantile, as in the library: the upper end of the first bin up to which the share is reached; for quantile 0 the
+    /// lower end of the first bin; 0 if empty.
     pub(super) fn quantile_ns(&self, quantile: f64) -> u64 {
         let quantile = if quantile > 1.0 { 1.0 } else { quantile };
-        let wanted = ((quantile * self.total as f64).ceil() as u64).max(1);
+        let rank = ((quantile * self.total as f64).ceil() as u64).max(1);
         let mut up_to_here = 0_u64;
         for (bin, count) in self.iter() {
             up_to_here = up_to_here.saturating_add(count);
-            if up_to_here >= wanted {
+            if up_to_here >= rank {
                 return if quantile == 0.0 { bin.low_ns() } else { bin.high_ns() };
             }
         }
         0
     }
 
-    /// Arithmetic mean in nanoseconds, each time taken as the middle of its bin; 0 if empty.
+    /// Arithmetic mean in nanoseconds, with each time as the middle of its bin; 0 if empty.
     pub(super) fn mean_ns(&self) -> f64 {
-        // The library's order of operations, so that sums are rounded alike.
+        // The library's order of operations, for the same rounding.
         self.iter()
             .fold(0.0, |mean, (bin, count)| mean + bin.middle_ns() as f64 * count as f64 / self.total as f64)
     }
@@ -179,7 +181,7 @@ impl Packed {
         (squares / self.total as f64).sqrt()
     }
 
-    /// How many counted times are in the bin of `ns` or below.
+    /// The number of counted times in the bin of `ns` and below.
     pub(super) fn count_up_to_ns(&self, ns: u64) -> u64 {
         let last = Bin::of(ns);
         let within = self.iter().take_while(|&(bin, _)| bin <= last);
@@ -189,9 +191,9 @@ impl Packed {
     fn iter(&self) -> impl Iterator<Item = (Bin, u64)> {
         let (mut rest, mut bin) = (&*self.bins, 0);
         std::iter::from_fn(move || {
-            let number = take_number(&mut rest)?;
+            let number = read_varint(&mut rest)?;
             bin += number / 2;
-            let count = if number % 2 == 0 { 1 } else { take_number(&mut rest)? };
+            let count = if number % 2 == 0 { 1 } else { read_varint(&mut rest)? };
             Some((Bin(bin as u16), count))
         })
     }
@@ -199,9 +201,9 @@ impl Packed {
     fn from_bins(recorded: impl Iterator<Item = (Bin, u64)>, total: u64, max_ns: u64) -> Self {
         let (mut bins, mut before) = (Vec::new(), 0);
         for (Bin(bin), count) in recorded {
-            put_number(&mut bins, u64::from(bin - before) * 2 + u64::from(count != 1));
+            write_varint(&mut bins, u64::from(bin - before) * 2 + u64::from(count != 1));
             if count != 1 {
-                put_number(&mut bins, count);
+                write_varint(&mut bins, count);
             }
             before = bin;
         }
@@ -209,9 +211,9 @@ impl Packed {
     }
 }
 
-/// Seven bits a byte, the lowest first; the highest bit of a byte says that more follow. A ninth byte is taken whole, as the
-/// HdrHistogram's form has it.
-fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
+/// Writes a number with seven bits per byte, lowest first; the highest bit of a byte means that another byte follows. A
+/// ninth byte has eight bits, as in the HdrHistogram format.
+fn write_varint(bytes: &mut Vec<u8>, mut number: u64) {
     for _ in 0..8 {
         if number <= 0x7f {
             break;
@@ -222,25 +224,26 @@ fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-fn take_number(bytes: &mut &[u8]) -> Option<u64> {
-    let mut take = || {
+/// Reads and removes a number from the front of `bytes`, see [`write_varint`].
+fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut next_byte = || {
         let (&byte, rest) = bytes.split_first()?;
         *bytes = rest;
         Some(u64::from(byte))
     };
     let mut number = 0;
     for shift in (0..56).step_by(7) {
-        let byte = take()?;
+        let byte = next_byte()?;
         number |= (byte & 0x7f) << shift;
         if byte & 0x80 == 0 {
             return Some(number);
         }
     }
-    Some(number | take()? << 56)
+    Some(number | next_byte()? << 56)
 }
 
-/// A bin's number in the HdrHistogram's array of counts. The first 2,048 are 64 ns wide; each further 1,024 are twice
-/// as wide as those before.
+/// The index of a bin in the HdrHistogram's array of counts. The first 2,048 bins are 64 ns wide; each further 1,024 are
+/// twice as wide as the preceding ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Bin(u16);
 
@@ -249,7 +252,7 @@ impl Bin {
         let units = ns >> UNIT_BITS;
         let bits = u64::BITS - units.leading_zeros();
         let dropped = bits.saturating_sub(HALF_BITS + 1);
-        // At most 58 bits are left of a u64, thus 47 are dropped: 48 Ki + 2,047 at most.
+        // `units` has at most 58 bits, so at most 47 are dropped, and the index is at most 48 Ki + 2,047.
         Self(((u64::from(dropped) << HALF_BITS) + (units >> dropped)) as u16)
     }
 

@@ -1,8 +1,8 @@
-//! The number that every event carries, and how it is told that the event is whole.
+//! The marker in every event: its number, and a checksum that shows whether the event is intact.
 //!
 //! An event is a JSON object on one line. Its last member is `"proofload":"RRRRRRRR-CCCCCC-NNNNNNNN-FFFFFFFF"`, all
 //! hexadecimal: run, client, number of that client's event from 0, and the CRC-32C (Castagnoli, RFC 3720) of all
-//! bytes of the event before it. The width is fixed, so that a prepared request is numbered in place.
+//! bytes of the event before it. The marker has a fixed width, so that a prepared request can be numbered in place.
 
 use std::{fmt, str::FromStr};
 
@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize, de};
 /// The member that holds the number.
 pub const EVENT_KEY: &str = "proofload";
 
-/// Bytes of a marker: run, client, number, fingerprint, and what parts them.
+/// Length of a marker in bytes: run, client, number, fingerprint, and the dashes between them.
 const MARKER_BYTES: usize = 33;
-/// Bytes of a marker behind the run: all that differs between events of a run.
+/// Length of the variable part of a marker in bytes: everything after the run and its dash.
 const VARIABLE_BYTES: usize = 24;
-/// The part of those that the fingerprint covers.
+/// Length of the part of the variable bytes that the fingerprint covers.
 const COVERED_BYTES: usize = 16;
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// One run of a load: drawn anew for each, so that the events of several may lie in one file.
+/// The random identifier of a run, which tells apart the events of several runs in one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId(pub u32);
 
@@ -67,14 +67,14 @@ impl JsonSchema for RunId {
     }
 }
 
-/// Which event.
+/// The identity of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId {
     /// The run.
     pub run: RunId,
-    /// The client, below 2^24.
+    /// The client, below 2²⁴.
     pub client: u32,
-    /// Its event, from 0.
+    /// The number of the client's event, from 0.
     pub number: u32,
 }
 
@@ -84,17 +84,17 @@ impl fmt::Display for EventId {
     }
 }
 
-/// What a stored event says of itself.
+/// The marker of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marker {
-    /// Which event it says it is.
+    /// The identity of the event.
     pub id: EventId,
-    /// CRC-32C of its bytes up to here, when it was sent.
+    /// CRC-32C of the sent event's bytes before the fingerprint.
     pub fingerprint: u32,
 }
 
 impl Marker {
-    /// Length of its text in bytes.
+    /// Length of a marker in bytes.
     pub const BYTES: usize = MARKER_BYTES;
 
     /// The marker at the front of `bytes`, if there is one.
@@ -123,43 +123,43 @@ impl fmt::Display for Marker {
 /// Why a text cannot be the template of an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// It cannot be read.
+    /// The text is not valid JSON.
     #[error("the event is no JSON: {0}")]
     NotJson(String),
-    /// It is JSON of another kind.
+    /// The JSON value is not an object.
     #[error("the event must be a JSON object such as {{\"board_id\":10}}")]
-    NoObject,
-    /// The name of the member that is to hold the number stands in it.
-    #[error("the event contains the word \"{EVENT_KEY}\", by which its number is found; use another one")]
-    Numbered,
+    NotObject,
+    /// The text contains the name of the marker's member.
+    #[error("the event contains the word \"{EVENT_KEY}\", which marks its number; use another word")]
+    ContainsKey,
 }
 
-/// Numbers the events of one run, each the template and a marker as its last member.
+/// Makes the numbered events of a run: the template with a marker as its last member.
 #[derive(Debug, Clone)]
 pub struct Numbering {
     run: RunId,
-    /// An event up to and including the run and the dash behind it.
+    /// The bytes of an event up to and including the dash after the run.
     front: Vec<u8>,
-    /// CRC-32C of that.
+    /// CRC-32C of `front`.
     front_crc: u32,
 }
 
 impl Numbering {
-    /// Numbers events made of a template: a JSON object.
+    /// Prepares events from a template, which must be a JSON object.
     ///
     /// # Errors
-    /// When it is none, or has the word by which numbers are found anywhere in it, written with escapes or not.
+    /// When the template is no JSON object, or contains [`EVENT_KEY`] anywhere, with or without escapes.
     pub fn new(template: &str, run: RunId) -> Result<Self, TemplateError> {
         let value: serde_json::Value =
             serde_json::from_str(template).map_err(|error| TemplateError::NotJson(error.to_string()))?;
-        let members = value.as_object().ok_or(TemplateError::NoObject)?;
-        // Not as a name alone: a receiver that writes the event anew may leave nothing to tell names and texts apart.
+        let members = value.as_object().ok_or(TemplateError::NotObject)?;
+        // Not only as a name: a receiver that rewrites the event may not keep names and strings apart.
         if template.contains(EVENT_KEY) || value.to_string().contains(EVENT_KEY) {
-            return Err(TemplateError::Numbered);
+            return Err(TemplateError::ContainsKey);
         }
-        // Within a text of JSON a line end is always escaped, so those that are left part nothing.
+        // JSON strings have no raw line breaks, so all line breaks here are whitespace.
         let line = template.replace(['\n', '\r'], "");
-        let open = line.trim().strip_suffix('}').ok_or(TemplateError::NoObject)?.trim_end();
+        let open = line.trim().strip_suffix('}').ok_or(TemplateError::NotObject)?.trim_end();
         let comma = if members.is_empty() { "" } else { "," };
         let front = format!("{open}{comma}\"{EVENT_KEY}\":\"{run}-").into_bytes();
         Ok(Self { run, front_crc: crc32c(&front), front })
@@ -170,7 +170,7 @@ impl Numbering {
         self.run
     }
 
-    /// An event's bytes up to and including the run and the dash behind it: the same for all of a run.
+    /// The bytes of an event up to and including the dash after the run, which all events of the run share.
     pub fn front(&self) -> &[u8] {
         &self.front
     }
@@ -180,7 +180,7 @@ impl Numbering {
         self.front.len() + VARIABLE_BYTES + 2
     }
 
-    /// Appends the event with the number 0 of client 0, to be numbered in place.
+    /// Appends event 0 of client 0, to be numbered in place.
     pub fn append(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.front);
         let at = out.len();
@@ -189,7 +189,7 @@ impl Numbering {
         out.extend_from_slice(b"\"}");
     }
 
-    /// Numbers an event in place. `variable` are its bytes behind [`Self::front`].
+    /// Numbers an event in place. `variable`: its bytes after [`Self::front`].
     #[inline]
     pub fn number(&self, variable: &mut [u8], client: u32, number: u32) {
         let fingerprint = self.write_covered(variable, client, number);
@@ -202,7 +202,7 @@ impl Numbering {
         Marker { id: EventId { run: self.run, client, number }, fingerprint }
     }
 
-    /// Writes what the fingerprint covers, and gives the fingerprint.
+    /// Writes the client and the number, and returns the fingerprint.
     #[inline]
     fn write_covered(&self, variable: &mut [u8], client: u32, number: u32) -> u32 {
         write_hex(&mut variable[..6], client);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_its_template_and_a_number() {
+    fn an_event_is_its_template_and_a_marker() {
         let numbering = Numbering::new("{\"a\":1}\n", RunId(0xab)).unwrap();
         let event = String::from_utf8(event(&numbering, 0x12_3456, 7)).unwrap();
         let front = "{\"a\":1,\"proofload\":\"000000ab-123456-00000007-";
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_that_are_none_are_refused() {
+    fn invalid_templates_are_refused() {
         for bad in ["", "[1]", "5", "{\"a\":}", "{} {}"] {
             assert!(Numbering::new(bad, RunId(1)).is_err(), "{bad}");
         }
@@ -271,7 +271,7 @@ mod tests {
         ] {
             assert_eq!(
                 Numbering::new(numbered, RunId(1)).unwrap_err(),
-                TemplateError::Numbered,
+                TemplateError::ContainsKey,
                 "{numbered}"
             );
         }
@@ -281,7 +281,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_number_that_was_written_is_read_as_the_same(
+        fn markers_survive_formatting_and_parsing(
             run: u32, client in 0u32..1 << 24, number: u32, name in "[a-z]{1,9}", text in "\\PC{0,30}",
         ) {
             let template = serde_json::json!({ name: text }).to_string();

@@ -1,4 +1,4 @@
-//! The events of a workload.
+//! The plan of a workload's events.
 
 use std::{path::PathBuf, str::FromStr};
 
@@ -8,78 +8,78 @@ use serde::{Deserialize, Serialize};
 use super::{AckLevel, Numbering, RunId};
 use crate::units::UnitError;
 
-/// The event of the published test of an HTTP data listener, which is sent unless another is given.
+/// The default event, from the published test of an HTTP data listener.
 pub const REFERENCE_EVENT: &str = r#"{"board_id":10,"playtime":5,"minimum_play":"Y","timestamp":"2019-11-12T10:00:01Z","user_id":1,"interest":100}"#;
 
-/// Requests that carry numbered events, so that what was stored can be held against what was sent.
+/// The numbered events that requests carry, so that an audit can compare stored with sent events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EventPlan {
-    /// Told apart from all other runs by this.
+    /// The random identifier of the run.
     pub run: RunId,
     /// The event without its number: a JSON object.
     pub template: String,
-    /// Events in each request.
+    /// Number of events per request.
     pub per_request: u32,
-    /// How they stand in the body.
+    /// The framing of events in the body.
     pub framing: EventFraming,
-    /// How often a request that failed is made again, at the most.
+    /// Largest number of retries of a failed request.
     pub retries: u32,
-    /// The level of acknowledgement asked for (`Proofload-Ack`).
+    /// The requested level of acknowledgement (`Proofload-Ack`).
     pub ack: Option<AckLevel>,
-    /// Whether each request carries an `Idempotency-Key`, the same for its retries.
+    /// Whether each request carries an `Idempotency-Key`, which its retries repeat.
     pub idempotency: bool,
-    /// Where receipts are left, if they are.
+    /// Where receipts are written, if anywhere.
     pub receipts: Option<ReceiptPlan>,
 }
 
 impl EventPlan {
-    /// Numbers its events.
+    /// The numbering of the events.
     ///
     /// # Panics
-    /// When the template is no event: workloads are checked before they become a plan.
+    /// When the template is invalid, which is checked before a plan is made.
     pub fn numbering(&self) -> Numbering {
         Numbering::new(&self.template, self.run).expect("the template was checked when the plan was made")
     }
 }
 
-/// Where the sender leaves what it knows of every event.
+/// Where the sender writes its receipts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReceiptPlan {
-    /// The folder: one file a worker.
+    /// The folder, with one file per worker.
     pub folder: PathBuf,
-    /// Places of storage that each worker keeps at the most.
+    /// Largest number of storage locations that each worker records.
     pub sampled: u32,
 }
 
 impl ReceiptPlan {
-    /// Places of storage that a worker keeps unless told otherwise.
-    pub const SAMPLED: u32 = 10_000;
+    /// The default of [`Self::sampled`].
+    const DEFAULT_SAMPLED: u32 = 10_000;
 
-    /// Receipts in a folder.
+    /// A plan with the default number of samples.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into(), sampled: Self::SAMPLED }
+        Self { folder: folder.into(), sampled: Self::DEFAULT_SAMPLED }
     }
 
-    /// The file of a worker.
+    /// The path of a worker's file.
     pub fn file(&self, worker: u64) -> PathBuf {
         self.folder.join(format!("receipts-{worker}.jsonl"))
     }
 }
 
-/// How events stand in a request's body.
+/// The framing of events in a request's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EventFraming {
     /// One object.
     Json,
-    /// An object a line.
+    /// One object per line.
     Ndjson,
     /// An array of objects.
     Array,
 }
 
 impl EventFraming {
-    /// The media type of such a body.
+    /// The media type of the body.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Json | Self::Array => "application/json",

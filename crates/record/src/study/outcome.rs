@@ -1,30 +1,30 @@
-//! What a study found.
+//! The result of a study.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{audit::AuditResult, trial::Warning};
 
-/// What a study found.
+/// The result of a study.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StudyResult {
-    /// The form of this record, [`RESULT_SCHEMA`].
+    /// The schema of this record, [`RESULT_SCHEMA`].
     pub schema: String,
-    /// How it ended.
+    /// How the study ended.
     pub ending: Ending,
-    /// When it started, seconds since 1970 UTC.
+    /// Start of the study, in seconds since 1970 UTC.
     pub started_unix_s: f64,
-    /// How long it took, pauses of a killed run not counted, in seconds.
+    /// Duration in seconds, without the pauses between runs.
     pub elapsed_s: f64,
-    /// How often it was taken up again after an interrupt.
+    /// How often the study was resumed.
     pub resumed: u32,
-    /// Trials run, the void ones included.
+    /// Number of trials, including void ones.
     pub trials: u64,
-    /// The void ones.
+    /// Number of void trials.
     pub void_trials: u64,
-    /// What was found in each setting, in the order of the plan's settings.
+    /// The outcome of each setting, in the order of the plan.
     pub outcomes: Vec<SettingOutcome>,
-    /// What a careful reader should know.
+    /// Warnings for the reader.
     pub warnings: Vec<Warning>,
 }
 
@@ -32,129 +32,129 @@ pub struct StudyResult {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
-    /// Everything planned was run.
+    /// All planned trials were run.
     Finished,
-    /// It was interrupted: everything says what the trials before that say.
+    /// The study was interrupted; the result covers the trials before that.
     Interrupted,
-    /// The time budget was used up before the plan was.
+    /// The time budget was used up before all planned trials were run.
     OutOfBudget,
-    /// A target or a host failed, and what was planned could not be run; the warnings say what.
+    /// A target or a host failed, so that the rest could not be run; the warnings explain it.
     Failed,
 }
 
-/// What was found in one setting.
+/// The outcome of one setting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SettingOutcome {
     /// The number of the setting in the plan.
     pub setting: usize,
-    /// Whether the goals were met at the workload's own load, each in at least half of the valid repeats;
-    /// none where a search was made or nothing valid was measured.
+    /// Whether the goals were met at the workload's own load, each in at least half of the valid repeats. None if there was
+    /// a search, or no valid repeat.
     pub goals_met: Option<bool>,
-    /// One search for each block in which it was finished or begun.
+    /// The searches, one for each block in which one was begun.
     pub searches: Vec<SearchOutcome>,
-    /// What the valid repeats gave, by quantity.
+    /// The quantities of the valid repeats.
     pub summaries: Vec<QuantitySummary>,
-    /// The knee of response time against load, if the trials show one.
+    /// The knee of response time against load, if there is one.
     pub knee: Option<Knee>,
-    /// What the conclusive audits of its trials found, taken together, the void trials' included: what is lost is
-    /// lost however late the generator was. None if there were none.
+    /// The sums of all conclusive audits, including those of void trials: a late generator does not excuse lost events.
+    /// None if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditTotals>,
-    /// What a careful reader should know.
+    /// Warnings for the reader.
     pub warnings: Vec<Warning>,
 }
 
-/// What one search found.
+/// The outcome of one search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SearchOutcome {
-    /// The block it belongs to.
+    /// The block of the search.
     pub block: usize,
-    /// For each goal, in the order of the plan.
+    /// The outcome for each goal, in the order of the plan.
     pub goals: Vec<GoalOutcome>,
-    /// Whether it came to its end.
+    /// Whether the search was completed.
     pub finished: bool,
-    /// Trials made for it, the void ones included.
+    /// Number of its trials, including void ones.
     pub trials: u64,
-    /// Seconds of trials.
+    /// Sum of the trials' lengths, in seconds.
     pub trial_seconds: f64,
-    /// How its bounds closed in, trial by trial, in the order they ran.
+    /// The bounds after each trial, in the order of the runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub path: Vec<BoundsAfter>,
-    /// What further trials at the lower bound gave, if there were any.
+    pub path: Vec<BoundsAfterTrial>,
+    /// The outcome of further trials at the lower bound, if there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirmation: Option<Confirmation>,
 }
 
-/// What a search knew after one of its trials.
+/// The bounds of a search after one of its trials.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct BoundsAfter {
+pub struct BoundsAfterTrial {
     /// The trial's number in the study.
     pub trial: u64,
-    /// For each goal, in the order of the plan.
-    pub goals: Vec<BoundsSoFar>,
+    /// The bounds of each goal, in the order of the plan.
+    pub goals: Vec<CurrentBounds>,
 }
 
-/// The bounds of a goal while a search is on its way. They may still move in either direction.
+/// The bounds of a goal during a search. Both may still move in either direction.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct BoundsSoFar {
+pub struct CurrentBounds {
     /// Largest load known to meet the goal, in the search's unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lower: Option<f64>,
-    /// Smallest load known not to, in the search's unit.
+    /// Smallest load known not to meet the goal, in the search's unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upper: Option<f64>,
 }
 
-/// What further trials at a search's lower bound gave.
+/// The outcome of further trials at a search's lower bound.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Confirmation {
-    /// Their load, in the search's unit: the largest that all goals have a lower bound at or above.
+    /// The load, in the search's unit: the smallest lower bound of all goals.
     pub load: f64,
-    /// How many were to be run.
+    /// Number of planned trials.
     pub planned: u32,
-    /// How many were valid.
+    /// Number of valid trials.
     pub valid: u32,
-    /// How many of the valid ones met each goal, in the order of the plan.
+    /// Number of valid trials that met each goal, in the order of the plan.
     pub met: Vec<u32>,
-    /// What the valid ones gave, by quantity.
+    /// The quantities of the valid trials.
     pub summaries: Vec<QuantitySummary>,
-    /// What the audits of the valid ones found, taken together; none if there were none.
+    /// The sums of the valid trials' audits; none if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditTotals>,
 }
 
-/// What several audits found, added up.
+/// The sums of several audits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AuditTotals {
-    /// Trials audited.
+    /// Number of audited trials.
     pub trials: u64,
-    /// Events that were acknowledged.
+    /// Acknowledged events.
     pub acknowledged: u64,
-    /// Events found in the files, each counted once.
+    /// Stored events, each counted once.
     pub stored: u64,
-    /// Acknowledged and not found.
+    /// Acknowledged events that are not stored.
     pub lost: u64,
-    /// Copies that retries made.
+    /// Copies caused by retries.
     pub repeated: u64,
-    /// Copies beyond the times that an event was sent.
+    /// Copies beyond the number of times that an event was sent.
     pub duplicated: u64,
-    /// Events that are not as they were sent, and torn lines.
+    /// Stored events that differ from what was sent, and incomplete lines.
     pub corrupt: u64,
-    /// Stored and never sent.
+    /// Stored events that were never sent.
     pub never_sent: u64,
-    /// Not where their receipts say.
+    /// Events that are not where their receipts say.
     pub wrong_places: u64,
-    /// Behind a later one of the same client.
+    /// Events stored after a later event of the same client.
     pub out_of_order: u64,
 }
 
 impl AuditTotals {
-    /// Of these; none if there are none.
+    /// The sums of `audits`; none if there are no audits.
     pub fn of<'a>(audits: impl IntoIterator<Item = &'a AuditResult>) -> Option<Self> {
         let mut totals = Self::default();
         for audit in audits {
             totals.trials += 1;
-            totals.acknowledged += audit.sent.taken_over();
+            totals.acknowledged += audit.sent.all_acknowledged();
             totals.stored += audit.stored;
             totals.lost += audit.lost;
             totals.repeated += audit.repeated;
@@ -167,8 +167,7 @@ impl AuditTotals {
         (totals.trials > 0).then_some(totals)
     }
 
-    /// Whether nothing is lost, duplicated beyond what was sent, corrupt, stored without being sent, or stored
-    /// elsewhere than its receipt says.
+    /// Whether no event is lost, duplicated, corrupt, stored without being sent, or stored elsewhere than its receipt says.
     pub fn is_clean(&self) -> bool {
         self.lost + self.duplicated + self.corrupt + self.never_sent + self.wrong_places == 0
     }
@@ -179,77 +178,77 @@ impl AuditTotals {
 pub struct GoalOutcome {
     /// The goal's name.
     pub goal: String,
-    /// Largest load that meets it, below all that do not.
+    /// Largest load that meets the goal and is below all loads that do not.
     pub lower: Option<Bound>,
-    /// Smallest load that does not meet it.
+    /// Smallest load that does not meet the goal.
     pub upper: Option<Bound>,
-    /// What kind of answer the bounds are.
+    /// How the bounds are to be read.
     pub kind: BoundKind,
 }
 
-/// One bound.
+/// A bound of a goal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bound {
     /// The load, in the search's unit.
     pub load: f64,
-    /// The load less what was lost at it (RFC 9971, conditional throughput), in the search's unit.
+    /// The load less the lost share (RFC 9971, conditional throughput), in the search's unit.
     pub conditional_throughput: Option<f64>,
-    /// Valid trials at this load.
+    /// Number of valid trials at this load.
     pub trials: u64,
 }
 
-/// What kind of answer two bounds are.
+/// How two bounds are to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum BoundKind {
-    /// Both bounds, as near as asked.
+    /// Both bounds were found, with the requested width.
     Regular,
-    /// The largest load asked for meets the goal: the answer is *at least* that.
+    /// The largest requested load meets the goal: the limit is *at least* that load.
     AtLeast,
-    /// The smallest load asked for does not meet it: the answer is *below* that.
+    /// The smallest requested load does not meet the goal: the limit is *below* that load.
     Below,
-    /// The generator could not make more load: the answer is *at least* the lower bound.
+    /// The generator could not make more load: the limit is *at least* the lower bound.
     GeneratorBound {
-        /// Least load at which trials were void again and again.
+        /// Smallest load at which trials were void repeatedly.
         at: f64,
     },
-    /// A bound is missing although everything was measured: from the lower bound to the largest load asked for, or
-    /// from the smallest to the upper bound, trials at the same load disagree.
+    /// A bound is missing although the search was completed: trials at the same load disagree, from the lower bound up to
+    /// the largest requested load, or from the upper bound down to the smallest.
     Disputed,
-    /// Time or trials ran out: the bounds are as wide as they are.
+    /// The search ended early, so the bounds may be wider than requested.
     Unfinished,
 }
 
 /// A quantity over the valid repeats of a setting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct QuantitySummary {
-    /// Its name with its unit: `throughput_per_s`, `response_p99_us`.
+    /// The quantity's name with its unit: `throughput_per_s`, `response_p99_us`.
     pub quantity: String,
-    /// What each repeat gave, in the order of the blocks.
+    /// The value of each repeat, in the order of the blocks.
     pub values: Vec<f64>,
-    /// At least one of them is of a time that still ran when it was no longer waited for: the true one may be longer.
+    /// Whether a true value may be larger, because some measured times were cut off (censored).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
-    /// Their arithmetic mean; none in results of versions that did not write it.
+    /// The arithmetic mean; none in results of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean: Option<f64>,
-    /// Their median.
+    /// The median.
     pub median: f64,
     /// Lower end of the median's interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the median's interval.
     pub high: f64,
-    /// The confidence that interval really has (0 to 1).
+    /// The actual confidence of that interval (0 to 1).
     pub confidence: f64,
-    /// What a careful reader should know.
+    /// Warnings for the reader.
     pub warnings: Vec<Warning>,
 }
 
-/// Where response time begins to rise faster than load.
+/// The load above which response time rises faster than load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Knee {
-    /// The load, in the search's unit (requests per second where there was no search).
+    /// The load, in the search's unit, or in requests per second without a search.
     pub load: f64,
-    /// The 99th percentile of response time there, in microseconds.
+    /// The 99th percentile of response time at that load, in microseconds.
     pub response_p99_us: f64,
 }

@@ -1,124 +1,125 @@
-//! What a trial of programs measured.
+//! The measurements of a trial that runs programs.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Programs that make the load of a trial: everything that decides what is run.
+/// The programs of a trial: everything that decides what is run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CommandPlan {
     /// The program with its arguments; a shell line is `sh -c LINE`. Secrets are masked.
     pub command: Vec<String>,
-    /// The hosts it is run on, in turn; none where it is run on this machine itself.
+    /// The hosts of the copies, in rotation; empty for this machine itself.
     pub hosts: Vec<String>,
-    /// How many of it run at once.
+    /// Number of copies that run at once.
     pub copies: u32,
-    /// The exit statuses that are a success.
+    /// The exit statuses that mean success.
     pub expect: Vec<i32>,
-    /// A copy that takes longer has failed, in seconds; none waits for its end.
+    /// A copy that takes longer than this has failed, in seconds; none means no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,
-    /// The copies are ended after so many seconds, which is no failure.
+    /// Time after which the copies are stopped, in seconds; this is not a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_after_s: Option<f64>,
-    /// How many bytes it moves, where that is known or measured.
+    /// How the number of moved bytes is determined, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<MovedBytes>,
-    /// The numbers that are read from what it writes.
+    pub bytes: Option<ByteSource>,
+    /// The numbers to read from the output.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub read: Vec<NumberRead>,
+    pub read: Vec<OutputNumber>,
 }
 
-/// Where the number of bytes that the programs move comes from.
+/// How the number of bytes that the programs move is determined.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum MovedBytes {
-    /// It is given, for each copy.
+#[schemars(rename = "MovedBytes")]
+pub enum ByteSource {
+    /// The user states the number for each copy.
     Declared(u64),
-    /// The growth of a file, or of all files in a folder, from before the trial to its end; none is not known.
+    /// The growth of a file, or of all files in a folder, during the trial.
     Path(String),
-    /// What the hosts of the load sent and received on their interfaces, whichever is more.
+    /// The bytes that the hosts of the load sent or received on their interfaces, whichever is more.
     Link,
 }
 
-/// A number that is read from what a program writes.
+/// A number to read from a program's output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct NumberRead {
-    /// Where it stands in the JSON on standard output (RFC 6901): `/end/sum_received/bits_per_second`.
+#[schemars(rename = "NumberRead")]
+pub struct OutputNumber {
+    /// The JSON Pointer (RFC 6901) of the number in the JSON on standard output: `/end/sum_received/bits_per_second`.
     pub json: String,
-    /// The quantity's name with its unit: `goodput_bit_per_s`. The copies' numbers are added up if more is better; otherwise
-    /// the largest counts.
+    /// The quantity's name with its unit: `goodput_bit_per_s`. Its value is the sum over the copies if more is better, else
+    /// the largest.
     pub quantity: String,
-    /// Whether more of it is better.
+    /// Whether more is better.
     pub more_is_better: bool,
-    /// It may be missing without a word.
+    /// Whether the number may be missing without a warning.
     #[serde(default)]
     pub optional: bool,
 }
 
-/// What a trial of programs measured.
+/// The measurements of a trial that runs programs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CommandTrial {
     /// The plan as run.
     pub plan: CommandPlan,
-    /// Each copy.
+    /// One entry per copy.
     pub runs: Vec<CommandRun>,
     /// From the start of the first copy to the end of the last, in seconds.
     pub wall_s: f64,
-    /// User time of all their processes, in seconds.
+    /// User CPU time of all processes of the copies, in seconds.
     pub user_s: f64,
-    /// System time of all their processes, in seconds.
+    /// System CPU time of all processes of the copies, in seconds.
     pub system_s: f64,
-    /// Most memory that all their processes had together, in bytes; none where the kernel does not count it for groups of
-    /// processes.
+    /// Peak memory of all processes of the copies together, in bytes; none if the kernel does not count memory for groups
+    /// of processes.
     pub peak_memory_bytes: Option<u64>,
-    /// Most memory that one of their processes had, in bytes.
+    /// Peak memory of the largest single process, in bytes.
     pub largest_process_bytes: u64,
-    /// Bytes moved by all copies; none if that is not known.
+    /// Bytes moved by all copies, if known.
     pub moved_bytes: Option<u64>,
-    /// What the hosts of the load sent and received, by interface.
+    /// The traffic of the load's hosts, by interface and direction.
     pub flows: BTreeMap<String, Flow>,
-    /// Length of the bins of the flows, in seconds.
+    /// Length of the flows' bins, in seconds.
     pub bin_s: f64,
 }
 
 /// How one copy of a program ended.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CommandRun {
-    /// The host it ran on; empty for this machine itself.
+    /// The host of the copy; empty for this machine itself.
     pub host: String,
-    /// Its exit status; none if a signal ended it.
+    /// The exit status; none if a signal ended the copy.
     pub status: Option<i32>,
-    /// The signal that ended it, if one did.
+    /// The signal that ended the copy, if one did.
     pub signal: Option<i32>,
-    /// From its start to its end, in seconds.
+    /// Time from start to end, in seconds.
     pub wall_s: f64,
-    /// It ran longer than the timeout.
+    /// Whether the copy exceeded the timeout.
     pub timed_out: bool,
-    /// It was ended because its time was up, as the plan wants it.
+    /// Whether the copy was stopped after `stop_after_s`.
     pub stopped: bool,
-    /// Whether it did what was expected of it.
+    /// Whether the copy ended as expected.
     pub succeeded: bool,
-    /// The last lines that it wrote to standard error, of a copy that failed.
+    /// The last lines of standard error, if the copy failed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last_lines: String,
 }
 
-/// What went over an interface, or over a direction of a link.
+/// The traffic over an interface or over one direction of a link.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Flow {
-    /// Bytes, headers included. Over an emulated link they are bytes on the wire, an interface's are those that the kernel
-    /// counts.
+    /// Bytes including headers: on the wire for an emulated link, as the kernel counts them for an interface.
     pub bytes: u64,
     /// Packets.
     pub packets: u64,
-    /// Bytes of each bin, from the start of the trial.
+    /// Bytes in each bin, from the start of the trial.
     pub bins: Vec<u64>,
 }
 
 impl CommandTrial {
-    /// Takes all copies for failed, for a reason that was found after they had ended.
+    /// Marks all copies as failed, for a reason found after they ended.
     pub fn fail(&mut self, why: &str) {
         for run in &mut self.runs {
             run.succeeded = false;
@@ -132,7 +133,7 @@ impl CommandTrial {
         if self.runs.is_empty() { 1.0 } else { failed as f64 / self.runs.len() as f64 }
     }
 
-    /// What became of the first copy that failed, in words; none if none did.
+    /// Describes the first failed copy; none if all succeeded.
     pub fn failure(&self) -> Option<String> {
         let failed = self.runs.iter().find(|run| !run.succeeded)?;
         let program = self.plan.command.first().map_or("the program", String::as_str);

@@ -1,4 +1,4 @@
-//! What a trial of HTTP requests measured.
+//! The measurements of a trial with HTTP requests.
 
 use std::collections::BTreeMap;
 
@@ -7,91 +7,91 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     errors::ErrorCounts,
-    histogram::{Censored, Histogram},
+    histogram::{CensoredTimes, Histogram},
     plan::HttpPlan,
 };
 
-/// What a trial of HTTP requests measured.
+/// The measurements of a trial with HTTP requests.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HttpTrial {
     /// The plan as run.
     pub plan: HttpPlan,
-    /// The time that rates are taken over, in seconds; `docs/throughput.md` says which.
+    /// The time over which rates are computed, in seconds; see `docs/throughput.md`.
     pub measured_s: f64,
-    /// Requests and connections.
+    /// Counts of requests and connections.
     pub counts: Counts,
     /// Completed requests per second of `measured_s`.
     pub throughput_per_s: f64,
-    /// What `throughput_per_s` would have been at the most if the generator had never been away. Equal to it in most
-    /// trials; 0 in results of before this was known.
+    /// Upper limit of `throughput_per_s` for a generator without absences. Equal to it in most trials; 0 in results of
+    /// earlier versions.
     #[serde(default)]
     pub throughput_at_most_per_s: f64,
     /// Failures by class.
     pub errors: ErrorCounts,
-    /// Failures of attempts that were made again, by class: not among `errors`.
+    /// Failures of attempts that were retried, by class; not included in `errors`.
     #[serde(default, skip_serializing_if = "ErrorCounts::is_empty")]
     pub retried_errors: ErrorCounts,
-    /// Failures that belong to a connection and to no request: it could not be opened for want of
-    /// something on this machine, or carried bytes nobody had asked for.
+    /// Failures of connections outside of any request: this machine lacked a resource to open one, or one carried
+    /// unsolicited bytes.
     pub connection_errors: ErrorCounts,
-    /// Answers by status, the unexpected ones included.
+    /// Responses by status, including unexpected ones.
     pub statuses: BTreeMap<u16, u64>,
-    /// From intended send to the last byte of the answer.
-    pub response_time: Censored,
-    /// From actual send to the last byte of the answer.
-    pub service_time: Censored,
-    /// From the first SYN to the connection's establishment.
+    /// From the intended send to the last byte of the response.
+    pub response_time: CensoredTimes,
+    /// From the actual send to the last byte of the response.
+    pub service_time: CensoredTimes,
+    /// From the first SYN to the established connection.
     pub connect_time: Histogram,
-    /// From actual send to the first byte of the answer.
+    /// From the actual send to the first byte of the response.
     pub first_byte_time: Histogram,
-    /// Actual minus intended send: waiting for a free connection included.
+    /// From the intended to the actual send, including the wait for a free connection.
     pub lateness: Histogram,
-    /// The part of the lateness that is the instrument's own: the request was due and a connection
-    /// was free.
+    /// The generator's share of the lateness: the request was due and a connection was free.
     pub own_lateness: Histogram,
-    /// From intended send to the failure, of failed requests that were not censored.
+    /// From the intended send to the failure, for failed requests that were not censored.
     pub failure_time: Histogram,
-    /// The course of it, a second each; of an open load of less than four seconds, a tenth of a second each.
+    /// The time series, in intervals of 1 s; of 0.1 s for an open load shorter than 4 s.
     pub series: Vec<Interval>,
-    /// What the instrument itself used.
+    /// The generator's CPU and memory use.
     pub cpu: CpuUse,
-    /// When the generator was away from its work.
+    /// Absences of the generator's threads.
     #[serde(default)]
     pub away: Away,
-    /// The percentiles of `response_time` and `service_time` that the generator may have made: they say nothing about
-    /// the target.
+    /// The percentiles of `response_time` and `service_time` that the generator may have caused, so that they say nothing
+    /// about the target.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub own_percentiles: Vec<OwnPercentile>,
-    /// Concurrency against rate × time.
+    /// The check of concurrency against rate × time.
     pub littles_law: LittlesLaw,
 }
 
-/// Fewer whole seconds than this show no trend.
-const FEWEST_SECONDS: usize = 4;
-/// Nor do fewer tenths of a second.
-const FEWEST_TENTHS: usize = 8;
+/// Smallest number of whole seconds that shows a trend.
+const MIN_SECONDS_FOR_TREND: usize = 4;
+/// Smallest number of tenths of a second that shows a trend.
+const MIN_TENTHS_FOR_TREND: usize = 8;
 
 impl HttpTrial {
-    /// The median response time of each interval in which requests were due and answered: the interval's end and the
-    /// median, both in seconds. None if they are too few to show whether answers grow slower.
+    /// The end and the median response time, both in seconds, of each interval in which requests were due and completed.
+    /// None if there are too few intervals to show a trend.
     pub fn medians_over_time(&self) -> Option<Vec<(f64, f64)>> {
         let sending_s = self.plan.sending_ns()? as f64 / 1e9;
         let interval_ns = self.plan.interval_ns();
         let interval_s = interval_ns as f64 / 1e9;
-        // Beyond the last planned send the backlog only drains. By their numbers: the loop that ends an interval may be
-        // late by a few milliseconds.
-        let due = |index: usize| (index + 1) as f64 * interval_s <= sending_s + 0.01;
+        // After the last planned send the backlog only drains. Uses the index, because the recorded end of an interval
+        // may be late by a few milliseconds.
+        let is_due = |index: usize| (index + 1) as f64 * interval_s <= sending_s + 0.01;
         let intervals = self.series.iter().enumerate();
         let medians: Vec<(f64, f64)> = intervals
-            .filter(|(index, interval)| due(*index) && interval.completed > 0)
+            .filter(|(index, interval)| is_due(*index) && interval.completed > 0)
             .filter_map(|(_, interval)| Some((interval.end_s, interval.p50_us? / 1e6)))
             .collect();
-        let fewest = if interval_ns < 1_000_000_000 { FEWEST_TENTHS } else { FEWEST_SECONDS };
-        (medians.len() >= fewest).then_some(medians)
+        let min_intervals =
+            if interval_ns < 1_000_000_000 { MIN_TENTHS_FOR_TREND } else { MIN_SECONDS_FOR_TREND };
+        (medians.len() >= min_intervals).then_some(medians)
     }
 
-    /// Adds what another worker counted and timed of the same trial. The plan, and what follows from it and from all
-    /// workers together, stays as it is.
+    /// Adds the counts and times of another worker of the same trial. The plan and the figures derived from all workers
+    /// stay unchanged.
     pub fn merge(&mut self, other: &Self) {
         self.counts.merge(&other.counts);
         self.errors.merge(&other.errors);
@@ -111,7 +111,7 @@ impl HttpTrial {
         self.away.merge(&other.away);
     }
 
-    /// Gives back the memory of the histograms' empty bins, see [`Histogram::pack`]: for a trial that is kept.
+    /// Frees the memory of the histograms' empty bins, see [`Histogram::pack`]. For trials that are kept.
     pub fn pack(&mut self) {
         self.response_time.pack();
         self.service_time.pack();
@@ -123,42 +123,42 @@ impl HttpTrial {
     }
 }
 
-/// Requests and connections, counted. `scheduled = completed + failed + in_flight + never_sent`, and
+/// Counts of requests and connections. `scheduled = completed + failed + in_flight + never_sent`, and
 /// `sent = completed + failed - failed_unsent + in_flight + retried - retried_unsent`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
-    /// Requests that the plan has.
+    /// Planned requests.
     pub scheduled: u64,
-    /// Requests whose first byte was handed to the kernel; those made again count again.
+    /// Requests whose first byte was handed to the kernel; retries count again.
     pub sent: u64,
     /// Planned requests that were not sent.
     pub never_sent: u64,
-    /// The part of `never_sent` that still waited for a busy connection at the end: the target was
-    /// slow, or the connections too few.
+    /// The part of `never_sent` that waited for a busy connection at the end: the target was slow, or there were too few
+    /// connections.
     pub never_sent_busy: u64,
-    /// Requests of an open load that were due while every connection was busy, and were sent when one was free.
+    /// Requests of an open load that were due while every connection was busy, and were sent later.
     #[serde(default)]
     pub waited_busy: u64,
-    /// Requests answered whole, with an expected status.
+    /// Requests with a complete response and an expected status.
     pub completed: u64,
-    /// Requests that failed, with or without an answer.
+    /// Requests that failed, with or without a response.
     pub failed: u64,
-    /// The part of `failed` that failed before anything was sent (no connection).
+    /// The part of `failed` that failed before a byte was sent (no connection).
     pub failed_unsent: u64,
-    /// The part of `failed`, `never_sent_busy` and (of an open load) `in_flight` that was due while the generator made up
-    /// for an absence: what was lost may have been lost in the burst.
+    /// The part of `failed`, `never_sent_busy` and (for an open load) `in_flight` that was due while the generator caught
+    /// up after an absence: its burst of requests may have caused the loss.
     #[serde(default)]
     pub lost_delayed: u64,
-    /// Connections begun meanwhile that failed or took 1 ms and more: the burst may have filled the accept queue.
+    /// Connections begun in such a burst that failed or took at least 1 ms: the burst may have filled the accept queue.
     #[serde(default)]
     pub connects_delayed: u64,
-    /// Attempts that failed and were made again. The request itself is counted by how its last attempt ended.
+    /// Attempts that failed and were retried. A request is counted by the outcome of its last attempt.
     #[serde(default)]
     pub retried: u64,
-    /// The part of `retried` that failed before anything was sent.
+    /// The part of `retried` that failed before a byte was sent.
     #[serde(default)]
     pub retried_unsent: u64,
-    /// Requests sent, not failed, and not yet answered at the end.
+    /// Requests sent and neither completed nor failed at the end.
     pub in_flight: u64,
     /// Connections established.
     pub connections_opened: u64,
@@ -166,18 +166,18 @@ pub struct Counts {
     pub reconnects: u64,
     /// Planned connections that this machine could not open.
     pub connections_unopened: u64,
-    /// Most connections open at once.
+    /// Largest number of connections open at once.
     pub connections_peak: u64,
-    /// Bytes handed to the kernel, heads included.
+    /// Bytes handed to the kernel, including headers.
     pub sent_bytes: u64,
-    /// Bytes received, heads included.
+    /// Bytes received, including headers.
     pub received_bytes: u64,
     /// Payload bytes received.
     pub received_body_bytes: u64,
 }
 
 impl Counts {
-    /// Requests that were never sent through no fault of the target: none that waited for a busy connection.
+    /// Unsent requests that the target did not delay: those that did not wait for a busy connection.
     pub fn never_sent_own(&self) -> u64 {
         self.never_sent - self.never_sent_busy
     }
@@ -207,54 +207,53 @@ impl Counts {
     }
 }
 
-/// One second of a trial, or a tenth of one.
+/// An interval of the time series.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interval {
-    /// Its end, seconds after the start.
+    /// End of the interval, in seconds after the start.
     pub end_s: f64,
-    /// Requests sent in it.
+    /// Requests sent in the interval.
     pub sent: u64,
-    /// Requests completed in it.
+    /// Requests completed in the interval.
     pub completed: u64,
-    /// Requests failed in it.
+    /// Requests failed in the interval.
     pub failed: u64,
-    /// Connections open at its end.
+    /// Open connections at the end of the interval.
     pub open_connections: u64,
-    /// Requests in flight at its end.
+    /// Requests in flight at the end of the interval.
     pub in_flight: u64,
-    /// Median response time of those completed in it, in microseconds; none if none was.
+    /// Median response time of the completed requests, in microseconds; none if there are none.
     pub p50_us: Option<f64>,
-    /// 99th percentile of their response time, in microseconds.
+    /// 99th percentile of response time, in microseconds.
     pub p99_us: Option<f64>,
-    /// Their largest response time, in microseconds.
+    /// Largest response time, in microseconds.
     pub max_us: Option<f64>,
 }
 
-/// What the generator used of this machine.
+/// The generator's use of CPU and memory.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuUse {
-    /// User time of the whole process (or all of them), in seconds.
+    /// User CPU time of all processes of the generator, in seconds.
     pub user_s: f64,
-    /// System time, in seconds.
+    /// System CPU time of all processes of the generator, in seconds.
     pub system_s: f64,
-    /// Time that worker threads polled for the next send, in seconds; not counted as busy.
+    /// Time that worker threads polled for the next send, in seconds; does not count as busy.
     pub spin_s: f64,
-    /// Busiest worker thread: its processor time less polling, over the elapsed time (0 to 1).
+    /// CPU time of the busiest worker thread without polling, relative to the elapsed time (0 to 1).
     pub busiest_thread_ratio: f64,
-    /// Busiest worker thread: the share of the time in which its loop was not waiting for something to do
-    /// (0 to 1). More than the processor time if others took the processor from it.
+    /// Share of the time in which the loop of the busiest worker thread was not idle (0 to 1). Exceeds the CPU time if other
+    /// processes took the processor.
     pub busiest_loop_ratio: f64,
-    /// Time that worker threads were ready to run and had no processor, in seconds, when the kernel
-    /// tells.
+    /// Time that worker threads were ready to run and waited for a processor, in seconds, if the kernel reports it.
     pub runqueue_wait_s: Option<f64>,
-    /// Largest resident memory of the process (or the sum over processes), in bytes.
+    /// Peak resident memory, summed over the processes, in bytes.
     pub max_resident_bytes: u64,
-    /// Worker threads in all.
+    /// Number of worker threads in all processes.
     pub threads: u32,
 }
 
 impl CpuUse {
-    /// Adds another process's use.
+    /// Adds the use of another process.
     pub fn merge(&mut self, other: &Self) {
         self.user_s += other.user_s;
         self.system_s += other.system_s;
@@ -270,20 +269,20 @@ impl CpuUse {
     }
 }
 
-/// Times of at least 250 µs in which a worker thread had something to do and did not do it: it was stopped, had no
-/// processor, or was busy with other answers.
+/// Absences: times of at least 250 µs in which a worker thread had work but did not do it, because it was stopped, waited
+/// for a processor, or was busy with other responses.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Away {
-    /// How often, all worker threads together.
+    /// Number of absences of all worker threads.
     pub times: u64,
-    /// For how long in all, worker threads added up, in seconds.
+    /// Sum of the absences of all worker threads, in seconds.
     pub total_s: f64,
-    /// The longest absence of one thread, in seconds.
+    /// The longest absence, in seconds.
     pub longest_s: f64,
 }
 
 impl Away {
-    /// Adds another worker's absences.
+    /// Adds the absences of another worker.
     pub fn merge(&mut self, other: &Self) {
         self.times += other.times;
         self.total_s += other.total_s;
@@ -291,25 +290,26 @@ impl Away {
     }
 }
 
-/// A percentile that the generator may have made.
+/// A percentile that the generator may have caused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OwnPercentile {
-    /// Of which times: `response_time` or `service_time`.
+    /// The times: `response_time` or `service_time`.
     pub times: String,
-    /// Which: `p99`, `max`.
+    /// The percentile: `p99`, `max`.
     pub percentile: String,
-    /// As measured, in microseconds.
+    /// The measured value, in microseconds.
     pub measured_us: f64,
-    /// Less the most that the generator may have made of it, in microseconds: the target's own lies between the two.
+    /// The value without the largest possible share of the generator, in microseconds. The target's own value lies between
+    /// the two.
     pub less_own_us: f64,
 }
 
-/// Little's law, L = λ · W, with both sides measured apart: L by integrating the number of requests
-/// in flight over time, λ · W from the recorded service times.
+/// Little's law, L = λ · W, with both sides measured independently: L as the integral of the requests in flight over time,
+/// λ · W from the recorded service times.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LittlesLaw {
     /// Mean requests in flight (L).
     pub mean_in_flight: f64,
-    /// Requests that ended or were cut off, per second, times their mean time (λ · W).
+    /// Rate of requests that ended or were cut off, times their mean service time (λ · W).
     pub rate_times_time: f64,
 }

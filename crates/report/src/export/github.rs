@@ -52,7 +52,7 @@ impl Export for GithubAnnotations {
         let title = text::clipped(&results.plan.title, 80);
         let not_met = |setting: usize, sentence: String| {
             let message = format!("{}: {sentence}", results.setting_name(setting));
-            let message = message_escaped(&text::visible(&message));
+            let message = message_escaped(&text::printable(&message));
             format!("::error title={}::{message}\n", property_escaped(&title))
         };
         let audits = confirmed::audited(results).into_iter();
@@ -70,7 +70,7 @@ impl Export for GithubAnnotations {
             };
             let mut place = String::new();
             if results.plan.settings.len() > 1 {
-                place = format!("{}: ", text::visible(&results.setting_name(answer.setting)));
+                place = format!("{}: ", text::printable(&results.setting_name(answer.setting)));
             }
             let block = answer.block.map(|block| format!("{}: ", text::block(block))).unwrap_or_default();
             let message = message_escaped(&format!("{place}{block}{}", answer.sentence));
@@ -186,7 +186,7 @@ fn write_table(out: &mut String, header: &[&str], rows: &[Vec<String>]) -> std::
 /// Text in which nothing is markup.
 fn markdown(text: &str) -> String {
     let mut escaped = String::new();
-    for c in text::visible(text).chars() {
+    for c in text::printable(text).chars() {
         match c {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
@@ -230,10 +230,10 @@ mod tests {
         fn foreign_text_is_no_markup(text in any::<String>()) {
             let shown = markdown(&text);
             prop_assert!(!shown.contains(['<', '>', '@', '\n']));
-            let code = fenced(&text::visible(&text));
+            let code = fenced(&text::printable(&text));
             let fence: String = code.chars().take_while(|&c| c == '`').collect();
             prop_assert_eq!(code.matches(&fence).count(), 2);
-            let property = property_escaped(&text::visible(&text));
+            let property = property_escaped(&text::printable(&text));
             prop_assert!(!property.contains([':', ',', '\n']));
         }
     }

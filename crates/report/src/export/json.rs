@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use record::{
     Environment, StudyPlan, StudyResult, TrialEntry,
-    visible::{Escaping, visible_json},
+    printable::{PrintableWriter, printable_json},
 };
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ impl Export for Json {
             result: &results.result,
             trials: Trials(&results.trials),
         };
-        serde_json::to_writer_pretty(Escaping::new(&mut *output, visible_json), &document)?;
+        serde_json::to_writer_pretty(PrintableWriter::new(&mut *output, printable_json), &document)?;
         output.write_all(b"\n")
     }
 }

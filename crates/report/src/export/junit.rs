@@ -25,7 +25,7 @@ impl Export for Junit {
     }
 
     fn render(&self, results: &Results, _: &Options) -> String {
-        let mut report = Report::new(text::visible(&results.plan.title));
+        let mut report = Report::new(text::printable(&results.plan.title));
         let answers = answer::answers(results);
         for number in 0..results.plan.settings.len() {
             report.add_test_suite(suite(results, number, &answers));
@@ -35,7 +35,7 @@ impl Export for Junit {
 }
 
 fn suite(results: &Results, setting: usize, answers: &[Answer]) -> TestSuite {
-    let name = text::visible(&results.setting_name(setting));
+    let name = text::printable(&results.setting_name(setting));
     let mut suite = TestSuite::new(&name);
     let seconds: f64 = results.trials_of(setting).map(|entry| entry.trial.elapsed_s).sum();
     suite.set_time(Duration::try_from_secs_f64(seconds).unwrap_or_default());
@@ -56,7 +56,7 @@ fn suite(results: &Results, setting: usize, answers: &[Answer]) -> TestSuite {
 }
 
 fn case(setting: &str, answer: &Answer) -> TestCase {
-    let goal = text::visible(&answer.goal_name);
+    let goal = text::printable(&answer.goal_name);
     let name = match answer.block {
         Some(block) => format!("{goal} ({})", text::block(block)),
         None => goal,
@@ -65,7 +65,7 @@ fn case(setting: &str, answer: &Answer) -> TestCase {
 }
 
 fn case_of(setting: &str, name: String, status: Status, sentence: &str) -> TestCase {
-    let sentence = text::visible(sentence);
+    let sentence = text::printable(sentence);
     let status = match status {
         Status::Met => TestCaseStatus::success(),
         Status::NotMet => problem(NonSuccessKind::Failure, "goal not met", &sentence),

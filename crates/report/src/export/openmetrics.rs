@@ -106,7 +106,7 @@ fn write_family(out: &mut String, family: &Family) -> std::fmt::Result {
 
 /// Escapes as the format has them. Other control characters are shown and not sent.
 fn escaped(text: &str) -> String {
-    let lines = text.split('\n').map(|line| text::visible(line).replace('\\', "\\\\").replace('"', "\\\""));
+    let lines = text.split('\n').map(|line| text::printable(line).replace('\\', "\\\\").replace('"', "\\\""));
     lines.collect::<Vec<_>>().join("\\n")
 }
 
@@ -213,7 +213,7 @@ fn repeats(results: &Results, readings: &[Reading]) -> Vec<Family> {
                     ]);
                     ("summary", "seconds", 1e6)
                 }
-                quantity::Reading::Given => {
+                quantity::Reading::Declared => {
                     labels.push(("quantity", quantity.name.clone().into_owned()));
                     ("gauge", "", 1.0)
                 }

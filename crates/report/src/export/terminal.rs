@@ -117,8 +117,8 @@ fn write_all(out: &mut Page, results: &Results) -> std::fmt::Result {
         writeln!(out.text, "{sentence}")?;
     }
     writeln!(out.text)?;
-    let title = out.styled(HEADING, &text::visible(&results.plan.title));
-    writeln!(out.text, "{title}\n{}", text::visible(&results.plan.workload))?;
+    let title = out.styled(HEADING, &text::printable(&results.plan.title));
+    writeln!(out.text, "{title}\n{}", text::printable(&results.plan.workload))?;
     if let Some(banner) = banner(results) {
         let banner = out.styled(BAD, &banner);
         writeln!(out.text, "\n{banner}")?;
@@ -135,7 +135,7 @@ fn write_all(out: &mut Page, results: &Results) -> std::fmt::Result {
         writeln!(out.text, "\n{label}: {}", told.sentence(MOST_PLACES))?;
     }
     match &out.options.page {
-        Some(page) => writeln!(out.text, "\nFigures: {}", text::visible(page)),
+        Some(page) => writeln!(out.text, "\nFigures: {}", text::printable(page)),
         None => Ok(()),
     }
 }
@@ -146,7 +146,7 @@ fn write_searches(out: &mut Page, results: &Results, answers: &[Answer]) -> std:
     {
         writeln!(out.text)?;
         if several || !setting.name.is_empty() {
-            let name = out.styled(HEADING, &text::visible(&results.setting_name(number)));
+            let name = out.styled(HEADING, &text::printable(&results.setting_name(number)));
             writeln!(out.text, "{name}")?;
         }
         let of_setting: Vec<&Answer> = answers.iter().filter(|answer| answer.setting == number).collect();
@@ -175,11 +175,11 @@ fn write_confirmed(out: &mut Page, results: &Results, confirmed: &Confirmed) -> 
     let sign = confirmed.status().sign();
     let mut place = Vec::new();
     if results.plan.settings.len() > 1 {
-        place.push(text::visible(&results.setting_name(confirmed.setting)));
+        place.push(text::printable(&results.setting_name(confirmed.setting)));
     }
     place.extend(confirmed.block.map(text::block));
     let place = if place.is_empty() { String::new() } else { format!("{}: ", place.join(", ")) };
-    writeln!(out.text, "\n{sign} {place}{}", text::visible(&confirmed.sentence()))?;
+    writeln!(out.text, "\n{sign} {place}{}", text::printable(&confirmed.sentence()))?;
     let rows = confirmed.rows();
     if rows.is_empty() {
         return Ok(());

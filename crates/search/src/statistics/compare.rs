@@ -1,7 +1,7 @@
-//! Is B better than A, by how much, and how small a difference could have been seen?
+//! Comparisons: whether B is better than A, by how much, and how small a difference the runs could have shown.
 //!
-//! Ratios are compared by their logarithms, so that "twice" and "half" weigh the same. Every comparison
-//! of a family is held to Holm's rule, and says what it could have shown had there been something.
+//! Ratios are compared by their logarithms, so that "twice" and "half" weigh the same. Holm's rule corrects the
+//! comparisons of a family. Each comparison states the smallest difference that it could have shown.
 
 mod warnings;
 
@@ -13,39 +13,39 @@ pub use super::resolvable::Method;
 use super::{
     holm, rank_sum,
     resolvable::{Design, POWER, noise_limit},
-    sample::{Confidence, Refusal, Sample},
+    sample::{Confidence, Sample, SampleError},
     signed_rank,
     student::{self, Estimate},
     summary::{outlier_warning, outliers},
 };
 
-/// One question about A and B.
+/// A question about A and B.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Question<'a> {
-    /// The values.
+    /// The values of both.
     pub runs: Runs<'a>,
     /// Which way is better.
     pub better: Better,
-    /// How a difference is measured.
+    /// How the difference is measured.
     pub scale: Scale,
 }
 
-/// The values of A and B: one per run, never one per second.
+/// The values of A and B, one per run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Runs<'a> {
-    /// A and B ran in turns; values at the same position are of the same block, within which the order
-    /// should be random.
+    /// A and B ran alternately. Values at the same position belong to the same block, within which the order should be
+    /// random.
     Blocks {
-        /// Of A, in order of the blocks.
+        /// Values of A, in the order of the blocks.
         a: &'a [f64],
-        /// Of B, in order of the blocks.
+        /// Values of B, in the order of the blocks.
         b: &'a [f64],
     },
-    /// A and B ran apart.
+    /// A and B ran separately.
     Separate {
-        /// Of A.
+        /// Values of A.
         a: &'a [f64],
-        /// Of B.
+        /// Values of B.
         b: &'a [f64],
     },
 }
@@ -60,13 +60,13 @@ pub enum Better {
     Less,
 }
 
-/// How a difference is measured.
+/// How the difference is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Scale {
-    /// B over A; all values must be above 0. No difference is 1.
+    /// B divided by A; all values must be above 0. 1 means no difference.
     Ratio,
-    /// B minus A, for values that may be 0. No difference is 0.
+    /// B minus A, for values that may be 0. 0 means no difference.
     Difference,
 }
 
@@ -74,74 +74,80 @@ pub enum Scale {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// A is better, with the confidence asked for.
+    /// A is better, with the requested confidence.
     ABetter,
-    /// B is better, with the confidence asked for.
+    /// B is better, with the requested confidence.
     BBetter,
-    /// None was shown. That is not "they are equal": see what could have been resolved.
+    /// No difference was shown. That does not mean that A and B are equal: see `resolvable`.
     NoDifferenceShown,
     /// There are too few runs to show any difference, however large.
     CannotTell,
 }
 
-/// The answer.
+/// The answer to a question.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
-    /// What is shown.
+    /// What the comparison shows.
     pub verdict: Verdict,
     /// Which way is better.
     pub better: Better,
     /// How the difference is measured.
     pub scale: Scale,
-    /// How many runs, and how they belong together.
+    /// How many runs were compared, and whether they are paired.
     pub design: Design,
-    /// By which test; none if there are too few runs for any.
+    /// The test; none if there are too few runs for any.
     pub method: Option<Method>,
-    /// B over A, or B minus A.
+    /// B divided by A, or B minus A.
     pub effect: f64,
     /// Lower end of the effect's interval.
     pub low: f64,
-    /// Upper end of it.
+    /// Upper end of the effect's interval.
     pub high: f64,
-    /// The confidence that this interval really has, taken alone.
+    /// The actual confidence of this interval, without correction for the family.
     pub confidence: f64,
-    /// The confidence that was wanted.
+    /// The requested confidence.
     pub wanted_confidence: f64,
-    /// The chance of a difference as large as this between two equal targets, taken alone; two-sided.
+    /// The two-sided probability of a difference at least this large between equal targets, without correction for the
+    /// family.
     pub p_value: f64,
-    /// The same among all comparisons of the family, by Holm's rule. The verdict goes by this one.
+    /// The p-value corrected for the family by Holm's rule. It decides the verdict.
     pub adjusted_p_value: f64,
-    /// How many comparisons were made at once.
+    /// Number of comparisons in the family.
     pub comparisons: usize,
-    /// Standard deviation of the differences within blocks, or of single separate runs; of logarithms
-    /// where the scale is a ratio (0.03 is about 3 %). None of a single run.
+    /// Standard deviation of the differences within blocks, or of single separate runs; for ratios that of the logarithms
+    /// (0.03 is about 3 %). None for a single run.
     pub noise: Option<f64>,
-    /// The smallest difference that so many runs show nine times of ten (`power`) in this family: relative
-    /// (0.02 is 2 %) where the scale is a ratio, else in the unit of the values. The noise is taken as
-    /// large as it may well be, which of few runs is more than they show.
+    /// The smallest difference that this many runs show with the probability `power` in this family: relative for ratios
+    /// (0.02 is 2 %), else in the unit of the values. Based on the upper confidence limit of the noise.
     pub resolvable: Option<f64>,
-    /// How often a difference of `resolvable` is shown.
+    /// The probability that a difference of `resolvable` is shown.
     pub power: f64,
     /// What a careful reader should know.
     pub warnings: Vec<Warning>,
 }
 
-/// One comparison alone.
-pub fn compare(question: Question, confidence: Confidence) -> Result<Comparison, Refusal> {
+/// Makes a single comparison.
+///
+/// # Errors
+/// When the values cannot be compared.
+pub fn compare(question: Question, confidence: Confidence) -> Result<Comparison, SampleError> {
     compare_all(&[question], confidence).swap_remove(0)
 }
 
-/// All comparisons of a family: with the confidence given, *none* of the differences claimed is false.
-/// Refused questions do not count as comparisons.
-pub fn compare_all(questions: &[Question], confidence: Confidence) -> Vec<Result<Comparison, Refusal>> {
-    let read: Vec<Result<Numbers, Refusal>> = questions.iter().map(Numbers::read).collect();
-    let comparisons = read.iter().filter(|numbers| numbers.is_ok()).count();
-    let family =
-        Family { confidence, comparisons, alpha_of_one: confidence.alpha() / comparisons.max(1) as f64 };
-    let mut answers: Vec<Result<Comparison, Refusal>> = read
+/// Makes all comparisons of a family: with the given confidence, *none* of the claimed differences is false. Questions
+/// whose values cannot be compared do not count as comparisons.
+pub fn compare_all(questions: &[Question], confidence: Confidence) -> Vec<Result<Comparison, SampleError>> {
+    let scaled: Vec<Result<ScaledValues, SampleError>> = questions.iter().map(ScaledValues::of).collect();
+    let comparisons = scaled.iter().filter(|values| values.is_ok()).count();
+    let family = Family {
+        confidence,
+        comparisons,
+        alpha_per_comparison: confidence.alpha() / comparisons.max(1) as f64,
+    };
+    let mut answers: Vec<Result<Comparison, SampleError>> = scaled
         .into_iter()
         .zip(questions)
-        .map(|(numbers, question)| numbers.map(|numbers| family.answer(&numbers, question)))
+        .map(|(values, question)| values.map(|values| family.answer(&values, question)))
         .collect();
     let p_values: Vec<f64> = answers.iter().flatten().map(|answer| answer.p_value).collect();
     let adjusted = holm::adjust(&p_values);
@@ -151,21 +157,21 @@ pub fn compare_all(questions: &[Question], confidence: Confidence) -> Vec<Result
     answers
 }
 
-/// The values of a question on the scale that they are compared on.
-enum Numbers {
+/// The values of a question on the scale of the comparison.
+enum ScaledValues {
     Blocks { differences: Sample },
     Separate { a: Sample, b: Sample },
 }
 
-impl Numbers {
-    fn read(question: &Question) -> Result<Self, Refusal> {
+impl ScaledValues {
+    fn of(question: &Question) -> Result<Self, SampleError> {
         let scaled = |values: &[f64]| match question.scale {
             Scale::Ratio => Sample::logarithms(values),
             Scale::Difference => Sample::new(values),
         };
         match question.runs {
             Runs::Blocks { a, b } if a.len() != b.len() => {
-                Err(Refusal::UnequalBlocks { a: a.len(), b: b.len() })
+                Err(SampleError::UnequalBlocks { a: a.len(), b: b.len() })
             }
             Runs::Blocks { a, b } => {
                 let (a, b) = (scaled(a)?, scaled(b)?);
@@ -199,8 +205,8 @@ impl Numbers {
             Self::Blocks { differences } => differences.variance().map(f64::sqrt),
             Self::Separate { a, b } => {
                 let squares = |sample: &Sample| sample.variance().unwrap_or(0.0) * (sample.len() - 1) as f64;
-                let freedom = a.len() + b.len() - 2;
-                (freedom > 0).then(|| ((squares(a) + squares(b)) / freedom as f64).sqrt())
+                let degrees = a.len() + b.len() - 2;
+                (degrees > 0).then(|| ((squares(a) + squares(b)) / degrees as f64).sqrt())
             }
         }
     }
@@ -224,22 +230,25 @@ impl Numbers {
     }
 }
 
+/// Comparisons that are corrected together.
 struct Family {
     confidence: Confidence,
     comparisons: usize,
-    alpha_of_one: f64,
+    alpha_per_comparison: f64,
 }
 
 impl Family {
-    fn answer(&self, numbers: &Numbers, question: &Question) -> Comparison {
-        let design = numbers.design();
-        let method = design.method(self.alpha_of_one);
-        let estimate = numbers.estimate(method, self.confidence.alpha());
-        let noise = numbers.noise();
+    fn answer(&self, values: &ScaledValues, question: &Question) -> Comparison {
+        let design = values.design();
+        let method = design.method(self.alpha_per_comparison);
+        let estimate = values.estimate(method, self.confidence.alpha());
+        let noise = values.noise();
         let smallest = design
-            .reach(self.alpha_of_one)
+            .detectable_shift(self.alpha_per_comparison)
             .zip(noise.filter(|noise| *noise > 0.0))
-            .map(|(reach, noise)| reach * noise_limit(noise, design.freedom()));
+            .map(|(detectable_shift, noise)| {
+                detectable_shift * noise_limit(noise, design.degrees_of_freedom())
+            });
         let mut warnings = warnings::of_design(self, design, method);
         if estimate.confidence < self.confidence.value() - 1e-12 && method.is_some() {
             warnings.push(warnings::wide_interval(self.confidence, estimate.confidence));
@@ -247,9 +256,9 @@ impl Family {
         if noise == Some(0.0) {
             warnings.push(warnings::no_spread());
         }
-        warnings.extend(numbers.warnings());
-        // Kept finite: JSON has no infinity.
-        let shown = |shift: f64| match question.scale {
+        warnings.extend(values.warnings());
+        // JSON has no infinity.
+        let on_scale = |shift: f64| match question.scale {
             Scale::Ratio => shift.exp().min(f64::MAX),
             Scale::Difference => shift,
         };
@@ -259,9 +268,9 @@ impl Family {
             scale: question.scale,
             design,
             method,
-            effect: shown(estimate.shift),
-            low: shown(estimate.low),
-            high: shown(estimate.high),
+            effect: on_scale(estimate.shift),
+            low: on_scale(estimate.low),
+            high: on_scale(estimate.high),
             confidence: estimate.confidence,
             wanted_confidence: self.confidence.value(),
             p_value: estimate.p_value,
@@ -280,20 +289,19 @@ impl Family {
     fn judge(&self, answer: &mut Comparison, adjusted_p_value: f64) {
         let alpha = self.confidence.alpha() + 1e-12;
         answer.adjusted_p_value = adjusted_p_value;
-        let nothing = match answer.scale {
+        let no_difference = match answer.scale {
             Scale::Ratio => 1.0,
             Scale::Difference => 0.0,
         };
-        let more = match answer.better {
-            Better::More => Verdict::BBetter,
-            Better::Less => Verdict::ABetter,
-        };
-        let less = if more == Verdict::BBetter { Verdict::ABetter } else { Verdict::BBetter };
-        answer.verdict = match () {
-            () if answer.method.is_none() => Verdict::CannotTell,
-            () if adjusted_p_value > alpha || answer.effect == nothing => Verdict::NoDifferenceShown,
-            () if answer.effect > nothing => more,
-            () => less,
+        let b_is_better = (answer.effect > no_difference) == (answer.better == Better::More);
+        answer.verdict = if answer.method.is_none() {
+            Verdict::CannotTell
+        } else if adjusted_p_value > alpha || answer.effect == no_difference {
+            Verdict::NoDifferenceShown
+        } else if b_is_better {
+            Verdict::BBetter
+        } else {
+            Verdict::ABetter
         };
         if answer.method.is_some() && answer.p_value <= alpha && adjusted_p_value > alpha {
             answer.warnings.push(warnings::held_back(self.comparisons));

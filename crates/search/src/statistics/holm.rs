@@ -1,10 +1,10 @@
-//! Several comparisons at once: twenty of them at 95 % would show a difference where there is none
-//! more often than not.
+//! Correction for multiple comparisons: of twenty uncorrected ones at 95 %, at least one claims a false difference more
+//! often than not.
 
-/// The p-values by Holm's step-down rule: comparing each with 1 − confidence keeps the chance of *any*
-/// false claim below it, however the comparisons depend on each other. S. Holm, "A simple sequentially
-/// rejective multiple test procedure", 1979. The order is that of the argument.
-pub fn adjust(p_values: &[f64]) -> Vec<f64> {
+/// Adjusts p-values by Holm's step-down rule, in the given order. If each is compared with 1 − confidence, the chance of
+/// *any* false claim stays below that, whatever the dependence of the comparisons. S. Holm, "A simple sequentially
+/// rejective multiple test procedure", 1979.
+pub(super) fn adjust(p_values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|&i, &j| p_values[i].total_cmp(&p_values[j]));
     let mut adjusted = vec![0.0; p_values.len()];

@@ -1,5 +1,5 @@
-//! The rank sum of Wilcoxon, Mann and Whitney: is one of two separate samples shifted? Believes nothing
-//! about the distribution but that both have the same shape.
+//! The rank-sum test of Wilcoxon, Mann and Whitney: is one of two separate samples shifted? Assumes only that both
+//! distributions have the same shape.
 //!
 //! H. B. Mann and D. R. Whitney, "On a test of whether one of two random variables is stochastically
 //! larger than the other", 1947; the interval of the shift by Hodges and Lehmann, 1963; all as in
@@ -13,21 +13,21 @@ use super::{
     student::{Estimate, two_sided},
 };
 
-/// Up to so many values in both together the distribution is computed exactly.
-const EXACT: usize = 50;
+/// Largest number of values in both samples for which the distribution is computed exactly.
+const MAX_EXACT_VALUES: usize = 50;
 
-/// The largest number of pairs that this is used for: it looks at every one.
-pub(super) const MOST_PAIRS: usize = 250_000;
+/// Largest number of pairs for which this test is used, because it computes every pair.
+pub(super) const MAX_PAIRS: usize = 250_000;
 
-/// The least two-sided p-value that samples of these sizes can have.
-pub(super) fn least_p(a: usize, b: usize) -> f64 {
+/// The smallest two-sided p-value that samples of these sizes can have.
+pub(super) fn min_p_value(a: usize, b: usize) -> f64 {
     (2.0 / choose(a + b, a)).min(1.0)
 }
 
-/// The shift from A to B by Hodges and Lehmann, its interval and p-value.
+/// The Hodges–Lehmann estimate of the shift from A to B, with its interval and p-value.
 pub(super) fn estimate(a: &Sample, b: &Sample, alpha: f64) -> Estimate {
     let differences = differences(a, b);
-    let (outside, confidence) = critical(a.len(), b.len(), alpha);
+    let (outside, confidence) = excluded_per_side(a.len(), b.len(), alpha);
     let outside = outside.min((differences.len() - 1) / 2);
     Estimate {
         shift: super::sample::median_of_sorted(&differences),
@@ -38,15 +38,15 @@ pub(super) fn estimate(a: &Sample, b: &Sample, alpha: f64) -> Estimate {
     }
 }
 
-/// The lower end alone of the interval that leaves `outside` differences out on each side.
+/// The lower end of the interval that excludes `outside` differences on each side.
 pub(super) fn lower_end(a: &Sample, b: &Sample, outside: usize) -> f64 {
     let differences = differences(a, b);
     differences[outside.min((differences.len() - 1) / 2)]
 }
 
-/// How many of the ordered differences lie outside the interval on each side, and the confidence of that.
-pub(super) fn critical(a: usize, b: usize, alpha: f64) -> (usize, f64) {
-    if a + b > EXACT {
+/// The number of ordered differences outside the interval on each side, and the interval's confidence.
+pub(super) fn excluded_per_side(a: usize, b: usize, alpha: f64) -> (usize, f64) {
+    if a + b > MAX_EXACT_VALUES {
         let (mean, variance) = ((a * b) as f64 / 2.0, (a * b * (a + b + 1)) as f64 / 12.0);
         let z = Normal::standard().inverse_cdf(1.0 - alpha / 2.0);
         return ((mean - z * variance.sqrt() - 0.5).max(0.0) as usize, 1.0 - alpha);
@@ -54,7 +54,7 @@ pub(super) fn critical(a: usize, b: usize, alpha: f64) -> (usize, f64) {
     let ranks: Vec<usize> = (1..=a + b).collect();
     let least_sum = b * (b + 1) / 2;
     let mut below = 0.0;
-    let mut found = (0, 1.0 - least_p(a, b));
+    let mut found = (0, 1.0 - min_p_value(a, b));
     for (u, probability) in sums(&ranks, b)[least_sum..].iter().enumerate() {
         below += probability;
         if below > alpha / 2.0 + 1e-12 {
@@ -65,11 +65,11 @@ pub(super) fn critical(a: usize, b: usize, alpha: f64) -> (usize, f64) {
     found
 }
 
-/// The two-sided p-value, exact also with ties: over all ways to share out the values, given the values.
+/// The two-sided p-value, exact also with ties: by all ways to divide the given values into two samples.
 fn p_value(a: &Sample, b: &Sample) -> f64 {
     let doubled = doubled_ranks(&[a.values(), b.values()].concat());
     let of_b: usize = doubled[a.len()..].iter().sum();
-    if doubled.len() <= EXACT {
+    if doubled.len() <= MAX_EXACT_VALUES {
         return two_sided(&sums(&doubled, b.len()), of_b);
     }
     let n = doubled.len() as f64;
@@ -83,16 +83,16 @@ fn p_value(a: &Sample, b: &Sample) -> f64 {
     (2.0 * Normal::standard().sf(z)).min(1.0)
 }
 
-/// The probability of each sum of `taken` of the ranks, every choice equally likely.
+/// The probability of each sum of `taken` ranks, if every choice of ranks is equally likely.
 fn sums(ranks: &[usize], taken: usize) -> Vec<f64> {
     let mut ways = vec![vec![0.0; ranks.iter().sum::<usize>() + 1]; taken + 1];
     ways[0][0] = 1.0;
-    let mut most = 0;
+    let mut max_sum = 0;
     for (seen, &rank) in ranks.iter().enumerate() {
-        most += rank;
+        max_sum += rank;
         for count in (1..=taken.min(seen + 1)).rev() {
             let (fewer, more) = ways.split_at_mut(count);
-            for (way, without) in more[0][rank..=most].iter_mut().zip(&fewer[count - 1]) {
+            for (way, without) in more[0][rank..=max_sum].iter_mut().zip(&fewer[count - 1]) {
                 *way += without;
             }
         }
@@ -108,7 +108,7 @@ fn differences(a: &Sample, b: &Sample) -> Vec<f64> {
     differences
 }
 
-/// The binomial coefficient; infinite where it is beyond what a float holds.
+/// The binomial coefficient; infinite if it exceeds the range of a float.
 fn choose(n: usize, k: usize) -> f64 {
     let mut ways = 1.0_f64;
     for i in 1..=k.min(n - k) {
@@ -140,11 +140,11 @@ mod tests {
         assert!((estimate.p_value - 0.004_662_004_662).abs() < 1e-12);
         assert!((estimate.shift - 0.7).abs() < 1e-9);
         assert!((estimate.low - 0.3).abs() < 1e-9 && (estimate.high - 1.1).abs() < 1e-9);
-        assert_eq!(critical(6, 7, 0.05).0, 6);
+        assert_eq!(excluded_per_side(6, 7, 0.05).0, 6);
     }
 
     /// scipy 1.17: `mannwhitneyu([2, 3, 4, 4, 5, 3], [1, 2, 2, 3, 3],
-    /// method=PermutationMethod(n_resamples=10**7))`, which takes all ways to share out the values.
+    /// method=PermutationMethod(n_resamples=10**7))`, which takes all ways to divide the values.
     #[test]
     fn ties_as_in_scipy() {
         let p = p_value(&sample(&[1.0, 2.0, 2.0, 3.0, 3.0]), &sample(&[2.0, 3.0, 4.0, 4.0, 5.0, 3.0]));
@@ -165,9 +165,9 @@ mod tests {
     #[test]
     fn least_p_values() {
         for (a, b, least) in [(3, 3, 0.1), (4, 4, 2.0 / 70.0), (6, 6, 2.0 / 924.0), (1, 1, 1.0)] {
-            assert!((least_p(a, b) - least).abs() < 1e-12);
+            assert!((min_p_value(a, b) - least).abs() < 1e-12);
         }
-        assert_eq!(least_p(5_000, 5_000), 0.0);
+        assert_eq!(min_p_value(5_000, 5_000), 0.0);
     }
 
     proptest! {

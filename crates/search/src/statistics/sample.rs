@@ -1,44 +1,44 @@
-//! Values that statistics can be made of, and the refusal of those it cannot.
+//! Values that statistics accept, and the errors for others.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Beyond this, squares overflow; no measurement comes near.
-const MOST: f64 = 1e150;
-/// Below this, ratios overflow.
-const LEAST_POSITIVE: f64 = 1e-150;
+/// Largest absolute value: squares of larger ones overflow.
+const MAX_VALUE: f64 = 1e150;
+/// Smallest value of a ratio: ratios of smaller ones overflow.
+const MIN_POSITIVE: f64 = 1e-150;
 
-/// Why values were refused. Positions count from 0.
+/// Why values were refused. Positions start at 0.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum Refusal {
-    /// There are none.
+pub enum SampleError {
+    /// There are no values.
     #[error("there are no values; at least one is needed")]
     Empty,
-    /// Not a number, infinite, or beyond ±10¹⁵⁰.
+    /// A value is not a number, infinite, or beyond ±10¹⁵⁰.
     #[error(
         "the value at position {index} is {value}, which is no measurement; leave it out or measure it again"
     )]
     NotFinite {
-        /// Its position.
+        /// The position of the value.
         index: usize,
-        /// What it is.
+        /// The value.
         value: f64,
     },
-    /// Zero or negative where ratios are asked for.
+    /// A value is zero or negative, and ratios are compared.
     #[error(
         "the value at position {index} is {value}, and ratios need values above 0; compare differences instead"
     )]
     NotPositive {
-        /// Its position.
+        /// The position of the value.
         index: usize,
-        /// What it is.
+        /// The value.
         value: f64,
     },
-    /// A confidence that is not between 0.5 and 1.
-    #[error("a confidence of {0} is not possible; it lies between 0.5 and 1, such as 0.95")]
+    /// The confidence is not between 0.5 and 1.
+    #[error("a confidence of {0} is not possible; use a value between 0.5 and 1, such as 0.95")]
     Confidence(f64),
-    /// Blocks in which one of the two was not run.
-    #[error("A has {a} values and B has {b}; blocks need one of each, or compare them as separate runs")]
+    /// A block has a run of only one of A and B.
+    #[error("A has {a} values and B has {b}; blocks need one of each: compare them as separate runs")]
     UnequalBlocks {
         /// Values of A.
         a: usize,
@@ -47,19 +47,20 @@ pub enum Refusal {
     },
 }
 
-/// How sure an interval or a verdict is to be: above 0.5, below 1. 0.95 by default.
+/// The confidence of an interval or a verdict: above 0.5, below 1. 0.95 by default.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "f64", into = "f64")]
 #[schemars(with = "f64")]
 pub struct Confidence(f64);
 
 impl Confidence {
-    /// Refuses what is not above 0.5 and below 1.
-    pub fn new(confidence: f64) -> Result<Self, Refusal> {
+    /// # Errors
+    /// When the value is not above 0.5 and below 1.
+    pub fn new(confidence: f64) -> Result<Self, SampleError> {
         if confidence > 0.5 && confidence < 1.0 {
             Ok(Self(confidence))
         } else {
-            Err(Refusal::Confidence(confidence))
+            Err(SampleError::Confidence(confidence))
         }
     }
 
@@ -68,8 +69,8 @@ impl Confidence {
         self.0
     }
 
-    /// The rest, such as 0.05: how often a difference may be claimed where there is none.
-    pub fn alpha(self) -> f64 {
+    /// 1 − confidence, such as 0.05: the probability of a false claim.
+    pub(super) fn alpha(self) -> f64 {
         1.0 - self.0
     }
 }
@@ -81,9 +82,9 @@ impl Default for Confidence {
 }
 
 impl TryFrom<f64> for Confidence {
-    type Error = Refusal;
+    type Error = SampleError;
 
-    fn try_from(confidence: f64) -> Result<Self, Refusal> {
+    fn try_from(confidence: f64) -> Result<Self, SampleError> {
         Self::new(confidence)
     }
 }
@@ -94,7 +95,7 @@ impl From<Confidence> for f64 {
     }
 }
 
-/// At least one value, each of them finite.
+/// At least one value, all finite.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     values: Vec<f64>,
@@ -102,27 +103,31 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Refuses an empty slice and what is no measurement, with its position.
-    pub fn new(values: &[f64]) -> Result<Self, Refusal> {
+    /// # Errors
+    /// When there are no values, or one is not finite.
+    pub fn new(values: &[f64]) -> Result<Self, SampleError> {
         if values.is_empty() {
-            return Err(Refusal::Empty);
+            return Err(SampleError::Empty);
         }
-        if let Some(index) = values.iter().position(|value| value.is_nan() || value.abs() > MOST) {
-            return Err(Refusal::NotFinite { index, value: values[index] });
+        if let Some(index) = values.iter().position(|value| value.is_nan() || value.abs() > MAX_VALUE) {
+            return Err(SampleError::NotFinite { index, value: values[index] });
         }
         Ok(Self::of_finite(values.to_vec()))
     }
 
-    /// The natural logarithms; refuses what is not above 0 (10⁻¹⁵⁰).
-    pub fn logarithms(values: &[f64]) -> Result<Self, Refusal> {
+    /// The natural logarithms of values.
+    ///
+    /// # Errors
+    /// As [`Self::new`], or when a value is below 10⁻¹⁵⁰.
+    pub(super) fn logarithms(values: &[f64]) -> Result<Self, SampleError> {
         let sample = Self::new(values)?;
-        if let Some(index) = values.iter().position(|&value| value < LEAST_POSITIVE) {
-            return Err(Refusal::NotPositive { index, value: values[index] });
+        if let Some(index) = values.iter().position(|&value| value < MIN_POSITIVE) {
+            return Err(SampleError::NotPositive { index, value: values[index] });
         }
         Ok(Self::of_finite(sample.values.iter().map(|value| value.ln()).collect()))
     }
 
-    /// From numbers computed from a sample's.
+    /// A sample of values that are known to be finite; at least one.
     pub(super) fn of_finite(values: Vec<f64>) -> Self {
         debug_assert!(!values.is_empty() && values.iter().all(|value| value.is_finite()));
         let mut sorted = values.clone();
@@ -130,23 +135,23 @@ impl Sample {
         Self { values, sorted }
     }
 
-    /// How many there are; at least 1.
+    /// The number of values, at least 1.
     #[expect(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// As given.
+    /// The values in the given order.
     pub fn values(&self) -> &[f64] {
         &self.values
     }
 
-    /// In ascending order.
-    pub fn sorted(&self) -> &[f64] {
+    /// The values in ascending order.
+    pub(super) fn sorted(&self) -> &[f64] {
         &self.sorted
     }
 
-    /// The least value.
+    /// The smallest value.
     pub fn min(&self) -> f64 {
         self.sorted[0]
     }
@@ -161,10 +166,10 @@ impl Sample {
         self.values.iter().sum::<f64>() / self.values.len() as f64
     }
 
-    /// The sample variance, with n − 1; none of one value.
-    pub fn variance(&self) -> Option<f64> {
+    /// The sample variance, with n − 1; none for a single value.
+    pub(super) fn variance(&self) -> Option<f64> {
         if self.is_constant() {
-            // The mean of equal values is rounded: what it is off by is no spread.
+            // The rounding error of the mean is no spread.
             return (self.len() > 1).then_some(0.0);
         }
         let mean = self.mean();
@@ -172,7 +177,7 @@ impl Sample {
         (self.len() > 1).then(|| squares / (self.len() - 1) as f64)
     }
 
-    /// The median; of an even number of values the mean of the middle two.
+    /// The median; for an even number of values, the mean of the middle two.
     pub fn median(&self) -> f64 {
         median_of_sorted(&self.sorted)
     }
@@ -186,7 +191,7 @@ impl Sample {
     }
 
     /// The median of the absolute deviations from the median, unscaled.
-    pub fn median_deviation(&self) -> f64 {
+    pub(super) fn median_deviation(&self) -> f64 {
         let median = self.median();
         let mut deviations: Vec<f64> = self.values.iter().map(|value| (value - median).abs()).collect();
         deviations.sort_by(f64::total_cmp);
@@ -199,7 +204,7 @@ impl Sample {
     }
 }
 
-/// The median of values in order; at least one.
+/// The median of at least one value in ascending order.
 pub(super) fn median_of_sorted(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
@@ -212,13 +217,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_measurement_is_refused_by_position() {
-        assert_eq!(Sample::new(&[]), Err(Refusal::Empty));
+    fn invalid_values_are_refused_with_their_position() {
+        assert_eq!(Sample::new(&[]), Err(SampleError::Empty));
         for bad in [f64::INFINITY, f64::NEG_INFINITY, 2e150] {
-            assert_eq!(Sample::new(&[1.0, bad]), Err(Refusal::NotFinite { index: 1, value: bad }));
+            assert_eq!(Sample::new(&[1.0, bad]), Err(SampleError::NotFinite { index: 1, value: bad }));
         }
-        assert!(matches!(Sample::new(&[f64::NAN]), Err(Refusal::NotFinite { index: 0, .. })));
-        assert_eq!(Sample::logarithms(&[1.0, 2.0, 0.0]), Err(Refusal::NotPositive { index: 2, value: 0.0 }));
+        assert!(matches!(Sample::new(&[f64::NAN]), Err(SampleError::NotFinite { index: 0, .. })));
+        assert_eq!(
+            Sample::logarithms(&[1.0, 2.0, 0.0]),
+            Err(SampleError::NotPositive { index: 2, value: 0.0 })
+        );
         let told = Sample::new(&[1.0, f64::NAN]).unwrap_err().to_string();
         assert!(told.contains("position 1 is NaN"), "{told}");
     }
@@ -227,7 +235,7 @@ mod tests {
     fn confidences_are_between_a_half_and_one() {
         assert_eq!(Confidence::new(0.95), Ok(Confidence::default()));
         for bad in [0.5, 1.0, -0.1, 95.0] {
-            assert_eq!(Confidence::new(bad), Err(Refusal::Confidence(bad)));
+            assert_eq!(Confidence::new(bad), Err(SampleError::Confidence(bad)));
         }
         assert!(Confidence::new(f64::NAN).is_err());
         assert!(serde_json::from_str::<Confidence>("1.5").is_err());

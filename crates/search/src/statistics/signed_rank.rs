@@ -1,5 +1,5 @@
-//! Wilcoxon's signed ranks: are differences centred on zero? Believes that they are symmetric, and no more.
-//! Differences within blocks of two identical targets are, whatever the noise.
+//! Wilcoxon's signed-rank test: are differences centred on zero? Assumes only that they are symmetric, which differences
+//! within blocks of two identical targets are, whatever the noise.
 //!
 //! F. Wilcoxon, "Individual comparisons by ranking methods", 1945; the interval by J. L. Hodges and E. L.
 //! Lehmann, 1963, and J. W. Tukey; all as in M. Hollander, D. A. Wolfe and E. Chicken, *Nonparametric
@@ -12,21 +12,21 @@ use super::{
     student::{Estimate, two_sided},
 };
 
-/// Up to so many values the distribution is computed exactly.
-const EXACT: usize = 100;
+/// Largest number of values for which the distribution is computed exactly.
+const MAX_EXACT_VALUES: usize = 100;
 
-/// The largest sample that this is used for: it looks at every pair.
-pub(super) const MOST: usize = 500;
+/// Largest sample for which this test is used, because it computes every pair.
+pub(super) const MAX_DIFFERENCES: usize = 500;
 
-/// The least two-sided p-value that `n` differences can have.
-pub(super) fn least_p(n: usize) -> f64 {
+/// The smallest two-sided p-value that `n` differences can have.
+pub(super) fn min_p_value(n: usize) -> f64 {
     (2.0 * 0.5_f64.powi(n.min(1_000) as i32)).min(1.0)
 }
 
-/// The centre of the differences by Hodges and Lehmann, its interval and p-value.
+/// The Hodges–Lehmann estimate of the differences' centre, with its interval and p-value.
 pub(super) fn estimate(differences: &Sample, alpha: f64) -> Estimate {
     let averages = walsh_averages(differences);
-    let (outside, confidence) = critical(differences.len(), alpha);
+    let (outside, confidence) = excluded_per_side(differences.len(), alpha);
     let (low, high) = ends(&averages, outside);
     Estimate {
         shift: super::sample::median_of_sorted(&averages),
@@ -37,22 +37,21 @@ pub(super) fn estimate(differences: &Sample, alpha: f64) -> Estimate {
     }
 }
 
-/// The lower end alone of the interval that leaves `outside` averages out on each side.
+/// The lower end of the interval that excludes `outside` averages on each side.
 pub(super) fn lower_end(differences: &Sample, outside: usize) -> f64 {
     ends(&walsh_averages(differences), outside).0
 }
 
-/// How many of the ordered averages of pairs lie outside the interval on each side, and the confidence
-/// of that.
-pub(super) fn critical(n: usize, alpha: f64) -> (usize, f64) {
-    if n > EXACT {
+/// The number of ordered averages of pairs outside the interval on each side, and the interval's confidence.
+pub(super) fn excluded_per_side(n: usize, alpha: f64) -> (usize, f64) {
+    if n > MAX_EXACT_VALUES {
         let (mean, deviation) = (moment(n, 4.0), (moment(n, 24.0) * (2 * n + 1) as f64).sqrt());
         let z = Normal::standard().inverse_cdf(1.0 - alpha / 2.0);
         return ((mean - z * deviation - 0.5).max(0.0) as usize, 1.0 - alpha);
     }
     let ranks: Vec<usize> = (1..=n).collect();
     let mut below = 0.0;
-    let mut found = (0, 1.0 - least_p(n));
+    let mut found = (0, 1.0 - min_p_value(n));
     for (sum, probability) in sums(&ranks).iter().enumerate() {
         below += probability;
         if below > alpha / 2.0 + 1e-12 {
@@ -63,8 +62,8 @@ pub(super) fn critical(n: usize, alpha: f64) -> (usize, f64) {
     found
 }
 
-/// The two-sided p-value, exact also with ties: the distribution over all signs, given the sizes. Zeros take
-/// part in the ranking and have no sign: J. W. Pratt, 1959.
+/// The two-sided p-value, exact also with ties: by all combinations of signs of the given sizes. Zeros are ranked but have
+/// no sign: J. W. Pratt, 1959.
 fn p_value(differences: &Sample) -> f64 {
     let sizes: Vec<f64> = differences.values().iter().map(|difference| difference.abs()).collect();
     let doubled = doubled_ranks(&sizes);
@@ -75,17 +74,17 @@ fn p_value(differences: &Sample) -> f64 {
     if signed.is_empty() {
         return 1.0;
     }
-    if signed.len() <= EXACT {
+    if signed.len() <= MAX_EXACT_VALUES {
         return two_sided(&sums(&signed), positive);
     }
     let mean = signed.iter().sum::<usize>() as f64 / 2.0;
     let deviation = signed.iter().map(|&rank| (rank as f64).powi(2)).sum::<f64>().sqrt() / 2.0;
-    // A step of the sum is 2 in doubled ranks, so the continuity correction is 1.
+    // The sum of doubled ranks has steps of 2, so the continuity correction is 1.
     let z = ((positive as f64 - mean).abs() - 1.0).max(0.0) / deviation;
     (2.0 * Normal::standard().sf(z)).min(1.0)
 }
 
-/// Twice the rank of each value, ties sharing the mean of theirs (twice, so that it is whole).
+/// Twice the rank of each value, which is whole also for ties: they share the mean of their ranks.
 pub(super) fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&i, &j| values[i].total_cmp(&values[j]));
@@ -100,14 +99,14 @@ pub(super) fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     doubled
 }
 
-/// The probability of each sum of ranks when every sign is equally likely.
+/// The probability of each sum of positive ranks, if every sign is equally likely.
 fn sums(ranks: &[usize]) -> Vec<f64> {
     let mut probabilities = vec![0.0; ranks.iter().sum::<usize>() + 1];
     probabilities[0] = 1.0;
-    let mut most = 0;
+    let mut max_sum = 0;
     for &rank in ranks {
-        most += rank;
-        for sum in (0..=most).rev() {
+        max_sum += rank;
+        for sum in (0..=max_sum).rev() {
             let with = if sum >= rank { probabilities[sum - rank] } else { 0.0 };
             probabilities[sum] = (probabilities[sum] + with) / 2.0;
         }
@@ -178,7 +177,8 @@ mod tests {
 
     #[test]
     fn the_approximation_continues_the_exact_distribution() {
-        let ((exact, _), (approximate, _)) = (critical(EXACT, 0.05), critical(EXACT + 1, 0.05));
+        let ((exact, _), (approximate, _)) =
+            (excluded_per_side(MAX_EXACT_VALUES, 0.05), excluded_per_side(MAX_EXACT_VALUES + 1, 0.05));
         let step = approximate as f64 - exact as f64;
         assert!((0.0..60.0).contains(&step), "{exact} then {approximate}");
     }

@@ -1,71 +1,77 @@
-//! Student's t, of paired differences and of two separate samples. Believes that the values are
-//! normal (those of ratios: that their logarithms are), and in turn needs fewer of them than ranks do.
+//! Student's t test, of paired differences and of two separate samples. Assumes normal values (for ratios: normal
+//! logarithms) and therefore needs fewer values than rank tests.
 //!
-//! With values as measurements have them, now and then far out, it errs on the side of showing nothing:
-//! Y. Benjamini, "Is the t test really conservative when the parent distribution is long-tailed?", 1983.
+//! With long-tailed values, as measurements have them, the test is conservative: Y. Benjamini, "Is the t test really
+//! conservative when the parent distribution is long-tailed?", 1983.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::{rank_sum, sample::Sample, signed_rank};
 
-/// A shift with its interval and p-value, on whatever scale the values have.
+/// A shift with its interval and p-value, on the scale of the values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Estimate {
     pub shift: f64,
     pub low: f64,
     pub high: f64,
-    /// The confidence that the interval really has.
+    /// The actual confidence of the interval.
     pub confidence: f64,
-    /// Two-sided.
+    /// Two-sided p-value.
     pub p_value: f64,
 }
 
-/// The mean of at least 2 differences.
+/// Estimates the mean of at least 2 differences.
 pub(super) fn of_differences(differences: &Sample, alpha: f64) -> Estimate {
     let n = differences.len() as f64;
     let variance = differences.variance().expect("a t test is given two or more values");
-    let least_p = signed_rank::least_p(differences.len());
-    estimate(differences.mean(), (variance / n).sqrt(), n - 1.0, alpha, least_p)
+    let min_p_value = signed_rank::min_p_value(differences.len());
+    estimate(differences.mean(), (variance / n).sqrt(), n - 1.0, alpha, min_p_value)
 }
 
-/// The difference of the means of two samples of at least 2 values each, their variances not assumed
-/// equal: B. L. Welch, 1947.
+/// Estimates the difference of the means of two samples of at least 2 values each, without the assumption of equal
+/// variances: B. L. Welch, 1947.
 pub(super) fn of_samples(a: &Sample, b: &Sample, alpha: f64) -> Estimate {
-    let of_mean = |sample: &Sample| {
+    let variance_of_mean = |sample: &Sample| {
         sample.variance().expect("a t test is given two or more values") / sample.len() as f64
     };
-    let (of_a, of_b) = (of_mean(a), of_mean(b));
-    // By shares: squares of variances leave the range of numbers where values themselves are within it.
+    let (of_a, of_b) = (variance_of_mean(a), variance_of_mean(b));
+    // Uses shares, because squares of variances may overflow where the values do not.
     let share = if of_a + of_b > 0.0 { of_a / (of_a + of_b) } else { 0.5 };
-    let freedom = 1.0 / (share.powi(2) / (a.len() - 1) as f64 + (1.0 - share).powi(2) / (b.len() - 1) as f64);
-    estimate(b.mean() - a.mean(), (of_a + of_b).sqrt(), freedom, alpha, rank_sum::least_p(a.len(), b.len()))
+    let degrees = 1.0 / (share.powi(2) / (a.len() - 1) as f64 + (1.0 - share).powi(2) / (b.len() - 1) as f64);
+    estimate(
+        b.mean() - a.mean(),
+        (of_a + of_b).sqrt(),
+        degrees,
+        alpha,
+        rank_sum::min_p_value(a.len(), b.len()),
+    )
 }
 
-/// The two-sided p-value of a sum, from the probability of each.
+/// The two-sided p-value of `sum`; `probabilities` holds the probability of each sum.
 pub(super) fn two_sided(probabilities: &[f64], sum: usize) -> f64 {
     let (below, above) =
         (probabilities[..=sum].iter().sum::<f64>(), probabilities[sum..].iter().sum::<f64>());
     (2.0 * below.min(above)).min(1.0)
 }
 
-/// The quantile of Student's distribution, 0.5 to 1.
-pub(super) fn quantile(probability: f64, freedom: f64) -> f64 {
-    student(freedom).inverse_cdf(probability)
+/// A quantile of Student's distribution; `probability` is 0.5 to 1.
+pub(super) fn quantile(probability: f64, degrees: f64) -> f64 {
+    student(degrees).inverse_cdf(probability)
 }
 
-fn estimate(shift: f64, error: f64, freedom: f64, alpha: f64, least_p: f64) -> Estimate {
-    // Values without spread tell nothing of the noise; then only the order of them counts.
+fn estimate(shift: f64, error: f64, degrees: f64, alpha: f64, min_p_value: f64) -> Estimate {
+    // Values without spread say nothing about the noise: only their order counts.
     let p_value = match (error > 0.0, shift == 0.0) {
-        (true, _) => (2.0 * student(freedom).sf((shift / error).abs())).min(1.0),
+        (true, _) => (2.0 * student(degrees).sf((shift / error).abs())).min(1.0),
         (false, true) => 1.0,
-        (false, false) => least_p,
+        (false, false) => min_p_value,
     };
-    let reach = quantile(1.0 - alpha / 2.0, freedom) * error;
-    Estimate { shift, low: shift - reach, high: shift + reach, confidence: 1.0 - alpha, p_value }
+    let margin = quantile(1.0 - alpha / 2.0, degrees) * error;
+    Estimate { shift, low: shift - margin, high: shift + margin, confidence: 1.0 - alpha, p_value }
 }
 
-fn student(freedom: f64) -> StudentsT {
-    StudentsT::new(0.0, 1.0, freedom).expect("the degrees of freedom are positive")
+fn student(degrees: f64) -> StudentsT {
+    StudentsT::new(0.0, 1.0, degrees).expect("the degrees of freedom are positive")
 }
 
 #[cfg(test)]

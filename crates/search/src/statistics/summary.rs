@@ -1,45 +1,46 @@
-//! Several runs of the same thing: their median, an interval of it that believes nothing about the distribution, and
-//! what is odd.
+//! The summary of repeated runs: the median, a distribution-free interval of the median, and warnings.
 
 use record::Warning;
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-use super::sample::{Confidence, Refusal, Sample};
+use super::sample::{Confidence, Sample, SampleError};
 
-/// Values whose modified z-score is beyond this are pointed out: B. Iglewicz and D. C. Hoaglin, *How to
+/// Largest modified z-score of a value that is not an outlier: B. Iglewicz and D. C. Hoaglin, *How to
 /// Detect and Handle Outliers*, 1993.
-const FAR_OUT: f64 = 3.5;
-/// Of fewer values none can be told from the others.
-const FEWEST_FOR_OUTLIERS: usize = 5;
+const MAX_Z_SCORE: f64 = 3.5;
+/// Smallest number of values among which outliers are looked for.
+const MIN_VALUES_FOR_OUTLIERS: usize = 5;
 
-/// Values of repeated runs: the median with its interval, and what is odd.
+/// The median of repeated runs with its interval, and warnings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
     /// The median.
     pub median: f64,
     /// Lower end of the median's interval.
     pub low: f64,
-    /// Upper end of it.
+    /// Upper end of the median's interval.
     pub high: f64,
-    /// The confidence that the interval really has: at least the one wanted, or less with a warning.
+    /// The actual confidence of the interval: at least the requested one, or less with a warning.
     pub confidence: f64,
-    /// `few_values` if `confidence` is less than wanted; `outliers`, which are part of every figure above.
+    /// `few_values` if `confidence` is less than requested; `outliers` if there are any, which all figures include.
     pub warnings: Vec<Warning>,
 }
 
-/// Summarises values of independent runs. Refuses none at all, and what is not finite.
+/// Summarises the values of independent runs.
 ///
-/// The interval of the median lies between two order statistics. How many values lie below the true median is
-/// binomial, whatever their distribution, as long as they are independent: H. A. David and H. N.
-/// Nagaraja, *Order Statistics*, 3rd ed., 7.1. With too few values the widest interval is given, from the least
-/// to the largest, with the confidence it has.
-pub fn summarize(values: &[f64], confidence: Confidence) -> Result<Summary, Refusal> {
+/// The ends of the median's interval are order statistics. The number of independent values below the true median is
+/// binomial, whatever their distribution: H. A. David and H. N. Nagaraja, *Order Statistics*, 3rd ed., 7.1. With too few
+/// values the interval is the range of the values, with its actual confidence.
+///
+/// # Errors
+/// When there are no values, or one is not finite.
+pub fn summarize(values: &[f64], confidence: Confidence) -> Result<Summary, SampleError> {
     let sample = Sample::new(values)?;
-    let (outside, real) = ends(sample.len(), confidence);
+    let (outside, actual) = excluded_per_side(sample.len(), confidence);
     let mut warnings = Vec::new();
-    // Sums of many probabilities: equal up to rounding is equal.
-    if real < confidence.value() - 1e-12 {
-        warnings.push(few_values(sample.len(), confidence, real));
+    // The tolerance covers the rounding of sums of probabilities.
+    if actual < confidence.value() - 1e-12 {
+        warnings.push(few_values(sample.len(), confidence, actual));
     }
     let outliers = outliers(&sample);
     if !outliers.is_empty() {
@@ -49,45 +50,45 @@ pub fn summarize(values: &[f64], confidence: Confidence) -> Result<Summary, Refu
         median: sample.median(),
         low: sample.sorted()[outside],
         high: sample.sorted()[sample.len() - 1 - outside],
-        confidence: real,
+        confidence: actual,
         warnings,
     })
 }
 
-/// How many of so many values lie outside the median's interval on each side, and the confidence of that.
-fn ends(n: usize, wanted: Confidence) -> (usize, f64) {
+/// The number of values outside the median's interval on each side, and the interval's confidence.
+fn excluded_per_side(n: usize, requested: Confidence) -> (usize, f64) {
     let below = Binomial::new(0.5, n as u64).expect("a half is a probability");
-    let is_far_enough = |outside: &u64| below.cdf(*outside) <= wanted.alpha() / 2.0 + 1e-12;
+    let is_far_enough = |outside: &u64| below.cdf(*outside) <= requested.alpha() / 2.0 + 1e-12;
     let outside = (0..n as u64).take_while(is_far_enough).last().unwrap_or(0);
     (outside as usize, (below.cdf(n as u64 - 1 - outside) - below.cdf(outside)).max(0.0))
 }
 
-fn few_values(n: usize, wanted: Confidence, real: f64) -> Warning {
-    // The range of n values misses the median when all lie on the same side of it.
-    let is_enough = |n: &i32| 1.0 - 2.0 * 0.5_f64.powi(*n) >= wanted.value() - 1e-12;
-    let fewest = (1..).find(is_enough).expect("a confidence is below 1");
+fn few_values(n: usize, requested: Confidence, actual: f64) -> Warning {
+    // The range of n values misses the true median if all values are on the same side of it.
+    let is_enough = |n: &i32| 1.0 - 2.0 * 0.5_f64.powi(*n) >= requested.value() - 1e-12;
+    let min_values = (1..).find(is_enough).expect("a confidence is below 1");
     let (values, they_give) =
         if n == 1 { ("1 value".to_owned(), "it gives") } else { (format!("{n} values"), "they give") };
     Warning::new(
         "few_values",
         format!(
-            "{values} cannot bound a median at {}: {they_give} {}; use {fewest} or more",
-            percent(wanted.value()),
-            percent(real)
+            "{values} cannot bound a median at {}: {they_give} {}; use {min_values} or more",
+            percent(requested.value()),
+            percent(actual)
         ),
     )
 }
 
-/// A share as people write it: `95 %`, `93.75 %`.
+/// A share as a percentage: `95 %`, `93.75 %`.
 pub(super) fn percent(share: f64) -> String {
     let hundredths = (share * 1e4).round() / 100.0;
     format!("{hundredths} %")
 }
 
-/// Positions of the values far from the others, by the modified z-score: 0.6745 (x − median) / MAD, beyond
-/// ±3.5. Where more than half the values are the same, the mean deviation stands in for the MAD.
+/// Indices of the outliers: values whose modified z-score, 0.6745 (x − median) / MAD, is beyond ±3.5. If more than half of
+/// the values are equal, the mean deviation takes the place of the MAD.
 pub(super) fn outliers(sample: &Sample) -> Vec<usize> {
-    if sample.len() < FEWEST_FOR_OUTLIERS {
+    if sample.len() < MIN_VALUES_FOR_OUTLIERS {
         return Vec::new();
     }
     let median = sample.median();
@@ -97,7 +98,7 @@ pub(super) fn outliers(sample: &Sample) -> Vec<usize> {
         0.0 => mean_deviation * 1.253_314,
         median_deviation => median_deviation / 0.6745,
     };
-    let far = |value: &f64| deviation(value) > FAR_OUT * scale;
+    let far = |value: &f64| deviation(value) > MAX_Z_SCORE * scale;
     sample.values().iter().enumerate().filter(|(_, value)| far(value)).map(|(index, _)| index).collect()
 }
 
@@ -106,7 +107,7 @@ pub(super) fn outlier_warning(positions: &[usize], what: &str) -> Warning {
     Warning::new(
         "outliers",
         format!(
-            "{what} {} (counted from 1) are far from the others; they are kept: look what happened in them",
+            "{what} {} (counted from 1) are far from the others and are kept; find out what happened in them",
             numbers.join(", ")
         ),
     )
@@ -131,14 +132,14 @@ mod tests {
             (20, 6, 0.958_610_534_667_968_8),
             (100, 40, 0.964_799_799_782_295_2),
         ] {
-            let (outside, c) = ends(n, Confidence::default());
+            let (outside, c) = excluded_per_side(n, Confidence::default());
             assert_eq!(outside + 1, low, "n = {n}");
             assert!((c - confidence).abs() < 1e-9, "n = {n}: {c}");
         }
     }
 
     #[test]
-    fn too_few_values_give_the_widest_interval_and_say_what_it_is_worth() {
+    fn too_few_values_give_the_widest_interval_with_its_confidence() {
         let three = summarize(&[3.0, 1.0, 2.0], Confidence::default()).unwrap();
         assert_eq!((three.low, three.median, three.high), (1.0, 2.0, 3.0));
         assert!((three.confidence - 0.75).abs() < 1e-12);
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn outliers_are_pointed_out_and_kept() {
+    fn outliers_cause_a_warning_and_are_kept() {
         let values = [10.0, 10.1, 9.9, 10.05, 9.95, 30.0, 10.02];
         let summary = summarize(&values, Confidence::default()).unwrap();
         assert_eq!(summary.high, 30.0);
@@ -205,10 +206,10 @@ mod tests {
         let equal = summarize(&[0.0; 9], Confidence::default()).unwrap();
         assert_eq!((equal.low, equal.high), (0.0, 0.0));
         assert!(equal.warnings.is_empty());
-        assert_eq!(summarize(&[], Confidence::default()), Err(Refusal::Empty));
+        assert_eq!(summarize(&[], Confidence::default()), Err(SampleError::Empty));
         assert!(matches!(
             summarize(&[1.0, f64::NAN], Confidence::default()),
-            Err(Refusal::NotFinite { index: 1, .. })
+            Err(SampleError::NotFinite { index: 1, .. })
         ));
     }
 

@@ -1,14 +1,13 @@
-//! Multiple Loss Ratio search: RFC 9971 says what a result is; which load comes next is left to the
-//! implementation. This is the way of FD.io CSIT (docs: "MLRsearch" of the CSIT methodology, PyPI package
-//! MLRsearch 1.2.1).
+//! Multiple Loss Ratio search. RFC 9971 defines the result and leaves the choice of loads to the implementation. This
+//! implementation follows FD.io CSIT (docs: "MLRsearch" of the CSIT methodology, PyPI package MLRsearch 1.2.1).
 
 use crate::{
-    goal::Side,
+    goal::BoundRule,
     grid::Grid,
     plan::{Start, WarmUp},
     strategy::{
         Candidate,
-        moves::far_enough,
+        moves::keep_distance,
         selector::{Nomination, Selector},
         target::targets,
     },
@@ -16,58 +15,60 @@ use crate::{
     trials::{Bounds, Trials},
 };
 
-/// The search on its way.
+/// A search in progress.
 #[derive(Debug, Clone)]
 pub(crate) struct Mlrsearch {
-    sides: Vec<Side>,
+    rules: Vec<BoundRule>,
     phase: Phase,
     start: Start,
-    /// Of the first trials: the longest and widest that any goal begins with.
+    /// Length of the first trials: the longest that any goal begins with.
     initial_duration_s: f64,
+    /// Width of the first steps: the largest that any goal begins with.
     initial_width: i64,
     common_width: i64,
     selectors: Vec<Selector>,
     winner: Option<(usize, Nomination)>,
-    /// Goals whose trials are draws are left to their [`Threshold`].
+    /// Whether a [`Threshold`] chooses the loads of goals whose trials are random samples.
     is_noise_aware: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
     WarmUp(Candidate),
-    /// At the largest load, or at the largest that the generator can make.
+    /// The largest load, or the largest that the generator can make.
     Largest(i64),
-    /// At what got through of a larger load.
+    /// The load that got through at a larger load.
     Forwarded {
         position: i64,
         from: i64,
     },
-    /// Near the load before, on the other side of the answer.
-    Beside {
+    /// A load near the first one, on the other side of the answer.
+    OtherSide {
         position: i64,
         first: i64,
     },
-    /// Upwards from the smallest load.
+    /// Multiples of the smallest load.
     Climb {
         position: i64,
         good: Option<i64>,
     },
-    /// Goals take turns.
+    /// The goals' selectors choose the loads.
     Main,
 }
 
 impl Mlrsearch {
-    pub(crate) fn new(sides: &[Side], warm_up: WarmUp, start: Start, grid: &Grid) -> Self {
-        let first = |side: &Side| targets(&side.rule, grid)[0];
-        let widths = sides.iter().map(|side| first(side).width);
-        let durations = sides.iter().map(|side| first(side).requirement.trial_duration_s);
-        let warm = |position, duration_s| Phase::WarmUp(Candidate { position, duration_s, is_warm_up: true });
+    pub(crate) fn new(rules: &[BoundRule], warm_up: WarmUp, start: Start, grid: &Grid) -> Self {
+        let first_target = |rule: &BoundRule| targets(&rule.goal, grid)[0];
+        let widths = rules.iter().map(|rule| first_target(rule).width);
+        let durations = rules.iter().map(|rule| first_target(rule).requirement.trial_duration_s);
         let phase = match warm_up {
             WarmUp::None => first_phase(start, grid),
-            WarmUp::Max { duration_s } => warm(grid.last(), duration_s),
+            WarmUp::Max { duration_s } => {
+                Phase::WarmUp(Candidate { position: grid.last(), duration_s, is_warm_up: true })
+            }
         };
         Self {
-            sides: sides.to_vec(),
+            rules: rules.to_vec(),
             phase,
             start,
             initial_duration_s: durations.fold(0.0, f64::max),
@@ -79,7 +80,7 @@ impl Mlrsearch {
         }
     }
 
-    /// The same, for targets that may be noisy.
+    /// Adapts the search to targets that may be noisy.
     pub(crate) fn noise_aware(self) -> Self {
         Self { is_noise_aware: true, ..self }
     }
@@ -89,51 +90,51 @@ impl Mlrsearch {
             Phase::WarmUp(candidate) => Some(candidate),
             Phase::Largest(position)
             | Phase::Forwarded { position, .. }
-            | Phase::Beside { position, .. }
+            | Phase::OtherSide { position, .. }
             | Phase::Climb { position, .. } => Some(Candidate::new(position, self.initial_duration_s)),
             Phase::Main => {
                 self.winner = self.winner(trials);
-                let Some((_, winner)) = self.winner else { return self.between_bounds(trials) };
+                let Some((_, winner)) = self.winner else { return self.nominate_by_threshold(trials) };
                 Some(Candidate::new(winner.position, winner.duration_s))
             }
         }
     }
 
-    pub(crate) fn measured(&mut self, trials: &Trials, candidate: Candidate) {
+    pub(crate) fn on_measured(&mut self, trials: &Trials, candidate: Candidate) {
         let grid = &trials.grid;
         let at = candidate.position;
         match self.phase {
             Phase::WarmUp(_) => self.phase = first_phase(self.start, grid),
             Phase::Largest(_) => match self.forwarded(trials, at).filter(|position| *position < at) {
-                None => self.begin(trials, at, at),
+                None => self.enter_main(trials, at, at),
                 Some(forwarded) => {
                     let below = Bounds { lower: None, upper: Some(at) };
-                    match far_enough(grid, forwarded, self.initial_width, below) {
+                    match keep_distance(grid, forwarded, self.initial_width, below) {
                         Some(position) => self.phase = Phase::Forwarded { position, from: at },
-                        None => self.begin(trials, at, at),
+                        None => self.enter_main(trials, at, at),
                     }
                 }
             },
             Phase::Forwarded { from, .. } => {
-                let beside = if self.is_high_loss(trials, at) {
+                let other_side = if self.is_high_loss(trials, at) {
                     let below = Bounds { lower: None, upper: Some(at) };
                     let forwarded = self.forwarded(trials, at).filter(|position| *position < at);
-                    forwarded.and_then(|position| far_enough(grid, position, self.initial_width, below))
+                    forwarded.and_then(|position| keep_distance(grid, position, self.initial_width, below))
                 } else {
                     let between = Bounds { lower: Some(at), upper: Some(from) };
-                    far_enough(grid, at + self.initial_width, self.initial_width, between)
+                    keep_distance(grid, at + self.initial_width, self.initial_width, between)
                 };
-                match beside {
-                    Some(position) => self.phase = Phase::Beside { position, first: at },
-                    None => self.begin(trials, at, at),
+                match other_side {
+                    Some(position) => self.phase = Phase::OtherSide { position, first: at },
+                    None => self.enter_main(trials, at, at),
                 }
             }
-            Phase::Beside { first, .. } => self.begin(trials, first.min(at), first.max(at)),
+            Phase::OtherSide { first, .. } => self.enter_main(trials, first.min(at), first.max(at)),
             Phase::Climb { good, .. } => {
                 if self.is_high_loss(trials, at) {
-                    self.begin(trials, good.unwrap_or(at), at);
+                    self.enter_main(trials, good.unwrap_or(at), at);
                 } else if at == grid.last() {
-                    self.begin(trials, at, at);
+                    self.enter_main(trials, at, at);
                 } else {
                     let position = self.climb(grid, at);
                     self.phase = Phase::Climb { position, good: Some(at) };
@@ -141,14 +142,14 @@ impl Mlrsearch {
             }
             Phase::Main => {
                 if let Some((index, winner)) = self.winner.take() {
-                    let wider = self.selectors[index].measured(trials);
+                    let wider = self.selectors[index].on_measured(trials);
                     self.common_width = wider.unwrap_or(winner.width);
                 }
             }
         }
     }
 
-    pub(crate) fn given_up(&mut self, trials: &Trials, candidate: Candidate) {
+    pub(crate) fn on_unavailable(&mut self, trials: &Trials, candidate: Candidate) {
         let grid = &trials.grid;
         let at = candidate.position;
         match self.phase {
@@ -156,72 +157,75 @@ impl Mlrsearch {
                 let half = grid.at_most(grid.load(at) / 2.0).min(grid.previous(at));
                 self.phase = Phase::Largest(half.max(0));
             }
-            Phase::Climb { good, .. } => self.begin(trials, good.unwrap_or(at), at),
+            Phase::Climb { good, .. } => self.enter_main(trials, good.unwrap_or(at), at),
             Phase::Main => {
                 if let Some((index, winner)) = self.winner.take() {
-                    let wider = self.selectors[index].given_up();
+                    let wider = self.selectors[index].on_unavailable();
                     self.common_width = wider.unwrap_or(winner.width);
                 }
             }
-            _ => self.begin(trials, at, at),
+            _ => self.enter_main(trials, at, at),
         }
     }
 
-    /// The first trials are done; two of their loads are where every goal begins.
-    fn begin(&mut self, trials: &Trials, lower: i64, upper: i64) {
+    /// Ends the first phases. Every goal begins with these two positions.
+    fn enter_main(&mut self, trials: &Trials, lower: i64, upper: i64) {
         let initial = Bounds { lower: Some(lower), upper: Some(upper) };
-        let selector = |side: &Side| Selector::new(side.goal, &side.rule, initial, &trials.grid);
-        self.selectors = self.sides.iter().map(selector).collect();
+        let selector = |rule: &BoundRule| Selector::new(rule.goal_index, &rule.goal, initial, &trials.grid);
+        self.selectors = self.rules.iter().map(selector).collect();
         self.common_width = upper - lower;
         self.phase = Phase::Main;
     }
 
-    /// The smallest load that any goal wants measured; of several trials there the longest, then the widest
-    /// step, then the first goal's. Small loads first: what is found there can spare larger ones, and does
-    /// not disturb the target.
+    /// The nomination with the smallest load; of several the longest trial, then the widest step, then the first goal.
+    /// Small loads come first because their results can make larger ones unnecessary, and they do not disturb the
+    /// target.
     fn winner(&mut self, trials: &Trials) -> Option<(usize, Nomination)> {
         let common_width = self.common_width;
         let mut winner: Option<(usize, Nomination)> = None;
         for (index, selector) in self.selectors.iter_mut().enumerate() {
-            if self.is_noise_aware && trials.are_draws(self.sides[index].goal, &self.sides[index].rule) {
+            if self.is_noise_aware && trials.uses_threshold(&self.rules[index]) {
                 continue;
             }
             let Some(nomination) = selector.nominate(trials, common_width) else { continue };
-            let before = |other: &Nomination| {
+            let precedes = |other: &Nomination| {
                 let by_load = nomination.position.cmp(&other.position);
                 let by_duration = other.duration_s.total_cmp(&nomination.duration_s);
                 by_load.then(by_duration).then(other.width.cmp(&nomination.width)).is_lt()
             };
-            if winner.as_ref().is_none_or(|(_, other)| before(other)) {
+            if winner.as_ref().is_none_or(|(_, other)| precedes(other)) {
                 winner = Some((index, nomination));
             }
         }
         winner
     }
 
-    /// What the first goal whose trials are draws, and that can still be told more of, wants measured.
-    fn between_bounds(&self, trials: &Trials) -> Option<Candidate> {
-        let sides = self.sides.iter().filter(|_| self.is_noise_aware);
-        let mut noisy = sides.filter(|side| trials.are_draws(side.goal, &side.rule));
-        noisy.find_map(|Side { goal, rule }| {
-            let position = Threshold::of(trials, *goal, rule)?.next()?;
-            Some(Candidate::new(position, rule.final_trial_duration_s))
+    /// The trial for the first goal whose [`Threshold`] still asks for one.
+    fn nominate_by_threshold(&self, trials: &Trials) -> Option<Candidate> {
+        if !self.is_noise_aware {
+            return None;
+        }
+        let mut noisy = self.rules.iter().filter(|rule| trials.uses_threshold(rule));
+        noisy.find_map(|rule| {
+            let position = Threshold::of(trials, rule)?.next_position()?;
+            Some(Candidate::new(position, rule.goal.final_trial_duration_s))
         })
     }
 
-    /// The load at which, by the last trial at `position`, every goal would just be met, if all load above
-    /// the target's capacity is lost.
+    /// The position at which every goal would just be met, computed from the last trial at `position` under the assumption
+    /// that the target loses exactly the load above its capacity.
     fn forwarded(&self, trials: &Trials, position: i64) -> Option<i64> {
         let trial = trials.last_at(position)?;
         let load = trials.grid.load(position);
-        let share = |side: &Side| (1.0 - trial.loss_ratios[side.goal]) / (1.0 - side.rule.loss_ratio);
-        let least = self.sides.iter().map(share).fold(f64::INFINITY, f64::min);
-        Some(trials.grid.at_most(load * least))
+        let share =
+            |rule: &BoundRule| (1.0 - trial.loss_ratios[rule.goal_index]) / (1.0 - rule.goal.loss_ratio);
+        let min_share = self.rules.iter().map(share).fold(f64::INFINITY, f64::min);
+        Some(trials.grid.at_most(load * min_share))
     }
 
     fn is_high_loss(&self, trials: &Trials, position: i64) -> bool {
         trials.last_at(position).is_some_and(|trial| {
-            self.sides.iter().any(|side| trial.loss_ratios[side.goal] > side.rule.loss_ratio)
+            self.rules.iter().any(|rule| trial.loss_ratios[rule.goal_index] > rule.goal.loss_ratio)
         })
     }
 
@@ -232,7 +236,7 @@ impl Mlrsearch {
         };
         let position = grid.at_most(grid.load(from) * factor).max(grid.next(from));
         let bounds = Bounds { lower: Some(from), upper: None };
-        far_enough(grid, position, self.initial_width, bounds).unwrap_or(grid.last())
+        keep_distance(grid, position, self.initial_width, bounds).unwrap_or(grid.last())
     }
 }
 

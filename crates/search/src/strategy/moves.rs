@@ -1,4 +1,4 @@
-//! The moves by which a target's bounds are found and brought together, and the widths they use.
+//! The moves that find a target's bounds and bring them together, and the widths of those moves.
 
 use crate::{
     grid::Grid,
@@ -6,115 +6,115 @@ use crate::{
     trials::{Bounds, Trials},
 };
 
-/// In this order: the first that has something to measure is made.
+/// The moves in order of priority: the first that proposes a load is made.
 pub(crate) const MOVES: [Move; 6] =
     [Move::Halve, Move::RefineLower, Move::RefineUpper, Move::ExtendLower, Move::ExtendUpper, Move::Bisect];
 
-/// One kind of step.
+/// A kind of step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Move {
-    /// The middle of the preceding target's bounds, if one halving makes them narrow enough.
+    /// The middle of the preceding target's bounds, if one cut makes the interval narrow enough.
     Halve,
-    /// The preceding target's lower bound, under the stricter rules of this target.
+    /// The preceding target's lower bound, by this target's stricter rules.
     RefineLower,
-    /// Its upper bound.
+    /// The preceding target's upper bound, by this target's stricter rules.
     RefineUpper,
-    /// Down from an upper bound that has no lower one, by a growing width.
+    /// Down from an upper bound without a lower bound, by a growing width.
     ExtendLower,
-    /// Up from a lower bound that has no upper one.
+    /// Up from a lower bound without an upper bound, by a growing width.
     ExtendUpper,
-    /// Between two bounds; or a step out from one of them, if that stays nearer to where the preceding target
-    /// ended.
+    /// The middle of two bounds, or a step away from one of them if that is nearer to the preceding target's bounds.
     Bisect,
 }
 
-/// Where a target begins, and how far its next step out goes.
+/// The first bounds of a target, and the width of its next step away from a bound.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reach {
-    /// Where the preceding target ended; a bound by its rules, and only a hint by ours.
+pub(crate) struct Expansion {
+    /// The bounds by the rules of the preceding target, which are only hints for this one.
     pub(crate) initial: Bounds,
     next_width: i64,
 }
 
-/// A load that a move wants measured.
+/// A load that a move proposes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Proposal {
     pub(crate) position: i64,
-    /// How far it is from a known load, in steps.
+    /// Distance from a known load, in steps.
     pub(crate) width: i64,
-    /// Step farther next time if the load turns out to be a lower bound.
+    /// Whether the next step is wider if the load turns out to be a lower bound.
     pub(crate) widen_if_lower: bool,
-    /// Step farther next time if the load turns out to be an upper bound.
+    /// Whether the next step is wider if the load turns out to be an upper bound.
     pub(crate) widen_if_upper: bool,
 }
 
-impl Reach {
+impl Expansion {
     pub(crate) fn new(initial: Bounds, target: &Target) -> Self {
         let between = match (initial.lower, initial.upper) {
             (Some(lower), Some(upper)) => upper - lower,
             _ => 0,
         };
-        let mut reach = Self { initial, next_width: target.width.max(between) };
-        reach.widen(target);
-        reach
+        let mut expansion = Self { initial, next_width: target.width.max(between) };
+        expansion.widen(target);
+        expansion
     }
 
-    /// The next step out goes farther.
+    /// Makes the next step wider and returns its width.
     pub(crate) fn widen(&mut self, target: &Target) -> i64 {
         self.next_width = self.next_width.saturating_mul(target.expansion).min(i64::MAX / 4);
         self.next_width
     }
 
-    /// Bounds have come near: the next step out starts from this width again.
+    /// Resets the width of the next step, because the bounds are near to each other.
     fn shrink(&mut self, width: i64, target: &Target) {
         self.next_width = width.max(target.width);
         self.widen(target);
     }
 }
 
-/// What a move has to go by.
-pub(crate) struct Situation<'a> {
+/// The data that moves use.
+pub(crate) struct MoveContext<'a> {
     pub(crate) trials: &'a Trials,
     pub(crate) target: &'a Target,
     pub(crate) bounds: Bounds,
-    /// Steps out are at least this wide, so that several goals do not measure the same region twice at
-    /// different widths.
+    /// Smallest width of steps away from a bound, so that goals do not measure the same region twice at different
+    /// widths.
     pub(crate) common_width: i64,
 }
 
-impl Situation<'_> {
-    /// The load this move wants measured, if any.
-    pub(crate) fn propose(&self, step: Move, reach: &mut Reach) -> Option<Proposal> {
+impl MoveContext<'_> {
+    /// The load that a move proposes, if any.
+    pub(crate) fn propose(&self, step: Move, expansion: &mut Expansion) -> Option<Proposal> {
         match step {
-            Move::Halve => self.halve(reach),
-            Move::RefineLower => self.refine(reach.initial.lower?, reach),
-            Move::RefineUpper => self.refine(reach.initial.upper?, reach),
-            Move::ExtendLower => self.extend_lower(reach),
-            Move::ExtendUpper => self.extend_upper(reach),
-            Move::Bisect => self.bisect(reach),
+            Move::Halve => self.halve(expansion),
+            Move::RefineLower => self.refine(expansion.initial.lower?, expansion),
+            Move::RefineUpper => self.refine(expansion.initial.upper?, expansion),
+            Move::ExtendLower => self.extend_lower(expansion),
+            Move::ExtendUpper => self.extend_upper(expansion),
+            Move::Bisect => self.bisect(expansion),
         }
     }
 
-    fn halve(&self, reach: &mut Reach) -> Option<Proposal> {
-        let (lower, upper) = (reach.initial.lower?, reach.initial.upper?);
+    fn halve(&self, expansion: &mut Expansion) -> Option<Proposal> {
+        let (lower, upper) = (expansion.initial.lower?, expansion.initial.upper?);
         let middle = self.grid().middle(lower, upper, self.target.width)?;
         let narrow = |lower, upper| self.grid().is_narrow(lower, upper, self.target.width);
-        if narrow(lower, middle) && narrow(middle, upper) { self.refine(middle, reach) } else { None }
+        if narrow(lower, middle) && narrow(middle, upper) { self.refine(middle, expansion) } else { None }
     }
 
-    fn refine(&self, position: i64, reach: &mut Reach) -> Option<Proposal> {
-        if !self.is_worth(position) {
+    fn refine(&self, position: i64, expansion: &mut Expansion) -> Option<Proposal> {
+        if !self.can_improve_bound(position) {
             return None;
         }
-        reach.shrink(self.target.width, self.target);
+        expansion.shrink(self.target.width, self.target);
         Some(Proposal { position, width: self.target.width, widen_if_lower: false, widen_if_upper: false })
     }
 
-    fn extend_lower(&self, reach: &Reach) -> Option<Proposal> {
+    fn extend_lower(&self, expansion: &Expansion) -> Option<Proposal> {
         let (None, Some(upper)) = (self.bounds.lower, self.bounds.upper) else { return None };
-        let width = self.step_out(reach);
-        let position = far_enough(self.grid(), upper.saturating_sub(width), self.target.width, self.bounds)?;
-        self.is_worth(position).then_some(Proposal {
+        let width = self.step_width(expansion);
+        let position =
+            keep_distance(self.grid(), upper.saturating_sub(width), self.target.width, self.bounds)?;
+        self.can_improve_bound(position).then_some(Proposal {
             position,
             width,
             widen_if_lower: false,
@@ -122,11 +122,12 @@ impl Situation<'_> {
         })
     }
 
-    fn extend_upper(&self, reach: &Reach) -> Option<Proposal> {
+    fn extend_upper(&self, expansion: &Expansion) -> Option<Proposal> {
         let (Some(lower), None) = (self.bounds.lower, self.bounds.upper) else { return None };
-        let width = self.step_out(reach);
-        let position = far_enough(self.grid(), lower.saturating_add(width), self.target.width, self.bounds)?;
-        self.is_worth(position).then_some(Proposal {
+        let width = self.step_width(expansion);
+        let position =
+            keep_distance(self.grid(), lower.saturating_add(width), self.target.width, self.bounds)?;
+        self.can_improve_bound(position).then_some(Proposal {
             position,
             width,
             widen_if_lower: true,
@@ -134,34 +135,34 @@ impl Situation<'_> {
         })
     }
 
-    fn bisect(&self, reach: &mut Reach) -> Option<Proposal> {
+    fn bisect(&self, expansion: &mut Expansion) -> Option<Proposal> {
         let (lower, upper) = (self.bounds.lower?, self.bounds.upper?);
         let middle = self.grid().middle(lower, upper, self.target.width)?;
-        if let Some(proposal) = self.step_in(reach, lower, middle, upper) {
+        if let Some(proposal) = self.step_away(expansion, lower, middle, upper) {
             return Some(proposal);
         }
-        if !self.is_worth(middle) {
+        if !self.can_improve_bound(middle) {
             return None;
         }
         let width = (middle - lower).min(upper - middle);
-        reach.shrink(width, self.target);
+        expansion.shrink(width, self.target);
         Some(Proposal { position: middle, width, widen_if_lower: false, widen_if_upper: false })
     }
 
-    /// A bound that another goal brought in may be far from this goal's answer. If a step out from the other
-    /// bound is nearer to where the preceding target ended than the middle is, it is the better guess.
-    fn step_in(&self, reach: &Reach, lower: i64, middle: i64, upper: i64) -> Option<Proposal> {
-        let width = self.step_out(reach);
-        let settle = |position| far_enough(self.grid(), position, self.target.width, self.bounds);
-        if let Some(initial) = reach.initial.upper.filter(|initial| middle < *initial) {
-            let down = settle(upper.saturating_sub(width)).filter(|down| middle < *down && *down < initial);
-            if let Some(position) = down.filter(|down| self.is_worth(*down)) {
+    /// A step away from a bound, if it is nearer to the preceding target's bounds than the middle is: the other bound may
+    /// come from another goal and be far from this goal's answer.
+    fn step_away(&self, expansion: &Expansion, lower: i64, middle: i64, upper: i64) -> Option<Proposal> {
+        let width = self.step_width(expansion);
+        let adjust = |position| keep_distance(self.grid(), position, self.target.width, self.bounds);
+        if let Some(initial) = expansion.initial.upper.filter(|initial| middle < *initial) {
+            let down = adjust(upper.saturating_sub(width)).filter(|down| middle < *down && *down < initial);
+            if let Some(position) = down.filter(|down| self.can_improve_bound(*down)) {
                 return Some(Proposal { position, width, widen_if_lower: false, widen_if_upper: true });
             }
         }
-        let initial = reach.initial.lower.filter(|initial| *initial < middle)?;
-        let up = settle(lower.saturating_add(width)).filter(|up| initial < *up && *up < middle)?;
-        self.is_worth(up).then_some(Proposal {
+        let initial = expansion.initial.lower.filter(|initial| *initial < middle)?;
+        let up = adjust(lower.saturating_add(width)).filter(|up| initial < *up && *up < middle)?;
+        self.can_improve_bound(up).then_some(Proposal {
             position: up,
             width,
             widen_if_lower: true,
@@ -169,8 +170,8 @@ impl Situation<'_> {
         })
     }
 
-    /// Whether a trial there can still improve a bound.
-    fn is_worth(&self, position: i64) -> bool {
+    /// Whether a trial at this position can improve a bound.
+    fn can_improve_bound(&self, position: i64) -> bool {
         let Bounds { lower, upper } = self.bounds;
         let narrow = match (lower, upper) {
             (Some(lower), Some(upper)) => self.grid().is_narrow(lower, upper, self.target.width),
@@ -179,8 +180,8 @@ impl Situation<'_> {
         !narrow && lower.is_none_or(|lower| lower < position) && upper.is_none_or(|upper| position < upper)
     }
 
-    fn step_out(&self, reach: &Reach) -> i64 {
-        reach.next_width.max(self.common_width)
+    fn step_width(&self, expansion: &Expansion) -> i64 {
+        expansion.next_width.max(self.common_width)
     }
 
     fn grid(&self) -> &Grid {
@@ -188,12 +189,11 @@ impl Situation<'_> {
     }
 }
 
-/// A load near `position` that is not too near to a bound or to an end of the grid to tell anything new: less
-/// than `width` from a bound it moves away from it, less than `width` from an end it moves to the end. None
-/// if there is no such load.
-pub(crate) fn far_enough(grid: &Grid, position: i64, width: i64, bounds: Bounds) -> Option<i64> {
-    let (least, largest) = (bounds.lower.unwrap_or(0), bounds.upper.unwrap_or(grid.last()));
-    if least >= largest {
+/// Moves `position` away from a bound that is nearer than `width`, and to an end of the grid that is nearer than `width`.
+/// None if no load between the bounds is left.
+pub(crate) fn keep_distance(grid: &Grid, position: i64, width: i64, bounds: Bounds) -> Option<i64> {
+    let (min, max) = (bounds.lower.unwrap_or(0), bounds.upper.unwrap_or(grid.last()));
+    if min >= max {
         return None;
     }
     let position = position.clamp(0, grid.last());
@@ -202,21 +202,21 @@ pub(crate) fn far_enough(grid: &Grid, position: i64, width: i64, bounds: Bounds)
     {
         return None;
     }
-    let narrow = grid.is_narrow(least, largest, width);
+    let narrow = grid.is_narrow(min, max, width);
     let position = match (bounds.lower, bounds.upper) {
-        (None, _) if narrow => least,
-        (_, None) if narrow => largest,
+        (None, _) if narrow => min,
+        (_, None) if narrow => max,
         _ if narrow => return None,
         _ => {
-            let (mut soft_least, mut soft_largest) = (least + width, largest - width);
-            if soft_least > soft_largest {
-                soft_least = grid.middle(least, largest, width)?;
-                soft_largest = soft_least;
+            let (mut soft_min, mut soft_max) = (min + width, max - width);
+            if soft_min > soft_max {
+                soft_min = grid.middle(min, max, width)?;
+                soft_max = soft_min;
             }
-            if position < soft_least {
-                if bounds.lower.is_some() { soft_least } else { least }
-            } else if position > soft_largest {
-                if bounds.upper.is_some() { soft_largest } else { largest }
+            if position < soft_min {
+                if bounds.lower.is_some() { soft_min } else { min }
+            } else if position > soft_max {
+                if bounds.upper.is_some() { soft_max } else { max }
             } else {
                 position
             }
@@ -224,5 +224,5 @@ pub(crate) fn far_enough(grid: &Grid, position: i64, width: i64, bounds: Bounds)
     };
     let below = bounds.lower.unwrap_or(-1);
     let above = bounds.upper.unwrap_or(grid.last() + 1);
-    grid.settle_between(position, below, above)
+    grid.snap_between(position, below, above)
 }

@@ -1,26 +1,26 @@
-//! One goal's way from its coarsest target to the goal itself.
+//! The progress of one goal from its coarsest target to the goal itself.
 
 use crate::{
     goal::SearchGoal,
     grid::Grid,
     strategy::{
-        moves::{MOVES, Proposal, Reach, Situation},
+        moves::{Expansion, MOVES, MoveContext, Proposal},
         target::{Target, targets},
     },
     trials::{Bounds, Trials},
 };
 
-/// What a goal wants measured next, and why.
+/// Chooses the trials for one goal.
 #[derive(Debug, Clone)]
 pub(crate) struct Selector {
-    goal: usize,
+    goal_index: usize,
     targets: Vec<Target>,
     current: usize,
-    reach: Reach,
+    expansion: Expansion,
     proposal: Option<Proposal>,
 }
 
-/// A trial that a goal wants.
+/// A trial that a selector asks for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Nomination {
     pub(crate) position: i64,
@@ -29,23 +29,22 @@ pub(crate) struct Nomination {
 }
 
 impl Selector {
-    pub(crate) fn new(goal: usize, wanted: &SearchGoal, initial: Bounds, grid: &Grid) -> Self {
-        let targets = targets(wanted, grid);
-        let reach = Reach::new(initial, &targets[0]);
-        Self { goal, targets, current: 0, reach, proposal: None }
+    pub(crate) fn new(goal_index: usize, goal: &SearchGoal, initial: Bounds, grid: &Grid) -> Self {
+        let targets = targets(goal, grid);
+        let expansion = Expansion::new(initial, &targets[0]);
+        Self { goal_index, targets, current: 0, expansion, proposal: None }
     }
 
-    /// The next trial for this goal; none if the goal is reached. Moves on to finer targets on the way.
+    /// The next trial for this goal; none if the goal is reached. Goes on to finer targets where a target is reached.
     pub(crate) fn nominate(&mut self, trials: &Trials, common_width: i64) -> Option<Nomination> {
         loop {
             let target = self.targets[self.current];
-            let bounds = trials.search_bounds(self.goal, &target.requirement);
-            let situation = Situation { trials, target: &target, bounds, common_width };
-            self.proposal = MOVES.iter().find_map(|step| situation.propose(*step, &mut self.reach));
+            let bounds = trials.search_bounds(self.goal_index, &target.requirement);
+            let context = MoveContext { trials, target: &target, bounds, common_width };
+            self.proposal = MOVES.iter().find_map(|step| context.propose(*step, &mut self.expansion));
             if self.proposal.is_none() && bounds == Bounds::default() {
-                // Nothing is decided, and nothing is worth a trial by the rules: begin again where the target
-                // began.
-                let initial = self.reach.initial;
+                // No load is decided and no move applies: start again at the target's first load.
+                let initial = self.expansion.initial;
                 let position = initial.lower.or(initial.upper).unwrap_or(0);
                 let width = target.width;
                 self.proposal =
@@ -59,23 +58,23 @@ impl Selector {
                 return None;
             }
             self.current += 1;
-            self.reach = Reach::new(bounds, &self.targets[self.current]);
+            self.expansion = Expansion::new(bounds, &self.targets[self.current]);
         }
     }
 
-    /// What this goal wanted was measured. The new common width, if steps are to go farther.
-    pub(crate) fn measured(&mut self, trials: &Trials) -> Option<i64> {
+    /// To be called after the nominated trial was run. Returns the new common width if further steps are to be wider.
+    pub(crate) fn on_measured(&mut self, trials: &Trials) -> Option<i64> {
         let target = self.targets[self.current];
         let proposal = self.proposal.take()?;
-        let bounds = trials.relevant_bounds(self.goal, &target.requirement);
+        let bounds = trials.relevant_bounds(self.goal_index, &target.requirement);
         let widen = (proposal.widen_if_lower && bounds.lower == Some(proposal.position))
             || (proposal.widen_if_upper && bounds.upper == Some(proposal.position));
-        widen.then(|| self.reach.widen(&target))
+        widen.then(|| self.expansion.widen(&target))
     }
 
-    /// The generator cannot make what this goal wanted. As behind an upper bound, the next step down goes farther.
-    pub(crate) fn given_up(&mut self) -> Option<i64> {
+    /// To be called if the generator cannot make the nominated load. As after an upper bound, the next step down is wider.
+    pub(crate) fn on_unavailable(&mut self) -> Option<i64> {
         let proposal = self.proposal.take()?;
-        proposal.widen_if_upper.then(|| self.reach.widen(&self.targets[self.current]))
+        proposal.widen_if_upper.then(|| self.expansion.widen(&self.targets[self.current]))
     }
 }

@@ -1,18 +1,18 @@
-//! The coarser targets on the way to a goal.
+//! The coarser targets that precede a goal.
 
 use crate::{classification::Requirement, goal::SearchGoal, grid::Grid};
 
-/// A goal, or a coarser version of it that takes less time.
+/// A goal, or a coarser and faster version of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Target {
     pub(crate) requirement: Requirement,
-    /// In steps of the grid.
+    /// Width in steps of the grid.
     pub(crate) width: i64,
     pub(crate) expansion: i64,
 }
 
-/// The targets of a goal, coarsest first: each width is half the one before, and the duration sums grow
-/// evenly (by the same factor) from one initial trial to the goal's own sum.
+/// The targets of a goal, coarsest first. Each width is half of the preceding one. The duration sums grow by a constant
+/// factor from one initial trial to the goal's own sum.
 pub(crate) fn targets(goal: &SearchGoal, grid: &Grid) -> Vec<Target> {
     let last = Target {
         requirement: Requirement::from(goal),

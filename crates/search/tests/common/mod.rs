@@ -1,37 +1,37 @@
-//! Targets that are formulas, and a search run against one.
+//! Simulated targets, and a function that runs a search against one.
 
-#![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(dead_code, reason = "every test file uses only some items")]
 
-use search::{Measured, NextTrial, Outcome, Search, SearchPlan, Step};
+use search::{NextTrial, Outcome, Search, SearchPlan, Step, TrialOutcome};
 
-/// More steps than any search here may need.
-pub(crate) const MOST_STEPS: usize = 20_000;
+/// Largest number of steps of any search in these tests.
+pub(crate) const MAX_STEPS: usize = 20_000;
 
-/// Runs a search to its end; also gives the trials it asked for.
+/// Runs a search to its end. Returns its outcome and the trials that it asked for.
 pub(crate) fn run(
     plan: SearchPlan,
-    mut target: impl FnMut(&NextTrial) -> Measured,
+    mut target: impl FnMut(&NextTrial) -> TrialOutcome,
 ) -> (Outcome, Vec<NextTrial>) {
     let mut search = Search::new(plan).expect("the plan is right");
     let mut asked = Vec::new();
     loop {
-        match search.next() {
+        match search.next_step() {
             Step::Done(outcome) => return (outcome, asked),
             Step::Measure(trial) => {
                 asked.push(trial);
-                assert!(asked.len() < MOST_STEPS, "the search does not end: {trial:?}");
-                search.tell(target(&trial)).expect("the target tells sense");
+                assert!(asked.len() < MAX_STEPS, "the search does not end: {trial:?}");
+                search.report(target(&trial)).expect("the outcome is valid");
             }
         }
     }
 }
 
-/// A valid trial that lost the same to every goal.
-pub(crate) fn lost(loss_ratio: f64, goals: usize, trial: &NextTrial) -> Measured {
-    Measured::Valid { loss_ratios: vec![loss_ratio; goals], effective_duration_s: trial.duration_s }
+/// A valid trial with the same loss ratio for every goal.
+pub(crate) fn lost(loss_ratio: f64, goals: usize, trial: &NextTrial) -> TrialOutcome {
+    TrialOutcome::Valid { loss_ratios: vec![loss_ratio; goals], effective_duration_s: trial.duration_s }
 }
 
-/// What a target that carries `capacity` loses.
+/// The loss ratio of a target with this capacity.
 pub(crate) fn above(capacity: f64, load: f64) -> f64 {
     (1.0 - capacity / load).max(0.0)
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the PyPI package MLRsearch finds on noisy targets: the other side of tests/package_oracle.rs.
+"""Records the bounds that the PyPI package MLRsearch finds on noisy targets, for tests/package_oracle.rs.
 
     python3 -m venv venv && venv/bin/pip install MLRsearch==1.2.1
     venv/bin/python mlrsearch.py draw 240 > drawn.json        draws scenarios
@@ -35,7 +35,7 @@ def splitmix(state):
 
 
 def uniforms(seed, load, index, count):
-    """Numbers from 0 to below 1 for one trial."""
+    """Random numbers from 0 to below 1 for one trial."""
     state = splitmix(splitmix(splitmix(seed) ^ round(load * 1024)) ^ index)
     drawn = []
     for _ in range(count):
@@ -45,7 +45,7 @@ def uniforms(seed, load, index, count):
 
 
 class Target(AbstractMeasurer):
-    """Loses what is above its capacity; the capacity is another one in every trial."""
+    """A target that loses the load above its capacity, which varies between trials."""
 
     def __init__(self, scenario):
         self.scenario = scenario
@@ -54,7 +54,7 @@ class Target(AbstractMeasurer):
         self.seconds = 0.0
 
     def loss_count(self, load):
-        """How many of COUNT are lost."""
+        """The number of lost requests of COUNT."""
         s = self.scenario
         key = round(load * 1024)
         index = self.measured.get(key, 0)
@@ -85,7 +85,7 @@ class Target(AbstractMeasurer):
 
 
 def find(scenario):
-    """What the package finds, as written into the golden file."""
+    """The result of the package, in the form of the golden file."""
     goals = [
         SearchGoal(
             loss_ratio=goal["loss_ratio"],
@@ -130,7 +130,7 @@ def bounds(result):
 
 
 def draw(index):
-    """A scenario of modest size: every kind of trouble in some, none in others."""
+    """A random scenario: some have every kind of disturbance, others none."""
     rng = random.Random(20_000 + index)
     least = rng.choice([1.0, 10.0, 1000.0, 9001.0])
     largest = least * rng.choice([20.0, 1e3, 1e5])

@@ -78,7 +78,8 @@ impl Course<'_> {
         let mut seen = self.observers.after(at!(self, &setup, place), &trial)?;
         trial.quantities.append(&mut seen.quantities);
         let asked_s = duration.map(|duration| duration.as_secs_f64());
-        let judged = judge(&mut trial, &seen, &self.plan.goals, self.plan.explores(place.setting, asked_s));
+        let judged =
+            judge(&mut trial, &seen, &self.plan.goals, self.plan.is_exploratory(place.setting, asked_s));
         self.leftover = leftover(&trial);
         let mut entry = TrialEntry {
             schema: ENTRY_SCHEMA.to_owned(),

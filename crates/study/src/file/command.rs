@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, ops::Range, path::Path, time::Duration};
 
 use record::{
-    MovedBytes, NumberRead,
+    ByteSource, OutputNumber,
     units::{parse_count, parse_size},
 };
 use settings::{
@@ -189,7 +189,7 @@ fn read_statuses(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<i32> {
 }
 
 /// A size, `"link"`, or `{ path = "…" }`.
-fn read_bytes(reader: &mut Reader<'_>, value: &Value<'_>, way: &Way<'_>) -> Option<MovedBytes> {
+fn read_bytes(reader: &mut Reader<'_>, value: &Value<'_>, way: &Way<'_>) -> Option<ByteSource> {
     match value.get_ref() {
         DeValue::Table(_) => {
             let mut table = reader.table(value, "a table such as { path = \"{scratch}/copy\" }");
@@ -201,17 +201,17 @@ fn read_bytes(reader: &mut Reader<'_>, value: &Value<'_>, way: &Way<'_>) -> Opti
                 let message = "'{copy}' says nothing here: give the folder that all copies write to";
                 reader.mistake(value.span(), message);
             }
-            Some(MovedBytes::Path(in_folder(&path, way.folder)))
+            Some(ByteSource::Path(in_folder(&path, way.folder)))
         }
-        DeValue::String(text) if text == "link" => Some(MovedBytes::Link),
+        DeValue::String(text) if text == "link" => Some(ByteSource::Link),
         DeValue::Integer(number) => {
             let size = number.to_string();
-            reader.checked(value, parse_size(&size)).map(MovedBytes::Declared)
+            reader.checked(value, parse_size(&size)).map(ByteSource::Declared)
         }
         _ => {
             let what = "a size such as \"100MB\", \"link\", or { path = \"…\" }";
             let text = reader.text_such_as(value, what)?;
-            reader.checked(value, parse_size(text)).map(MovedBytes::Declared)
+            reader.checked(value, parse_size(text)).map(ByteSource::Declared)
         }
     }
 }
@@ -295,7 +295,7 @@ fn read_number(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Reading> {
         reader.mistake(name_at.clone(), message);
     }
     Some(Reading {
-        number: NumberRead { json, quantity, more_is_better: better.unwrap_or(true), optional },
+        number: OutputNumber { json, quantity, more_is_better: better.unwrap_or(true), optional },
         words,
     })
 }

@@ -4,9 +4,8 @@ use std::{fmt::Write, time::Duration};
 
 use lab::plan::{LinkKind, Plan, Program};
 use record::{
-    LoadUnit,
-    units::{plain_time_ns, show_count},
-    visible,
+    LoadUnit, printable,
+    units::{show_count, show_nominal_time_ns},
 };
 
 use super::{
@@ -26,7 +25,7 @@ const LOOKED_AT: usize = 300;
 impl Study {
     /// What would be run: hosts, targets, workload, settings, goals, and how long it takes. At most 60 lines.
     pub fn describe(&self) -> String {
-        let title = visible(&self.title);
+        let title = printable(&self.title);
         let mut text =
             format!("{}\n", if self.title.is_empty() { "a study without a title" } else { &title });
         let mut row = |name: &str, what: &str| {
@@ -54,7 +53,7 @@ impl Study {
         row("settings", &self.settings_in_words());
         row(
             "goals",
-            &list(self.goals.iter().map(|goal| visible(&goal.name)), "none: everything is only measured"),
+            &list(self.goals.iter().map(|goal| printable(&goal.name)), "none: everything is only measured"),
         );
         for search in self.search.iter().chain(&self.other_searches) {
             row("search", &search_in_words(search));
@@ -77,7 +76,7 @@ impl Study {
             ),
         );
         for warning in self.warnings.iter().take(SHOWN) {
-            row("warning", &visible(&warning.message));
+            row("warning", &printable(&warning.message));
         }
         secrets::mask(&text).into_owned()
     }
@@ -96,7 +95,7 @@ impl Study {
 
     fn factors_in_words(&self) -> String {
         let factor = |factor: &record::Factor| {
-            let levels = factor.levels.iter().map(|level| visible(&level.to_string()));
+            let levels = factor.levels.iter().map(|level| printable(&level.to_string()));
             format!("{}: {}", factor.name, on_a_line(levels))
         };
         let mut factors: Vec<String> = self.factors.iter().map(factor).collect();
@@ -315,7 +314,7 @@ fn on_a_line(words: impl ExactSizeIterator<Item = String>) -> String {
 /// Not longer than a line should be, and on one.
 fn cut(text: &str) -> String {
     // A part of a secret is one too.
-    let text = visible(&secrets::mask(text));
+    let text = printable(&secrets::mask(text));
     let mut cut: String = text.chars().take(120).collect();
     if text.chars().nth(120).is_some() {
         cut.push('…');
@@ -328,5 +327,5 @@ fn blocks(repeats: u32) -> String {
 }
 
 fn seconds(time: Duration) -> String {
-    plain_time_ns(time.as_nanos() as u64)
+    show_nominal_time_ns(time.as_nanos() as u64)
 }

@@ -5,7 +5,7 @@ use std::{
     ops::Range,
 };
 
-use record::{Factor, Level, Setting, visible};
+use record::{Factor, Level, Setting, printable};
 use settings::{Reader, Table, Value, suggestion};
 use toml::de::DeValue;
 
@@ -169,8 +169,9 @@ impl<'d> Factors<'d> {
 
     /// A combination in words, in the order of the file.
     pub(super) fn words(&self, combination: &Combination) -> String {
-        let word =
-            |name: &str| combination.get(name).map(|level| format!("{name}={}", visible(&level.to_string())));
+        let word = |name: &str| {
+            combination.get(name).map(|level| format!("{name}={}", printable(&level.to_string())))
+        };
         self.names().filter_map(word).collect::<Vec<_>>().join(" ")
     }
 }

@@ -4,7 +4,7 @@ use std::{ops::Range, time::Duration};
 
 use record::{
     Goal, GoalQuantity,
-    units::{parse_rate, parse_ratio, parse_size, parse_time, plain},
+    units::{parse_rate, parse_ratio, parse_size, parse_time, show_number},
 };
 use settings::{Reader, Table, Value};
 
@@ -82,8 +82,11 @@ fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<GoalRead> {
     for (key, none, noun, quantity) in FINDINGS {
         let Some(value) = table.take(key) else { continue };
         let Some(ratio) = read_ratio(reader, value) else { continue };
-        let name =
-            if ratio == 0.0 { none.to_owned() } else { format!("{noun} ≤ {} %", plain(ratio * 100.0)) };
+        let name = if ratio == 0.0 {
+            none.to_owned()
+        } else {
+            format!("{noun} ≤ {} %", show_number(ratio * 100.0))
+        };
         goals.push((Goal { name, quantity, loss_ratio: ratio }, value.span()));
     }
     if let Some(goal) = read_given(reader, &mut table) {
@@ -132,9 +135,9 @@ fn read_given(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Option<(Goa
         reader.mistake(value.span(), format!("nothing is at least {least} and at most {most}"));
     }
     let words = [("≥", at_least), ("≤", at_most)];
-    let words = words.iter().filter_map(|(sign, bound)| Some(format!("{sign} {}", plain((*bound)?))));
+    let words = words.iter().filter_map(|(sign, bound)| Some(format!("{sign} {}", show_number((*bound)?))));
     let words = format!("{name} {}", words.collect::<Vec<_>>().join(" and "));
-    let quantity = GoalQuantity::Given { quantity: name, at_most, at_least };
+    let quantity = GoalQuantity::Declared { quantity: name, at_most, at_least };
     Some((Goal { name: words, quantity, loss_ratio: 0.0 }, value.span()))
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use lab::{file::Groups, plan::Plan};
-use record::{Kind, MovedBytes};
+use record::{ByteSource, Kind};
 use settings::{Reader, Table, Value};
 use toml::{
     Spanned,
@@ -177,7 +177,7 @@ impl<'d> Ground<'d> {
             }
             Kind::Command => {
                 let CommandRead { mut workload, spans } = command::read(reader, table, &way);
-                if let (Some(MovedBytes::Link), None, Some(span)) =
+                if let (Some(ByteSource::Link), None, Some(span)) =
                     (&workload.bytes, &hosts, spans.get("bytes"))
                 {
                     let message =

@@ -6,7 +6,7 @@
 
 mod workload;
 
-use record::units::plain;
+use record::units::show_number;
 use search::Preset;
 use serde_json::{Value, json};
 use settings::schema::{choice, flag, join, one_or_more, table, table_for, text, texts, time, whole};
@@ -208,7 +208,7 @@ fn goals() -> Value {
     for (is_response, what) in [(true, "response time"), (false, "time to connect")] {
         for (response_key, connect_key, quantile) in PERCENTILES {
             let key = if is_response { response_key } else { connect_key };
-            let percent = plain(quantile * 100.0);
+            let percent = show_number(quantile * 100.0);
             properties[key] = time(&format!("{percent} % of {what} at the most."), "10ms");
         }
     }

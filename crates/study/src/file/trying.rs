@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use load::{Host, HttpWorkload, preflight};
 use record::{
     GoalQuantity, HttpPlan, Kind, Level, LoadUnit, Setting, Warning,
-    units::{parse_time, plain_time_ns},
+    units::{parse_time, show_nominal_time_ns},
 };
 use settings::{Reader, suggestion};
 use toml::{Spanned, de::DeTable};
@@ -157,7 +157,7 @@ impl<'d> Tries<'_, 'd> {
         let setup = &assembled.setup;
         let given = || observers::quantities(setup).into_iter();
         for goal in &self.outline.goals {
-            let GoalQuantity::Given { quantity, .. } = &goal.goal.quantity else { continue };
+            let GoalQuantity::Declared { quantity, .. } = &goal.goal.quantity else { continue };
             if assembled.is_whole && !given().any(|known| known.name == *quantity) {
                 let names: Vec<String> = given().map(|known| known.name).collect();
                 let hint = suggestion(quantity, names.iter().map(String::as_str));
@@ -229,7 +229,7 @@ impl<'d> Tries<'_, 'd> {
                 let message = format!(
                     "nothing can be this slow: what takes longer than the timeout of {} has failed; give a longer \
                      timeout or a lower bound",
-                    plain_time_ns(plan.timeout_ns)
+                    show_nominal_time_ns(plan.timeout_ns)
                 );
                 reader.mistake(goal.span.clone(), message);
             }

@@ -2,7 +2,7 @@
 
 use lab::link::{Carried, LinkSpec};
 use lab::plan::LinkKind;
-use record::{GivenQuantity, Kind};
+use record::{DeclaredQuantity, Kind};
 
 use crate::study::Setup;
 
@@ -30,18 +30,18 @@ fn plain(link: &str) -> String {
 }
 
 /// The quantities that the emulated links of a setup give.
-pub(crate) fn quantities(setup: &Setup) -> Vec<GivenQuantity> {
+pub(crate) fn quantities(setup: &Setup) -> Vec<DeclaredQuantity> {
     let links = setup.lab.iter().flat_map(|plan| &plan.links);
     let emulated: Vec<_> = links.filter(|link| matches!(link.kind, LinkKind::Emulated(_))).collect();
     let is_main = setup.workload.kind() == Kind::Command;
-    let product = |link: &&lab::plan::Link| GivenQuantity {
+    let product = |link: &&lab::plan::Link| DeclaredQuantity {
         name: product_name(&link.name),
         words: "bandwidth × delay".to_owned(),
         more_is_better: true,
         is_main,
     };
     let products = emulated.iter().map(product);
-    let of = |(link, way, (counter, words, more_is_better, _)): (&str, &str, Counter)| GivenQuantity {
+    let of = |(link, way, (counter, words, more_is_better, _)): (&str, &str, Counter)| DeclaredQuantity {
         name: quantity(link, way, counter),
         words: format!("link {link}, {}, {words}", way.replace('_', " ")),
         more_is_better,

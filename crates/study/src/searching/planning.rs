@@ -1,7 +1,7 @@
 //! The plan of a search, from what a study asks for.
 
 use record::{Goal, SearchPlan};
-use search::{Preset, SurelyNot, Unit};
+use search::{Preset, Unit, UpperBoundRule};
 
 use crate::study::{Search, Study};
 
@@ -38,7 +38,7 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
             let enough_s = shaped.final_trial_duration_s * f64::from(SURELY_NOT_TRIALS);
             let duration_sum_s = shaped.duration_sum_s.min(enough_s);
             shaped.exceed_ratio = 0.0;
-            shaped.surely_not = Some(SurelyNot { exceed_ratio: SURELY_NOT, duration_sum_s });
+            shaped.upper_bound_rule = Some(UpperBoundRule { exceed_ratio: SURELY_NOT, duration_sum_s });
         }
         shaped
     };

@@ -14,7 +14,7 @@ use std::{
 
 use command::{Flows, MemoryGroup, Order};
 use record::{
-    CommandTrial, Measured, MovedBytes, Trial, Validity, VoidReason, VoidRule, Warning, trial::SCHEMA,
+    ByteSource, CommandTrial, Measured, Trial, Validity, VoidReason, VoidRule, Warning, trial::SCHEMA,
 };
 
 use self::{
@@ -138,7 +138,7 @@ impl Stand {
             order.groups = memory.iter().map(MemoryGroup::joined_by).collect();
         }
         let path = match &workload.bytes {
-            Some(MovedBytes::Path(path)) => Some(self.in_scratch(path)),
+            Some(ByteSource::Path(path)) => Some(self.in_scratch(path)),
             _ => None,
         };
         let before = path.as_deref().map(files_of).unwrap_or_default();
@@ -169,19 +169,19 @@ impl Stand {
         let flows = flows.end();
         let moved_bytes = match &workload.bytes {
             None => None,
-            Some(MovedBytes::Declared(bytes)) => {
+            Some(ByteSource::Declared(bytes)) => {
                 // One that was ended moved a part of them, and nobody knows which.
                 let whole = |run: &&record::CommandRun| run.succeeded && !run.stopped;
                 Some(bytes * report.runs.iter().filter(whole).count() as u64).filter(|bytes| *bytes > 0)
             }
-            Some(MovedBytes::Path(_)) => {
+            Some(ByteSource::Path(_)) => {
                 let after = path.as_deref().map(files_of).unwrap_or_default();
                 let grown = after
                     .iter()
                     .map(|(file, size)| size.saturating_sub(before.get(file).copied().unwrap_or(0)));
                 Some(grown.sum()).filter(|bytes| *bytes > 0)
             }
-            Some(MovedBytes::Link) => {
+            Some(ByteSource::Link) => {
                 Some(sum(&flows, "sent", |flow| flow.bytes).max(sum(&flows, "received", |flow| flow.bytes)))
             }
         };
@@ -206,7 +206,7 @@ impl Stand {
             warnings.push(Warning::new("peak_memory_unknown", message));
         }
         let mut quantities = quantities(workload, &measured, &written, &mut warnings);
-        if let (Some(MovedBytes::Link), Some(bytes)) = (&workload.bytes, measured.moved_bytes) {
+        if let (Some(ByteSource::Link), Some(bytes)) = (&workload.bytes, measured.moved_bytes) {
             // These are sent by then.
             let rate = bytes as f64 * 8.0 / elapsed_s.max(1e-9);
             quantities.entry(GOODPUT.to_owned()).or_insert(rate);

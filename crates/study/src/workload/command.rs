@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use record::{CommandPlan, GivenQuantity, MovedBytes, NumberRead};
+use record::{ByteSource, CommandPlan, DeclaredQuantity, OutputNumber};
 
 /// Programs as the load of a trial, and what is run around them.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,7 +30,7 @@ pub struct CommandWorkload {
     /// The exit statuses that are a success.
     pub expect: Vec<i32>,
     /// How many bytes it moves, where that is known or measured.
-    pub bytes: Option<MovedBytes>,
+    pub bytes: Option<ByteSource>,
     /// The numbers that are read from what it writes.
     pub read: Vec<Reading>,
 }
@@ -39,7 +39,7 @@ pub struct CommandWorkload {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
     /// Where it stands, and its quantity.
-    pub number: NumberRead,
+    pub number: OutputNumber,
     /// What people call it, with its unit where its name has none that is known.
     pub words: String,
 }
@@ -57,8 +57,8 @@ impl CommandWorkload {
     }
 
     /// The quantities that its trials give.
-    pub(super) fn quantities(&self, has_hosts: bool) -> Vec<GivenQuantity> {
-        let given = |name: &str, words: &str, more_is_better, is_main| GivenQuantity {
+    pub(super) fn quantities(&self, has_hosts: bool) -> Vec<DeclaredQuantity> {
+        let given = |name: &str, words: &str, more_is_better, is_main| DeclaredQuantity {
             name: name.to_owned(),
             words: words.to_owned(),
             more_is_better,
@@ -69,7 +69,7 @@ impl CommandWorkload {
             .read
             .iter()
             .map(|read| given(&read.number.quantity, &read.words, read.number.more_is_better, true));
-        let mut quantities: Vec<GivenQuantity> = read.collect();
+        let mut quantities: Vec<DeclaredQuantity> = read.collect();
         if has_bytes {
             quantities.push(given("goodput_bit_per_s", "goodput", true, true));
             quantities.push(given("moved_bytes", "bytes moved", true, false));

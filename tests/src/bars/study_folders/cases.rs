@@ -30,12 +30,12 @@ pub(super) const CASES: &[Case] = &[
     refused(
         "the last trial torn",
         |copy, _| edit(copy, TRIALS, |text| cut(text, 40)),
-        &["of 4 trials", "holds 3"],
+        &["covers 4 trials", "holds 3"],
     ),
     refused(
         "the last line's end missing",
         |copy, _| edit(copy, TRIALS, |text| cut(text, 1)),
-        &["of 4 trials", "holds 3"],
+        &["covers 4 trials", "holds 3"],
     ),
     refused(
         "a trial torn in the middle",
@@ -51,7 +51,7 @@ pub(super) const CASES: &[Case] = &[
     refused(
         "the last line missing",
         |copy, _| lines(copy, |lines| drop(lines.pop())),
-        &["of 4 trials", "holds 3"],
+        &["covers 4 trials", "holds 3"],
     ),
     refused(
         "a line twice",
@@ -83,8 +83,8 @@ pub(super) const CASES: &[Case] = &[
         |copy, _| lines(copy, |lines| lines.push(String::new())),
         &["line 5", WRITTEN],
     ),
-    refused("no trials any more", |copy, _| put(copy, TRIALS, ""), &["of 4 trials", "holds 0"]),
-    refused("the file of trials missing", |copy, _| take(copy, TRIALS), &["of 4 trials", "holds 0"]),
+    refused("no trials any more", |copy, _| put(copy, TRIALS, ""), &["covers 4 trials", "holds 0"]),
+    refused("the file of trials missing", |copy, _| take(copy, TRIALS), &["covers 4 trials", "holds 0"]),
     refused(
         "something else behind the trials",
         |copy, _| edit(copy, TRIALS, |text| text.to_owned() + "killed\n"),
@@ -314,7 +314,7 @@ pub(super) const CASES: &[Case] = &[
             half(copy, Ending::Interrupted, 3)?;
             lines(copy, |lines| lines.truncate(2))
         },
-        &["of 3 trials", "holds 2"],
+        &["covers 3 trials", "holds 2"],
     ),
     refused(
         "nothing at all",

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use record::{
     AuditExample, AuditResult, EventOutcome,
-    audit::MOST_EXAMPLES,
+    audit::MAX_EXAMPLES,
     units::{show_bytes, show_count},
 };
 
@@ -118,7 +118,7 @@ fn write_findings(out: &mut String, result: &AuditResult) -> fmt::Result {
     for example in &result.examples {
         if last.replace(example.finding) != Some(example.finding) {
             let name = example.finding.name().replace('_', " ");
-            writeln!(out, "\nThe first {name} (at most {MOST_EXAMPLES}):")?;
+            writeln!(out, "\nThe first {name} (at most {MAX_EXAMPLES}):")?;
         }
         writeln!(out, "  {}", shown(example))?;
     }

@@ -33,7 +33,7 @@ pub(super) fn section(page: &Page) -> Option<Section> {
 }
 
 fn programs<'a>(chosen: &Chosen<'a>) -> Option<&'a CommandTrial> {
-    chosen.entry.trial.programs().filter(|trial| !trial.flows.is_empty())
+    chosen.entry.trial.command().filter(|trial| !trial.flows.is_empty())
 }
 
 fn one(page: &Page, chosen: &Chosen) -> Markup {

@@ -56,7 +56,7 @@ fn rungs(page: &Page) -> Vec<Rung> {
             name.push(page.setting(answer.setting));
         }
         if page.results.plan.goals.len() > 1 || !page.several_settings() {
-            name.push(text::visible(&answer.goal_name));
+            name.push(text::printable(&answer.goal_name));
         }
         name.extend(answer.block.map(text::block));
         rungs.push(rung(page, text::clipped(&name.join(", "), LONGEST_NAME), answer.goal, outcome));

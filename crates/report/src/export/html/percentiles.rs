@@ -1,7 +1,7 @@
 //! Latency by percentile: response time against service time.
 
 use maud::{Markup, html};
-use record::{Censored, Percentile, TrialEntry};
+use record::{CensoredTimes, Percentile, TrialEntry};
 
 use super::{
     Page, Section,
@@ -45,9 +45,9 @@ struct Group {
 struct Distribution {
     name: String,
     trials: usize,
-    response: Censored,
+    response: CensoredTimes,
     /// None where it is the same as response time.
-    service: Option<Censored>,
+    service: Option<CensoredTimes>,
 }
 
 fn group(page: &Page, setting: usize) -> Option<Group> {
@@ -83,8 +83,8 @@ fn at_bounds(page: &Page, setting: usize) -> Option<(Option<String>, Vec<Distrib
 }
 
 fn merged(name: String, trials: &[&TrialEntry]) -> Option<Distribution> {
-    let mut response = Censored::default();
-    let mut service = Censored::default();
+    let mut response = CensoredTimes::default();
+    let mut service = CensoredTimes::default();
     for http in trials.iter().filter_map(|entry| entry.trial.http()) {
         response.merge(&http.response_time);
         service.merge(&http.service_time);
@@ -104,7 +104,7 @@ fn group_figure(page: &Page, group: &Group) -> Markup {
         let several = group.distributions.len() > 1;
         let name =
             |what: &str| if several { format!("{what}, {}", distribution.name) } else { what.to_owned() };
-        let mut add = |times: &Censored, what: &str, dashes: &str, mark: Shape| {
+        let mut add = |times: &CensoredTimes, what: &str, dashes: &str, mark: Shape| {
             let points = points(times, nines, page.limits.points / 3);
             let lasting = points.iter().filter(|(_, time)| time.at_least).step_by(4);
             censored.extend(lasting.map(|(share, time)| (*share, us(*time), String::new())));
@@ -154,7 +154,7 @@ fn us(time: Percentile) -> f64 {
 }
 
 /// The curve, at shares that lie at equal distances on the axis.
-fn points(times: &Censored, nines: f64, most: usize) -> Vec<(f64, Percentile)> {
+fn points(times: &CensoredTimes, nines: f64, most: usize) -> Vec<(f64, Percentile)> {
     let all = times.lower_bound();
     if all.is_empty() {
         return Vec::new();
@@ -177,7 +177,7 @@ fn numbers(group: &Group) -> Markup {
         (Column::Number, "max"),
         (Column::Number, "requests"),
     ];
-    let row = |name: String, times: &Censored| {
+    let row = |name: String, times: &CensoredTimes| {
         let of = |share| quantile(times, share).map_or_else(|| "–".to_owned(), text::percentile);
         let count = times.observed.count() + times.censored.count();
         let mut row = vec![name];

@@ -33,7 +33,7 @@ fn a_clear_difference_is_shown_in_the_right_direction() {
 }
 
 #[test]
-fn separate_runs_are_compared_and_said_to_be_separate() {
+fn separate_runs_are_compared_with_a_warning() {
     let b = times(&A, &[1.10, 1.12, 1.09]);
     let runs = Runs::Separate { a: &A, b: &b };
     let found = compare(Question { runs, ..question(&A, &b) }, Confidence::default()).unwrap();
@@ -42,7 +42,7 @@ fn separate_runs_are_compared_and_said_to_be_separate() {
 }
 
 #[test]
-fn equal_targets_show_no_difference_but_what_would_have_been_seen() {
+fn equal_targets_show_no_difference_and_state_the_resolvable_one() {
     let b = times(&A, &[1.01, 0.99, 1.02, 0.98]);
     let found = compare(question(&A, &b), Confidence::default()).unwrap();
     assert_eq!(found.verdict, Verdict::NoDifferenceShown);
@@ -54,7 +54,7 @@ fn equal_targets_show_no_difference_but_what_would_have_been_seen() {
 }
 
 #[test]
-fn too_few_runs_cannot_tell_and_say_how_many_could() {
+fn too_few_runs_show_nothing_and_name_the_number_needed() {
     let found = compare(question(&A[..2], &[2000.0, 2100.0]), Confidence::default()).unwrap();
     assert_eq!((found.verdict, found.method, found.resolvable), (Verdict::CannotTell, None, None));
     assert_eq!(
@@ -67,7 +67,7 @@ fn too_few_runs_cannot_tell_and_say_how_many_could() {
 }
 
 #[test]
-fn a_family_is_held_to_holms_rule() {
+fn holms_rule_corrects_a_family() {
     let clear = times(&A, &[1.10, 1.12, 1.09, 1.11]);
     let slight = times(&A, &[1.003, 1.03, 1.01, 1.025, 0.995, 1.02]);
     let alone = compare(question(&A, &slight), Confidence::default()).unwrap();
@@ -78,7 +78,7 @@ fn a_family_is_held_to_holms_rule() {
     assert_eq!((slight.verdict, slight.comparisons), (Verdict::NoDifferenceShown, 3));
     assert!(codes(slight).contains(&"held_back"));
     assert_eq!((clear.verdict, same.verdict), (Verdict::BBetter, Verdict::NoDifferenceShown));
-    assert_eq!(*refused, Refusal::UnequalBlocks { a: 8, b: 3 });
+    assert_eq!(*refused, SampleError::UnequalBlocks { a: 8, b: 3 });
     assert!(
         clear.resolvable > compare(question(&A, &clear_of(&A)), Confidence::default()).unwrap().resolvable
     );
@@ -97,11 +97,11 @@ fn values_that_may_be_zero_are_compared_by_their_difference() {
     assert_eq!(found.verdict, Verdict::ABetter);
     assert!(found.low > 0.0 && found.effect < 0.03);
     let ratio = compare(Question { scale: Scale::Ratio, ..errors }, Confidence::default());
-    assert_eq!(ratio, Err(Refusal::NotPositive { index: 0, value: 0.0 }));
+    assert_eq!(ratio, Err(SampleError::NotPositive { index: 0, value: 0.0 }));
 }
 
 #[test]
-fn a_block_far_from_the_others_is_pointed_out_and_kept() {
+fn an_outlying_block_causes_a_warning_and_is_kept() {
     let mut b = times(&A, &[1.01, 0.99, 1.02, 0.98]);
     b[5] *= 0.5;
     let found = compare(question(&A, &b), Confidence::default()).unwrap();
@@ -124,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn turning_a_and_b_around_turns_the_verdict(
+    fn swapping_a_and_b_swaps_the_verdict(
         pairs in prop::collection::vec((1.0..2.0, 1.0..2.0), 1..15), blocks: bool
     ) {
         let (a, b): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();

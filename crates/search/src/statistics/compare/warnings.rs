@@ -1,4 +1,4 @@
-//! What a careful reader of a comparison should know, and what to do about it.
+//! The warnings of a comparison.
 
 use record::Warning;
 
@@ -11,7 +11,7 @@ use super::{
     Family,
 };
 
-/// Too few runs for any test, or for one by ranks.
+/// Warns of too few runs for any test, or for a rank test.
 pub(super) fn of_design(family: &Family, design: Design, method: Option<Method>) -> Vec<Warning> {
     let (runs, unit) = match design {
         Design::Blocks { blocks } => (blocks.to_string(), "blocks"),
@@ -21,22 +21,23 @@ pub(super) fn of_design(family: &Family, design: Design, method: Option<Method>)
         1 => String::new(),
         comparisons => format!(" in one of {comparisons} comparisons"),
     };
-    let (wanted, fewest) = (percent(family.confidence.value()), design.fewest_for_ranks(family.alpha_of_one));
+    let (requested, min_runs) =
+        (percent(family.confidence.value()), design.min_repeats_for_ranks(family.alpha_per_comparison));
     match method {
         None => vec![Warning::new(
             "few_runs",
             format!(
-                "{runs} {unit} cannot show a difference at {wanted}{among}, however large; use {} or more",
-                fewest.max(3)
+                "{runs} {unit} cannot show a difference at {requested}{among}, however large; use {} or more",
+                min_runs.max(3)
             ),
         )],
-        Some(Method::PairedT | Method::WelchT) if !design.has_ranks(family.alpha_of_one) => {
+        Some(Method::PairedT | Method::WelchT) if !design.can_use_ranks(family.alpha_per_comparison) => {
             vec![Warning::new(
                 "assumes_normal_noise",
                 format!(
-                    "{runs} {unit} are too few to show a difference at {wanted}{among} by ranks, \
-                     so this rests on the noise being (log-)normal; with {fewest} or more it need \
-                     not"
+                    "{runs} {unit} are too few to show a difference at {requested}{among} by ranks, \
+                     so the result assumes (log-)normal noise; use {min_runs} or more to avoid the \
+                     assumption"
                 ),
             )]
         }
@@ -44,43 +45,43 @@ pub(super) fn of_design(family: &Family, design: Design, method: Option<Method>)
     }
 }
 
-/// The interval has less confidence than wanted.
-pub(super) fn wide_interval(wanted: Confidence, real: f64) -> Warning {
+/// Warns that the interval has less confidence than requested.
+pub(super) fn wide_interval(requested: Confidence, actual: f64) -> Warning {
     Warning::new(
         "few_values",
         format!(
             "so few runs cannot bound the effect at {}: the interval shown has {}; use more runs",
-            percent(wanted.value()),
-            percent(real)
+            percent(requested.value()),
+            percent(actual)
         ),
     )
 }
 
-/// A difference alone, but not in its family.
+/// Warns of a difference that disappears by the correction for the family.
 pub(super) fn held_back(comparisons: usize) -> Warning {
     Warning::new(
         "held_back",
         format!(
-            "alone this would pass for a difference, but of {comparisons} comparisons some do by chance; to \
-             confirm it, run it again and compare only this"
+            "a single comparison would show a difference here, but of {comparisons} comparisons some do by chance; \
+             to confirm it, run again and compare only this quantity"
         ),
     )
 }
 
-/// A and B ran apart.
+/// Warns that A and B ran separately.
 pub(super) fn separate_runs() -> Warning {
     Warning::new(
         "separate_runs",
-        "A and B did not run in turns, so whatever else changed between them counts as a difference; \
-         run both in one study with blocks to exclude it",
+        "A and B did not run alternately, so any other change between the runs counts as a difference; run both in \
+         one study with blocks to exclude such changes",
     )
 }
 
-/// All runs gave the same.
+/// Warns that all runs gave the same value.
 pub(super) fn no_spread() -> Warning {
     Warning::new(
         "no_spread",
-        "the runs do not differ among themselves, so their noise is unknown and nothing can be said \
-         of what would be resolved; measure with a finer resolution",
+        "the runs do not differ among themselves, so their noise and the smallest resolvable \
+         difference are unknown; measure with a finer resolution",
     )
 }

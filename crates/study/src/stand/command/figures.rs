@@ -9,7 +9,7 @@ use std::{
 };
 
 use command::number_in;
-use record::{CommandTrial, Flow, MovedBytes, Warning};
+use record::{ByteSource, CommandTrial, Flow, Warning};
 
 use super::GOODPUT;
 use crate::CommandWorkload;
@@ -44,7 +44,7 @@ pub(super) fn quantities(
     quantities.extend(trial.peak_memory_bytes.map(|bytes| ("peak_memory_bytes".to_owned(), bytes as f64)));
     if let Some(bytes) = trial.moved_bytes {
         quantities.insert("moved_bytes".to_owned(), bytes as f64);
-        if workload.bytes != Some(MovedBytes::Link) && trial.failed_ratio() == 0.0 {
+        if workload.bytes != Some(ByteSource::Link) && trial.failed_ratio() == 0.0 {
             quantities.insert(GOODPUT.to_owned(), bytes as f64 * 8.0 / trial.wall_s.max(1e-9));
         }
     }

@@ -43,6 +43,6 @@ pub(super) const fn read(
     Case { name, make, expected, says: &[] }
 }
 
-pub(super) const WRITTEN: &str = "not as it was written";
-pub(super) const MISSING: &str = "a line is missing, or there twice";
+pub(super) const WRITTEN: &str = "its checksum is wrong";
+pub(super) const MISSING: &str = "a line is missing or repeated";
 pub(super) const OTHER: &str = "belongs to another study";

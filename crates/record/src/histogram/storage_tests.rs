@@ -1,4 +1,4 @@
-//! Tests: a packed histogram and one with all bins give the same of everything.
+//! Tests that packed histograms and those with all bins give the same results.
 
 use hdrhistogram::serialization::Deserializer;
 use proptest::prelude::*;
@@ -13,13 +13,13 @@ pub(super) fn of(times_ns: &[u64]) -> Histogram {
 
 fn packed(mut histogram: Histogram) -> Histogram {
     histogram.pack();
-    assert!(matches!(histogram.0, Form::Packed(_)));
+    assert!(matches!(histogram.0, Storage::Packed(_)));
     histogram
 }
 
-/// Every method gives the same of both, and both are equal.
+/// Checks that every method gives the same result for both, and that both are equal.
 fn assert_alike(live: &Histogram, packed: &Histogram, probes_ns: &[u64]) {
-    assert!(matches!((&live.0, &packed.0), (Form::Live(_), Form::Packed(_))));
+    assert!(matches!((&live.0, &packed.0), (Storage::Full(_), Storage::Packed(_))));
     assert_eq!(live, packed);
     assert_eq!(packed, live);
     assert_eq!(live.is_empty(), packed.is_empty());
@@ -39,23 +39,23 @@ fn assert_alike(live: &Histogram, packed: &Histogram, probes_ns: &[u64]) {
     let json = serde_json::to_string(live).unwrap();
     assert_eq!(json, serde_json::to_string(packed).unwrap());
     let read: Histogram = serde_json::from_str(&json).unwrap();
-    assert!(matches!(read.0, Form::Packed(_)));
+    assert!(matches!(read.0, Storage::Packed(_)));
     let bytes = BASE64.decode(live.to_base64().unwrap()).unwrap();
     let by_library: Hdr = Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
-    assert_eq!(read, Histogram(Form::Packed(Packed::of(&by_library))));
+    assert_eq!(read, Histogram(Storage::Packed(Packed::of(&by_library))));
     assert_eq!(read.count(), live.count());
     assert_eq!(read.to_base64(), live.to_base64());
 }
 
-/// Times of all sizes: each power of two as likely as the next, more than 1 h and 0 among them.
+/// Times of all magnitudes, including 0 and more than 1 h: all powers of two are equally likely.
 pub(super) fn times() -> impl Strategy<Value = Vec<u64>> {
     let time = (0_u32..=46, any::<u64>()).prop_map(|(bits, any)| any & ((1 << bits) - 1));
     prop::collection::vec(time, 0..200)
 }
 
 #[test]
-fn both_forms_agree_on_edges() {
-    let most = HIGHEST_NS + 1;
+fn both_storages_agree_on_edge_cases() {
+    let too_large = HIGHEST_NS + 1;
     let edges: [&[u64]; 9] = [
         &[],
         &[0],
@@ -64,7 +64,7 @@ fn both_forms_agree_on_edges() {
         &[64],
         &[5_000_000; 3],
         &[HIGHEST_NS],
-        &[most, u64::MAX],
+        &[too_large, u64::MAX],
         &[0, 0, u64::MAX],
     ];
     for times_ns in edges {
@@ -74,7 +74,7 @@ fn both_forms_agree_on_edges() {
 }
 
 #[test]
-fn more_counts_than_a_number_holds_are_as_many_as_it_holds() {
+fn counts_saturate() {
     let mut live = of(&[1_000]);
     live.record_n_ns(1_000_000, u64::MAX - 10);
     let other = of(&[1_000_000; 20]);
@@ -102,13 +102,13 @@ fn a_packed_histogram_can_be_recorded_into_and_cleared() {
 
 proptest! {
     #[test]
-    fn both_forms_agree(times_ns in times()) {
+    fn both_storages_agree(times_ns in times()) {
         let live = of(&times_ns);
         assert_alike(&live, &packed(live.clone()), &times_ns);
     }
 
     #[test]
-    fn merging_any_two_forms_is_recording_all(a in times(), b in times()) {
+    fn merging_any_two_storages_equals_recording_all(a in times(), b in times()) {
         let all: Vec<u64> = a.iter().chain(&b).copied().collect();
         let (a, b, all) = (of(&a), of(&b), of(&all));
         for own in [a.clone(), packed(a)] {
@@ -125,7 +125,7 @@ proptest! {
     }
 
     #[test]
-    fn different_counts_are_unequal_in_any_form(times_ns in times(), more_ns in 0_u64..HIGHEST_NS) {
+    fn different_counts_are_unequal_in_any_storage(times_ns in times(), more_ns in 0_u64..HIGHEST_NS) {
         let less = of(&times_ns);
         let mut more = less.clone();
         more.record_ns(more_ns);

@@ -1,4 +1,4 @@
-//! Lines added to the files of a folder.
+//! Appending lines to the files of a folder.
 
 use std::{
     fs::{File, OpenOptions},
@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::{FolderError, LINKS, ResultFolder, seal};
 
 impl ResultFolder {
-    /// Appends what was found of a link. What a killed run had begun to write is cut off first.
+    /// Appends a record of a link. Removes an incomplete last line of a killed run first.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -19,14 +19,14 @@ impl ResultFolder {
         let path = self.file(LINKS);
         let failed = |cause| FolderError::File { what: "write", path: path.clone(), cause };
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
-        self.cut_torn(LINKS, &file)?;
-        let record = serde_json::to_string(record).expect("records have no maps with keys that are no text");
+        self.cut_incomplete_line(LINKS, &file)?;
+        let record = serde_json::to_string(record).expect("all maps in records have text keys");
         let line = seal::seal(&record, &[("plan", &self.plan_checksum()?)]) + "\n";
         file.write_all(line.as_bytes()).map_err(failed)
     }
 
-    /// Cuts off a last line without an end: a killed run was writing it.
-    pub(super) fn cut_torn(&self, name: &'static str, file: &File) -> Result<(), FolderError> {
+    /// Removes an incomplete last line, which a killed run leaves.
+    pub(super) fn cut_incomplete_line(&self, name: &'static str, file: &File) -> Result<(), FolderError> {
         let path = self.file(name);
         let failed = |cause: io::Error| FolderError::File { what: "write", path: path.clone(), cause };
         let (length, mut last) = (file.metadata().map_err(failed)?.len(), *b"\n");
@@ -36,11 +36,11 @@ impl ResultFolder {
         if last == *b"\n" {
             return Ok(());
         }
-        let mut whole = 0;
+        let mut complete_bytes = 0;
         self.each_line(name, |_, line| {
-            whole += line.len() as u64;
+            complete_bytes += line.len() as u64;
             Ok(())
         })?;
-        file.set_len(whole).map_err(failed)
+        file.set_len(complete_bytes).map_err(failed)
     }
 }

@@ -1,4 +1,4 @@
-//! How histograms stand in results.
+//! The serialization of histograms.
 
 use std::borrow::Cow;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, se
 
 use super::{Histogram, Summary};
 
-/// In results a histogram is its summary and, for machines, the whole of it.
+/// A histogram in results: its summary, and all counts for programs.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Histogram")]
-struct Written {
+struct SerializedHistogram {
     #[serde(flatten)]
     summary: Summary,
     /// Compressed HdrHistogram V2, base64, in nanoseconds.
@@ -20,14 +20,14 @@ struct Written {
 impl Serialize for Histogram {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let hdr_v2_deflate_base64 = self.to_base64().map_err(S::Error::custom)?;
-        Written { summary: self.summary(), hdr_v2_deflate_base64 }.serialize(serializer)
+        SerializedHistogram { summary: self.summary(), hdr_v2_deflate_base64 }.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Histogram {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let written = Written::deserialize(deserializer)?;
-        Self::from_base64(&written.hdr_v2_deflate_base64).map_err(D::Error::custom)
+        let serialized = SerializedHistogram::deserialize(deserializer)?;
+        Self::from_base64(&serialized.hdr_v2_deflate_base64).map_err(D::Error::custom)
     }
 }
 
@@ -37,6 +37,6 @@ impl JsonSchema for Histogram {
     }
 
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        Written::json_schema(generator)
+        SerializedHistogram::json_schema(generator)
     }
 }
