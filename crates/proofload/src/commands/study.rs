@@ -48,7 +48,7 @@ pub(super) fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
     let least = order.study.search.as_ref().map(|search| search.min);
     let (mut has_lab, mut has_programs) = (false, false);
     let settings = (0..order.study.settings.len()).map(|setting| (setting, least));
-    order.study.each_setup(settings, &mut |_, setup| {
+    order.study.for_each_setup(settings, &mut |_, setup| {
         has_lab = setup.as_ref().is_ok_and(|setup| setup.lab.is_some());
         has_programs |= setup.is_ok_and(|setup| setup.workload.kind() == Kind::Command);
         !has_lab
@@ -79,7 +79,7 @@ pub(super) fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
         false => None,
     };
     let keeps = keeps.is_none_or(|result| result.ending != Ending::Finished);
-    study::refuse_silent(&order.study, &options).map_err(Refusal::one)?;
+    study::probe_targets(&order.study, &options).map_err(Refusal::one)?;
     let folder = result_folder(&path, order.resume)?;
     let mut progress = StudyProgress::new(&order.study, order.quiet);
     let outcome = study::run(&order.study, &folder, &options, &mut |event| progress.show(&event));
