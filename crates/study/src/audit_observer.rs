@@ -40,11 +40,7 @@ impl Observer for Evidence {
             rule: VoidRule::Unaudited,
             evidence: format!("the stored files could not be compared with the acknowledgements: {why}"),
         };
-        Ok(Observation {
-            audit,
-            void_reasons: doubt.map(void).into_iter().collect(),
-            ..Observation::default()
-        })
+        Ok(Observation { audit, void_reasons: doubt.map(void).into_iter().collect(), ..Default::default() })
     }
 }
 

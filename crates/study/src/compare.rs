@@ -49,8 +49,7 @@ pub struct CompareOptions {
 pub enum CompareError {
     /// The results do not answer the same question.
     #[error(
-        "the results are not of the same plan:\n  {}\nrun both from the same study, or compare them all the same \
-         with --force",
+        "the results are not of the same plan:\n  {}\nrun both from the same study, or compare them anyway with --force",
         differences.join("\n  ")
     )]
     OtherPlan {
@@ -295,8 +294,8 @@ fn differences(a: &StudyPlan, b: &StudyPlan) -> Vec<String> {
 /// Warns of differences that the words of a plan do not show, such as headers or a body.
 fn other_inputs(a: &StudyPlan, b: &StudyPlan) -> Option<Warning> {
     (a.settings == b.settings && a.inputs != b.inputs).then(|| {
-        let message = "the study files or the options of A and B are not the same, though their plans read alike: see \
-                       study.toml, or the command in plan.json, of each";
+        let message = "the study files or options of A and B differ although their plans look alike: compare study.toml, \
+                       or the command in plan.json";
         Warning::new("other_inputs", message)
     })
 }
@@ -305,7 +304,7 @@ fn other_environment(a: Side, b: Side) -> Option<Warning> {
     let differences = a.environment?.differences(b.environment?);
     (!differences.is_empty()).then(|| {
         let message = format!(
-            "A and B were measured in other environments, which may be the difference: {}",
+            "A and B were measured in different environments, which may explain a difference: {}",
             differences.join("; ")
         );
         Warning::new("other_environment", message)
@@ -329,7 +328,7 @@ fn unfinished(side: Side) -> Option<Warning> {
         Warning::new(
             "unfinished",
             format!(
-                "{} did not come to its end ({why}): what it had measured is compared; --resume finishes it",
+                "{} is not finished ({why}): only what it has measured is compared; --resume finishes it",
                 side.name
             ),
         )

@@ -38,8 +38,7 @@ impl Evidence {
         let found = done.iter().rev().find(has_finding).map(|entry| entry.index);
         let mut evidence = Self { folder, found, kept: kept as u32 };
         // These files may have been kept already.
-        let is_kept_already = found.is_some_and(|trial| evidence.kept_path(trial).exists());
-        if is_kept_already {
+        if found.is_some_and(|trial| evidence.kept_path(trial).exists()) {
             evidence.found = None;
         }
         evidence.keep_or_remove_stored().map_err(io::Error::other)?;

@@ -116,7 +116,7 @@ impl Input {
 }
 
 impl StudyFile for Document {
-    fn for_each_setup(&self, study: &Study, wanted: &mut Wanted<'_>, take: &mut Take<'_>) {
+    fn each_setup(&self, study: &Study, wanted: &mut Wanted<'_>, take: &mut Take<'_>) {
         let Parsed { reader, tree } = self.borrow_dependent();
         // Mistakes here were reported when the study was read.
         let outline = Outline::read(&mut reader.clone(), tree);

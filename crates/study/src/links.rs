@@ -192,8 +192,8 @@ impl Links {
             for (direction, carried) in DIRECTIONS.into_iter().zip([a_to_b, b_to_a]) {
                 if carried.not_emulated_packets > 0 {
                     observed.void_reasons.push(reason(format!(
-                        "link {name} lost {} packets because this machine was too slow for it; ask for less, or leave it a \
-                         processor",
+                        "link {name} lost {} packets because this machine was too slow; lower the load, or leave a processor to the \
+                         emulator",
                         carried.not_emulated_packets
                     )));
                 }
@@ -201,7 +201,7 @@ impl Links {
                     > carried.delivered_packets
                 {
                     observed.void_unless_met.push(reason(format!(
-                        "link {name} handed {} of {} packets over more than 1 ms late; leave it a processor",
+                        "link {name} delivered {} of {} packets more than 1 ms late; leave a processor to the emulator",
                         carried.late_packets, carried.delivered_packets
                     )));
                 }
@@ -213,8 +213,8 @@ impl Links {
             let away = after[0].away.since(before[0].away);
             if may_have_changed_result(away, a_to_b.late_packets + b_to_a.late_packets, trial, goals) {
                 observed.void_unless_met.push(reason(format!(
-                    "link {name} moved nothing {} times, for {} in all and {} at the longest, because its emulator was away: \
-                     stopped, or without a processor; leave it one",
+                    "link {name} moved nothing {} times, for {} in total and {} at most, because its emulator was away: \
+                     stopped, or without a processor; leave a processor to it",
                     away.times,
                     show_time_ns(away.total_ns),
                     show_time_ns(away.longest_ns)

@@ -14,14 +14,10 @@ use crate::running_search::RunningSearch;
 /// # Errors
 /// If the trials do not belong to this plan.
 pub fn outcomes(plan: &StudyPlan, entries: &[TrialEntry]) -> Result<Vec<SettingOutcome>, String> {
-    (0..plan.settings.len()).map(|setting| setting_outcome(plan, entries, setting)).collect()
+    (0..plan.settings.len()).map(|setting| outcome_of(plan, entries, setting)).collect()
 }
 
-fn setting_outcome(
-    plan: &StudyPlan,
-    entries: &[TrialEntry],
-    setting: usize,
-) -> Result<SettingOutcome, String> {
+fn outcome_of(plan: &StudyPlan, entries: &[TrialEntry], setting: usize) -> Result<SettingOutcome, String> {
     let own: Vec<&TrialEntry> = entries.iter().filter(|entry| entry.setting == setting).collect();
     let valid: Vec<&TrialEntry> =
         own.iter().copied().filter(|entry| !entry.trial.validity.is_void()).collect();

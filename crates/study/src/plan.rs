@@ -58,7 +58,7 @@ pub fn plan(study: &Study, command: Vec<String>) -> Result<StudyPlan, String> {
 /// The quantities that the workloads and observers of all settings declare, each once.
 fn quantities(study: &Study) -> Result<Vec<GivenQuantity>, String> {
     let mut all: Vec<GivenQuantity> = Vec::new();
-    for_each_setup(study, &mut |setup| {
+    each_setup(study, &mut |setup| {
         for given in observers::quantities(setup) {
             if !all.iter().any(|known| known.name == given.name) {
                 all.push(given);
@@ -69,10 +69,10 @@ fn quantities(study: &Study) -> Result<Vec<GivenQuantity>, String> {
 }
 
 /// Calls `visit` with every setting's setup at the smallest load of the search.
-fn for_each_setup(study: &Study, visit: &mut dyn FnMut(&Setup)) -> Result<(), String> {
+fn each_setup(study: &Study, visit: &mut dyn FnMut(&Setup)) -> Result<(), String> {
     let least = study.search.as_ref().map(|search| search.min);
     let mut wrong = Ok(());
-    study.for_each_setup((0..study.settings.len()).map(|setting| (setting, least)), &mut |_, setup| {
+    study.each_setup((0..study.settings.len()).map(|setting| (setting, least)), &mut |_, setup| {
         wrong = setup.map(|setup| visit(&setup)).map_err(joined);
         wrong.is_ok()
     });
@@ -86,7 +86,7 @@ fn joined(mistakes: Vec<Mistake>) -> String {
 /// Fingerprints of the study's secrets, by which a resumed run recognizes them.
 pub(crate) fn secret_prints(study: &Study, salt: Option<&str>) -> Result<Option<SecretPrints>, String> {
     let mut secrets = BTreeSet::new();
-    for_each_setup(study, &mut |setup| secrets.extend(setup.workload.secrets()))?;
+    each_setup(study, &mut |setup| secrets.extend(setup.workload.secrets()))?;
     if secrets.is_empty() {
         return Ok(None);
     }

@@ -52,8 +52,7 @@ pub fn run(
     options: &Options,
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<StudyResult, RunError> {
-    let new_plan = crate::plan::plan(study, options.command.clone());
-    let new_plan = new_plan.map_err(RunError::Search)?;
+    let new_plan = crate::plan::plan(study, options.command.clone()).map_err(RunError::Search)?;
     // The journal is a lock: nobody else may write to this folder.
     let journal = folder.journal()?;
     let (plan, done, earlier) = create_or_resume(study, new_plan, folder, options)?;

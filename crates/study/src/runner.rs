@@ -221,13 +221,9 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs a trial, and repeats it while it is void, up to the configured number of attempts.
-    fn run_until_valid(
-        &mut self,
-        planned: PlannedTrial,
-        duration: Option<Duration>,
-    ) -> Result<(), StopReason> {
+    fn run_until_valid(&mut self, trial: PlannedTrial, duration: Option<Duration>) -> Result<(), StopReason> {
         for attempt in 0..=self.study.trial.void_attempts {
-            if !self.next_trial(PlannedTrial { attempt, ..planned }, duration)?.trial.validity.is_void() {
+            if !self.next_trial(PlannedTrial { attempt, ..trial }, duration)?.trial.validity.is_void() {
                 break;
             }
         }
@@ -237,10 +233,10 @@ impl<'a> Runner<'a> {
     /// Takes the trial from an earlier run if there is one, otherwise runs it.
     fn next_trial(
         &mut self,
-        planned: PlannedTrial,
+        trial: PlannedTrial,
         duration: Option<Duration>,
     ) -> Result<&TrialEntry, StopReason> {
-        if self.is_replaying() { self.replay(planned) } else { self.run_trial(planned, duration) }
+        if self.is_replaying() { self.replay(trial) } else { self.run_trial(trial, duration) }
     }
 
     /// Whether trials of earlier runs are left to be matched with the plan.

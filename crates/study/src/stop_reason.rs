@@ -1,5 +1,3 @@
-//! Why a study ends before all of its plan has been run.
-
 /// Why a study ends before all of its plan has been run.
 pub(crate) enum StopReason {
     /// The user stopped it.

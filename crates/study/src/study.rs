@@ -49,7 +49,7 @@ pub trait StudyFile: fmt::Debug + Send + Sync {
     /// been read from this file. The unit of the load is that of the setting's search; the load is none without a
     /// search. All settings were checked when the file was read, so a mistake means that something has changed since,
     /// such as a file that is gone.
-    fn for_each_setup(&self, study: &Study, wanted: &mut Wanted<'_>, take: &mut Take<'_>);
+    fn each_setup(&self, study: &Study, wanted: &mut Wanted<'_>, take: &mut Take<'_>);
 
     /// The file's text with all secrets masked.
     fn masked_text(&self) -> String;
@@ -177,7 +177,7 @@ impl Study {
     /// mistakes are rare here.
     pub fn setup(&self, setting: usize, load: Option<f64>) -> Result<Setup, Vec<Mistake>> {
         let mut made = Err(Vec::new());
-        self.for_each_setup(std::iter::once((setting, load)), &mut |_, setup| {
+        self.each_setup(std::iter::once((setting, load)), &mut |_, setup| {
             made = setup;
             true
         });
@@ -186,13 +186,9 @@ impl Study {
 
     /// Passes the setups of several settings and loads to `take`, until `take` returns false. This is much faster
     /// than [`Study::setup`] for each of them.
-    pub fn for_each_setup(
-        &self,
-        mut wanted: impl Iterator<Item = (usize, Option<f64>)>,
-        take: &mut Take<'_>,
-    ) {
+    pub fn each_setup(&self, mut wanted: impl Iterator<Item = (usize, Option<f64>)>, take: &mut Take<'_>) {
         match &self.source {
-            Source::File(file) => file.for_each_setup(self, &mut wanted, take),
+            Source::File(file) => file.each_setup(self, &mut wanted, take),
             Source::Fixed(setup) => {
                 let _ = wanted.all(|(setting, load)| {
                     let mut setup = (**setup).clone();

@@ -20,10 +20,10 @@ use record::units::parse_cpus;
 
 use crate::{Workload, study::Setup};
 
+pub(crate) use command::{GOODPUT, Hook};
+
 /// Placeholder in commands and patterns for the folder that a target's process stores in.
 const TARGET_FOLDER: &str = "{target_folder}";
-
-pub(crate) use command::{GOODPUT, Hook};
 
 /// Folder for what programs keep while the testbed is up. No process can have this name.
 const SCRATCH_FOLDER: &str = ".scratch";
@@ -38,7 +38,7 @@ pub(crate) struct Testbed {
     lab: Option<Lab>,
     /// Sockets in use on the load's hosts before the first trial.
     idle_sockets: u64,
-    /// Arguments of a worker process.
+    /// Arguments that make this program a worker process.
     worker: Vec<String>,
     /// Folders that the target's processes store in.
     stored_folders: Vec<PathBuf>,
@@ -48,7 +48,6 @@ pub(crate) struct Testbed {
     journals: undo::Folder,
 }
 
-/// Why a trial cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TestbedError {
     #[error(transparent)]

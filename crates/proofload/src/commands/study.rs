@@ -48,7 +48,7 @@ pub(super) fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
     let least = order.study.search.as_ref().map(|search| search.min);
     let (mut has_lab, mut has_programs) = (false, false);
     let settings = (0..order.study.settings.len()).map(|setting| (setting, least));
-    order.study.for_each_setup(settings, &mut |_, setup| {
+    order.study.each_setup(settings, &mut |_, setup| {
         has_lab = setup.as_ref().is_ok_and(|setup| setup.lab.is_some());
         has_programs |= setup.is_ok_and(|setup| setup.workload.kind() == Kind::Command);
         !has_lab

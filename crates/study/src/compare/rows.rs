@@ -106,8 +106,8 @@ impl<'a> Pair<'a> {
             Warning::new(
                 "other_load",
                 format!(
-                    "{prefix}the further trials of A were at {}, those of B at {}: what they gave is not compared; measure both \
-                     at one load (proofload http --rate or a study without a search)",
+                    "{prefix}the further trials of A ran at {}, those of B at {}, so they are not compared; measure both at one \
+                     load (proofload http --rate or a study without a search)",
                     a.load, b.load
                 ),
             )
@@ -245,14 +245,13 @@ impl Values {
             Better::More => (
                 true,
                 false,
-                "a search ran out of load before the target did, so its bound is only the least that the target supports; \
-                 search to a larger load",
+                "a search reached its largest load, so the target may carry more than the bound; search to a larger load",
             ),
             Better::Less => (
                 false,
                 true,
-                "some requests were no longer waited for, so their times are only the least that they took; wait longer \
-                 (timeout, drain), or lower the load",
+                "some requests were given up, so their true times are longer than measured; raise the timeout and drain, or \
+                 lower the load",
             ),
         };
         let open = match statistics.verdict {

@@ -52,10 +52,7 @@ impl Study {
         }
         row("factors", &self.factors_in_words());
         row("settings", &self.settings_in_words());
-        row(
-            "goals",
-            &list(self.goals.iter().map(|goal| visible(&goal.name)), "none: everything is only measured"),
-        );
+        row("goals", &list(self.goals.iter().map(|goal| visible(&goal.name)), "none: measurements only"));
         for search in self.search.iter().chain(&self.other_searches) {
             row("search", &search_in_words(search));
         }
@@ -69,7 +66,7 @@ impl Study {
         row(
             "writes",
             &format!(
-                "study.toml, plan.json, environment.json, trials.jsonl (one line a trial){receipts}, result.json and \
+                "study.toml, plan.json, environment.json, trials.jsonl (one line per trial){receipts}, result.json and \
                  reports"
             ),
         );
@@ -84,7 +81,7 @@ impl Study {
         let load = self.search.as_ref().map(|search| search.max);
         let mut setups = Vec::new();
         let wanted = (0..self.settings.len().min(MAX_SETUPS)).map(|number| (number, load));
-        self.for_each_setup(wanted, &mut |_, setup| {
+        self.each_setup(wanted, &mut |_, setup| {
             setups.extend(setup);
             true
         });
@@ -139,7 +136,7 @@ impl Study {
             Fresh::Trial => "hosts and targets new for each".to_owned(),
         });
         if !trial.settle.is_zero() {
-            words.push(format!("up to {} for connections to be gone", seconds(trial.settle)));
+            words.push(format!("up to {} until connections are closed", seconds(trial.settle)));
         }
         words.push(format!("a void trial is repeated up to {} times", trial.void_attempts));
         words.join("; ")
@@ -225,7 +222,7 @@ fn targets(setups: &[Setup]) -> String {
             targets.push(words);
         }
     }
-    list(targets.into_iter(), "none that is started or named")
+    list(targets.into_iter(), "none")
 }
 
 fn workload(setup: &Setup, study: &Study) -> String {

@@ -87,22 +87,20 @@ impl Override {
 /// Parses a value at a position: as TOML if possible, otherwise as plain text, so that quotes are not needed.
 fn parse_value(at: usize, text: &str) -> Value<'_> {
     match DeValue::parse(text) {
-        Ok(value) if !value.get_ref().is_datetime() => shifted(value, at),
+        Ok(value) if !value.get_ref().is_datetime() => shift(value, at),
         _ => Spanned::new(at..at + text.len(), DeValue::String(Cow::Borrowed(text))),
     }
 }
 
 /// Shifts the spans of a value and of everything in it.
-fn shifted(value: Value<'_>, by: usize) -> Value<'_> {
+fn shift(value: Value<'_>, by: usize) -> Value<'_> {
     let shifted_span = |span: Range<usize>| span.start + by..span.end + by;
     let span = shifted_span(value.span());
     let inner = match value.into_inner() {
-        DeValue::Array(values) => {
-            DeValue::Array(values.into_iter().map(|value| shifted(value, by)).collect())
-        }
+        DeValue::Array(values) => DeValue::Array(values.into_iter().map(|value| shift(value, by)).collect()),
         DeValue::Table(table) => {
             let key = |key: Spanned<_>| Spanned::new(shifted_span(key.span()), key.into_inner());
-            DeValue::Table(table.into_iter().map(|(name, value)| (key(name), shifted(value, by))).collect())
+            DeValue::Table(table.into_iter().map(|(name, value)| (key(name), shift(value, by))).collect())
         }
         other => other,
     };

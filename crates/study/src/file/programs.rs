@@ -5,7 +5,6 @@ use std::{env, fs, os::unix::fs::PermissionsExt, path::Path};
 /// Folders of servers that are often missing in the search path of users; the lab looks there too.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// Whether a program is installed: a path, or a name in the search path.
 pub(super) fn is_installed(program: &str) -> bool {
     let is_program = |path: &Path| {
         fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)

@@ -23,7 +23,7 @@ use super::{
     length,
     levels::Levels,
     outline::Outline,
-    routing::{check_routes, connect_to_all_hosts, place_on_local_host, substitute_addresses},
+    routing::{check_routes, connect_to_all_hosts, fill_in_addresses, place_on_local_host},
     targets::{ResolvedTarget, TargetLocation, TargetTable, Targets, insert},
     workload::{self, Context, ParsedWorkload},
 };
@@ -100,7 +100,6 @@ impl<'d> Resolver<'d> {
         chosen.ok()?.map(|target| target.name)
     }
 
-    /// Resolves a setting at a load.
     pub(super) fn setup(
         &self,
         reader: &mut Reader<'_>,
@@ -192,7 +191,7 @@ impl<'d> Resolver<'d> {
             workload.set_load(&search.search.unit, load);
         }
         if let Some(hosts) = &mut hosts {
-            substitute_addresses(&mut hosts.plan, target.as_ref(), authority.as_deref());
+            fill_in_addresses(&mut hosts.plan, target.as_ref(), authority.as_deref());
         }
         // Without a target there is nothing to audit, and the reason has been reported.
         let audit = self.tree.get("audit").filter(|_| is_whole).and_then(|value| {
@@ -241,10 +240,7 @@ impl<'d> Resolver<'d> {
             Some(hosts) => self.from(reader, hosts, given, span)?,
             None => {
                 if let Some(value) = given {
-                    reader.mistake(
-                        value.span(),
-                        "nothing runs on hosts here: the load leaves from this machine",
-                    );
+                    reader.mistake(value.span(), "without hosts, the load leaves from this machine");
                 }
                 Vec::new()
             }

@@ -84,11 +84,7 @@ fn reaches(plan: &Plan, from: usize, target: usize) -> bool {
 
 /// Substitutes addresses for the placeholders left in commands. The lab substitutes names of hosts in its own
 /// commands, and they take precedence over the target's name.
-pub(super) fn substitute_addresses(
-    plan: &mut Plan,
-    target: Option<&ResolvedTarget>,
-    authority: Option<&str>,
-) {
+pub(super) fn fill_in_addresses(plan: &mut Plan, target: Option<&ResolvedTarget>, authority: Option<&str>) {
     let addresses: BTreeMap<String, String> = plan
         .hosts
         .iter()

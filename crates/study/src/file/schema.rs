@@ -99,7 +99,6 @@ fn links() -> Value {
     json!({ "type": "array", "description": "What joins hosts.", "items": table(properties, &["between"]) })
 }
 
-/// Keys that processes and targets share.
 fn process_keys() -> Value {
     let mut keys = json!({
         "on": one_or_more("The host or hosts that run it.", "web"),

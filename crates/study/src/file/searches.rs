@@ -112,6 +112,11 @@ impl ParsedSearch<'_> {
         chosen.map_or(&self.search, |(_, search)| search)
     }
 
+    /// The span of `max`, or of `min` if that is the load.
+    pub(super) fn span_of_load(&self, load: f64) -> Range<usize> {
+        if load == self.search.min { self.min.clone() } else { self.max.clone() }
+    }
+
     pub(super) fn preset_factor(&self) -> Option<&str> {
         self.presets.as_ref().map(|(factor, _)| *factor)
     }

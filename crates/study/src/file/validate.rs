@@ -188,19 +188,11 @@ impl<'d> Validator<'_, 'd> {
     ) {
         let ResolvedSetup { spans, workload, .. } = resolved;
         let load_key = searched.and_then(|(search, _)| search.search.unit.key());
-        let load_span =
-            searched.map(
-                |(search, load)| {
-                    if load == search.search.min { search.min.clone() } else { search.max.clone() }
-                },
-            );
+        let load_span = searched.map(|(search, load)| search.span_of_load(load));
         let span_of = |field: &str| {
-            let search_span = load_span.clone().filter(|_| load_key == Some(field));
-            let path_span = || spans.get("path").filter(|_| field == "url").cloned();
-            search_span
-                .or_else(|| spans.get(field).cloned())
-                .or_else(path_span)
-                .unwrap_or_else(|| workload.clone())
+            let search_span = load_span.as_ref().filter(|_| load_key == Some(field));
+            let path_span = || spans.get("path").filter(|_| field == "url");
+            search_span.or_else(|| spans.get(field)).or_else(path_span).unwrap_or(workload).clone()
         };
         match http.plan(self.host) {
             Ok(plan) => {
@@ -298,10 +290,8 @@ fn check_load_model(
     } else if unit == "users"
         && let Some(span) = spans.get("rate")
     {
-        reader.mistake(
-            span.clone(),
-            "a rate makes an open load, which has no users: leave out the rate, or vary = \"rate\"",
-        );
+        let message = "a rate makes an open load, which has no users: leave out the rate, or vary = \"rate\"";
+        reader.mistake(span.clone(), message);
     } else if unit == "connections" && workload.rate.is_none() {
         let message =
             "without a rate every connection is a user: give the workload a rate, or vary = \"users\"";

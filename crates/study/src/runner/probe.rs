@@ -23,7 +23,7 @@ pub fn probe_targets(study: &Study, options: &Options) -> Result<(), String> {
     let searched =
         searched.filter_map(|(number, setting)| Some((number, Some(study.search_of(setting)?.min))));
     let mut external: Vec<(usize, Setup)> = Vec::new();
-    study.for_each_setup(searched, &mut |number, setup| {
+    study.each_setup(searched, &mut |number, setup| {
         // The planner reports mistakes in a setup.
         external.extend(setup.ok().filter(|setup| setup.lab.is_none()).map(|setup| (number, setup)));
         true

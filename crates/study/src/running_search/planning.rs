@@ -83,7 +83,7 @@ impl TrialLength {
         let own = settings.filter(|(_, setting)| study.search_of(setting) == Some(asked));
         let mut length = Self { ends_itself: false, ramp_up_s: 0.0 };
         let mut is_first = true;
-        study.for_each_setup(own.map(|(number, _)| (number, Some(asked.min))), &mut |_, setup| {
+        study.each_setup(own.map(|(number, _)| (number, Some(asked.min))), &mut |_, setup| {
             let Ok(setup) = setup else { return true };
             let ends_itself = setup.workload.ends_itself();
             length.ends_itself |= std::mem::take(&mut is_first) && ends_itself;

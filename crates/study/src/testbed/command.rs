@@ -31,7 +31,6 @@ use crate::{
 const OUTPUT_FOLDER: &str = ".output";
 /// Length of the bins in which flows are counted.
 const FLOW_BIN: Duration = Duration::from_millis(100);
-/// Time after which a hook has failed.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(600);
 
 pub(crate) const GOODPUT: &str = "goodput_bit_per_s";

@@ -8,7 +8,6 @@ use record::{LoadUnit, Stage, units::parse_time};
 /// Duration of a trial without any other bound, in seconds, after the ramp-up.
 const DEFAULT_S: f64 = 10.0;
 
-/// Duration of a trial in seconds; none if only its requests end it.
 pub(super) fn length_s(workload: &HttpWorkload) -> Option<f64> {
     if !workload.stages.is_empty() {
         let stages = workload.stages.iter().filter_map(|stage| stage.parse::<Stage>().ok());

@@ -104,7 +104,7 @@ fn thousands_of_levels_are_planned_fast() {
         let study = study::file::read("f", &text, &set, &HOST).unwrap();
         assert!(study.describe().contains("10,000"));
         let mut setups = 0;
-        study.for_each_setup((0..10_000).map(|setting| (setting, None)), &mut |setting, setup| {
+        study.each_setup((0..10_000).map(|setting| (setting, None)), &mut |setting, setup| {
             setups += 1;
             let setup = setup.unwrap();
             setting % 1_000 > 0 || setup == study.setup(setting, None).unwrap()

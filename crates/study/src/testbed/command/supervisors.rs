@@ -27,7 +27,6 @@ pub(super) type LinkCounter = (String, u64, u64);
 /// Samples what the programs use. At the end of a bin it gets the counters of the links.
 pub(super) type Sample<'a> = &'a mut dyn FnMut(Option<Vec<LinkCounter>>) -> io::Result<()>;
 
-/// A process that runs the copies of one host.
 enum Supervisor {
     OnHost(lab::Process),
     Here(Child),
@@ -128,7 +127,6 @@ impl Testbed {
         lab.spawn(&process).map(Supervisor::OnHost).map_err(io::Error::other)
     }
 
-    /// Bytes and packets that each direction of the emulated links has carried.
     pub(super) fn link_counters(&mut self) -> Result<Vec<LinkCounter>, TestbedError> {
         let mut counts = Vec::new();
         for (name, link) in self.lab.iter_mut().flat_map(lab::Lab::links) {
@@ -156,7 +154,6 @@ impl Supervisor {
         }
     }
 
-    /// Waits until the supervisor ends, at most for `timeout`.
     fn wait(&mut self, timeout: Duration) {
         match self {
             Self::OnHost(process) => drop(process.wait(timeout)),
