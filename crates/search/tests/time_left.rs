@@ -1,6 +1,6 @@
 //! How well the time that is left is foreseen: once a third of a search is over, what it will have taken in all.
 //!
-//! The searches are those of `proofload limit`: what goal a goal, and what surely does not (`study::searching`). A trial takes half a second beside its length, as starting workers and draining do.
+//! The searches are those of `proofload limit`: what goal a goal, and what surely does not (`study::running_search`). A trial takes half a second beside its length, as starting workers and draining do.
 
 mod common;
 

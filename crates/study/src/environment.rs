@@ -26,7 +26,7 @@ const SYSCTLS: [&str; 16] = [
 ];
 
 /// Reads the environment. What the kernel does not report stays empty.
-pub fn read(host: &Host) -> Environment {
+pub(crate) fn read(host: &Host) -> Environment {
     let file = |path: &str| kernel::read(path).unwrap_or_default();
     let cpu_info = file("/proc/cpuinfo");
     let of_cpu = |key: &str| {

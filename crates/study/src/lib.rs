@@ -7,13 +7,13 @@
 
 mod audit_observer;
 pub mod compare;
-pub mod environment;
+mod environment;
 mod event;
 mod evidence;
 pub mod file;
 mod growth;
 mod judge;
-pub mod links;
+mod links;
 mod observer;
 mod observers;
 pub mod outcome;

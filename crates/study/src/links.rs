@@ -42,7 +42,7 @@ const IGNORED_AWAY_NS: u64 = 10_000_000;
 
 /// A finding about an emulated link: a line of `links.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct LinkRecord {
+pub(crate) struct LinkRecord {
     /// The format of this record, [`LINK_SCHEMA`].
     pub schema: String,
     /// The link's name.
@@ -55,7 +55,7 @@ pub struct LinkRecord {
 /// A finding about a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum LinkFound {
+pub(crate) enum LinkFound {
     /// The certificate of the idle link. The last certificate applies to all links of the study with the same shape.
     Certificate(Box<Certificate>),
     /// The link could not be measured.

@@ -56,7 +56,7 @@ impl Workload {
     }
 
     /// The quantities that trials of this workload yield.
-    pub fn quantities(&self, has_hosts: bool) -> Vec<GivenQuantity> {
+    pub(crate) fn quantities(&self, has_hosts: bool) -> Vec<GivenQuantity> {
         match self {
             Self::Http(_) => Vec::new(),
             Self::Command(command) => command.quantities(has_hosts),
@@ -72,7 +72,7 @@ impl Workload {
     }
 
     /// Duration of a trial in seconds; none if only its own end bounds it.
-    pub fn length_s(&self) -> Option<f64> {
+    pub(crate) fn length_s(&self) -> Option<f64> {
         match self {
             Self::Http(http) => http::length_s(http),
             Self::Command(command) => command.stop_after.map(|length| length.as_secs_f64()),
@@ -80,12 +80,12 @@ impl Workload {
     }
 
     /// Time over which users start; zero if all start at once.
-    pub fn ramp_up(&self) -> Duration {
+    pub(crate) fn ramp_up(&self) -> Duration {
         self.http().map(http::ramp_up).unwrap_or_default()
     }
 
     /// Sets the load of a search. The load of a factor is set in the file's placeholders instead.
-    pub fn set_load(&mut self, unit: &LoadUnit, load: f64) {
+    pub(crate) fn set_load(&mut self, unit: &LoadUnit, load: f64) {
         match (self, unit) {
             (Self::Http(http), unit) => http::set_load(http, unit, load),
             (Self::Command(command), LoadUnit::Copies) => command.copies = load.round().max(1.0) as u32,
@@ -94,7 +94,7 @@ impl Workload {
     }
 
     /// Sets the duration of a trial, unless it ends by itself.
-    pub fn set_length(&mut self, length: Duration) {
+    pub(crate) fn set_length(&mut self, length: Duration) {
         if self.ends_itself() {
             return;
         }
@@ -105,14 +105,14 @@ impl Workload {
     }
 
     /// Sets the folder for the receipts of numbered events.
-    pub fn set_receipts(&mut self, folder: Option<&Path>) {
+    pub(crate) fn set_receipts(&mut self, folder: Option<&Path>) {
         if let Self::Http(http) = self {
             http.receipts = folder.map(|folder| folder.display().to_string());
         }
     }
 
     /// Secrets that the workload sends, as pairs of a description and the secret.
-    pub fn secrets(&self) -> BTreeSet<(String, String)> {
+    pub(crate) fn secrets(&self) -> BTreeSet<(String, String)> {
         match self {
             Self::Http(http) => http.secrets().into_iter().collect(),
             Self::Command(command) => {
@@ -126,7 +126,7 @@ impl Workload {
     }
 
     /// Text of everything that decides about a trial, secrets excluded.
-    pub fn fingerprint(&self) -> String {
+    pub(crate) fn fingerprint(&self) -> String {
         match self {
             Self::Http(http) => format!("{:?}", http.masked()),
             Self::Command(command) => secrets::mask(&format!("{command:?}")).into_owned(),
@@ -134,7 +134,7 @@ impl Workload {
     }
 
     /// Processors that the workers are pinned to.
-    pub fn cpus(&self) -> Option<&str> {
+    pub(crate) fn cpus(&self) -> Option<&str> {
         self.http().and_then(|http| http.cpus.as_deref())
     }
 }

@@ -93,7 +93,7 @@ impl CommandWorkload {
     }
 
     /// The plan of a trial on these hosts, with secrets masked.
-    pub fn plan(&self, hosts: Vec<String>) -> CommandPlan {
+    pub(crate) fn plan(&self, hosts: Vec<String>) -> CommandPlan {
         CommandPlan {
             command: self
                 .run
@@ -111,7 +111,7 @@ impl CommandWorkload {
     }
 
     /// The command line for users.
-    pub fn in_words(&self) -> String {
+    pub(crate) fn in_words(&self) -> String {
         super::show_command(&self.run)
     }
 }
