@@ -35,7 +35,7 @@ pub(super) struct ParsedFactor<'d> {
     pub(super) has_valid_name: bool,
 }
 
-/// A condition: a factor has one of some levels.
+/// A condition: a factor must have one of these levels.
 pub(super) struct Condition {
     factor: String,
     /// The levels, with their spans.
