@@ -1,4 +1,4 @@
-//! What goes over interfaces while programs run, in bins of time.
+//! Counts the traffic of interfaces while programs run, in bins of time.
 
 use std::{
     collections::BTreeMap,
@@ -9,44 +9,38 @@ use std::{
 
 use record::Flow;
 
-/// Counters of bytes and packets, looked at again and again.
+/// Samples counters of bytes and packets.
 #[derive(Debug)]
 pub struct Flows {
-    begun: Instant,
+    started: Instant,
     bin: Duration,
     hosts: Vec<(String, File)>,
-    counts: BTreeMap<String, Counted>,
+    counters: BTreeMap<String, Counter>,
 }
 
 #[derive(Debug)]
-struct Counted {
-    first: Seen,
-    last: Seen,
+struct Counter {
+    first: Counts,
+    last: Counts,
     bins: Vec<u64>,
 }
 
 impl Flows {
-    /// Begins to count what the interfaces of these hosts carry, each given by its file `net/dev`, opened on the host.
+    /// Starts counting. Each host is given by its name and its file `net/dev`, opened on the host.
     ///
     /// # Errors
-    /// When one cannot be read.
-    pub fn begin(bin: Duration, hosts: Vec<(String, File)>) -> io::Result<Self> {
-        let mut flows = Self { begun: Instant::now(), bin, hosts, counts: BTreeMap::new() };
-        flows.look()?;
+    /// If a file cannot be read.
+    pub fn start(bin: Duration, hosts: Vec<(String, File)>) -> io::Result<Self> {
+        let mut flows = Self { started: Instant::now(), bin, hosts, counters: BTreeMap::new() };
+        flows.sample()?;
         Ok(flows)
     }
 
-    /// When the bin that is being filled ends.
-    pub fn next_look(&self) -> Instant {
-        let filled = (self.begun.elapsed().as_nanos() / self.bin.as_nanos().max(1)) as u32;
-        self.begun + self.bin * (filled + 1)
-    }
-
-    /// Looks at the counters of all interfaces.
+    /// Reads the counters of all interfaces.
     ///
     /// # Errors
-    /// When they cannot be read.
-    pub fn look(&mut self) -> io::Result<()> {
+    /// If a file cannot be read.
+    pub fn sample(&mut self) -> io::Result<()> {
         let mut found = Vec::new();
         for (host, file) in &mut self.hosts {
             let mut text = String::new();
@@ -61,47 +55,47 @@ impl Flows {
         Ok(())
     }
 
-    /// Takes in the bytes and packets that a counter of another source shows now.
+    /// Adds the current values of a counter from another source.
     pub fn count(&mut self, name: String, bytes: u64, packets: u64) {
-        // A look comes at the end of its bin, or a little later.
-        let elapsed = self.begun.elapsed().as_nanos();
+        // Samples come at the end of a bin or slightly later.
+        let elapsed = self.started.elapsed().as_nanos();
         let bins = (elapsed / self.bin.as_nanos().max(1)) as usize;
         let now = (bytes, packets);
-        let counted =
-            self.counts.entry(name).or_insert_with(|| Counted { first: now, last: now, bins: Vec::new() });
-        let grown = bytes.saturating_sub(counted.last.0);
-        counted.last = now;
-        if counted.bins.len() < bins.max(1) {
-            counted.bins.resize(bins.max(1), 0);
+        let counter =
+            self.counters.entry(name).or_insert_with(|| Counter { first: now, last: now, bins: Vec::new() });
+        let grown = bytes.saturating_sub(counter.last.0);
+        counter.last = now;
+        if counter.bins.len() < bins.max(1) {
+            counter.bins.resize(bins.max(1), 0);
         }
-        if let Some(bin) = counted.bins.last_mut() {
+        if let Some(bin) = counter.bins.last_mut() {
             *bin += grown;
         }
     }
 
-    /// What was counted; interfaces that carried nothing are left out.
-    pub fn end(self) -> BTreeMap<String, Flow> {
-        let flow = |counted: Counted| Flow {
-            bytes: counted.last.0.saturating_sub(counted.first.0),
-            packets: counted.last.1.saturating_sub(counted.first.1),
-            bins: counted.bins,
+    /// The counted traffic, without interfaces that carried nothing.
+    pub fn finish(self) -> BTreeMap<String, Flow> {
+        let flow = |counter: Counter| Flow {
+            bytes: counter.last.0.saturating_sub(counter.first.0),
+            packets: counter.last.1.saturating_sub(counter.first.1),
+            bins: counter.bins,
         };
-        let flows = self.counts.into_iter().map(|(name, counted)| (name, flow(counted)));
+        let flows = self.counters.into_iter().map(|(name, counter)| (name, flow(counter)));
         flows.filter(|(_, flow)| flow.packets > 0).collect()
     }
 }
 
 /// Bytes and packets.
-type Seen = (u64, u64);
+type Counts = (u64, u64);
 
-/// The interfaces of `net/dev` with the bytes and packets that they received and sent, `lo` left out.
-fn interfaces(text: &str) -> Vec<(String, Seen, Seen)> {
+/// Reads `net/dev`: the received and sent bytes and packets of all interfaces except `lo`.
+fn interfaces(text: &str) -> Vec<(String, Counts, Counts)> {
     let lines = text.lines().filter_map(|line| {
         let (name, numbers) = line.split_once(':')?;
         // Received: bytes packets errs drop fifo frame compressed multicast; then the same for sent.
         let numbers: Vec<u64> = numbers.split_whitespace().map_while(|number| number.parse().ok()).collect();
-        let at = |place: usize| numbers.get(place).copied();
-        Some((name.trim().to_owned(), (at(0)?, at(1)?), (at(8)?, at(9)?)))
+        let field = |index: usize| numbers.get(index).copied();
+        Some((name.trim().to_owned(), (field(0)?, field(1)?), (field(8)?, field(9)?)))
     });
     lines.filter(|(name, ..)| name != "lo").collect()
 }
@@ -119,14 +113,14 @@ mod tests {
 
     #[test]
     fn bytes_fall_into_the_bins_in_which_they_were_seen() {
-        let mut flows = Flows::begin(Duration::from_millis(20), Vec::new()).unwrap();
+        let mut flows = Flows::start(Duration::from_millis(20), Vec::new()).unwrap();
         flows.count("x".to_owned(), 1_000, 10);
-        std::thread::sleep(flows.next_look().saturating_duration_since(Instant::now()));
+        std::thread::sleep(Duration::from_millis(20));
         flows.count("x".to_owned(), 1_600, 14);
         std::thread::sleep(Duration::from_millis(45));
         flows.count("x".to_owned(), 1_700, 15);
-        let ended = flows.end();
-        let flow = &ended["x"];
+        let flows = flows.finish();
+        let flow = &flows["x"];
         assert_eq!((flow.bytes, flow.packets, flow.bins.iter().sum::<u64>()), (700, 5, 700));
         assert!(flow.bins.len() >= 3 && flow.bins[0] == 600, "{:?}", flow.bins);
     }

@@ -1,18 +1,18 @@
-//! Programs as the load of a trial: run at once, timed, counted, and ended with all that they started.
+//! Runs programs as the load of a trial: several copies at once, timed and counted, ended with all their descendants.
 //!
-//! * [`Order`]: what is run.
-//! * [`runner`]: the process that runs it, on a host or here, and writes a [`Report`].
-//! * [`MemoryGroup`]: the memory of all its processes.
-//! * [`Flows`]: what goes over interfaces meanwhile.
-//! * [`number_in`]: a number from what a program wrote.
+//! * [`Job`]: what to run.
+//! * [`supervisor`]: the process that runs a job on a host or on this machine and writes a [`Report`].
+//! * [`MemoryGroup`]: measures the memory of all processes.
+//! * [`Flows`]: counts the traffic of interfaces.
+//! * [`number_in`]: reads a number from a program's output.
 
 mod flows;
+mod job;
 mod memory;
 mod numbers;
-mod order;
-pub mod runner;
+pub mod supervisor;
 
 pub use flows::Flows;
+pub use job::{COPY_MARKER, JOB_VARIABLE, Job, Report};
 pub use memory::MemoryGroup;
 pub use numbers::number_in;
-pub use order::{COPY, Order, Report, VARIABLE};

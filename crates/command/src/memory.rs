@@ -1,14 +1,14 @@
-//! The memory of a group of processes, counted by a control group of their own.
+//! Measures the memory of a group of processes by a control group.
 
 use std::{fs, io, path::PathBuf};
 
 use kernel::groups::{self, Version};
 use undo::{Change, Folder, Journal};
 
-/// What the journals of such groups are called.
+/// Kind of the journals of these groups.
 const KIND: &str = "command";
 
-/// A control group that counts the memory of its processes. It goes when this is dropped, or with the next command if this
+/// A control group that counts the memory of its processes. It is removed on drop, or by the next command if this
 /// process is killed.
 #[derive(Debug)]
 pub struct MemoryGroup {
@@ -18,11 +18,11 @@ pub struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// Makes one, and writes that down in a journal of `journals`.
+    /// Creates a control group and records it in a journal of `journals`.
     ///
     /// # Errors
-    /// When this machine counts no memory by control groups, or this user may make none.
-    pub fn make(journals: &Folder) -> io::Result<Self> {
+    /// If this machine counts no memory by control groups, or this user may not create one.
+    pub fn create(journals: &Folder) -> io::Result<Self> {
         let (root, version) = groups::root("memory")?
             .ok_or_else(|| io::Error::other("there are no control groups for memory"))?;
         let journal = Journal::open(journals, KIND, "programs of a trial").map_err(io::Error::other)?;
@@ -32,13 +32,12 @@ impl MemoryGroup {
         Ok(Self { folder, version, journal: Some(journal) })
     }
 
-    /// The file that a process joins by, writing `0`.
-    pub fn joined_by(&self) -> PathBuf {
+    /// The file to which a process writes `0` to join.
+    pub fn join_file(&self) -> PathBuf {
         self.folder.join("cgroup.procs")
     }
 
-    /// What its processes hold now, in bytes: their own memory and what of files they have mapped, not what the kernel keeps
-    /// of files that they read or wrote.
+    /// Memory of all processes in bytes: their own and mapped files, without the kernel's cache of other files.
     pub fn used_bytes(&self) -> Option<u64> {
         let text = fs::read_to_string(self.folder.join("memory.stat")).ok()?;
         let [own, mapped] = match self.version {
@@ -51,7 +50,7 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        // What cannot be undone stays in the journal, for the next command.
+        // What cannot be undone stays in the journal for the next command.
         let _ = self.journal.take().map(Journal::finish);
     }
 }

@@ -1,9 +1,9 @@
-//! Numbers that programs write.
+//! Reads numbers from the output of programs.
 
 use serde_json::Value;
 
-/// The number at a place of JSON (RFC 6901) in what a program wrote: all of it is JSON, or the last object that begins a line
-/// without an indent. A text that is a number counts as one.
+/// The number at a JSON pointer (RFC 6901) in a program's output. The output is JSON, or its last object that starts
+/// at the beginning of a line is used. A text that holds a number counts as a number.
 pub fn number_in(output: &[u8], pointer: &str) -> Option<f64> {
     let text = String::from_utf8_lossy(output);
     let text = text.trim_start_matches('\u{feff}');
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_found_at_its_place() {
+    fn a_number_is_found_by_its_pointer() {
         let json = r#"{"end": {"sum": [{"bits_per_second": 9.3e8}, {"text": " 12 "}], "none": null}}"#;
         let of = |text: &str, pointer| number_in(text.as_bytes(), pointer);
         assert_eq!(of(json, "/end/sum/0/bits_per_second"), Some(9.3e8));

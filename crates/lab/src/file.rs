@@ -24,14 +24,14 @@ pub fn parse(file: &str, text: &str) -> Result<Plan, Vec<Mistake>> {
     let document = reader.document(text);
     if reader.has_mistakes() {
         // What is guessed behind a mistake in TOML itself would only confuse.
-        return reader.end(Plan::default());
+        return reader.finish(Plan::default());
     }
     let mut table = reader.root(&document);
     let title = table.take("title").and_then(|value| reader.text(value)).unwrap_or_default().to_owned();
     let (plan, groups) = read_with_groups(&mut reader, &mut table, title);
     processes::check_places(&mut reader, document.get_ref().get("processes"), &plan, &groups);
     table.finish(&mut reader);
-    reader.end(plan)
+    reader.finish(plan)
 }
 
 /// Reads the keys `hosts`, `links` and `processes` of a table that may have others: a study has a lab's

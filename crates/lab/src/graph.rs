@@ -26,7 +26,7 @@ pub fn text(plan: &Plan) -> String {
             let _ = writeln!(out, "    {:<8} {}/{} on {}", end.device, end.address, link.prefix, link.name);
         }
         for address in &host.loopback {
-            let _ = writeln!(out, "    lo       {address}/{}", Network::longest(*address));
+            let _ = writeln!(out, "    lo       {address}/{}", Network::max_prefix(*address));
         }
         for route in &host.routes {
             let _ = writeln!(out, "    route    {}/{} via {}", route.to, route.prefix, route.via);

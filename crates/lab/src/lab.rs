@@ -19,7 +19,7 @@ use std::{
 };
 
 use kernel::namespaces::{self, Kind};
-use settings::places;
+use settings::placeholders;
 use undo::{Change, Folder, Journal, ProcessId};
 
 pub(crate) use bring_up::PLAN_FILE;
@@ -290,7 +290,7 @@ impl Lab {
             let host = if name == "self" { Some(own) } else { self.plan.host(name) };
             Some(self.plan.address_of(host?)?.to_string())
         };
-        words.iter().map(|word| places::finished(word, &stands_for)).collect()
+        words.iter().map(|word| placeholders::expand(word, &stands_for)).collect()
     }
 
     /// Starts one more process and waits until it is ready.

@@ -50,7 +50,8 @@ impl Network<'_> {
             let mut netlink = Netlink::open()?;
             netlink.set_up(LOOPBACK)?;
             let mut addresses = host.loopback.iter();
-            addresses.try_for_each(|&own| netlink.add_address(LOOPBACK, own, settings::Network::longest(own)))
+            addresses
+                .try_for_each(|&own| netlink.add_address(LOOPBACK, own, settings::Network::max_prefix(own)))
         };
         congestion::while_allowed(self.plan, self.journal, || self.in_every_host("set up", set_up))?;
         let mut emulated = BTreeMap::new();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use settings::places;
+use settings::placeholders;
 
 use crate::{
     plan::{KnownKind, Plan, Process, Program},
@@ -20,7 +20,7 @@ pub(crate) fn lacks(plan: &Plan) -> Vec<String> {
 /// A file that a command names and no program of the lab writes.
 fn unwritten(plan: &Plan, process: &Process) -> Option<String> {
     let Program::Command(words) = &process.program else { return None };
-    let mut names = words.iter().flat_map(|word| places::names(word));
+    let mut names = words.iter().flat_map(|word| placeholders::names(word));
     let name = names.find(|name| KnownKind::all_writes().contains(name) && !plan.writes(name))?;
     Some(format!("{}: no program of this lab writes {{{name}}}", process.name))
 }

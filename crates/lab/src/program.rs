@@ -84,7 +84,7 @@ macro_rules! programs {
             pub(crate) fn read(&mut self, reader: &mut Reader<'_>, table: &mut Table<'_, '_>, scene: &Scene<'_>) {
                 match self { $(Self::$own(own) => {
                     for key in $own::KEYS.iter().filter(|key| $own::NEEDS.contains(&key.name)) {
-                        table.need(reader, key.name, key.help);
+                        table.require(reader, key.name, key.help);
                     }
                     keys::read($own::KEYS, own, reader, table, scene);
                 })+ }

@@ -95,7 +95,7 @@ options::workload! {
     /// Send numbered events, which `proofload audit` finds again: the event is a JSON object, @FILE, or default (on a command
     /// line also without a value), that of the published test of an HTTP data listener
     events: Option<String> = "events", Kind::Text, "EVENT", EVENTS, "", "default"
-        { bare: "default" } and { names_files: true, label: "events" };
+        { bare_value: "default" } and { names_files: true, label: "events" };
     /// Events in each request
     events_per_request: Option<String> = "events_per_request", Kind::Count(1), "N", EVENTS, "1", "100";
     /// How events stand in the body: json (one), ndjson or array

@@ -98,7 +98,7 @@ fn main() -> std::process::ExitCode {
 
 /// The process that runs the programs of a trial.
 fn run_programs() -> Result<exit::Exit, exit::Refusal> {
-    command::runner::run().map(|()| exit::Exit::GoalsMet).map_err(exit::Refusal::one)
+    command::supervisor::run().map(|()| exit::Exit::GoalsMet).map_err(exit::Refusal::one)
 }
 
 /// Tells what is wrong with the command line, and no secret that stands in it; or prints the help that was asked for.

@@ -1,7 +1,6 @@
 //! The accuracy of the estimated time left, after a third of a search.
 //!
-//! The searches are those of `proofload limit`, with its rule for upper bounds (`study::searching`). A trial takes half a
-//! second beyond its length, as for starting workers and draining.
+//! The searches are those of `proofload limit`: what goal a goal, and what surely does not (`study::running_search`). A trial takes half a second beside its length, as starting workers and draining do.
 
 mod common;
 

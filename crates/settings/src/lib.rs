@@ -1,9 +1,11 @@
-//! Files that users write: TOML read value by value, so that every mistake is found in one go, each with its
-//! line and column and with what was expected; and the tables of options, which files and command lines share.
+//! Reads files that users write, and defines tables of options.
+//!
+//! Files are TOML, read value by value: all mistakes are found at once, each with its line, its column and what was
+//! expected. Tables of options are shared by files and command lines.
 
 pub mod network;
 pub mod options;
-pub mod places;
+pub mod placeholders;
 mod reader;
 pub mod schema;
 
@@ -12,14 +14,14 @@ use std::fmt;
 pub use network::Network;
 pub use reader::{Reader, Table, Value, suggestion};
 
-/// What is wrong in a file.
+/// A mistake in a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mistake {
-    /// The file, as it was named.
+    /// Name of the file, as the user gave it.
     pub file: String,
-    /// The line, from 1.
+    /// Line, from 1.
     pub line: usize,
-    /// The column in characters, from 1.
+    /// Column in characters, from 1.
     pub column: usize,
     /// What is wrong, and what was expected.
     pub message: String,

@@ -1,50 +1,50 @@
-//! Networks of either version of IP.
+//! IPv4 and IPv6 networks.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
-/// An address with no bits beyond its prefix, and the length of that.
+/// A network: an address without bits beyond the prefix, and the prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
-    /// Its address.
+    /// Network address.
     pub address: IpAddr,
-    /// The length of its prefix in bits.
+    /// Length of the prefix in bits.
     pub prefix: u8,
 }
 
 impl Network {
-    /// Whether an address is one of its own.
+    /// Whether an address belongs to the network.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.address.is_ipv4() == address.is_ipv4()
             && (bits(self.address) ^ bits(address)) & !self.host_bits() == 0
     }
 
-    /// Whether they have an address in common.
+    /// Whether the networks have an address in common.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.contains(other.address) || other.contains(self.address)
     }
 
-    /// Whether a host can have this address: the first and the last are not for hosts.
+    /// Whether a host can have this address. The first and the last address are not for hosts.
     pub fn has_host(&self, address: IpAddr) -> bool {
         let host = bits(address) & self.host_bits();
         self.contains(address) && host != 0 && host != self.host_bits()
     }
 
-    /// How long prefixes may be.
-    pub fn longest(address: IpAddr) -> u8 {
+    /// Largest prefix length of the address's version.
+    pub fn max_prefix(address: IpAddr) -> u8 {
         if address.is_ipv4() { 32 } else { 128 }
     }
 
     fn host_bits(&self) -> u128 {
-        let length = Self::longest(self.address).saturating_sub(self.prefix);
+        let length = Self::max_prefix(self.address).saturating_sub(self.prefix);
         1_u128.checked_shl(length.into()).unwrap_or(0).wrapping_sub(1)
     }
 }
 
-/// The address so many places behind another; the last one where there are no more.
-pub fn behind(address: IpAddr, places: u32) -> IpAddr {
+/// The address `count` after another, or the last address if there are not that many.
+pub fn address_after(address: IpAddr, count: u32) -> IpAddr {
     match address {
-        IpAddr::V4(address) => IpAddr::V4(address.to_bits().saturating_add(places).into()),
-        IpAddr::V6(address) => IpAddr::V6(address.to_bits().saturating_add(places.into()).into()),
+        IpAddr::V4(address) => IpAddr::V4(address.to_bits().saturating_add(count).into()),
+        IpAddr::V6(address) => IpAddr::V6(address.to_bits().saturating_add(count.into()).into()),
     }
 }
 
@@ -69,7 +69,7 @@ impl FromStr for Network {
         let (address, prefix) = text.split_once('/').ok_or_else(refuse)?;
         let address: IpAddr = address.parse().map_err(|_| refuse())?;
         let prefix: Option<u8> = prefix.parse().ok();
-        let prefix = prefix.filter(|prefix| *prefix <= Self::longest(address)).ok_or_else(refuse)?;
+        let prefix = prefix.filter(|prefix| *prefix <= Self::max_prefix(address)).ok_or_else(refuse)?;
         let given = Self { address, prefix };
         let address = match address {
             IpAddr::V4(address) => IpAddr::V4((address.to_bits() & !given.host_bits() as u32).into()),
@@ -102,8 +102,8 @@ mod tests {
         );
         assert!(four.overlaps(&network("10.0.0.0/8")) && !four.overlaps(&network("10.2.0.0/16")));
         assert!(!network("::/0").overlaps(&network("0.0.0.0/0")));
-        assert_eq!(behind(address("10.1.0.255"), 1), address("10.1.1.0"));
-        assert_eq!(behind(address("fd00::ffff"), 2), address("fd00::1:1"));
+        assert_eq!(address_after(address("10.1.0.255"), 1), address("10.1.1.0"));
+        assert_eq!(address_after(address("fd00::ffff"), 2), address("fd00::1:1"));
         for bad in ["10.1.0.1/16", "10.0.0.0/33", "fd00::1/64", "fd00::/129", "fd00::", "x/1"] {
             assert!(bad.parse::<Network>().is_err(), "{bad}");
         }

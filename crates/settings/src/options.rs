@@ -1,46 +1,46 @@
-//! Tables of options: what is said of an option once, for a command line, a file, its schema and its documentation.
+//! Tables of options: each option is defined once for command line, file, schema and documentation.
 
 use std::fmt::Display;
 
 use record::units::parse_count;
 
-/// One option, which puts what was written into a `T`.
+/// An option that sets a part of a `T`.
 #[derive(Debug)]
-pub struct Setting<T> {
-    /// Its name in the file; on the command line with hyphens.
+pub struct OptionSpec<T> {
+    /// Its key in the file; on the command line with hyphens.
     pub key: &'static str,
-    /// What it takes.
+    /// The kind of its value.
     pub kind: Kind,
-    /// What the value is called in the help.
+    /// Name of the value in the help.
     pub value_name: &'static str,
-    /// Which options it stands with in the help; empty for those without a heading.
+    /// Heading of its group in the help; empty without a group.
     pub heading: &'static str,
-    /// What it is for.
+    /// Description.
     pub help: &'static str,
-    /// What holds without it, as it would be written or in words; empty if that is nothing.
+    /// Default, as a value or in words; empty if there is none.
     pub default: &'static str,
-    /// A value that says what one looks like; of [`Kind::List`] several, with blanks between them.
+    /// An example of a value; for [`Kind::List`] several, separated by blanks.
     pub example: &'static str,
-    /// Puts values into the `T`: one, or as many as there are for [`Kind::List`]. A flag is only put there where it is
-    /// not as it is by default.
+    /// Sets values in the `T`: one value, or any number for [`Kind::List`]. Flags are applied only if they differ
+    /// from their default.
     pub apply: fn(&mut T, &[&str]) -> Result<(), String>,
     /// Its letter on the command line.
     pub short: Option<char>,
-    /// Its name on the command line where that is not the key's; empty otherwise.
+    /// Its name on the command line if that is not derived from the key; empty otherwise.
     pub flag: &'static str,
-    /// What it says on a command line without a value; empty if it needs one.
-    pub bare: &'static str,
+    /// The value that the option has on a command line without one; empty if it needs a value.
+    pub bare_value: &'static str,
 }
 
-/// One [`Setting`] of a table: its help, key, kind, the value's name, heading, default, example, what puts values into
-/// the `T`, and what else is to be said.
+/// Makes one [`OptionSpec`] from help, key, kind, name of the value, heading, default, example, the code that applies
+/// it, and optionally further fields.
 #[macro_export]
-macro_rules! setting {
+macro_rules! option_spec {
     (
         [$($help:literal),+], $key:literal, $kind:expr, $value_name:literal, $heading:expr, $default:expr,
         $example:literal, |$to:ident, $values:pat_param| $put:expr $(, { $($more:tt)+ })?
     ) => {
-        $crate::options::Setting {
+        $crate::options::OptionSpec {
             key: $key,
             kind: $kind,
             value_name: $value_name,
@@ -53,34 +53,34 @@ macro_rules! setting {
                 Ok(())
             },
             $($($more)+,)?
-            ..$crate::options::Setting::PLAIN
+            ..$crate::options::OptionSpec::EMPTY
         }
     };
 }
 
-/// A table of [`Setting`]s. Their help stands before them as a comment.
+/// Makes a table of [`OptionSpec`]s. The help is written as a doc comment before each option.
 #[macro_export]
-macro_rules! table {
+macro_rules! option_table {
     ($(
         $(#[doc = $help:literal])+
         $key:literal, $kind:expr, $value_name:literal, $heading:expr, $default:expr, $example:literal,
         $({ $($more:tt)+ },)? |$to:ident, $values:pat_param| $put:expr;
     )+) => {
-        &[$($crate::setting!(
+        &[$($crate::option_spec!(
             [$($help),+], $key, $kind, $value_name, $heading, $default, $example, |$to, $values| $put
             $(, { $($more)+ })?
         )),+]
     };
 }
 
-/// What an option takes.
+/// The kind of an option's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing: it is there, or not. In the file true or false.
+    /// A flag that is off by default; true or false in the file.
     Flag,
-    /// The same of what is so by default: on the command line `--no-KEY`, in the file false.
+    /// A flag that is on by default: `--no-KEY` on the command line, false in the file.
     On,
-    /// A whole number, at least so large.
+    /// A whole number with a minimum.
     Count(u64),
     /// A number per second, above 0.
     Rate,
@@ -90,17 +90,17 @@ pub enum Kind {
     Time,
     /// A text.
     Text,
-    /// Numbers, ranges of them, and lists of both.
+    /// Numbers and ranges of numbers, separated by commas.
     Numbers,
     /// One of some words.
     Choice(&'static [&'static str]),
-    /// Several texts.
+    /// A list of texts.
     List,
 }
 
-impl<T> Setting<T> {
-    /// Of which nothing is said.
-    pub const PLAIN: Self = Self {
+impl<T> OptionSpec<T> {
+    /// All fields empty.
+    pub const EMPTY: Self = Self {
         key: "",
         kind: Kind::Text,
         value_name: "",
@@ -111,10 +111,10 @@ impl<T> Setting<T> {
         apply: |_, _| Ok(()),
         short: None,
         flag: "",
-        bare: "",
+        bare_value: "",
     };
 
-    /// Its name on the command line, without the hyphens in front.
+    /// Its name on the command line, without the leading hyphens.
     pub fn flag(&self) -> String {
         if !self.flag.is_empty() {
             return self.flag.to_owned();
@@ -123,12 +123,12 @@ impl<T> Setting<T> {
         format!("{no}{}", self.key.replace('_', "-"))
     }
 
-    /// Values that say what one looks like: of a list several.
+    /// Examples of values: several for a list.
     pub fn examples(&self) -> Vec<&'static str> {
         if self.kind == Kind::List { self.example.split_whitespace().collect() } else { vec![self.example] }
     }
 
-    /// What it is for, and what holds without it.
+    /// Description and default.
     pub fn help(&self) -> String {
         match self.default {
             "" => self.help.to_owned(),
@@ -136,7 +136,7 @@ impl<T> Setting<T> {
         }
     }
 
-    /// The same of its key in a file.
+    /// Description of the key in a file.
     pub fn help_in_file(&self) -> String {
         match self.kind {
             Kind::On => format!("If false: {}{}", self.help[..1].to_lowercase(), &self.help[1..]),
@@ -146,7 +146,7 @@ impl<T> Setting<T> {
 }
 
 impl Kind {
-    /// What its texts look like, as a regular expression without its ends; none for any text.
+    /// Regular expression of the value's text, without anchors; none if any text is allowed.
     pub fn pattern(self) -> Option<&'static str> {
         match self {
             Self::Count(_) => Some("[0-9][0-9_.]*[kKM]?"),
@@ -158,19 +158,19 @@ impl Kind {
     }
 }
 
-/// A count that is not too small, and not too large for its type.
+/// Parses a count with a minimum that fits its type.
 ///
 /// # Errors
 /// What is wrong with the text.
-pub fn count<T: TryFrom<u64>>(text: &str, least: u64) -> Result<T, String> {
-    let number = parse_count(text).map_err(told)?;
-    if number < least {
-        return Err(format!("{text} is too small; at least {least}"));
+pub fn count<T: TryFrom<u64>>(text: &str, min: u64) -> Result<T, String> {
+    let number = parse_count(text).map_err(error_text)?;
+    if number < min {
+        return Err(format!("{text} is too small; at least {min}"));
     }
     T::try_from(number).map_err(|_| format!("{text} is too large"))
 }
 
-/// An error's text.
-pub fn told(error: impl Display) -> String {
+/// The text of an error.
+pub fn error_text(error: impl Display) -> String {
     error.to_string()
 }

@@ -1,4 +1,4 @@
-//! JSON Schemas of what a file may hold: what editors complete and underline. A text may have `{factor}` anywhere.
+//! JSON Schemas of files, which editors use for completion and checks. Any text may contain `{factor}`.
 
 use crate::options::Kind;
 use serde_json::{Map, Value, json};
@@ -12,8 +12,8 @@ pub fn table(properties: Value, required: &[&str]) -> Value {
     table
 }
 
-/// The same with what it is for.
-pub fn table_for(what: &str, properties: Value, required: &[&str]) -> Value {
+/// A table with a description.
+pub fn described_table(what: &str, properties: Value, required: &[&str]) -> Value {
     let mut table = table(properties, required);
     table["description"] = json!(what);
     table
@@ -29,7 +29,7 @@ pub fn texts(what: &str, example: &str) -> Value {
     json!({ "type": "array", "items": { "type": "string" }, "description": what, "examples": [[example]] })
 }
 
-/// A text, or a list of some.
+/// A text or a list of texts.
 pub fn one_or_more(what: &str, example: &str) -> Value {
     json!({
         "type": ["string", "array"], "items": { "type": "string" }, "description": what,
@@ -37,21 +37,21 @@ pub fn one_or_more(what: &str, example: &str) -> Value {
     })
 }
 
-/// One of some texts, or the place of a factor.
+/// One of several texts, or a placeholder.
 pub fn choice(what: &str, list: &[&str]) -> Value {
     let pattern = format!("^({}|.*\\{{.+\\}}.*)$", list.join("|"));
     json!({ "type": "string", "description": what, "pattern": pattern, "examples": list, "default": list[0] })
 }
 
-/// True or false, or the place of a factor.
+/// True or false, or a placeholder.
 pub fn flag(what: &str, default: bool) -> Value {
     json!({ "type": ["boolean", "string"], "pattern": "^\\{.+\\}$", "description": what, "default": default })
 }
 
-/// A whole number, or the place of a factor.
-pub fn whole(least: u64, what: &str, example: u64) -> Value {
+/// A whole number, or a placeholder.
+pub fn whole_number(min: u64, what: &str, example: u64) -> Value {
     json!({
-        "type": ["integer", "string"], "pattern": "^\\{.+\\}$", "minimum": least, "description": what,
+        "type": ["integer", "string"], "pattern": "^\\{.+\\}$", "minimum": min, "description": what,
         "examples": [example]
     })
 }
@@ -64,7 +64,7 @@ pub fn time(what: &str, example: &str) -> Value {
     })
 }
 
-/// The same in a workload, where a bare number is seconds.
+/// A time in a workload, where a bare number means seconds.
 pub fn workload_time(what: &str, example: &str) -> Value {
     let mut time = time(what, example);
     time["type"] = json!(["string", "number"]);
@@ -79,13 +79,13 @@ pub fn size(what: &str, example: &str) -> Value {
     })
 }
 
-/// The whole text is so, or has the place of a factor.
-pub fn pattern(so: &str) -> String {
-    format!("^({so}|.*\\{{.+\\}}.*)$")
+/// A pattern for texts that match as a whole or contain a placeholder.
+pub fn pattern(regex: &str) -> String {
+    format!("^({regex}|.*\\{{.+\\}}.*)$")
 }
 
-/// Adds keys.
-pub fn join(keys: &mut Value, more: Value) {
+/// Adds keys to a table.
+pub fn add_keys(keys: &mut Value, more: Value) {
     let more = more.as_object().cloned().unwrap_or_else(Map::new);
     keys.as_object_mut().into_iter().for_each(|keys| keys.extend(more.clone()));
 }

@@ -1,8 +1,7 @@
-//! Two results, or two levels of a factor within one, setting by setting.
+//! Compares two results, or two levels of a factor within one result, setting by setting.
 //!
-//! Results of separate runs are compared as such; levels within one study ran in turns and are compared
-//! block by block, which takes what drifted on the machine out of the difference. All rows together are
-//! held to Holm's rule: `docs/statistics.md`.
+//! Results are compared as separate runs. Levels within one study ran in turns, so they are compared block by block, which
+//! removes a drift of the machine from the difference. Holm's rule applies to all rows together: see `docs/statistics.md`.
 
 mod gate;
 mod rows;
@@ -15,91 +14,90 @@ use serde::{Deserialize, Serialize};
 pub use gate::Gate;
 use rows::{Pair, Values};
 
-/// The form of comparisons written by this version.
+/// The format of comparisons that this version writes.
 pub const SCHEMA: &str = "proofload/comparison/1";
 
-/// A result, as its folder holds it.
+/// A result that is compared.
 #[derive(Debug, Clone, Copy)]
 pub struct Side<'a> {
-    /// What it is called: its folder, or the level of a factor.
+    /// Its name: the folder, or the level of a factor.
     pub name: &'a str,
     /// Its plan.
     pub plan: &'a StudyPlan,
-    /// What was found.
+    /// Its outcomes.
     pub result: &'a StudyResult,
-    /// What it was measured on, if that was written.
+    /// The machine it was measured on, if the folder says so.
     pub environment: Option<&'a Environment>,
 }
 
-/// How to compare.
+/// Options of a comparison.
 #[derive(Debug, Clone, Default)]
 pub struct CompareOptions {
-    /// Wanted of all verdicts together.
+    /// Confidence of all verdicts together.
     pub confidence: Confidence,
-    /// How much worse B may be than A: 0.05 for 5 % (of quantities that may be 0, such as the error ratio:
-    /// 0.05 more). None for no limit.
+    /// How much worse B may be than A: 0.05 for 5 %; for quantities that may be 0, such as the error ratio, 0.05 in
+    /// the quantity's unit. None for no limit.
     pub fail_if_worse: Option<f64>,
-    /// Names of quantities, `lower_bound` among them; empty for the default ones.
+    /// Names of quantities, which may include `lower_bound`; empty for the default ones.
     pub quantities: Vec<String>,
-    /// Compare although the plans are not the same.
+    /// Compare even if the plans differ.
     pub force: bool,
 }
 
-/// Why two results were not compared.
+/// Why two results cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompareError {
-    /// They do not answer the same question.
+    /// The results do not answer the same question.
     #[error(
-        "the results are not of the same plan:\n  {}\nrun both from the same study, or compare them all the same \
-         with --force",
+        "the results are not of the same plan:\n  {}\nrun both from the same study, or compare them anyway with --force",
         differences.join("\n  ")
     )]
     OtherPlan {
-        /// What differs, a line each.
+        /// The differences, one per line.
         differences: Vec<String>,
     },
-    /// There is nothing that both have.
+    /// The results have nothing in common.
     #[error("there is nothing to compare: {why}")]
     Nothing {
         /// What is missing, and what to do.
         why: String,
     },
-    /// A quantity that results do not have.
+    /// The results have no such quantity.
     #[error("there is no quantity '{name}'; there are {}", known.join(", "))]
     Quantity {
-        /// As asked for.
+        /// The name that was asked for.
         name: String,
-        /// Those there are.
+        /// The quantities of the results.
         known: Vec<String>,
     },
-    /// A factor or level that the study does not have.
+    /// The study has no such factor or level.
     #[error("the study has no {what}; it has {}", known.join(", "))]
     Level {
-        /// As asked for.
+        /// The name that was asked for.
         what: String,
-        /// Those there are.
+        /// The factors or levels of the study.
         known: Vec<String>,
     },
 }
 
-/// Two results compared.
+/// The comparison of two results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
-    /// The form of this record, [`SCHEMA`].
+    /// The format of this record, [`SCHEMA`].
     pub schema: String,
-    /// What A is.
+    /// The name of A.
     pub a: String,
-    /// What B is.
+    /// The name of B.
     pub b: String,
-    /// Wanted of all verdicts together.
+    /// Confidence of all verdicts together.
     pub confidence: f64,
     /// What all rows together show.
     pub verdict: Overall,
-    /// Whether B is no worse than allowed, over all rows; none if nothing was asked.
+    /// Whether B is no worse than allowed, over all rows; none without a limit.
     pub gate: Option<Gate>,
     /// Every quantity of every setting.
     pub rows: Vec<Row>,
-    /// What a careful reader should know.
+    /// Warnings about the comparison.
     pub warnings: Vec<Warning>,
 }
 
@@ -119,7 +117,7 @@ pub enum Overall {
     CannotTell,
 }
 
-/// A quantity of a setting, compared.
+/// The comparison of a quantity in a setting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// The setting's levels in words; empty if the study has no factors.
@@ -128,24 +126,24 @@ pub struct Row {
     pub quantity: String,
     /// The goal that a lower bound belongs to.
     pub goal: Option<String>,
-    /// The values of A, one a run.
+    /// The values of A, one per run.
     pub a: Vec<f64>,
-    /// The values of B.
+    /// The values of B, one per run.
     pub b: Vec<f64>,
-    /// Their median.
+    /// The median of A.
     pub a_median: f64,
-    /// Their median.
+    /// The median of B.
     pub b_median: f64,
-    /// The effect with its interval, the verdict, and what could have been resolved.
+    /// The effect with its interval, the verdict, and the smallest effect that could have been shown.
     pub statistics: statistics::Comparison,
-    /// Whether B is no worse than allowed; none if nothing was asked.
+    /// Whether B is no worse than allowed; none without a limit.
     pub gate: Option<Gate>,
 }
 
-/// Compares two results of the same plan, run apart.
+/// Compares two results of the same plan that were run separately.
 ///
 /// # Errors
-/// When the plans differ and it is not forced, or nothing is in both.
+/// If the plans differ and `force` is not set, or if the results have nothing in common.
 pub fn compare(a: Side, b: Side, options: &CompareOptions) -> Result<Comparison, CompareError> {
     let differences = differences(a.plan, b.plan);
     if !differences.is_empty() && !options.force {
@@ -160,7 +158,7 @@ pub fn compare(a: Side, b: Side, options: &CompareOptions) -> Result<Comparison,
     let mut pairs = Vec::new();
     for (index, setting) in a.plan.settings.iter().enumerate() {
         match b.plan.settings.iter().position(|other| other.levels == setting.levels) {
-            Some(other) => pairs.push(Pair::apart(setting, (a, index), (b, other))),
+            Some(other) => pairs.push(Pair::of_two_results(setting, (a, index), (b, other))),
             None => warnings.push(only_in(a.name, &setting.name)),
         }
     }
@@ -175,7 +173,7 @@ pub fn compare(a: Side, b: Side, options: &CompareOptions) -> Result<Comparison,
 /// Compares two levels of a factor within one result, everything else equal, block by block.
 ///
 /// # Errors
-/// When the study has no such factor or level, or no settings that differ in it alone.
+/// If the study has no such factor or level, or no settings that differ in it alone.
 pub fn compare_levels(
     side: Side,
     factor: &str,
@@ -204,7 +202,7 @@ pub fn compare_levels(
             let mut wanted = setting.levels.clone();
             wanted.insert(factor.to_owned(), levels.1.clone());
             let other = settings.iter().position(|other| other.levels == wanted)?;
-            Some(Pair::in_blocks(side, factor, index, other))
+            Some(Pair::of_one_result(side, factor, index, other))
         })
         .collect();
     let (a, b) = (format!("{factor}={}", levels.0), format!("{factor}={}", levels.1));
@@ -257,7 +255,7 @@ fn overall(rows: &[Row]) -> Overall {
     }
 }
 
-/// What must be the same for two results to answer the same question.
+/// Differences that keep two results from answering the same question.
 fn differences(a: &StudyPlan, b: &StudyPlan) -> Vec<String> {
     let goals = |plan: &StudyPlan| {
         let names: Vec<&str> = plan.goals.iter().map(|goal| goal.name.as_str()).collect();
@@ -293,11 +291,11 @@ fn differences(a: &StudyPlan, b: &StudyPlan) -> Vec<String> {
     differences
 }
 
-/// What the words of a plan do not tell: headers, a body, times between trials.
+/// Warns of differences that the words of a plan do not show, such as headers or a body.
 fn other_inputs(a: &StudyPlan, b: &StudyPlan) -> Option<Warning> {
     (a.settings == b.settings && a.inputs != b.inputs).then(|| {
-        let message = "the study files or the options of A and B are not the same, though their plans read alike: see \
-                       study.toml, or the command in plan.json, of each";
+        let message = "the study files or options of A and B differ although their plans look alike: compare study.toml, \
+                       or the command in plan.json";
         Warning::new("other_inputs", message)
     })
 }
@@ -306,7 +304,7 @@ fn other_environment(a: Side, b: Side) -> Option<Warning> {
     let differences = a.environment?.differences(b.environment?);
     (!differences.is_empty()).then(|| {
         let message = format!(
-            "A and B were measured in other environments, which may be the difference: {}",
+            "A and B were measured in different environments, which may explain a difference: {}",
             differences.join("; ")
         );
         Warning::new("other_environment", message)
@@ -330,7 +328,7 @@ fn unfinished(side: Side) -> Option<Warning> {
         Warning::new(
             "unfinished",
             format!(
-                "{} did not come to its end ({why}): what it had measured is compared; --resume finishes it",
+                "{} is not finished ({why}): only what it has measured is compared; --resume finishes it",
                 side.name
             ),
         )

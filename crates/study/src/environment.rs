@@ -1,11 +1,11 @@
-//! What this machine is, as far as it decides about results.
+//! Describes this machine as far as it affects results.
 
 use std::collections::BTreeMap;
 
 use load::Host;
 use record::{Environment, environment::SCHEMA};
 
-/// Kernel settings that decide how much load can be made or carried.
+/// Kernel settings that limit how much load can be made or carried.
 const SYSCTLS: [&str; 16] = [
     "net.core.netdev_max_backlog",
     "net.core.rmem_max",
@@ -25,8 +25,8 @@ const SYSCTLS: [&str; 16] = [
     "net.netfilter.nf_conntrack_max",
 ];
 
-/// Reads it. What the kernel does not tell is left empty.
-pub fn read(host: &Host) -> Environment {
+/// Reads the environment. What the kernel does not report stays empty.
+pub(crate) fn read(host: &Host) -> Environment {
     let file = |path: &str| kernel::read(path).unwrap_or_default();
     let cpu_info = file("/proc/cpuinfo");
     let of_cpu = |key: &str| {

@@ -1,4 +1,4 @@
-//! How a study is run, and what is told while it runs.
+//! Options of a study's run, and the events that it reports.
 
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -16,7 +16,7 @@ pub struct Options {
     pub command: Vec<String>,
     /// Ends the study when set.
     pub stop: Arc<AtomicBool>,
-    /// Goes on where a killed run was.
+    /// Resumes an interrupted run.
     pub resume: bool,
 }
 
@@ -27,10 +27,10 @@ pub enum Event<'a> {
     Planned {
         /// The plan.
         plan: &'a StudyPlan,
-        /// Trials of an earlier run that need not be run again.
+        /// Trials of earlier runs, which are not run again.
         done: usize,
-        /// Those of them that were void, so that their places were or are to be tried again.
-        again: usize,
+        /// Void trials of earlier runs that are repeated.
+        retried: usize,
     },
     /// Hosts and targets of a setting are being brought up.
     SettingUp {
@@ -38,25 +38,25 @@ pub enum Event<'a> {
         name: &'a str,
     },
     /// A trial begins.
-    Begins {
+    TrialBegins {
         /// The setting's name.
         name: &'a str,
-        /// What it is for.
+        /// Its purpose.
         purpose: Purpose,
-        /// The load of a search, in words.
+        /// The load in words, if it belongs to a search.
         load: Option<String>,
     },
-    /// A second of a trial.
-    Second(&'a Tick),
+    /// One second of a trial has passed.
+    Tick(&'a Tick),
     /// A trial has ended.
-    Ended(&'a TrialEntry),
-    /// A search knows more.
-    Closing {
-        /// The bounds of each goal so far, or what hints at them, in the order of the plan.
+    TrialEnded(&'a TrialEntry),
+    /// A search has made progress.
+    SearchProgress {
+        /// The bounds of each goal so far, in the order of the plan; estimates where there is no bound yet.
         bounds: Vec<CurrentBounds>,
-        /// How long the search still takes, in seconds, by what is known.
+        /// Estimated time that the search still takes, in seconds.
         remaining_s: f64,
     },
-    /// Something a careful reader should know.
+    /// A warning for the user.
     Warning(&'a str),
 }

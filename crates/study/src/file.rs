@@ -1,12 +1,12 @@
-//! A study file: TOML that says what is measured, where, under which loads, and what must hold.
+//! Study files: TOML that says what is measured, where, at which loads, and with which goals.
 //!
-//! All mistakes are found in one go, each with its line and column: every setting of the study is put together
-//! as it will be run, a search at both of its ends, before anything is started. The keys are in `docs/study.md`.
+//! All mistakes are found at once, each with its line and column. Every setting of the study is resolved as it will
+//! be run, a search at both of its ends, before anything is started. The keys are documented in `docs/study.md`.
 //!
-//! * [`read`]: text to [`Study`].
-//! * [`StudyFile::setup`](crate::StudyFile::setup): what one setting needs at one load.
-//! * [`schema`]: the file's JSON Schema, for editors.
-//! * [`parse_bound`]: the bound of a goal, also for command lines.
+//! * [`read`]: reads a [`Study`] from text.
+//! * [`StudyFile::setup`](crate::StudyFile::setup): makes the setup of one setting at one load.
+//! * [`schema`]: makes the JSON Schema of study files, for editors.
+//! * [`parse_bound`]: parses the bound of a goal, also for command lines.
 
 mod audits;
 mod checks;
@@ -14,19 +14,19 @@ mod command;
 mod describe;
 mod factors;
 mod goals;
-mod ground;
 mod kind;
 mod length;
 mod levels;
 mod outline;
 mod overrides;
-mod places;
+mod placeholders;
 mod programs;
+mod resolver;
+mod routing;
 mod schema;
 mod searches;
 mod targets;
-mod trying;
-mod wiring;
+mod validate;
 mod workload;
 
 use std::{
@@ -46,11 +46,11 @@ use toml::{
 pub use goals::parse_bound;
 pub use schema::schema;
 
-use self::{ground::Ground, levels::Levels, outline::Outline, overrides::Overrides};
+use self::{levels::Levels, outline::Outline, overrides::Overrides, resolver::Resolver};
 use crate::study::{Setup, Source, Study, StudyFile, Take, Wanted};
 
-/// What a study file's settings are decided by.
-struct Texts {
+/// Everything that determines a study.
+struct Input {
     /// The file's path.
     name: String,
     text: String,
@@ -58,29 +58,29 @@ struct Texts {
     host: Host,
 }
 
-/// What TOML reads of them.
+/// The parsed form of the input.
 struct Parsed<'t> {
-    /// Tells mistakes at their places; it has noted those of the overrides.
+    /// Reports mistakes with their positions; holds those of the overrides already.
     reader: Reader<'t>,
-    /// The file with the overrides in their places.
+    /// The file with the overrides applied.
     tree: DeTable<'t>,
 }
 
 self_cell!(
-    /// A study file, which is parsed once.
+    /// A study file that is parsed once for all of its settings.
     struct Document {
-        owner: Texts,
+        owner: Input,
         #[covariant]
         dependent: Parsed,
     }
 );
 
-/// Reads a study file's text. `name` is the file's path, as it is told in mistakes; files that the study names by
-/// relative paths lie beside it. `overrides` are pairs of a factor and its levels (`connections`, `50,100`) or of a
-/// key and its value (`trial.repeats`, `3`), which take the place of the file's. `host` is this machine.
+/// Reads a study file's text. `name` is the file's path for mistakes; relative paths in the study start at its
+/// folder. `overrides` are pairs of a factor and its levels (`connections`, `50,100`) or of a key and its value
+/// (`trial.repeats`, `3`), which replace those of the file. `host` is this machine.
 ///
 /// # Errors
-/// Every mistake, in the order of the file, those of the overrides behind it.
+/// Every mistake, in the order of the file, followed by those of the overrides.
 pub fn read(
     name: &str,
     text: &str,
@@ -88,68 +88,68 @@ pub fn read(
     host: &Host,
 ) -> Result<Study, Vec<Mistake>> {
     let overrides = Overrides::new(text, overrides);
-    let texts = Texts { name: name.to_owned(), text: text.to_owned(), overrides, host: *host };
-    let document = Arc::new(Document::try_new(texts, |texts| {
-        let mut reader = Reader::new(&texts.name, &texts.text);
-        let tree = reader.document(&texts.text).into_inner();
+    let input = Input { name: name.to_owned(), text: text.to_owned(), overrides, host: *host };
+    let document = Arc::new(Document::try_new(input, |input| {
+        let mut reader = Reader::new(&input.name, &input.text);
+        let tree = reader.document(&input.text).into_inner();
         if reader.has_mistakes() {
-            // What is guessed behind a mistake in TOML itself would only confuse.
-            return ended(reader, None);
+            // Mistakes that follow from broken TOML would only confuse.
+            return finish(reader, None);
         }
-        let tree = texts.overrides.put(&mut reader, tree);
+        let tree = input.overrides.apply(&mut reader, tree);
         Ok(Parsed { reader, tree })
     })?);
-    let (texts, Parsed { reader, tree }) = (document.borrow_owner(), document.borrow_dependent());
+    let (input, Parsed { reader, tree }) = (document.borrow_owner(), document.borrow_dependent());
     let mut reader = reader.clone();
     let outline = Outline::read(&mut reader, tree);
-    let study = trying::study(&mut reader, texts, tree, &outline, Source::File(document.clone()));
-    ended(reader, study)
+    let study = validate::study(&mut reader, input, tree, &outline, Source::File(document.clone()));
+    finish(reader, study)
 }
 
-impl Texts {
-    /// The folder that relative paths begin at.
+impl Input {
+    /// The folder at which relative paths start.
     fn folder(&self) -> PathBuf {
-        let beside = Path::new(&self.name).parent().unwrap_or(Path::new(""));
-        let beside = if beside.as_os_str().is_empty() { Path::new(".") } else { beside };
-        std::path::absolute(beside).unwrap_or_else(|_| beside.to_owned())
+        let folder = Path::new(&self.name).parent().unwrap_or(Path::new(""));
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())
     }
 }
 
 impl StudyFile for Document {
     fn each_setup(&self, study: &Study, wanted: &mut Wanted<'_>, take: &mut Take<'_>) {
         let Parsed { reader, tree } = self.borrow_dependent();
-        // What is wrong there was told when the study was read.
+        // Mistakes here were reported when the study was read.
         let outline = Outline::read(&mut reader.clone(), tree);
-        let ground = Ground::new(&mut reader.clone(), self.borrow_owner(), tree, &outline);
+        let resolver = Resolver::new(&mut reader.clone(), self.borrow_owner(), tree, &outline);
         for (number, load) in wanted {
             let setting = &study.settings[number];
-            let levels = Levels::of(&outline.factors, &setting.levels, &ground.folder);
-            // The mistakes of each are told without those of the others.
+            let levels = Levels::of(&outline.factors, &setting.levels, &resolver.folder);
+            // Each setting reports its own mistakes only.
             let mut reader = reader.clone();
-            let setup = ground.setup(&mut reader, &levels, load.filter(|_| setting.searched));
-            if !take(number, ended(reader, setup).map(|setup| titled(setup, study))) {
+            let setup = resolver.setup(&mut reader, &levels, load.filter(|_| setting.searched));
+            if !take(number, finish(reader, setup).map(|setup| with_title(setup, study))) {
                 break;
             }
         }
     }
 
     fn masked_text(&self) -> String {
-        let Texts { name, text, .. } = self.borrow_owner();
-        // As it was written, without the overrides.
+        let Input { name, text, .. } = self.borrow_owner();
+        // The text as written, without the overrides.
         let document = Reader::new(name, text).document(text).into_inner();
         let document = Spanned::new(0..0, DeValue::Table(document));
-        let mut places = Vec::new();
-        // What a text of the file stands for, whatever escapes it is written with. JSON's texts are TOML's too.
-        places::each_text(&document, &mut |value, written| {
+        let mut masked_values = Vec::new();
+        // The values of strings are masked, however they are escaped in the file. JSON strings are valid TOML.
+        placeholders::for_each_text(&document, &mut |value, written| {
             let masked = secrets::mask(written);
             if masked != written {
-                places.push((value.span(), format!("{}", serde_json::Value::from(masked.as_ref()))));
+                masked_values.push((value.span(), format!("{}", serde_json::Value::from(masked.as_ref()))));
             }
         });
-        places.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
+        masked_values.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
         let mut text = text.clone();
-        places.into_iter().for_each(|(span, masked)| text.replace_range(span, &masked));
-        // And what comments say.
+        masked_values.into_iter().for_each(|(span, masked)| text.replace_range(span, &masked));
+        // Comments may hold secrets too.
         secrets::mask(&text).into_owned()
     }
 
@@ -158,16 +158,16 @@ impl StudyFile for Document {
     }
 }
 
-/// Ends with what was read, or with the mistakes: who finds nothing to give has told why.
-fn ended<T>(mut reader: Reader<'_>, read: Option<T>) -> Result<T, Vec<Mistake>> {
+/// Returns what was read, or the mistakes.
+fn finish<T>(mut reader: Reader<'_>, read: Option<T>) -> Result<T, Vec<Mistake>> {
     if read.is_none() && !reader.has_mistakes() {
         reader.mistake(0..0, "this study cannot be read");
     }
-    reader.end(read).map(|read| read.expect("without it there is a mistake"))
+    reader.finish(read).map(|read| read.expect("a study that cannot be read has a mistake"))
 }
 
-/// The title that was masked or given otherwise since.
-fn titled(setup: Setup, study: &Study) -> Setup {
+/// The setup with the study's title, which may have been masked since.
+fn with_title(setup: Setup, study: &Study) -> Setup {
     Setup { lab: setup.lab.map(|lab| lab::Plan { title: study.title.clone(), ..lab }), ..setup }
 }
 

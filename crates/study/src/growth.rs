@@ -1,40 +1,40 @@
 //! Whether a trial's response time was still growing when it ended.
 //!
-//! A target that is given a little more than it carries falls behind slowly: after a trial of a few seconds its
-//! answers may still be within a goal's bound, and would not be after a minute. Such a load is not carried.
+//! A target that gets slightly more load than it carries falls behind slowly: in a trial of a few seconds its answers
+//! may meet a goal that they would miss after a minute. Such a load is not carried.
 
 use record::{GoalQuantity, HttpTrial};
 
-/// The share of all pairs of intervals in which the later one must be the slower one, less those in which it is
-/// the faster one (Kendall's S over the number of pairs).
-const CONCORDANCE: f64 = 0.8;
-/// A load must be carried for so many times the trial's length.
-const HORIZON: f64 = 10.0;
-/// And for at least so long, in seconds: ten times a default trial.
-const LEAST_HORIZON_S: f64 = 50.0;
+/// Smallest Kendall's S over the number of pairs of intervals: the share of pairs whose later interval is slower,
+/// minus the share of pairs whose later interval is faster.
+const MIN_CONCORDANCE: f64 = 0.8;
+/// A load must be carried for this multiple of the trial's length,
+const HORIZON_TRIALS: f64 = 10.0;
+/// and for at least this time, in seconds: ten times a default trial.
+const MIN_HORIZON_S: f64 = 50.0;
 
-/// How response times grew.
+/// Growth of the response time over a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Growth {
-    /// By how much the median grew in each second, in seconds per second.
+    /// Growth of the median, in seconds per second.
     pub per_s: f64,
-    /// Whether the generator's absences alone may have made the difference between this and no growth: they lengthen no
-    /// time by more than all of them together lasted.
+    /// Whether the absences of the generator alone may explain the growth. No response time is longer because of them
+    /// than their total duration.
     pub may_be_own: bool,
 }
 
-/// How the median response time of an open load grew, if it did so steadily that a goal's bound would be passed within ten
-/// times the trial's length, at least 50 s. None if it did not, or if the trial is too short to tell.
+/// Growth of the median response time of an open load, if it is steady and would exceed the goal's bound within ten
+/// times the trial's length (at least 50 s). None if it would not, or if the trial is too short to tell.
 ///
-/// The trend is that of Theil and Sen (the median of the slopes between all pairs of seconds), its steadiness
-/// Kendall's S: neither is moved by a single stall.
+/// The slope is the median of the slopes between all pairs of seconds (Theil and Sen), its steadiness is Kendall's S.
+/// A single stall changes neither.
 pub(crate) fn growth_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth> {
     if !trial.plan.load.is_open() {
         return None;
     }
     let bound_s = match goal {
         GoalQuantity::ResponseTime { bound_ns } => *bound_ns,
-        // Without a bound of its own: what is not answered while answers are waited for is lost.
+        // Without a bound, the longest time that answers are waited for takes its place.
         GoalQuantity::Errors => trial.plan.timeout_ns.min(trial.plan.drain_ns),
         GoalQuantity::ConnectTime { .. }
         | GoalQuantity::Lost
@@ -57,9 +57,10 @@ pub(crate) fn growth_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth
     slopes.sort_by(f64::total_cmp);
     let slope = slopes[slopes.len() / 2];
     let last = medians.last().map_or(0.0, |&(_, last)| last);
-    let passes = |last: f64, slope: f64| last + slope * (HORIZON * sending_s).max(LEAST_HORIZON_S) > bound_s;
+    let passes =
+        |last: f64, slope: f64| last + slope * (HORIZON_TRIALS * sending_s).max(MIN_HORIZON_S) > bound_s;
     let own_s = trial.away.total_s;
-    (steadiness >= CONCORDANCE && passes(last, slope))
+    (steadiness >= MIN_CONCORDANCE && passes(last, slope))
         .then(|| Growth { per_s: slope, may_be_own: !passes(last - own_s, slope - own_s / sending_s) })
 }
 
@@ -73,12 +74,12 @@ mod tests {
     const HOST: Host = Host::EXAMPLE;
     const GOAL: GoalQuantity = GoalQuantity::ResponseTime { bound_ns: 50_000_000 };
 
-    /// A trial of 1,000 requests a second whose seconds had these medians, in milliseconds.
+    /// A trial of 1,000 requests a second with these medians of its seconds, in milliseconds.
     fn trial(medians_ms: &[f64]) -> HttpTrial {
         every(1.0, medians_ms)
     }
 
-    /// The same with intervals of so many seconds.
+    /// The same with intervals of `interval_s` seconds.
     fn every(interval_s: f64, medians_ms: &[f64]) -> HttpTrial {
         let workload = HttpWorkload {
             url: "127.0.0.1:1".to_owned(),
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_finds_its_length_does_not_grow() {
+    fn a_queue_of_stable_length_shows_no_growth() {
         assert_eq!(growth_of(&trial(&[1.0, 3.1, 2.2, 3.4, 2.9]), &GOAL), None);
         assert_eq!(growth_of(&trial(&[0.5, 0.52, 0.53, 0.55, 0.57]), &GOAL), None);
     }
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_that_ended_late_counts() {
+    fn a_last_second_that_ends_late_counts() {
         let mut late = trial(&[5.5, 15.0, 24.8, 35.1]);
         late.series[3].end_s += 0.02;
         assert!(growth_of(&late, &GOAL).is_some());

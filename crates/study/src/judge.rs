@@ -1,61 +1,60 @@
-//! The judge of a trial: whether it may be believed, and how much of it is lost to each goal.
+//! Decides whether a trial is valid, and what share of it is lost to each goal.
 
 use load::validity::absences;
 use record::{AuditResult, Goal, GoalQuantity, HttpTrial, Measured, Trial, Validity, VoidReason, VoidRule};
 
 use crate::{
     growth::{Growth, growth_of},
-    observer::Seen,
+    observer::Observation,
 };
 
-/// What a trial says of its goals.
+/// What a trial means for its goals.
 #[derive(Debug)]
-pub(crate) struct Verdict {
-    /// The share lost to each goal (0 to 1).
+pub(crate) struct Judgement {
+    /// Share of the trial that is lost to each goal (0 to 1).
     pub loss_ratios: Vec<f64>,
-    /// By how much the median response time grew, if it grew so that a goal is not met, in seconds per second.
+    /// Growth of the median response time in seconds per second, if it is large enough to miss a goal.
     pub growth_per_s: Option<f64>,
 }
 
-/// Judges a trial by what it measured, by what the observers saw, and by its goals; it is valid or void from then on. Of a
-/// trial that `explores`, short bins of time show no growth: they rise and fall with a noisy target's queue.
-pub(crate) fn judge(trial: &mut Trial, seen: &Seen, goals: &[Goal], explores: bool) -> Verdict {
-    let audit = seen.audit.as_ref();
-    add_reasons(trial, &seen.perhaps);
+/// Judges a trial by its measurements, its goals and what the observers report, and sets its validity. In a trial
+/// that `explores`, growth is not looked for in bins shorter than a second: they follow the queue of a noisy target.
+pub(crate) fn judge(trial: &mut Trial, observed: &Observation, goals: &[Goal], explores: bool) -> Judgement {
+    let audit = observed.audit.as_ref();
+    add_void_reasons(trial, &observed.void_unless_met);
     let growth: Vec<Option<Growth>> = match &trial.measured {
         Measured::Http(http) if http.plan.interval_ns() >= 1_000_000_000 || !explores => {
             goals.iter().map(|goal| growth_of(http, &goal.quantity)).collect()
         }
         _ => vec![None; goals.len()],
     };
-    forgive(trial, audit, goals, &growth);
-    add_reasons(trial, &seen.certain);
-    // What piles up is not carried, however little was late by then.
+    judge_lateness(trial, audit, goals, &growth);
+    add_void_reasons(trial, &observed.void_reasons);
+    // A growing backlog means that the load is not carried, however few answers were late in the trial itself.
     let loss_ratios = goals.iter().zip(&growth).map(|(goal, growth)| match growth {
         Some(_) => 1.0,
         None => goal.loss_ratio_of(trial, audit),
     });
-    Verdict {
+    Judgement {
         loss_ratios: loss_ratios.collect(),
         growth_per_s: growth.iter().flatten().map(|growth| growth.per_s).reduce(f64::max),
     }
 }
 
-fn add_reasons(trial: &mut Trial, more: &[VoidReason]) {
+fn add_void_reasons(trial: &mut Trial, more: &[VoidReason]) {
     let mut reasons = trial.validity.reasons().to_vec();
     reasons.extend_from_slice(more);
     trial.validity = Validity::from_reasons(reasons);
 }
 
-/// Judges the generator's lateness by the goals: what else voids a trial stays.
+/// Judges the generator's lateness by the goals. Other reasons for a void trial stay.
 ///
-/// A goal is decided where it is met, or not met, both by the times as measured and by what is left of them without
-/// the generator's own share: the target's true times lie between the two. So a trial that decides every goal is valid
-/// however late the generator was, and a trial that leaves one open is void. Lateness is forgiven only where one of the
-/// goals is on response times: else it is part of nothing that was asked. A shared processor and a late
-/// link are forgiven only where all goals were met in spite of it. Response times may have grown because of absences:
-/// `growth` is that by each goal.
-fn forgive(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], growth: &[Option<Growth>]) {
+/// The target's true times lie between the measured times and these times minus the generator's share. A goal is
+/// decided if both meet it or both miss it. A trial that decides every goal is valid however late the generator was;
+/// a trial that leaves a goal open is void. Lateness is forgiven only if one of the goals bounds response times, and
+/// a shared processor or a late link only if all goals were met. `growth` holds the growth of response times by goal,
+/// which absences of the generator may have caused.
+fn judge_lateness(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], growth: &[Option<Growth>]) {
     if goals.is_empty() {
         return;
     }
@@ -74,7 +73,7 @@ fn forgive(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], growt
         reasons.retain(|reason| reason.rule != VoidRule::Late);
         reasons.push(VoidReason { rule: VoidRule::Late, evidence });
     } else if !growth.iter().flatten().any(|growth| growth.may_be_own)
-        || !trial.http().is_some_and(was_lengthened)
+        || !trial.http().is_some_and(has_lengthened)
     {
         let is_forgiven = |reason: &VoidReason| match reason.rule {
             VoidRule::Late => is_timed,
@@ -91,8 +90,8 @@ fn forgive(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], growt
     trial.validity = Validity::from_reasons(reasons);
 }
 
-/// Whether the generator lengthened so many response times that it may have moved the medians of single seconds.
-fn was_lengthened(http: &HttpTrial) -> bool {
+/// Whether the generator lengthened enough response times to move the medians of single seconds.
+fn has_lengthened(http: &HttpTrial) -> bool {
     http.response_time.lengthened.count() * 100 > http.counts.scheduled
 }
 
@@ -102,7 +101,7 @@ pub(crate) mod tests {
     use load::{Circumstances, Host, HttpWorkload, Part, conclude};
     use record::Away;
 
-    /// A hundred requests that took so long, of which the generator made so much.
+    /// A hundred requests with this response time, of which `own_ms` is the generator's share.
     pub(crate) fn trial(response_ms: u64, own_ms: u64, rules: &[VoidRule]) -> Trial {
         let workload = HttpWorkload { url: "127.0.0.1:1".to_owned(), ..HttpWorkload::default() };
         let circumstances = Circumstances {
@@ -126,12 +125,12 @@ pub(crate) mod tests {
     }
 
     fn rules_after_growth(mut trial: Trial, goals: &[Goal], growth: Option<Growth>) -> Vec<VoidRule> {
-        forgive(&mut trial, None, goals, &[growth]);
+        judge_lateness(&mut trial, None, goals, &[growth]);
         trial.validity.reasons().iter().map(|reason| reason.rule).collect()
     }
 
     #[test]
-    fn lateness_matters_only_where_it_may_have_made_the_difference() {
+    fn lateness_voids_a_trial_only_if_it_may_have_changed_the_result() {
         use VoidRule::{Accounting, CpuExhausted, Late, ProcessorShared};
         let goals = [Goal::response_time(0.99, 10_000_000), Goal::errors(0.0)];
         let errors = [Goal::errors(0.0)];
@@ -162,21 +161,24 @@ pub(crate) mod tests {
 
     #[test]
     fn the_reason_says_how_the_generator_was_late() {
-        let told = |away: Away| {
+        let evidence_of = |away: Away| {
             let mut trial = trial(11, 5, &[]);
             trial.http_mut().unwrap().away = away;
-            forgive(&mut trial, None, &[Goal::response_time(0.99, 10_000_000)], &[None]);
+            judge_lateness(&mut trial, None, &[Goal::response_time(0.99, 10_000_000)], &[None]);
             trial.validity.reasons()[0].evidence.clone()
         };
         let once = Away { times: 1, total_s: 0.005, longest_s: 0.005 };
         assert!(
-            told(once).contains("was not, and the generator was away from its work for 5.00 ms, which is")
+            evidence_of(once)
+                .contains("was not, and the generator was away from its work for 5.00 ms, which is")
         );
-        assert!(told(Away::default()).contains("was not, and the generator sent late, which is enough"));
+        assert!(
+            evidence_of(Away::default()).contains("was not, and the generator sent late, which is enough")
+        );
     }
 
     #[test]
-    fn growth_counts_against_the_target_only_where_the_generator_was_there() {
+    fn growth_counts_against_the_target_unless_absences_may_explain_it() {
         let goals = [Goal::response_time(0.99, 10_000_000)];
         assert_eq!(rules_after(trial(9, 0, &[]), &goals, true), []);
         assert_eq!(rules_after(trial(9, 5, &[]), &goals, true), [VoidRule::Late]);

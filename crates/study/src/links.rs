@@ -1,4 +1,5 @@
-//! The emulated links of a study: measured before anything runs over them, once a shape, and counted in every trial.
+//! The observer of emulated links: certifies one link of each shape before it is used, and reads the counters of all
+//! links around every trial.
 
 mod quantities;
 
@@ -14,110 +15,110 @@ use record::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use quantities::quantities;
-use quantities::{COUNTED, WAYS, product_bytes, product_name, quantity};
-
-/// How often a link is measured in a row until it is certified: others on the machine may disturb it for a moment.
-const ATTEMPTS: u32 = 3;
-/// How often in all: they may disturb it for longer, and it is tried again where hosts are set up anew.
-const MOST_ATTEMPTS: u32 = 6;
-/// The share of packets that may be handed over late in a trial: one in so many.
-const LATE_ONE_IN: u64 = 20;
-
-/// So many late ones are no share of anything.
-const FEW_LATE: u64 = 5;
-/// The share of a trial for which the emulator may be away where no goal tells what that changes. About as many of the
-/// requests are held up then: what is shown as the 99th percentile is the 98.5th at the least.
-const MOST_AWAY: f64 = 0.005;
-/// The same, where none was longer than this, in nanoseconds: a virtual processor that slept may wake up so late. What
-/// such absences hold up is judged by the share of late packets.
-const SHORT_AWAY_NS: u64 = 10_000_000;
-
 use crate::{
-    observer::{At, Observer, Seen},
-    stand::StandError,
+    observer::{Observation, Observer, TrialContext},
     stop_reason::StopReason,
+    testbed::TestbedError,
 };
 
-/// What is known of an emulated link: a line of `links.jsonl`.
+pub(crate) use quantities::quantities;
+use quantities::{COUNTERS, DIRECTIONS, bdp_bytes, bdp_name, quantity_name};
+
+/// Number of measurements in a row until a link is certified: other processes may disturb it for a moment.
+const ATTEMPTS_IN_A_ROW: u32 = 3;
+/// Number of measurements in all: a link is measured again when hosts are set up anew, because a disturbance may last.
+const MAX_ATTEMPTS: u32 = 6;
+/// A link voids a trial if more than one in this number of packets is late.
+const MIN_PACKETS_PER_LATE: u64 = 20;
+
+/// Late packets below this number do not count.
+const IGNORED_LATE_PACKETS: u64 = 5;
+/// Largest share of a trial for which the emulator may be away if no goal was missed. About the same share of the
+/// requests is held up: what is shown as the 99th percentile is at least the 98.5th.
+const MAX_AWAY: f64 = 0.005;
+/// An absence up to this length, in nanoseconds, does not count: a sleeping virtual processor may wake up this late.
+/// The share of late packets covers its effect.
+const IGNORED_AWAY_NS: u64 = 10_000_000;
+
+/// A finding about an emulated link: a line of `links.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct LinkRecord {
-    /// The form of this record, [`LINK_SCHEMA`].
+pub(crate) struct LinkRecord {
+    /// The format of this record, [`LINK_SCHEMA`].
     pub schema: String,
     /// The link's name.
     pub link: String,
-    /// What was found.
+    /// The finding.
     #[serde(flatten)]
     pub found: LinkFound,
 }
 
-/// What was found of a link.
+/// A finding about a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum LinkFound {
-    /// What the idle link was measured to be. The last one holds for all links of the study that are asked to be the same.
+pub(crate) enum LinkFound {
+    /// The certificate of the idle link. The last certificate applies to all links of the study with the same shape.
     Certificate(Box<Certificate>),
-    /// It could not be measured.
+    /// The link could not be measured.
     NotMeasured {
         /// Why.
         why: String,
     },
-    /// What it carried in a trial.
+    /// What the link carried in a trial.
     Trial {
-        /// The trial's number. Where it comes twice for a link, the study was ended and resumed in between: the last one
+        /// The trial's index. If an index occurs twice for a link, the study was resumed in between, and the last one
         /// counts.
         trial: u64,
         /// From the first host to the second.
         a_to_b: Box<Carried>,
         /// From the second host to the first.
         b_to_a: Box<Carried>,
-        /// When the emulator was away, so that no packet was moved either way.
+        /// When the emulator was away, so that no packet moved in either direction.
         #[serde(default)]
         away: LinkAway,
     },
 }
 
-/// What a study knows of its links so far.
+/// What a study knows of its links.
 #[derive(Debug)]
 pub(crate) struct Links {
     folder: ResultFolder,
-    measured: Vec<Measured>,
-    /// The counters of the links that are up, before the trial.
+    measured: Vec<MeasuredLink>,
+    /// Counters of all links before the trial.
     before: BTreeMap<String, [Counters; 2]>,
 }
 
-/// What is known of all links that are asked to be the same.
+/// Measurements of all links of one shape.
 #[derive(Debug)]
-struct Measured {
+struct MeasuredLink {
     shape: LinkSpec,
     attempts: u32,
-    /// Why it is not what it should be.
+    /// Why the link is not certified; empty if it is.
     reasons: Vec<String>,
 }
 
-impl Measured {
-    fn may_be_certified_yet(&self) -> bool {
-        !self.reasons.is_empty() && self.attempts < MOST_ATTEMPTS
+impl MeasuredLink {
+    fn may_be_measured_again(&self) -> bool {
+        !self.reasons.is_empty() && self.attempts < MAX_ATTEMPTS
     }
 }
 
 impl Observer for Links {
-    fn before(&mut self, at: &mut At<'_>) -> Result<(), StopReason> {
-        let Some(lab) = at.stand.lab() else { return Ok(()) };
-        self.before = counters(lab).map_err(link_cut)?;
-        // Workers may have pinned themselves since they were started.
-        lab.place_links().map_err(|error| StopReason::Failed(StandError::Lab(error).to_string()))
+    fn before(&mut self, context: &mut TrialContext<'_>) -> Result<(), StopReason> {
+        let Some(lab) = context.testbed.lab() else { return Ok(()) };
+        self.before = counters(lab).map_err(link_failed)?;
+        // Workers may have been pinned to processors since the links were started.
+        lab.place_links().map_err(|error| StopReason::Failed(TestbedError::Lab(error).to_string()))
     }
 
-    fn after(&mut self, at: &mut At<'_>, trial: &Trial) -> Result<Seen, StopReason> {
-        match at.stand.lab() {
-            Some(lab) => self.look_after(lab, at.number, trial, at.goals).map_err(link_cut),
-            None => Ok(Seen::default()),
+    fn after(&mut self, context: &mut TrialContext<'_>, trial: &Trial) -> Result<Observation, StopReason> {
+        match context.testbed.lab() {
+            Some(lab) => self.observe(lab, context.number, trial, context.goals).map_err(link_failed),
+            None => Ok(Observation::default()),
         }
     }
 }
 
-fn link_cut(error: LinkError) -> StopReason {
+fn link_failed(error: LinkError) -> StopReason {
     StopReason::Failed(format!("a link of the lab: {error}"))
 }
 
@@ -126,91 +127,94 @@ impl Links {
         Self { folder: folder.clone(), measured: Vec::new(), before: BTreeMap::new() }
     }
 
-    /// Measures an idle link unless one of its shape has been certified, or has failed too often. Returns what to tell of
-    /// it.
+    /// Measures an idle link unless a link of its shape has been certified or has failed too often. Returns a message
+    /// about the measurement.
     pub(crate) fn measure(&mut self, name: &str, link: &mut Link) -> Result<Option<String>, LinkError> {
         let shape = shape_of(link.spec());
         let mut measured = match self.measured.iter().position(|known| known.shape == shape) {
-            Some(index) if !self.measured[index].may_be_certified_yet() => return Ok(None),
+            Some(index) if !self.measured[index].may_be_measured_again() => return Ok(None),
             Some(index) => self.measured.swap_remove(index),
-            None => Measured { shape, attempts: 0, reasons: Vec::new() },
+            None => MeasuredLink { shape, attempts: 0, reasons: Vec::new() },
         };
         for attempt in 1.. {
-            let (told, found) = match link.certify(&CertifyOptions::short()) {
+            let (message, finding) = match link.certify(&CertifyOptions::short()) {
                 Ok(certificate) => {
                     measured.reasons.clone_from(&certificate.reasons);
                     (summary(name, &certificate), LinkFound::Certificate(Box::new(certificate)))
                 }
                 Err(LinkError::Refused(why)) => {
                     measured.reasons = vec![why.clone()];
-                    let told = format!("link {name}: NOT MEASURED, so trials over it are void: {why}");
-                    (told, LinkFound::NotMeasured { why })
+                    let message = format!("link {name}: NOT MEASURED, so trials over it are void: {why}");
+                    (message, LinkFound::NotMeasured { why })
                 }
                 Err(error) => return Err(error),
             };
             measured.attempts += 1;
-            if attempt >= ATTEMPTS || !measured.may_be_certified_yet() {
+            if attempt >= ATTEMPTS_IN_A_ROW || !measured.may_be_measured_again() {
                 self.measured.push(measured);
-                self.write(name, found)?;
-                return Ok(Some(told));
+                self.write(name, finding)?;
+                return Ok(Some(message));
             }
         }
         Ok(None)
     }
 
-    /// Whether a link of this lab failed when it was measured, and would be measured again in a new one.
-    pub(crate) fn may_be_certified_yet(&self, lab: &mut Lab) -> bool {
-        lab.links().any(|(_, link)| self.of(link).is_some_and(Measured::may_be_certified_yet))
+    /// Whether a link of this lab is not certified and would be measured again in a new lab.
+    pub(crate) fn may_be_measured_again(&self, lab: &mut Lab) -> bool {
+        lab.links().any(|(_, link)| self.measured(link).is_some_and(MeasuredLink::may_be_measured_again))
     }
 
-    fn of(&self, link: &Link) -> Option<&Measured> {
+    fn measured(&self, link: &Link) -> Option<&MeasuredLink> {
         let shape = shape_of(link.spec());
         self.measured.iter().find(|known| known.shape == shape)
     }
 
-    fn look_after(
+    fn observe(
         &mut self,
         lab: &mut Lab,
         number: u64,
         trial: &Trial,
         goals: &[Goal],
-    ) -> Result<Seen, LinkError> {
+    ) -> Result<Observation, LinkError> {
         let reason = |evidence: String| VoidReason { rule: VoidRule::Link, evidence };
-        let mut seen = Seen::default();
-        seen.certain.extend(lab.crowding().map(|why| reason(why.to_owned())));
+        let mut observed = Observation::default();
+        observed.void_reasons.extend(lab.crowding().map(|why| reason(why.to_owned())));
         for (name, link) in lab.links() {
-            let reasons = self.of(link).map_or(&[][..], |known| &known.reasons).join("; ");
+            let reasons = self.measured(link).map_or(&[][..], |known| &known.reasons).join("; ");
             if !reasons.is_empty() {
-                seen.certain.push(reason(format!("link {name} is not certified: {reasons}")));
+                observed.void_reasons.push(reason(format!("link {name} is not certified: {reasons}")));
             }
-            seen.quantities.extend(product_bytes(link.spec()).map(|bytes| (product_name(name), bytes)));
+            observed.quantities.extend(bdp_bytes(link.spec()).map(|bytes| (bdp_name(name), bytes)));
         }
         for (name, after) in counters(lab)? {
             let Some(before) = self.before.get(&name) else { continue };
             let [a_to_b, b_to_a] = [0, 1].map(|index| Carried::between(&before[index], &after[index]));
-            for (way, carried) in WAYS.into_iter().zip([a_to_b, b_to_a]) {
+            for (direction, carried) in DIRECTIONS.into_iter().zip([a_to_b, b_to_a]) {
                 if carried.not_emulated_packets > 0 {
-                    seen.certain.push(reason(format!(
-                        "link {name} lost {} packets because this machine was too slow for it; ask for less, or leave it a \
-                         processor",
+                    observed.void_reasons.push(reason(format!(
+                        "link {name} lost {} packets because this machine was too slow; lower the load, or leave a processor to the \
+                         emulator",
                         carried.not_emulated_packets
                     )));
                 }
-                if carried.late_packets.saturating_sub(FEW_LATE) * LATE_ONE_IN > carried.delivered_packets {
-                    seen.perhaps.push(reason(format!(
-                        "link {name} handed {} of {} packets over more than 1 ms late; leave it a processor",
+                if carried.late_packets.saturating_sub(IGNORED_LATE_PACKETS) * MIN_PACKETS_PER_LATE
+                    > carried.delivered_packets
+                {
+                    observed.void_unless_met.push(reason(format!(
+                        "link {name} delivered {} of {} packets more than 1 ms late; leave a processor to the emulator",
                         carried.late_packets, carried.delivered_packets
                     )));
                 }
-                for (counter, _, _, value) in COUNTED {
-                    seen.quantities.insert(quantity(&name, way, counter), value(&carried) as f64);
+                for (counter, _, _, value) in COUNTERS {
+                    let name = quantity_name(&name, direction, counter);
+                    observed.quantities.insert(name, value(&carried) as f64);
                 }
             }
             let away = after[0].away.since(before[0].away);
-            if may_have_decided(away, a_to_b.late_packets + b_to_a.late_packets, trial, goals) {
-                seen.perhaps.push(reason(format!(
-                    "link {name} moved nothing {} times, for {} in all and {} at the longest, because its emulator was away: \
-                     stopped, or without a processor; leave it one",
+            if may_have_changed_result(away, a_to_b.late_packets + b_to_a.late_packets, trial, goals) {
+                observed.void_unless_met.push(reason(format!(
+                    "link {name} moved nothing {} times, for {} in total and {} at most, because its emulator was away: \
+                     stopped, or without a processor; leave a processor to it",
                     away.times,
                     show_time_ns(away.total_ns),
                     show_time_ns(away.longest_ns)
@@ -219,7 +223,7 @@ impl Links {
             let (a_to_b, b_to_a) = (Box::new(a_to_b), Box::new(b_to_a));
             self.write(&name, LinkFound::Trial { trial: number, a_to_b, b_to_a, away })?;
         }
-        Ok(seen)
+        Ok(observed)
     }
 
     fn write(&self, link: &str, found: LinkFound) -> Result<(), LinkError> {
@@ -230,20 +234,22 @@ impl Links {
     }
 }
 
-/// Whether a trial would perhaps have had another result, had the emulator never been away.
+/// Whether the absences of the emulator may have changed the result of a trial.
 ///
-/// No request takes longer because of absences of *d* in all than *d* (as in the generator's own, see `load`). They hold up
-/// requests that had a packet on its way, and requests that the target gets in one burst with those: at most as many
-/// again. So a goal that is not met even if all times were shorter by *d*, or if twice as many requests as there were late
-/// packets were in time, is not met because of the target. Where no goal is missed, the time tells.
-fn may_have_decided(away: LinkAway, late_packets: u64, trial: &Trial, goals: &[Goal]) -> bool {
+/// Absences of *d* in total lengthen no request by more than *d*. They hold up requests that had a packet on its way,
+/// and requests that reach the target in one burst with these: at most as many again. The target is the cause of a
+/// missed goal if the goal is also missed with all times shortened by *d*, or with twice as many requests in time as
+/// there were late packets. If no goal is missed, only the duration of the absences decides.
+fn may_have_changed_result(away: LinkAway, late_packets: u64, trial: &Trial, goals: &[Goal]) -> bool {
     let is_missed = |goal: &Goal| goal.is_met_by(trial, None) == Some(false);
     let mut missed = goals.iter().filter(|goal| !goal.quantity.is_audited() && is_missed(goal)).peekable();
     if missed.peek().is_none() {
-        return away.longest_ns > SHORT_AWAY_NS && away.total_ns as f64 / 1e9 > trial.elapsed_s * MOST_AWAY;
+        return away.longest_ns > IGNORED_AWAY_NS && away.total_ns as f64 / 1e9 > trial.elapsed_s * MAX_AWAY;
     }
-    // A program may have been held up by any of it.
-    let Some(http) = trial.http() else { return away.total_ns as f64 / 1e9 > trial.elapsed_s * MOST_AWAY };
+    // Any absence may have held up a program.
+    let Some(http) = trial.http() else {
+        return away.total_ns as f64 / 1e9 > trial.elapsed_s * MAX_AWAY;
+    };
     let held_up = 2.0 * late_packets as f64 / http.counts.scheduled.max(1) as f64;
     missed.any(|goal| {
         let later = |bound_ns: u64| bound_ns.saturating_add(away.total_ns);
@@ -252,7 +258,7 @@ fn may_have_decided(away: LinkAway, late_packets: u64, trial: &Trial, goals: &[G
                 GoalQuantity::ResponseTime { bound_ns: later(bound_ns) }
             }
             GoalQuantity::ConnectTime { bound_ns } => GoalQuantity::ConnectTime { bound_ns: later(bound_ns) },
-            // Only what is given up is an error.
+            // A delay causes an error only if it exceeds the time after which a request is given up.
             _ => return away.total_ns >= http.plan.timeout_ns.min(http.plan.drain_ns),
         };
         let shorter = Goal { quantity, ..goal.clone() };
@@ -265,7 +271,7 @@ fn counters(lab: &mut Lab) -> Result<BTreeMap<String, [Counters; 2]>, LinkError>
     lab.links().map(|(name, link)| Ok((name.to_owned(), link.counters()?))).collect()
 }
 
-/// What is asked of a link, but for what is drawn.
+/// The shape of a link without the seed of its random numbers.
 fn shape_of(spec: &LinkSpec) -> LinkSpec {
     let mut shape = spec.clone();
     (shape.a_to_b.seed, shape.b_to_a.seed) = (0, 0);
@@ -274,20 +280,20 @@ fn shape_of(spec: &LinkSpec) -> LinkSpec {
 
 fn summary(name: &str, certificate: &Certificate) -> String {
     let ms = |ns: u64| ns as f64 / 1e6;
-    let ways = [("a to b", &certificate.a_to_b), ("b to a", &certificate.b_to_a)].map(|(way, measured)| {
-        let rate =
-            measured.rate_bits_per_s.map_or(String::new(), |rate| format!(", {:.1} Mbit/s", rate / 1e6));
-        let (p50, asked) = (ms(measured.delay.p50_ns), ms(measured.delay.expected_p50_ns));
-        let lost = measured.loss_ratio * 100.0;
-        format!("{way} {p50:.2} ms (asked for {asked:.2}){rate}, {lost:.3} % lost")
-    });
-    let verdict = match certificate.certified {
-        true => "certified".to_owned(),
-        false => {
-            format!("NOT CERTIFIED, so trials over it are void: {}", certificate.reasons.join("; "))
-        }
+    let directions =
+        [("a to b", &certificate.a_to_b), ("b to a", &certificate.b_to_a)].map(|(direction, measured)| {
+            let rate =
+                measured.rate_bits_per_s.map_or(String::new(), |rate| format!(", {:.1} Mbit/s", rate / 1e6));
+            let (p50, asked) = (ms(measured.delay.p50_ns), ms(measured.delay.expected_p50_ns));
+            let lost = measured.loss_ratio * 100.0;
+            format!("{direction} {p50:.2} ms (asked for {asked:.2}){rate}, {lost:.3} % lost")
+        });
+    let verdict = if certificate.certified {
+        "certified".to_owned()
+    } else {
+        format!("NOT CERTIFIED, so trials over it are void: {}", certificate.reasons.join("; "))
     };
-    format!("link {name}: {}; {verdict}", ways.join("; "))
+    format!("link {name}: {}; {verdict}", directions.join("; "))
 }
 
 #[cfg(test)]
@@ -296,7 +302,7 @@ mod tests {
     use crate::judge::tests::trial;
 
     #[test]
-    fn an_absence_matters_only_where_it_may_have_made_the_difference() {
+    fn an_absence_counts_only_if_it_may_have_changed_the_result() {
         const MS: u64 = 1_000_000;
         let (bound, strict) = (Goal::response_time(0.99, 60 * MS), Goal::response_time(0.99, MS));
         let away = |total_ms: u64, longest_ms: u64| LinkAway {
@@ -307,7 +313,7 @@ mod tests {
         let decides = |response_ms: u64, away: LinkAway, late: u64, goals: &[Goal]| {
             let mut trial = trial(response_ms, 0, &[]);
             trial.elapsed_s = 4.0;
-            may_have_decided(away, late, &trial, goals)
+            may_have_changed_result(away, late, &trial, goals)
         };
         let missed = std::slice::from_ref(&bound);
         assert!(decides(160, away(450, 150), 60, missed), "missed because of it");
@@ -323,8 +329,8 @@ mod tests {
         let http = failed.http_mut().unwrap();
         (http.counts.failed, http.plan.timeout_ns) = (1, 1_000 * MS);
         let errors = [Goal::errors(0.0)];
-        assert!(!may_have_decided(away(300, 300), 9, &failed, &errors), "nobody gave up because of it");
-        assert!(may_have_decided(away(1_100, 1_100), 9, &failed, &errors));
+        assert!(!may_have_changed_result(away(300, 300), 9, &failed, &errors), "nobody gave up");
+        assert!(may_have_changed_result(away(1_100, 1_100), 9, &failed, &errors));
     }
 
     #[test]
@@ -339,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_makes_no_other_shape() {
+    fn shapes_do_not_depend_on_the_seed() {
         let spec = LinkSpec::symmetric(lab::link::Shape { seed: 7, ..lab::link::Shape::default() });
         assert_eq!(shape_of(&spec), shape_of(&LinkSpec::default()));
     }

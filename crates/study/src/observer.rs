@@ -1,42 +1,39 @@
-//! An observer looks before and after a trial, and says what it saw.
+//! Observers look at hosts and targets before and after a trial.
 
 use std::{collections::BTreeMap, sync::atomic::AtomicBool};
 
 use record::{AuditResult, Goal, Purpose, Trial, VoidReason};
 
-use crate::{stand::Stand, stop_reason::StopReason, study::Setup};
+use crate::{stop_reason::StopReason, study::Setup, testbed::Testbed};
 
-/// Looks before and after each trial.
+/// Looks at hosts and targets before and after each trial.
 pub(crate) trait Observer {
-    /// A trial is about to begin.
-    fn before(&mut self, _: &mut At<'_>) -> Result<(), StopReason> {
+    /// Called before a trial begins.
+    fn before(&mut self, _: &mut TrialContext<'_>) -> Result<(), StopReason> {
         Ok(())
     }
 
-    /// A trial has ended.
-    fn after(&mut self, at: &mut At<'_>, trial: &Trial) -> Result<Seen, StopReason>;
+    /// Called after a trial has ended.
+    fn after(&mut self, context: &mut TrialContext<'_>, trial: &Trial) -> Result<Observation, StopReason>;
 }
 
-/// The trial that is looked at.
-pub(crate) struct At<'a> {
-    pub stand: &'a mut Stand,
+pub(crate) struct TrialContext<'a> {
+    pub testbed: &'a mut Testbed,
     pub setup: &'a Setup,
-    /// Its number in the study.
     pub number: u64,
     pub purpose: Purpose,
     pub goals: &'a [Goal],
     pub stop: &'a AtomicBool,
 }
 
-/// What observers saw of a trial.
+/// What observers report of a trial.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
-    /// What an audit found.
+pub(crate) struct Observation {
     pub audit: Option<AuditResult>,
-    /// Why the trial is void whatever it measured.
-    pub certain: Vec<VoidReason>,
-    /// Why the trial is void unless its goals were met.
-    pub perhaps: Vec<VoidReason>,
-    /// Values of the quantities that were declared in the plan.
+    /// Reasons that always make the trial void.
+    pub void_reasons: Vec<VoidReason>,
+    /// Reasons that make the trial void unless it met its goals.
+    pub void_unless_met: Vec<VoidReason>,
+    /// Values of the quantities that the plan declares.
     pub quantities: BTreeMap<String, f64>,
 }

@@ -1,16 +1,16 @@
-//! The observers of a study, each asked in turn.
+//! The observers of a study, called in turn.
 
 use record::{DeclaredQuantity, Trial};
 
 use crate::{
     evidence::Evidence,
     links::{self, Links},
-    observer::{At, Observer, Seen},
+    observer::{Observation, Observer, TrialContext},
     stop_reason::StopReason,
     study::Setup,
 };
 
-/// The observers of a study. A new one is a field here and a place in [`Observers::all`].
+/// The observers of a study. A new observer needs a field here and an element in [`Observers::all`].
 #[derive(Debug)]
 pub(crate) struct Observers {
     pub evidence: Evidence,
@@ -22,26 +22,29 @@ impl Observers {
         [&mut self.evidence, &mut self.links]
     }
 
-    /// A trial is about to begin.
-    pub(crate) fn before(&mut self, mut at: At<'_>) -> Result<(), StopReason> {
-        self.all().into_iter().try_for_each(|observer| observer.before(&mut at))
+    pub(crate) fn before(&mut self, mut context: TrialContext<'_>) -> Result<(), StopReason> {
+        self.all().into_iter().try_for_each(|observer| observer.before(&mut context))
     }
 
-    /// A trial has ended: what all of them saw.
-    pub(crate) fn after(&mut self, mut at: At<'_>, trial: &Trial) -> Result<Seen, StopReason> {
-        let mut all = Seen::default();
+    /// Calls all observers after a trial has ended, and merges what they report.
+    pub(crate) fn after(
+        &mut self,
+        mut context: TrialContext<'_>,
+        trial: &Trial,
+    ) -> Result<Observation, StopReason> {
+        let mut all = Observation::default();
         for observer in self.all() {
-            let seen = observer.after(&mut at, trial)?;
-            all.audit = all.audit.or(seen.audit);
-            all.certain.extend(seen.certain);
-            all.perhaps.extend(seen.perhaps);
-            all.quantities.extend(seen.quantities);
+            let observed = observer.after(&mut context, trial)?;
+            all.audit = all.audit.or(observed.audit);
+            all.void_reasons.extend(observed.void_reasons);
+            all.void_unless_met.extend(observed.void_unless_met);
+            all.quantities.extend(observed.quantities);
         }
         Ok(all)
     }
 }
 
-/// The quantities that the trials of a setup give by name: those of its workload, then those of the observers.
+/// The quantities that the trials of a setup yield: those of the workload, then those of the observers.
 pub(crate) fn quantities(setup: &Setup) -> Vec<DeclaredQuantity> {
     let own = setup.workload.quantities(setup.lab.is_some());
     own.into_iter().chain(links::quantities(setup)).collect()

@@ -1,4 +1,4 @@
-//! What the trials of a study mean. Pure: the plan and the journal decide.
+//! Derives the results of a study from its plan and its trials alone.
 
 use record::{
     AuditTotals, BoundKind, BoundsAfterTrial, Confirmation, Goal, GoalOutcome, Knee, LoadUnit, Purpose,
@@ -7,17 +7,17 @@ use record::{
 };
 use search::statistics::{Confidence, summarize};
 
-use crate::searching::Searching;
+use crate::running_search::RunningSearch;
 
-/// What was found in each setting.
+/// The results of each setting.
 ///
 /// # Errors
-/// When the journal is not one of this plan.
-pub fn of(plan: &StudyPlan, entries: &[TrialEntry]) -> Result<Vec<SettingOutcome>, String> {
-    (0..plan.settings.len()).map(|setting| of_setting(plan, entries, setting)).collect()
+/// If the trials do not belong to this plan.
+pub fn outcomes(plan: &StudyPlan, entries: &[TrialEntry]) -> Result<Vec<SettingOutcome>, String> {
+    (0..plan.settings.len()).map(|setting| outcome_of(plan, entries, setting)).collect()
 }
 
-fn of_setting(plan: &StudyPlan, entries: &[TrialEntry], setting: usize) -> Result<SettingOutcome, String> {
+fn outcome_of(plan: &StudyPlan, entries: &[TrialEntry], setting: usize) -> Result<SettingOutcome, String> {
     let own: Vec<&TrialEntry> = entries.iter().filter(|entry| entry.setting == setting).collect();
     let valid: Vec<&TrialEntry> =
         own.iter().copied().filter(|entry| !entry.trial.validity.is_void()).collect();
@@ -33,27 +33,26 @@ fn of_setting(plan: &StudyPlan, entries: &[TrialEntry], setting: usize) -> Resul
     };
     if plan.settings[setting].searched {
         for (block, _) in plan.blocks.iter().enumerate() {
-            let Some((mut found, noticed)) = search_of(plan, &own, block)? else { continue };
+            let Some((mut found, noticed)) = search_outcome(plan, &own, block)? else { continue };
             found.confirmation = confirmation(plan, setting, &found, &own);
             outcome.warnings.extend(unconfirmed(plan, setting, &found));
             outcome.searches.push(found);
             outcome.warnings.extend(noticed);
         }
-        outcome.warnings.extend(far_apart(plan, &outcome));
+        outcome.warnings.extend(bounds_far_apart(plan, &outcome));
         outcome.knee = knee(plan, &outcome, &valid);
     } else {
         outcome.goals_met = goals_met(plan, &valid);
         outcome.summaries = summaries(plan, &valid);
         if valid.is_empty() && !own.is_empty() {
-            let message =
-                "every trial was void: nothing may be concluded here; the reasons are with the trials";
+            let message = "every trial was void: nothing may be concluded for this setting; each trial lists its reasons";
             outcome.warnings.push(Warning::new("all_void", message));
         }
     }
     Ok(outcome)
 }
 
-fn search_of(
+fn search_outcome(
     plan: &StudyPlan,
     own: &[&TrialEntry],
     block: usize,
@@ -62,31 +61,31 @@ fn search_of(
         own.iter().filter(|entry| entry.block == block && entry.purpose != Purpose::Confirm).collect();
     let Some(first) = of_block.first() else { return Ok(None) };
     let Some(search) = plan.search_of(first.setting) else { return Ok(None) };
-    let mut searching = Searching::new(search)?;
+    let mut running = RunningSearch::new(search)?;
     let mut path = Vec::with_capacity(of_block.len());
     for entry in &of_block {
-        searching.tell(entry)?;
-        path.push(BoundsAfterTrial { trial: entry.index, goals: searching.bounds() });
+        running.tell(entry)?;
+        path.push(BoundsAfterTrial { trial: entry.index, goals: running.bounds() });
     }
-    // Only after it was asked once more does a search know that it has come to its end.
-    searching.next();
+    // The search notices only in this call that nothing is left to measure.
+    running.next();
     if let Some(last) = path.last_mut() {
-        last.goals = searching.bounds();
+        last.goals = running.bounds();
     }
-    let mut found = SearchOutcome { path, ..searching.outcome(block) };
+    let mut found = SearchOutcome { path, ..running.outcome(block) };
     let ends_itself =
         |entry: &&&TrialEntry| entry.trial.http().is_none_or(|http| http.plan.duration_ns.is_none());
     if of_block.iter().all(ends_itself) {
-        // They were as long as their requests took, whatever the search counted them for.
+        // If requests ended the trials, the search does not know their duration.
         found.trial_seconds = of_block.iter().map(|entry| entry.trial.elapsed_s).sum();
     }
-    let mut warnings = searching.warnings();
-    warnings.extend(given_up(&found, &of_block, &search.unit));
+    let mut warnings = running.warnings();
+    warnings.extend(generator_bound(&found, &of_block, &search.unit));
     Ok(Some((found, warnings)))
 }
 
-/// Why the generator could not make a load, where that is the answer, with what helps.
-fn given_up(found: &SearchOutcome, trials: &[&&TrialEntry], unit: &LoadUnit) -> Option<Warning> {
+/// Warns that the generator could not make a load and says why, if that bounded the search.
+fn generator_bound(found: &SearchOutcome, trials: &[&&TrialEntry], unit: &LoadUnit) -> Option<Warning> {
     let at = found.goals.iter().find_map(|goal| match goal.kind {
         BoundKind::GeneratorBound { at } => Some(at),
         _ => None,
@@ -98,7 +97,7 @@ fn given_up(found: &SearchOutcome, trials: &[&&TrialEntry], unit: &LoadUnit) -> 
     Some(Warning::new("generator_bound", message))
 }
 
-/// The load at which a search's answer is confirmed: the largest that has a lower bound of every goal at or above it.
+/// The load at which a search's result is confirmed: the largest load that is not above any goal's lower bound.
 pub(crate) fn confirmed_load(found: &SearchOutcome) -> Option<f64> {
     let lower: Option<Vec<f64>> = found.goals.iter().map(|goal| Some(goal.lower.as_ref()?.load)).collect();
     lower?.into_iter().reduce(f64::min).filter(|_| found.finished)
@@ -127,27 +126,27 @@ fn confirmation(
     })
 }
 
-/// Goals that the lower bound met in the search, and not in all of the trials after it.
+/// Warns of goals that the lower bound met in the search but not in all confirmations.
 fn unconfirmed(plan: &StudyPlan, setting: usize, found: &SearchOutcome) -> Vec<Warning> {
     let Some((confirmed, search)) = found.confirmation.as_ref().zip(plan.search_of(setting)) else {
         return Vec::new();
     };
     let goals = plan.goals.iter().zip(&confirmed.met).enumerate();
-    let warning = |(place, (goal, met)): (usize, (&Goal, &u32))| {
-        let is_carried = plan.counts_as_met(place, *met as usize, confirmed.valid as usize);
+    let warning = |(index, (goal, met)): (usize, (&Goal, &u32))| {
+        let counts_as_met = plan.counts_as_met(index, *met as usize, confirmed.valid as usize);
         let message = format!(
-            "{}: met in {met} of {} further trials at {}, the lower bound of the search: the true limit lies lower, or \
-             varies from trial to trial; more repeats in the search (search.repeats) tell",
+            "{}: met in {met} of {} further trials at {}, the lower bound of the search: the true limit is lower, or \
+             varies between trials; more repeats in the search (search.repeats) show which",
             goal.name,
             confirmed.valid,
             search.unit.show(confirmed.load)
         );
-        Warning::new(if is_carried { "not_always_met" } else { "not_confirmed" }, message)
+        Warning::new(if counts_as_met { "not_always_met" } else { "not_confirmed" }, message)
     };
     goals.filter(|(_, (_, met))| **met < confirmed.valid).map(warning).collect()
 }
 
-/// Each goal in as many of the repeats as it takes.
+/// Whether enough repeats met each goal.
 fn goals_met(plan: &StudyPlan, valid: &[&TrialEntry]) -> Option<bool> {
     let met = |goal: usize| {
         let met = valid.iter().filter(|entry| entry.meets(goal, plan)).count();
@@ -156,20 +155,20 @@ fn goals_met(plan: &StudyPlan, valid: &[&TrialEntry]) -> Option<bool> {
     (!valid.is_empty() && !plan.goals.is_empty()).then(|| (0..plan.goals.len()).all(met))
 }
 
-/// The bounds may be further apart than asked, where trials at one load disagree.
-fn far_apart(plan: &StudyPlan, outcome: &SettingOutcome) -> Vec<Warning> {
+/// Warns of bounds that are further apart than asked because trials at the same load disagree.
+fn bounds_far_apart(plan: &StudyPlan, outcome: &SettingOutcome) -> Vec<Warning> {
     let Some(search) = plan.search_of(outcome.setting) else { return Vec::new() };
     let mut warnings = Vec::new();
     for goal in outcome.searches.iter().flat_map(|search| &search.goals) {
         let (Some(lower), Some(upper)) = (&goal.lower, &goal.upper) else { continue };
         let apart = 1.0 - lower.load / upper.load;
-        // One step of a whole-numbered load may be more than the width.
+        // A step of one in a whole-numbered load may exceed the width.
         if apart > search.width * 1.5 && upper.load - lower.load > 1.5 {
             warnings.push(Warning::new(
                 "bounds_far_apart",
                 format!(
-                    "{}: the bounds are {:.1} % apart, {:.1} % were asked for: between them, trials at the same load \
-                     disagree, or time ran out; longer trials (--trial; in a study search.trial) or more of them (--repeats) bring them nearer",
+                    "{}: the bounds are {:.1} % apart, {:.1} % were asked for: trials at loads between the bounds \
+                     disagree, or time ran out; longer trials (--trial; in a study search.trial) or more of them (--repeats) bring the bounds closer",
                     goal.goal,
                     apart * 100.0,
                     search.width * 100.0
@@ -180,8 +179,8 @@ fn far_apart(plan: &StudyPlan, outcome: &SettingOutcome) -> Vec<Warning> {
     warnings
 }
 
-/// Where the 99th percentile of response time begins to rise faster than the load. A short trial above the limit
-/// ends before its backlog shows: it is left out.
+/// The load at which the 99th percentile of the response time begins to rise faster than the load. Short trials above
+/// the limit are left out: they end before their backlog shows.
 fn knee(plan: &StudyPlan, outcome: &SettingOutcome, valid: &[&TrialEntry]) -> Option<Knee> {
     let goals = outcome.searches.iter().flat_map(|search| &search.goals);
     let limit = goals.filter_map(beyond_answer).fold(f64::INFINITY, f64::min);
@@ -201,7 +200,7 @@ fn knee(plan: &StudyPlan, outcome: &SettingOutcome, valid: &[&TrialEntry]) -> Op
     search::knee(&points).map(|(load, response_p99_us)| Knee { load, response_p99_us })
 }
 
-/// The least load that a search's answer says nothing good about: it was not met, or could not be made.
+/// The smallest load that is known not to be carried: it missed the goal, or the generator could not make it.
 fn beyond_answer(goal: &GoalOutcome) -> Option<f64> {
     match goal.kind {
         BoundKind::GeneratorBound { at } => Some(at),

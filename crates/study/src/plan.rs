@@ -1,4 +1,4 @@
-//! From a study to the plan that its result folder keeps.
+//! Makes the plan of a study, which its result folder keeps.
 
 use std::collections::BTreeSet;
 
@@ -12,19 +12,19 @@ use secrets::fingerprint;
 use settings::Mistake;
 
 use crate::{
-    Setup, Workload, observers, searching,
+    Setup, Workload, observers, running_search,
     study::{Source, Study},
 };
 
-/// The plan.
+/// Makes the plan of a study.
 ///
 /// # Errors
-/// What the search cannot work with.
+/// If the search cannot work with the given values, or a setting has a mistake.
 pub fn plan(study: &Study, command: Vec<String>) -> Result<StudyPlan, String> {
     let searches = study.search.iter().chain(&study.other_searches);
-    let searches: Result<Vec<_>, String> = searches.map(|asked| searching::plan(study, asked)).collect();
+    let searches: Result<Vec<_>, String> = searches.map(|asked| running_search::plan(study, asked)).collect();
     let mut searches = searches?.into_iter();
-    let first = study.setup(0, study.search.as_ref().map(|search| search.min)).map_err(told)?;
+    let first = study.setup(0, study.search.as_ref().map(|search| search.min)).map_err(joined)?;
     let own = first.workload.http().and_then(|http| http.duration.as_deref());
     let duration = match own {
         Some(text) => parse_time(text).ok().map(|duration| duration.as_secs_f64()),
@@ -50,12 +50,12 @@ pub fn plan(study: &Study, command: Vec<String>) -> Result<StudyPlan, String> {
         kind: first.workload.kind(),
         quantities: quantities(study)?,
         workload: in_words(&first, study.search.as_ref().map(|search| &search.unit)),
-        inputs: digest(study),
+        inputs: fingerprint_inputs(study),
         secrets: None,
     })
 }
 
-/// The quantities that the settings' kinds and observers declare, each once.
+/// The quantities that the workloads and observers of all settings declare, each once.
 fn quantities(study: &Study) -> Result<Vec<DeclaredQuantity>, String> {
     let mut all: Vec<DeclaredQuantity> = Vec::new();
     each_setup(study, &mut |setup| {
@@ -68,25 +68,22 @@ fn quantities(study: &Study) -> Result<Vec<DeclaredQuantity>, String> {
     Ok(all)
 }
 
-/// Shows every setting, at the least load of its search.
-fn each_setup(study: &Study, show: &mut dyn FnMut(&Setup)) -> Result<(), String> {
+/// Calls `visit` with every setting's setup at the smallest load of the search.
+fn each_setup(study: &Study, visit: &mut dyn FnMut(&Setup)) -> Result<(), String> {
     let least = study.search.as_ref().map(|search| search.min);
     let mut wrong = Ok(());
     study.each_setup((0..study.settings.len()).map(|setting| (setting, least)), &mut |_, setup| {
-        wrong = setup.map(|setup| show(&setup)).map_err(told);
+        wrong = setup.map(|setup| visit(&setup)).map_err(joined);
         wrong.is_ok()
     });
     wrong
 }
 
-fn told(mistakes: Vec<Mistake>) -> String {
+fn joined(mistakes: Vec<Mistake>) -> String {
     mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// What the secrets of a study are known again by.
-///
-/// # Errors
-/// When a setting cannot be put together any more, or there are no random numbers.
+/// Fingerprints of the study's secrets, by which a resumed run recognizes them.
 pub(crate) fn secret_prints(study: &Study, salt: Option<&str>) -> Result<Option<SecretFingerprints>, String> {
     let mut secrets = BTreeSet::new();
     each_setup(study, &mut |setup| secrets.extend(setup.workload.secrets()))?;
@@ -101,12 +98,12 @@ pub(crate) fn secret_prints(study: &Study, salt: Option<&str>) -> Result<Option<
     Ok(Some(SecretFingerprints { prints: secrets.into_iter().map(print).collect(), salt }))
 }
 
-/// The key of a study file that says how long to go on, and decides nothing about a trial.
+/// The key of a study file that only limits the study's duration.
 const BUDGET: &str = "budget";
 
-/// Of what decides about trials and is not in the plan itself: FNV-1a, 64 bits, of all of it but the secrets. Comments, the
-/// layout of the file and the budget may change.
-fn digest(study: &Study) -> String {
+/// Fingerprint (FNV-1a, 64 bits) of everything that decides about trials and is not in the plan itself, secrets
+/// excluded. Comments, the layout of the file and the budget do not change it.
+fn fingerprint_inputs(study: &Study) -> String {
     let given = match &study.source {
         Source::File(document) => {
             let overrides = document.overrides().into_iter().filter(|(key, _)| *key != BUDGET);
@@ -124,8 +121,7 @@ fn digest(study: &Study) -> String {
     format!("{hash:016x}")
 }
 
-/// Every block is one pass over all settings, in an order of its own: what drifts on this machine meets all
-/// settings alike.
+/// Every block is one pass over all settings in a random order, so that a drift of this machine affects all settings alike.
 fn blocks(study: &Study) -> Vec<Vec<usize>> {
     let mut rng = Pcg64Mcg::seed_from_u64(study.seed);
     let block = |_| {
@@ -136,7 +132,7 @@ fn blocks(study: &Study) -> Vec<Vec<usize>> {
     (0..study.trial.repeats).map(block).collect()
 }
 
-/// The workload, but for what a search varies.
+/// The workload for users, without the load that a search varies.
 fn in_words(setup: &Setup, varied: Option<&LoadUnit>) -> String {
     let target = setup.target.as_ref();
     let target = target.map(|target| format!("target {} ({})", target.name, secrets::mask(&target.what)));

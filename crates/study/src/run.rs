@@ -1,4 +1,4 @@
-//! Runs a study: every block, every setting, every trial, and writes down each before the next.
+//! Runs a study trial by trial, or resumes an interrupted run, and writes its result.
 
 use std::{
     collections::BTreeSet,
@@ -13,19 +13,19 @@ use record::{
 };
 
 use crate::{
-    course::{Course, Kept},
     environment,
     event::{Event, Options},
     evidence::Evidence,
     outcome,
+    runner::{Outputs, Runner},
     stop_reason::StopReason,
     study::{Source, Study},
 };
 
-/// The code of the warning that says why a study failed.
+/// Code of the warning that says why a study failed.
 pub const FAILED: &str = "study_failed";
 
-/// Why a study could not be run.
+/// Why a study cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The result folder cannot be used.
@@ -34,7 +34,7 @@ pub enum RunError {
     /// The folder holds the result of another plan.
     #[error("{0}")]
     OtherPlan(String),
-    /// The search cannot work so.
+    /// The search cannot work with these values.
     #[error("the search: {0}")]
     Search(String),
     /// This machine's limits cannot be read.
@@ -42,55 +42,53 @@ pub enum RunError {
     Host(std::io::Error),
 }
 
-/// Runs a study and leaves its result in the folder.
+/// Runs a study and writes its result into the folder.
 ///
 /// # Errors
-/// When nothing could be begun. What goes wrong later ends the study, and its result says so.
+/// If the study cannot begin. A later error ends the study, and the result holds it.
 pub fn run(
     study: &Study,
     folder: &ResultFolder,
     options: &Options,
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<StudyResult, RunError> {
-    let made = crate::plan::plan(study, options.command.clone());
-    let made = made.map_err(RunError::Search)?;
-    // First of all: nobody else may be writing to this folder.
+    let new_plan = crate::plan::plan(study, options.command.clone()).map_err(RunError::Search)?;
+    // The journal is a lock: nobody else may write to this folder.
     let journal = folder.journal()?;
-    let (plan, done, earlier) = begin(study, made, folder, options)?;
+    let (plan, done, earlier) = create_or_resume(study, new_plan, folder, options)?;
     let earlier = match earlier {
-        // What is finished is not touched again.
+        // A finished study stays as it is.
         Some(finished) if finished.ending == Ending::Finished => {
-            on_event(Event::Warning(
-                "this study is finished: there is nothing to go on with, and nothing was run",
-            ));
+            on_event(Event::Warning("this study is finished: nothing is left to run"));
             return Ok(finished);
         }
         earlier => earlier,
     };
-    let again = done.iter().filter(|entry| entry.needs_retry(study.trial.void_attempts)).count();
-    on_event(Event::Planned { plan: &plan, done: done.len(), again });
+    let retried = done.iter().filter(|entry| entry.needs_retry(study.trial.void_attempts)).count();
+    on_event(Event::Planned { plan: &plan, done: done.len(), retried });
     let started_unix_s = match &earlier {
         Some(earlier) => earlier.started_unix_s,
         None => done.first().map_or_else(unix_s, |entry| entry.trial.started_unix_s - entry.study_time_s),
     };
     let resumed = earlier.as_ref().map_or(u32::from(options.resume), |earlier| earlier.resumed + 1);
-    let mut told = earlier.map(|earlier| earlier.warnings).unwrap_or_default();
-    // It was why the earlier run ended; this one ends in its own way.
-    told.retain(|warning| warning.code != FAILED);
+    let mut earlier_warnings = earlier.map(|earlier| earlier.warnings).unwrap_or_default();
+    // It says why the earlier run ended.
+    earlier_warnings.retain(|warning| warning.code != FAILED);
     let evidence = Evidence::new(folder, &done).map_err(|cause| FolderError::File {
         what: "find",
         path: folder.path().to_owned(),
         cause,
     })?;
-    let mut course = Course::new(study, &plan, options, on_event, Kept { folder, journal, evidence }, done);
-    course.unwritten.extend(other_environment(folder, options)?);
-    let ending = course.finish();
-    course.take_down();
-    let elapsed_s = course.study_time_s();
-    let Course { entries, unwritten, .. } = course;
-    let noticed = entries.iter().flat_map(|entry| &entry.noticed).chain(&unwritten);
+    let mut runner =
+        Runner::new(study, &plan, options, on_event, Outputs { folder, journal, evidence }, done);
+    runner.pending_warnings.extend(other_environment(folder, options)?);
+    let ending = runner.finish();
+    runner.take_down();
+    let elapsed_s = runner.study_time_s();
+    let Runner { entries, pending_warnings, .. } = runner;
+    let noticed = entries.iter().flat_map(|entry| &entry.noticed).chain(&pending_warnings);
     let mut warnings: Vec<Warning> = Vec::new();
-    for warning in told.iter().chain(&study.warnings).chain(noticed) {
+    for warning in earlier_warnings.iter().chain(&study.warnings).chain(noticed) {
         if !warnings.contains(warning) {
             warnings.push(warning.clone());
         }
@@ -102,9 +100,9 @@ pub fn run(
         Err(StopReason::Failed(why)) => (Ending::Failed, Some(why)),
         Err(StopReason::OtherJournal(why)) => return Err(RunError::OtherPlan(why)),
     };
-    // It may repeat what a target wrote.
+    // The error message may repeat output of a target.
     warnings.extend(failure.map(|why| Warning::new(FAILED, secrets::mask(&why))));
-    let outcomes = outcome::of(&plan, &entries).map_err(RunError::OtherPlan)?;
+    let outcomes = outcome::outcomes(&plan, &entries).map_err(RunError::OtherPlan)?;
     let result = StudyResult {
         schema: RESULT_SCHEMA.to_owned(),
         ending,
@@ -120,51 +118,51 @@ pub fn run(
     Ok(result)
 }
 
-/// Writes down what is to be run, or takes up what is written.
-fn begin(
+/// Writes the plan into a new folder, or reads plan and trials of the run that is resumed.
+fn create_or_resume(
     study: &Study,
-    mut made: StudyPlan,
+    mut new_plan: StudyPlan,
     folder: &ResultFolder,
     options: &Options,
 ) -> Result<(StudyPlan, Vec<TrialEntry>, Option<StudyResult>), RunError> {
     if !options.resume {
         let host = Host::read().map_err(RunError::Host)?;
-        made.secrets = crate::plan::secret_prints(study, None).map_err(RunError::OtherPlan)?;
-        folder.write_environment(&environment::read(&host), &made)?;
+        new_plan.secrets = crate::plan::secret_prints(study, None).map_err(RunError::OtherPlan)?;
+        folder.write_environment(&environment::read(&host), &new_plan)?;
         if let Source::File(document) = &study.source {
             folder.write_study_file(&document.masked_text())?;
         }
-        // The last of the three: a folder with a plan is a result.
-        folder.write_plan(&made)?;
-        return Ok((made, Vec::new(), None));
+        // The plan is written last: a folder with a plan counts as a result.
+        folder.write_plan(&new_plan)?;
+        return Ok((new_plan, Vec::new(), None));
     }
-    let Contents { plan: written, trials, result, .. } = folder.read()?;
-    let salt = written.secrets.as_ref().map(|secrets| secrets.salt.as_str());
-    made.secrets = crate::plan::secret_prints(study, salt).map_err(RunError::OtherPlan)?;
-    if let Some(other) = other_secrets(&written, &made) {
+    let Contents { plan: stored_plan, trials, result, .. } = folder.read()?;
+    let salt = stored_plan.secrets.as_ref().map(|secrets| secrets.salt.as_str());
+    new_plan.secrets = crate::plan::secret_prints(study, salt).map_err(RunError::OtherPlan)?;
+    if let Some(other) = other_secrets(&stored_plan, &new_plan) {
         return Err(RunError::OtherPlan(format!(
-            "{} was begun with {other}; secrets are not kept: give the same ones again, or run it anew in another folder \
+            "{} was begun with {other}; secrets are not stored: give the same secrets, or run the study in another folder \
              (--out)",
             folder.path().display()
         )));
     }
-    // The command line says --resume now, and perhaps another --set budget; everything else must be as it was.
-    let same = StudyPlan { command: made.command.clone(), ..written.clone() } == made;
+    // --resume changes the command line, and --set budget may; everything else must be equal.
+    let same = StudyPlan { command: new_plan.command.clone(), ..stored_plan.clone() } == new_plan;
     if !same {
         return Err(RunError::OtherPlan(format!(
             "{} holds the result of another plan: the study file, its --set, the options or this program's version have changed \
-             since; run it anew in another folder (--out)",
+             since; run the study in another folder (--out)",
             folder.path().display()
         )));
     }
-    Ok((written, trials, result))
+    Ok((stored_plan, trials, result))
 }
 
-/// Which secrets are not those that a study was begun with, in words.
-fn other_secrets(written: &StudyPlan, made: &StudyPlan) -> Option<String> {
+/// Says which secrets differ from those that a study was begun with; none if all are equal.
+fn other_secrets(stored_plan: &StudyPlan, new_plan: &StudyPlan) -> Option<String> {
     let prints =
         |plan: &StudyPlan| plan.secrets.as_ref().map_or(Vec::new(), |secrets| secrets.prints.clone());
-    let (then, now) = (prints(written), prints(made));
+    let (then, now) = (prints(stored_plan), prints(new_plan));
     let names = |prints: &[SecretFingerprint], others: &[SecretFingerprint]| -> BTreeSet<String> {
         prints.iter().filter(|print| !others.contains(print)).map(|print| print.what.clone()).collect()
     };
@@ -172,7 +170,7 @@ fn other_secrets(written: &StudyPlan, made: &StudyPlan) -> Option<String> {
     let list = |names: Vec<&String>| names.into_iter().cloned().collect::<Vec<_>>().join(", ");
     let differing = [
         ("another value of", list(gone.intersection(&new).collect())),
-        ("a secret that is not given now:", list(gone.difference(&new).collect())),
+        ("a secret that is missing now:", list(gone.difference(&new).collect())),
         ("no secret in", list(new.difference(&gone).collect())),
     ];
     let words = differing.iter().filter(|(_, names)| !names.is_empty());
@@ -180,7 +178,7 @@ fn other_secrets(written: &StudyPlan, made: &StudyPlan) -> Option<String> {
     (!words.is_empty()).then(|| words.join(", and "))
 }
 
-/// What is no longer as it was when a study that is taken up again was begun.
+/// Warns if this machine differs from the one that a resumed study began on.
 fn other_environment(folder: &ResultFolder, options: &Options) -> Result<Option<Warning>, RunError> {
     if !options.resume {
         return Ok(None);
@@ -189,8 +187,8 @@ fn other_environment(folder: &ResultFolder, options: &Options) -> Result<Option<
     let differences = folder.environment()?.differences(&here);
     Ok((!differences.is_empty()).then(|| {
         let message = format!(
-            "taken up again in another environment, so that trials before and after are not alike ({}); run it anew to \
-             have all of them here",
+            "resumed in another environment, so that trials before and after cannot be compared ({}); run the study \
+             again to measure all trials in one environment",
             differences.join("; ")
         );
         Warning::new("other_environment", message)

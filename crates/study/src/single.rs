@@ -1,4 +1,4 @@
-//! A trial alone, kept as the result of a study that has no other.
+//! A single trial, stored as a study with one setting.
 
 use std::{
     io,
@@ -17,23 +17,23 @@ use record::{
 
 use crate::{environment, outcome};
 
-/// All that a folder holds of a trial alone.
+/// The content of a single trial's result folder.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Single {
+pub struct SingleTrial {
     /// The plan of a study with one setting and no goals.
     pub plan: StudyPlan,
-    /// What it was measured on.
+    /// The machine that it ran on.
     pub environment: Environment,
     /// The trial.
     pub entry: TrialEntry,
-    /// What it means.
+    /// The study's result.
     pub result: StudyResult,
 }
 
-/// Runs a plan by workers, and judges what they found.
+/// Runs a plan on workers and merges their measurements into a trial.
 ///
 /// # Errors
-/// When workers cannot be started, or are lost; with the plan, which may hold a large body.
+/// If workers cannot be started or are lost. The error includes the plan, which may hold a large body.
 pub fn run(
     plan: HttpPlan,
     workers: Workers<'_>,
@@ -43,18 +43,18 @@ pub fn run(
 ) -> Result<Trial, (FleetError, Box<HttpPlan>)> {
     let plan = Arc::new(plan);
     let mut circumstances = circumstances(command);
-    let part = fleet::run(&plan, workers, stop, |tick| {
+    let measured = fleet::run(&plan, workers, stop, |tick| {
         on_tick(&tick);
         circumstances.series.push(tick.interval());
     });
     let plan = Arc::unwrap_or_clone(plan);
-    match part {
-        Ok(part) => Ok(conclude(plan, part, circumstances)),
+    match measured {
+        Ok(measured) => Ok(conclude(plan, measured, circumstances)),
         Err(error) => Err((error, Box::new(plan))),
     }
 }
 
-/// What the workers do not know, of a trial that begins now.
+/// Circumstances of a trial that begins now, which the workers do not know.
 pub(crate) fn circumstances(command: &[String]) -> Circumstances {
     Circumstances {
         started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
@@ -64,11 +64,11 @@ pub(crate) fn circumstances(command: &[String]) -> Circumstances {
     }
 }
 
-impl Single {
-    /// A trial of requests as a study of its own.
+impl SingleTrial {
+    /// Makes a study of one setting from an HTTP trial.
     ///
     /// # Errors
-    /// When this machine's limits cannot be read.
+    /// If this machine's limits cannot be read.
     pub fn new(trial: &Trial, title: String, workload: String) -> io::Result<Self> {
         let version = env!("CARGO_PKG_VERSION");
         let environment = environment::read(&Host::read()?);
@@ -108,7 +108,7 @@ impl Single {
             study_time_s: 0.0,
             trial: trial.clone(),
         };
-        let outcomes = outcome::of(&plan, std::slice::from_ref(&entry)).map_err(io::Error::other)?;
+        let outcomes = outcome::outcomes(&plan, std::slice::from_ref(&entry)).map_err(io::Error::other)?;
         let result = StudyResult {
             schema: RESULT_SCHEMA.to_owned(),
             ending: if trial.interrupted { Ending::Interrupted } else { Ending::Finished },
@@ -123,10 +123,10 @@ impl Single {
         Ok(Self { plan, environment, entry, result })
     }
 
-    /// Writes it into a folder that holds nothing yet.
+    /// Writes everything into an empty result folder.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If a file cannot be written.
     pub fn write(&self, folder: &ResultFolder) -> Result<(), FolderError> {
         let mut journal = folder.journal()?;
         folder.write_environment(&self.environment, &self.plan)?;

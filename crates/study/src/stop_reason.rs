@@ -1,13 +1,11 @@
-//! Why a study ends before its plan does.
-
-/// Why a study ends before its plan does.
+/// Why a study ends before all of its plan has been run.
 pub(crate) enum StopReason {
-    /// Somebody wished it.
+    /// The user stopped it.
     Stopped,
-    /// No time is left.
+    /// The budget is used up.
     OutOfBudget,
-    /// Something failed, in words.
+    /// An error, for users.
     Failed(String),
-    /// The journal of an earlier run is not one of this plan: nothing is written to it.
+    /// The journal in the result folder belongs to another plan; nothing is written to it.
     OtherJournal(String),
 }

@@ -1,4 +1,4 @@
-//! A study as it was read: what varies, and what is to be set up for every setting and load.
+//! A study: what varies, and the setup of every setting and load.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -7,28 +7,28 @@ use settings::Mistake;
 
 use crate::workload::Workload;
 
-/// A study. Made from a file by [`crate::file::read`], or by a command that needs no file.
+/// A study, read from a file by [`crate::file::read`] or built by a command.
 #[derive(Debug, Clone)]
 pub struct Study {
-    /// What it is called.
+    /// Title of the study.
     pub title: String,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
     /// Wall-clock time after which no further trial begins; none for no limit.
     pub budget: Option<Duration>,
     /// What varies, in the order of the file.
     pub factors: Vec<Factor>,
-    /// All combinations of levels that are run, in the order of the file's levels.
+    /// All combinations of levels that are run, in the order of the file.
     pub settings: Vec<Setting>,
     /// What a load must satisfy.
     pub goals: Vec<Goal>,
     /// How trials are run.
     pub trial: TrialShape,
-    /// The search, if there is one; the settings say where.
+    /// The search, if any setting is searched.
     pub search: Option<Search>,
-    /// The same search by other presets, for the settings that name them.
+    /// The same search with other presets, for the settings that name one.
     pub other_searches: Vec<Search>,
-    /// What the reader of the result should know from the beginning, such as settings that were left out.
+    /// Warnings that the result repeats, such as settings that were left out.
     pub warnings: Vec<record::Warning>,
     /// Where setups come from.
     pub source: Source,
@@ -37,29 +37,30 @@ pub struct Study {
 /// Where the setup of a setting comes from.
 #[derive(Debug, Clone)]
 pub enum Source {
-    /// A study file, in which the levels are put in the places of their factors.
+    /// A study file; the levels of the setting replace its placeholders.
     File(Arc<dyn StudyFile>),
-    /// Always the same; the search's load is put into it.
+    /// The same setup for all settings; only the load of the search changes.
     Fixed(Box<Setup>),
 }
 
-/// A study file that was read.
+/// A study file that has been read.
 pub trait StudyFile: fmt::Debug + Send + Sync {
-    /// What is to be set up for settings of `study`, which was read from this file, and loads in the unit of their search, one
-    /// after the other as long as `take` returns true; the load is none where none is searched for. All settings were tried
-    /// when the file was read, so that mistakes come only from what has changed since, such as a file that is gone.
+    /// Passes the setups of the `wanted` settings and loads to `take`, until `take` returns false. `study` must have
+    /// been read from this file. The unit of the load is that of the setting's search; the load is none without a
+    /// search. All settings were checked when the file was read, so a mistake means that something has changed since,
+    /// such as a file that is gone.
     fn each_setup(&self, study: &Study, wanted: &mut Wanted<'_>, take: &mut Take<'_>);
 
-    /// The file's text as it may be written: every secret in it is masked.
+    /// The file's text with all secrets masked.
     fn masked_text(&self) -> String;
 
-    /// Factors and keys whose values were not the file's.
+    /// Overridden factors and keys, with their values.
     fn overrides(&self) -> Vec<(&str, &str)>;
 }
 
-/// Settings by their numbers, and a load of each.
+/// Indices of settings, each with a load.
 pub(crate) type Wanted<'a> = dyn Iterator<Item = (usize, Option<f64>)> + 'a;
-/// Takes what is to be set up for a setting; false ends.
+/// Receives the setup of a setting; returns false to stop.
 pub(crate) type Take<'a> = dyn FnMut(usize, Result<Setup, Vec<Mistake>>) -> bool + 'a;
 
 /// How the trials of a study are run.
@@ -67,86 +68,85 @@ pub(crate) type Take<'a> = dyn FnMut(usize, Result<Setup, Vec<Mistake>>) -> bool
 pub struct TrialShape {
     /// Repeats of every setting, each in a block of its own.
     pub repeats: u32,
-    /// A trial of so long before those that count, each time the target is new; its figures decide nothing.
+    /// Duration of a warm-up, which runs before the first trial on a new target and decides nothing.
     pub warm_up: Option<Duration>,
     /// Pause before every trial.
     pub pause: Duration,
-    /// Longest time that is waited before a trial for the connections of the one before to be gone (sockets in
-    /// TIME_WAIT do not count); zero does not look.
+    /// Longest time to wait before a trial until the connections of the previous trial are gone (sockets in TIME_WAIT
+    /// do not count); zero does not wait.
     pub settle: Duration,
-    /// What is new for every trial.
+    /// When hosts and targets are set up anew.
     pub fresh: Fresh,
-    /// How often a void trial is tried again.
+    /// How often a void trial is repeated.
     pub void_attempts: u32,
 }
 
-/// What is made anew.
+/// When hosts and targets are set up anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fresh {
-    /// Hosts and targets, whenever the setting changes.
+    /// When the setting changes.
     Setting,
-    /// Hosts and targets, for every trial.
+    /// For every trial.
     Trial,
 }
 
 /// A search for the largest load that meets the goals.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Search {
-    /// What is varied.
+    /// The unit of the load.
     pub unit: LoadUnit,
-    /// Least load.
+    /// Smallest load.
     pub min: f64,
     /// Largest load.
     pub max: f64,
-    /// Width of the interval between the bounds, relative.
+    /// Wanted distance between the bounds, relative to the load.
     pub width: f64,
-    /// The name of a preset of the room `search`, such as `mlrsearch`, `jmeter`, `rfc2544`.
+    /// Name of a preset of the crate `search`, such as `mlrsearch`, `jmeter`, `rfc2544`.
     pub preset: String,
-    /// Duration of a trial that counts in full; the preset's if none.
+    /// Duration of a full trial; the preset's if none.
     pub trial_duration: Option<Duration>,
-    /// Seconds of trials that decide about a load, as a number of such trials; the preset's if none.
+    /// Number of full trials that decide about a load; the preset's if none.
     pub repeats: Option<u32>,
-    /// Trials at the lower bound once it is found.
+    /// Number of trials at the lower bound after the search.
     pub confirm: u32,
 }
 
-/// What is to be set up for one setting at one load.
+/// The setup of one setting at one load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setup {
-    /// Hosts, links, and all processes on them, targets included; none if the load leaves from this machine's own
-    /// network, towards a target that runs already.
+    /// Hosts, links and all processes on them, the target included; none if the load leaves from this machine's own
+    /// network towards an external target.
     pub lab: Option<lab::Plan>,
     /// The target of this setting, for reports.
     pub target: Option<Target>,
-    /// Hosts that the load comes from, by their numbers in the lab's plan; none without a lab.
+    /// Hosts that the load comes from, by their indices in the lab's plan; empty without a lab.
     pub from: Vec<usize>,
-    /// The workload, with the load in its place.
+    /// The workload at this load.
     pub workload: Workload,
-    /// What the target's files are held against, if they are.
+    /// The audit after each trial, if any.
     pub audit: Option<Audit>,
 }
 
-/// An audit after every trial: what the target acknowledged against what it stored.
+/// An audit after every trial: compares what the target acknowledged with what it stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audit {
-    /// Patterns of the files that it stores in. `{target_folder}` stands for the folder of each of the target's
-    /// processes.
+    /// Patterns of the stored files. `{target_folder}` stands for the folder of each of the target's processes.
     pub files: Vec<String>,
-    /// How long it may take to write what it has acknowledged.
+    /// Time that the target has to write what it has acknowledged.
     pub flush: Duration,
 }
 
 /// A target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Its name in the file.
+    /// Name of the target in the study file.
     pub name: String,
-    /// What it is: `nginx`, a command line, or the URL.
+    /// Program (such as `nginx`), command line, or URL.
     pub what: String,
 }
 
 impl Setup {
-    /// The names of the target's processes; none if it runs already.
+    /// Names of the target's processes; empty for an external target.
     pub fn target_processes(&self) -> impl Iterator<Item = &str> {
         let plan = self.lab.as_ref().zip(self.target.as_ref());
         plan.into_iter().flat_map(|(plan, target)| {
@@ -170,11 +170,11 @@ impl Study {
         self.search.iter().chain(&self.other_searches).find(named)
     }
 
-    /// What is to be set up.
+    /// The setup of a setting at a load.
     ///
     /// # Errors
-    /// Every mistake. A study that was read whole has tried all its settings at the ends of its search, so that
-    /// later ones are not to be expected.
+    /// Every mistake. A study that was read has passed the check of all settings at both ends of its search, so
+    /// mistakes are rare here.
     pub fn setup(&self, setting: usize, load: Option<f64>) -> Result<Setup, Vec<Mistake>> {
         let mut made = Err(Vec::new());
         self.each_setup(std::iter::once((setting, load)), &mut |_, setup| {
@@ -184,8 +184,8 @@ impl Study {
         made
     }
 
-    /// The same for several settings and their loads, one after the other, as long as `take` returns true: much faster than
-    /// one by one.
+    /// Passes the setups of several settings and loads to `take`, until `take` returns false. This is much faster
+    /// than [`Study::setup`] for each of them.
     pub fn each_setup(&self, mut wanted: impl Iterator<Item = (usize, Option<f64>)>, take: &mut Take<'_>) {
         match &self.source {
             Source::File(file) => file.each_setup(self, &mut wanted, take),

@@ -81,14 +81,14 @@ impl Groups {
 
 pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> (Vec<Host>, Groups) {
     let (mut hosts, mut groups) = (Vec::new(), Groups::default());
-    let Some(value) = table.need(reader, "hosts", "a table such as web = { count = 2 }") else {
+    let Some(value) = table.require(reader, "hosts", "a table such as web = { count = 2 }") else {
         return (hosts, groups);
     };
     let list = reader.table(value, "a table of hosts");
-    if list.all().next().is_none() {
+    if list.entries().next().is_none() {
         reader.mistake(value.span(), "a lab needs at least one host");
     }
-    let mut declared: Vec<_> = list.all().collect();
+    let mut declared: Vec<_> = list.entries().collect();
     // In the order of the file, whatever the table's.
     declared.sort_by_key(|(span, ..)| span.start);
     for (span, name, value) in declared {
@@ -277,7 +277,7 @@ pub fn host_schema() -> Map<String, Json> {
 
 fn read_settings(host: &mut Host, reader: &mut Reader<'_>, value: &Value<'_>) {
     let settings = reader.table(value, "a table such as { \"net.ipv4.tcp_rmem\" = \"4096 87380 67108864\" }");
-    for (span, name, value) in settings.all() {
+    for (span, name, value) in settings.entries() {
         if !is_setting(name) {
             let message = "a host's settings are those of its network, such as \"net.ipv4.ip_forward\"; write \
                            the whole name in quotes";
@@ -310,13 +310,13 @@ fn read_route_texts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<RouteText
     let mut routes = Vec::new();
     for value in reader.array(value, what) {
         let mut table = reader.table(value, "a route such as { to = \"default\", via = \"router\" }");
-        let to = table.need(reader, "to", "a network such as \"10.2.0.0/16\", or \"default\"");
+        let to = table.require(reader, "to", "a network such as \"10.2.0.0/16\", or \"default\"");
         let to = to.and_then(|value| {
             let text = reader.text_such_as(value, "a network in quotes, or \"default\"")?;
             let network = if text == "default" { Ok(None) } else { text.parse().map(Some) };
             reader.checked(value, network)
         });
-        let via = table.need(reader, "via", "the gateway: a host or an address");
+        let via = table.require(reader, "via", "the gateway: a host or an address");
         let via = via.and_then(|value| Some((reader.text(value)?.to_owned(), value.span())));
         table.finish(reader);
         if let (Some(to), Some((via, span))) = (to, via) {

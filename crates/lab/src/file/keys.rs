@@ -96,7 +96,7 @@ impl<T> Key<T> {
     pub(crate) fn schema(&self, what: &str) -> Json {
         match &self.takes {
             Takes::Flag(_) => schema::flag(what, false),
-            Takes::Whole(bounds, example, _) => schema::whole(bounds.start, what, *example),
+            Takes::Whole(bounds, example, _) => schema::whole_number(bounds.start, what, *example),
             Takes::Size(example, _) => schema::size(what, example),
             Takes::Time(example, _) => schema::time(what, example),
             Takes::Text(example, _) => schema::text(what, example),

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, ops::Range};
 
-use settings::{Network, Reader, Table, Value, network::behind};
+use settings::{Network, Reader, Table, Value, network::address_after};
 use toml::de::DeValue;
 
 use super::hosts::{Groups, NAME, is_name};
@@ -39,16 +39,16 @@ fn read_one(
     others: &[Link],
 ) -> Option<Link> {
     let mut table = reader.table(value, "a table [[links]]");
-    let between = table.need(reader, "between", "the hosts that it joins, such as [\"a\", \"b\"]");
+    let between = table.require(reader, "between", "the hosts that it joins, such as [\"a\", \"b\"]");
     let hosts = between.map(|value| {
         if !matches!(value.get_ref(), DeValue::Array(_)) {
             reader.mistake(value.span(), "expected a list of hosts such as [\"a\", \"b\"]");
             return Vec::new();
         }
-        let begun = reader.mistakes();
+        let begun = reader.mistake_count();
         let hosts = groups.list(reader, value);
         // One that is unknown has been told: with it there may be two.
-        if hosts.len() < 2 && reader.mistakes() == begun {
+        if hosts.len() < 2 && reader.mistake_count() == begun {
             reader.mistake(value.span(), "a link joins at least two hosts");
         }
         hosts
@@ -110,7 +110,7 @@ fn read_network(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, others: &[Li
         return free;
     };
     let network = reader.network(value)?;
-    let longest = Network::longest(network.address) - 2;
+    let longest = Network::max_prefix(network.address) - 2;
     if network.prefix > longest {
         let message = format!("a network needs room for two hosts: a prefix of at most {longest}");
         reader.mistake(value.span(), message);
@@ -129,14 +129,14 @@ fn read_addresses(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, groups: &G
     let mut given = Given::new();
     let Some(value) = table.take("addresses") else { return given };
     let list = reader.table(value, "a table such as { web = \"10.1.0.10\" }");
-    for (span, name, value) in list.all() {
+    for (span, name, value) in list.entries() {
         let Some(hosts) = groups.named(name) else {
             reader.mistake(span, groups.unknown(name));
             continue;
         };
         let Some(first) = reader.address(value) else { continue };
         for (offset, host) in hosts.into_iter().enumerate() {
-            given.insert(host, (behind(first, offset as u32), value.span()));
+            given.insert(host, (address_after(first, offset as u32), value.span()));
         }
     }
     given
@@ -164,21 +164,21 @@ fn place(
             reader.mistake(span.clone(), format!("{address} is given to both '{other}' and '{name}'"));
         }
     }
-    let mut next = behind(network.address, 1);
+    let mut next = address_after(network.address, 1);
     let mut ends = Vec::new();
     for &host in hosts {
         let address = if let Some((address, _)) = given.get(&host) {
             *address
         } else {
             while taken.contains_key(&next) {
-                next = behind(next, 1);
+                next = address_after(next, 1);
             }
             if !network.has_host(next) {
                 reader.mistake(span, format!("{network} has no room for {} hosts", hosts.len()));
                 return None;
             }
             let address = next;
-            next = behind(next, 1);
+            next = address_after(next, 1);
             address
         };
         let earlier = others.iter().filter(|link| link.ends.iter().any(|end| end.host == host)).count();

@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::{Map, Value as Json, json};
-use settings::{Reader, Table, Value, places, schema, suggestion};
+use settings::{Reader, Table, Value, placeholders, schema, suggestion};
 use toml::de::DeValue;
 
 use super::{
@@ -59,13 +59,15 @@ pub(super) fn check_places(
     let commands = tables.filter_map(|table| table.get_ref().as_table()?.get("command"));
     let mut unknown = Vec::new();
     for command in commands {
-        places::each_text(command, &mut |value, text| {
+        placeholders::for_each_text(command, &mut |value, text| {
             let has_none = |name: &&str| {
                 *name != "self"
                     && !plan.writes(name)
                     && plan.host(name).and_then(|host| plan.address_of(host)).is_none()
             };
-            unknown.extend(places::names(text).into_iter().filter(has_none).map(|name| (value.span(), name)));
+            unknown.extend(
+                placeholders::names(text).into_iter().filter(has_none).map(|name| (value.span(), name)),
+            );
         });
     }
     for (span, name) in unknown {
@@ -149,7 +151,7 @@ pub(super) fn read_one(
     groups: &Groups,
     stage: usize,
 ) -> Vec<Process> {
-    let on = table.need(reader, "on", "the host or hosts that it runs on");
+    let on = table.require(reader, "on", "the host or hosts that it runs on");
     let on = on.map(|value| groups.list(reader, value)).unwrap_or_default();
     let own_name = if name.is_none() { table.take("name") } else { None };
     let own_name = own_name.and_then(|value| {
@@ -252,7 +254,7 @@ fn read_known(
 fn read_environment(reader: &mut Reader<'_>, value: &Value<'_>) -> BTreeMap<String, String> {
     let table = reader.table(value, "a table such as { LANG = \"C\" }");
     let mut environment = BTreeMap::new();
-    for (span, name, value) in table.all() {
+    for (span, name, value) in table.entries() {
         if name.is_empty() || name.contains(['=', '\0']) {
             reader.mistake(span, format!("'{name}' is not the name of a variable"));
         }

@@ -130,7 +130,7 @@ fn data_listener(store: &Path, folder: &Path) -> (String, String) {
 
 fn read_files(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &Scene<'_>) {
     let files = reader.table(value, "a table such as { \"/5k\" = \"5KiB\" }");
-    for (span, path, value) in files.all() {
+    for (span, path, value) in files.entries() {
         if !is_path(path) {
             reader.mistake(span, format!("'{path}' is not the path of a file such as \"/5k\""));
         }
@@ -140,8 +140,8 @@ fn read_files(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &S
 
 fn read_file(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &Scene<'_>) {
     let mut file = reader.table(value, "a table such as { path = \"/5k\", size = \"5KiB\" }");
-    let path = file.need(reader, "path", "the path that it is served at, such as \"/5k\"");
-    let size = file.need(reader, "size", "its size, such as \"5KiB\"");
+    let path = file.require(reader, "path", "the path that it is served at, such as \"/5k\"");
+    let size = file.require(reader, "size", "its size, such as \"5KiB\"");
     file.finish(reader);
     let (Some(at), Some(size)) = (path, size) else { return };
     if let (Some(path), Some(size)) = (reader.text(at), reader.size(size)) {

@@ -1,6 +1,6 @@
 //! What the table of a workload's options is made of.
 
-use settings::options::Setting;
+use settings::options::OptionSpec;
 
 use super::HttpWorkload;
 
@@ -8,7 +8,7 @@ use super::HttpWorkload;
 #[derive(Debug)]
 pub struct HttpOption {
     /// What every option has.
-    pub setting: Setting<HttpWorkload>,
+    pub spec: OptionSpec<HttpWorkload>,
     /// Whether its text may be `@FILE`.
     pub names_files: bool,
     /// Whether a search for the largest load says it otherwise.
@@ -22,7 +22,7 @@ pub struct HttpOption {
 impl HttpOption {
     /// Of which nothing has been said.
     pub(super) const PLAIN: Self = Self {
-        setting: Setting::PLAIN,
+        spec: OptionSpec::EMPTY,
         names_files: false,
         is_of_one_trial: false,
         label: "",
@@ -67,7 +67,7 @@ impl Field for bool {
     }
 }
 
-/// Makes the workload and the table of its options of one list. Of each: its help, the field, what [`Setting`] says of it,
+/// Makes the workload and the table of its options of one list. Of each: its help, the field, what [`OptionSpec`] says of it,
 /// and what [`HttpOption`] says besides.
 macro_rules! workload {
     ($(
@@ -91,7 +91,7 @@ macro_rules! workload {
 
         /// The options of a workload, in the order of the help.
         pub static OPTIONS: &[HttpOption] = &[$(HttpOption {
-            setting: settings::setting!([$($help),+], $key, $kind, $value, $heading, $default, $example, |workload, values| {
+            spec: settings::option_spec!([$($help),+], $key, $kind, $value, $heading, $default, $example, |workload, values| {
                 workload.$field.put(values)
             } $(, { $($plus)+ })?),
             written: |workload| workload.$field.written(),

@@ -22,18 +22,18 @@ fn all_mistakes_are_told_at_once_with_their_fields() {
 fn every_option_is_told_once_and_takes_its_example() {
     let plain = HttpWorkload { url: "127.0.0.1:1".to_owned(), ..HttpWorkload::default() };
     let mut keys = std::collections::BTreeSet::new();
-    for HttpOption { setting, names_files, written, .. } in OPTIONS {
-        assert!(keys.insert(setting.key), "{} is there twice", setting.key);
-        assert!(!setting.help.ends_with('.') && !setting.help.is_empty(), "{}", setting.key);
-        let events = (setting.heading == EVENTS).then(|| "default".to_owned());
+    for HttpOption { spec, names_files, written, .. } in OPTIONS {
+        assert!(keys.insert(spec.key), "{} is there twice", spec.key);
+        assert!(!spec.help.ends_with('.') && !spec.help.is_empty(), "{}", spec.key);
+        let events = (spec.heading == EVENTS).then(|| "default".to_owned());
         let mut workload = HttpWorkload { events, ..plain.clone() };
-        assert_eq!((setting.apply)(&mut workload, &setting.examples()), Ok(()), "{}", setting.key);
-        assert_ne!(workload, plain, "{}", setting.key);
-        let is_flag = matches!(setting.kind, Kind::Flag | Kind::On);
-        assert_eq!(written(&workload), (!is_flag).then(|| setting.example.to_owned()), "{}", setting.key);
+        assert_eq!((spec.apply)(&mut workload, &spec.examples()), Ok(()), "{}", spec.key);
+        assert_ne!(workload, plain, "{}", spec.key);
+        let is_flag = matches!(spec.kind, Kind::Flag | Kind::On);
+        assert_eq!(written(&workload), (!is_flag).then(|| spec.example.to_owned()), "{}", spec.key);
         if !names_files {
             let mistakes = workload.plan(&HOST).err();
-            assert_eq!(mistakes, None, "{} {}", setting.key, setting.example);
+            assert_eq!(mistakes, None, "{} {}", spec.key, spec.example);
         }
     }
 }

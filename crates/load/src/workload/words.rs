@@ -67,14 +67,14 @@ impl HttpWorkload {
     }
 
     fn said(&self, key: &str) -> Option<String> {
-        OPTIONS.iter().find(|option| option.setting.key == key)?.said(self)
+        OPTIONS.iter().find(|option| option.spec.key == key)?.said(self)
     }
 
     /// Options that have a label and no place above, in the order of the table.
     fn others_said(&self) -> impl Iterator<Item = String> {
         let has_place = |key| OF_PLAN.contains(&key) || SHOWN.contains(&key);
         let others =
-            OPTIONS.iter().filter(move |option| !option.label.is_empty() && !has_place(option.setting.key));
+            OPTIONS.iter().filter(move |option| !option.label.is_empty() && !has_place(option.spec.key));
         others.filter_map(|option| option.said(self))
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use load::HttpWorkload;
 use record::{ResultFolder, Trial};
 use report::{Format, Results};
-use study::single::Single;
+use study::single::SingleTrial;
 
 use super::{http_args::HttpArgs, study::write_kept};
 use crate::{
@@ -69,11 +69,12 @@ fn write_results(
     workload: &HttpWorkload,
 ) -> Result<(), Refusal> {
     let title = trial.http().map_or_else(String::new, |http| http.plan.url.clone());
-    let single = Single::new(trial, title, workload.masked().in_words(None, None)).map_err(Refusal::one)?;
+    let single =
+        SingleTrial::new(trial, title, workload.masked().in_words(None, None)).map_err(Refusal::one)?;
     if let Some(folder) = &folder {
         single.write(folder).map_err(Refusal::one)?;
     }
-    let Single { plan, environment, entry, result } = single;
+    let SingleTrial { plan, environment, entry, result } = single;
     let (environment, result) = (Some(environment), Some(result));
     let results = Results { plan, environment, trials: vec![entry], result, so_far: Vec::new() };
     let options = report::Options { colour: false, width_columns: None, page: None };

@@ -1,7 +1,7 @@
 //! Tables of options as clap takes them.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
-use settings::options::{Kind, Setting};
+use settings::options::{Kind, OptionSpec};
 
 /// A table of options of a command.
 pub(crate) trait Table: 'static {
@@ -11,12 +11,12 @@ pub(crate) trait Table: 'static {
     const HAS_WORDS: bool;
 
     /// The options, in the order of the help.
-    fn settings() -> impl Iterator<Item = &'static Setting<Self::Into>>;
+    fn settings() -> impl Iterator<Item = &'static OptionSpec<Self::Into>>;
 }
 
 /// Options of a table that were given, with their values as they were.
 #[derive(Debug)]
-pub(crate) struct Given<T: Table>(pub Vec<(&'static Setting<T::Into>, Vec<String>)>);
+pub(crate) struct Given<T: Table>(pub Vec<(&'static OptionSpec<T::Into>, Vec<String>)>);
 
 impl<T: Table> Given<T> {
     /// Whether the option of this key was given.
@@ -67,18 +67,18 @@ impl<T: Table> FromArgMatches for Given<T> {
     }
 }
 
-fn argument<T: Table>(setting: &'static Setting<T::Into>) -> Arg {
+fn argument<T: Table>(setting: &'static OptionSpec<T::Into>) -> Arg {
     let heading = Some(setting.heading).filter(|heading| !heading.is_empty());
     let argument = Arg::new(setting.key).long(setting.flag()).help(setting.help()).help_heading(heading);
     let argument = setting.short.into_iter().fold(argument, Arg::short);
     match setting.kind {
         Kind::Flag | Kind::On => argument.action(ArgAction::SetTrue),
         Kind::List => argument.value_name(setting.value_name).action(ArgAction::Append),
-        _ if setting.bare.is_empty() => argument.value_name(setting.value_name),
+        _ if setting.bare_value.is_empty() => argument.value_name(setting.value_name),
         _ => argument
             .value_name(setting.value_name)
             .num_args(0..=1)
             .require_equals(T::HAS_WORDS)
-            .default_missing_value(setting.bare),
+            .default_missing_value(setting.bare_value),
     }
 }

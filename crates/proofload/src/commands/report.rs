@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Exit, Refusal> {
     let mut results = Results::read(&folder).map_err(Refusal::one)?;
     if results.result.is_none() {
         // A run that was killed, or still goes on.
-        results.so_far = study::outcome::of(&results.plan, &results.trials).map_err(Refusal::one)?;
+        results.so_far = study::outcome::outcomes(&results.plan, &results.trials).map_err(Refusal::one)?;
     }
     let mut options = terminal_options();
     let page = folder.path().join("report.html");

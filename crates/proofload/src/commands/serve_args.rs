@@ -11,7 +11,7 @@ use record::{
     units::{UnitError, parse_cpus, parse_ratio, parse_size, parse_time},
 };
 use serve::{Body, Capacity, Config, Misbehaviour, Stall, WhenFull};
-use settings::options::{Kind, Setting, count, told};
+use settings::options::{Kind, OptionSpec, count, error_text};
 
 use super::options::{Given, Table};
 
@@ -67,25 +67,25 @@ impl Table for Options {
     type Into = Draft;
     const HAS_WORDS: bool = false;
 
-    fn settings() -> impl Iterator<Item = &'static Setting<Draft>> {
+    fn settings() -> impl Iterator<Item = &'static OptionSpec<Draft>> {
         OPTIONS.iter()
     }
 }
 
-static OPTIONS: &[Setting<Draft>] = settings::table! {
+static OPTIONS: &[OptionSpec<Draft>] = settings::option_table! {
     /// Address and port to listen on; repeatable; port 0 is any free one
     "listen", Kind::List, "ADDR:PORT", "", "127.0.0.1:8080", "0.0.0.0:80 [::1]:80",
         |draft, values| draft.config.listen = each(values.iter().copied(), address)?;
     /// Size of an answer's body
     "body", Kind::Size, "SIZE", ANSWERS, "13", "64KiB",
-        |draft, values| draft.config.body = Body::Size(parse_size(values[0]).map_err(told)?);
+        |draft, values| draft.config.body = Body::Size(parse_size(values[0]).map_err(error_text)?);
     /// File whose content is the body
     "body_file", Kind::Text, "FILE", ANSWERS, "", "/dev/null",
         |draft, values| draft.config.body =
             Body::Bytes(input::read(Path::new(values[0]), input::MAX_BODY_BYTES)?);
     /// Send the body in chunks, of 16 KiB unless told otherwise
-    "chunked", Kind::Size, "CHUNK_SIZE", ANSWERS, "", "1KiB", { bare: "16KiB" },
-        |draft, values| draft.config.chunk_bytes = Some(parse_size(values[0]).map_err(told)?);
+    "chunked", Kind::Size, "CHUNK_SIZE", ANSWERS, "", "1KiB", { bare_value: "16KiB" },
+        |draft, values| draft.config.chunk_bytes = Some(parse_size(values[0]).map_err(error_text)?);
     /// Status of an answer
     "status", Kind::Count(200), "N", ANSWERS, "200", "404",
         |draft, values| draft.config.status = count(values[0], 0)?;
@@ -94,13 +94,13 @@ static OPTIONS: &[Setting<Draft>] = settings::table! {
         |draft, values| draft.config.slow_head_ns = time_ns(values[0])?;
     /// Delay before an answer: 300ms, uniform:10ms..50ms, exp:20ms, lognormal:20ms,0.5 or file:PATH
     "delay", Kind::Text, "DIST", TIMES, "", "exp:20ms",
-        |draft, values| draft.config.delay = values[0].parse().map_err(told)?;
+        |draft, values| draft.config.delay = values[0].parse().map_err(error_text)?;
     /// Requests served at once; the others wait
     "capacity", Kind::Count(1), "N", TIMES, "", "8",
         |draft, values| draft.servers = Some(count(values[0], 0)?);
     /// How long each takes; as --delay
     "service_time", Kind::Text, "DIST", TIMES, "", "4ms",
-        |draft, values| draft.service_time = Some(values[0].parse().map_err(told)?);
+        |draft, values| draft.service_time = Some(values[0].parse().map_err(error_text)?);
     /// How many may wait; unbounded if not given
     "queue", Kind::Count(0), "LEN", TIMES, "", "100",
         |draft, values| draft.queue = Some(count(values[0], 0)?);
@@ -140,7 +140,7 @@ static OPTIONS: &[Setting<Draft>] = settings::table! {
         };
     /// Processors to pin the threads to, such as 0,2-3
     "cpus", Kind::Numbers, "LIST", MACHINE, "", "0,2-3",
-        |draft, values| draft.config.cpus = parse_cpus(values[0]).map_err(told)?;
+        |draft, values| draft.config.cpus = parse_cpus(values[0]).map_err(error_text)?;
     /// Seed of everything random
     "seed", Kind::Count(0), "N", MACHINE, "1", "9",
         |draft, values| draft.config.seed = count(values[0], 0)?;
@@ -189,7 +189,7 @@ impl ServeArgs {
             config.capacity = Some(Capacity { servers, service_time, queue, when_full });
         }
         // What could not be read has its default here, which is sound: nothing is named twice.
-        mistakes.extend(config.validate().err().into_iter().flatten().map(told));
+        mistakes.extend(config.validate().err().into_iter().flatten().map(error_text));
         if mistakes.is_empty() { Ok((config, processes)) } else { Err(mistakes) }
     }
 }

@@ -79,7 +79,7 @@ pub(super) fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
         false => None,
     };
     let keeps = keeps.is_none_or(|result| result.ending != Ending::Finished);
-    study::refuse_silent(&order.study, &options).map_err(Refusal::one)?;
+    study::probe_targets(&order.study, &options).map_err(Refusal::one)?;
     let folder = result_folder(&path, order.resume)?;
     let mut progress = StudyProgress::new(&order.study, order.quiet);
     let outcome = study::run(&order.study, &folder, &options, &mut |event| progress.show(&event));

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use load::{FieldMistake, HttpWorkload, OPTIONS};
-use settings::options::Setting;
+use settings::options::OptionSpec;
 
 use super::{
     habits::HabitArgs,
@@ -62,18 +62,18 @@ impl<const SEARCH: bool> Table for Workload<SEARCH> {
     type Into = HttpWorkload;
     const HAS_WORDS: bool = true;
 
-    fn settings() -> impl Iterator<Item = &'static Setting<HttpWorkload>> {
+    fn settings() -> impl Iterator<Item = &'static OptionSpec<HttpWorkload>> {
         let options = OPTIONS.iter().filter(|option| !(SEARCH && option.is_of_one_trial));
-        options.map(|option| &option.setting)
+        options.map(|option| &option.spec)
     }
 }
 
 /// A mistake in a field, told by its option.
 pub(crate) fn told_by_option(mistake: FieldMistake) -> String {
-    let option = OPTIONS.iter().find(|option| option.setting.key == mistake.field);
+    let option = OPTIONS.iter().find(|option| option.spec.key == mistake.field);
     let name = match (mistake.field, option) {
         ("fault", _) => "--inject-fault".to_owned(),
-        (_, Some(option)) => format!("--{}", option.setting.flag()),
+        (_, Some(option)) => format!("--{}", option.spec.flag()),
         (_, None) => "URL".to_owned(),
     };
     format!("{name}: {}", mistake.message)

@@ -46,10 +46,10 @@ impl StudyProgress {
     /// Something has happened.
     pub(crate) fn show(&mut self, event: &Event<'_>) {
         match event {
-            Event::Planned { plan, done, again } => {
+            Event::Planned { plan, done, retried } => {
                 self.done = *done;
                 let searched = plan.settings.iter().any(|setting| setting.searched);
-                self.of = (!searched).then(|| plan.blocks.iter().map(Vec::len).sum::<usize>() + again);
+                self.of = (!searched).then(|| plan.blocks.iter().map(Vec::len).sum::<usize>() + retried);
                 if *done > 0 {
                     self.line(&format!(
                         "{} trials of an earlier run are taken over",
@@ -58,7 +58,7 @@ impl StudyProgress {
                 }
             }
             Event::SettingUp { name } => self.passing(&format!("bringing up hosts and targets  {name}")),
-            Event::Begins { name, purpose, load, .. } => {
+            Event::TrialBegins { name, purpose, load, .. } => {
                 let what = match purpose {
                     Purpose::WarmUp => "warm-up",
                     Purpose::Search | Purpose::Repeat => "trial",
@@ -73,7 +73,7 @@ impl StudyProgress {
                 self.running = words.collect::<Vec<_>>().join("  ");
                 self.passing(&self.running.clone());
             }
-            Event::Second(tick) => {
+            Event::Tick(tick) => {
                 let times = &tick.response_time;
                 let p99 = || show_time_ns(times.quantile_ns(0.99));
                 let line = format!(
@@ -86,7 +86,7 @@ impl StudyProgress {
                 );
                 self.passing(&line);
             }
-            Event::Ended(entry) => {
+            Event::TrialEnded(entry) => {
                 self.done += 1;
                 if entry.needs_retry(self.void_attempts) {
                     self.of = self.of.map(|of| of + 1);
@@ -94,7 +94,7 @@ impl StudyProgress {
                 let line = self.of_trial(entry);
                 self.line(&line);
             }
-            Event::Closing { bounds, remaining_s } => {
+            Event::SearchProgress { bounds, remaining_s } => {
                 let line = self.of_bounds(bounds, *remaining_s);
                 self.line(&line);
             }

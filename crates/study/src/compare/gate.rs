@@ -1,4 +1,4 @@
-//! Is B no worse than allowed? Three answers: a difference that is not shown is not yet a pass.
+//! Decides whether B is no worse than allowed. A difference that is not shown is not yet a pass.
 
 use schemars::JsonSchema;
 use search::statistics::{Better, Comparison, Scale, Verdict};
@@ -17,8 +17,7 @@ pub enum Gate {
 }
 
 impl Gate {
-    /// `limit` is how much worse B may be: 0.05 for 5 %, or in the quantity's own unit where differences
-    /// are compared.
+    /// `limit` is how much worse B may be: 0.05 for 5 %, or in the quantity's unit if differences are compared.
     pub fn of(row: &Comparison, limit: f64) -> Self {
         let worse_than_allowed = |effect: f64| match (row.scale, row.better) {
             (Scale::Ratio, Better::More) => effect < 1.0 - limit,
@@ -30,8 +29,7 @@ impl Gate {
             Better::More => row.low,
             Better::Less => row.high,
         };
-        // Runs without spread bound nothing by their interval, but if all are the same there is no
-        // difference either.
+        // Runs without any spread have no usable interval, but if all are equal there is no difference either.
         let all_the_same = row.noise == Some(0.0) && row.low == row.high;
         let bounded = row.confidence >= row.wanted_confidence - 1e-9 || all_the_same;
         match row.verdict {
@@ -42,7 +40,7 @@ impl Gate {
         }
     }
 
-    /// One failure fails all; all must pass to pass.
+    /// Fails if any row fails, passes if all rows pass; none without rows.
     pub fn over(rows: impl Iterator<Item = Self>) -> Option<Self> {
         rows.max()
     }

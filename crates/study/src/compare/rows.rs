@@ -1,4 +1,4 @@
-//! The values of two settings, side by side, and what they show.
+//! The values of two settings, and their comparison.
 
 use record::{
     BoundKind, Confirmation, Quantity, QuantitySummary, SearchOutcome, Setting, SettingOutcome, Warning,
@@ -14,11 +14,11 @@ pub(super) struct Pair<'a> {
     name: String,
     a: Option<&'a SettingOutcome>,
     b: Option<&'a SettingOutcome>,
-    /// How many blocks A and B ran in, in turns; none if they ran apart.
+    /// Number of blocks if A and B ran in turns; none if they ran separately.
     blocks: Option<usize>,
 }
 
-/// The values of one quantity.
+/// The values of one quantity in both settings.
 pub(super) struct Values {
     setting: String,
     quantity: String,
@@ -28,24 +28,24 @@ pub(super) struct Values {
     a: Vec<f64>,
     b: Vec<f64>,
     in_blocks: bool,
-    /// Whether the true values of A, of B, may be larger than those measured.
+    /// Whether the true values of A or of B may be larger than the measured ones.
     at_least: (bool, bool),
 }
 
 impl<'a> Pair<'a> {
-    /// Of two results.
-    pub(super) fn apart(setting: &Setting, a: (Side<'a>, usize), b: (Side<'a>, usize)) -> Self {
+    /// The same setting of two results.
+    pub(super) fn of_two_results(setting: &Setting, a: (Side<'a>, usize), b: (Side<'a>, usize)) -> Self {
         Self { name: setting.name.clone(), a: outcome(a.0, a.1), b: outcome(b.0, b.1), blocks: None }
     }
 
-    /// Of one result, in which they differ by one factor.
-    pub(super) fn in_blocks(side: Side<'a>, factor: &str, a: usize, b: usize) -> Self {
+    /// Two settings of one result that differ in one factor.
+    pub(super) fn of_one_result(side: Side<'a>, factor: &str, a: usize, b: usize) -> Self {
         let others = side.plan.settings[a].levels.iter().filter(|(name, _)| *name != factor);
         let name = others.map(|(name, level)| format!("{name}={level}")).collect::<Vec<_>>().join(" ");
         Self { name, a: outcome(side, a), b: outcome(side, b), blocks: Some(side.plan.blocks.len()) }
     }
 
-    /// The values of every quantity that both have.
+    /// The values of every quantity that both settings have.
     pub(super) fn values(
         &self,
         quantities: &[Quantity],
@@ -57,7 +57,7 @@ impl<'a> Pair<'a> {
         if let Some(name) = wanted.iter().find(|name| !known.contains(name)) {
             return Err(CompareError::Quantity { name: name.clone(), known });
         }
-        // What is compared when nothing else is asked for.
+        // Without a choice, the default quantities are compared.
         let is_wanted = |name: &str, by_default: bool| match wanted {
             [] => by_default,
             wanted => wanted.iter().any(|wanted| wanted == name),
@@ -76,7 +76,7 @@ impl<'a> Pair<'a> {
                 summary.map(|summary| (summary.values.clone(), summary.at_least))
             };
             if let (Some((a, a_at_least)), Some((b, b_at_least))) = (of(a), of(b)) {
-                // Values are in the order of the blocks, so with one for every block the places are the blocks.
+                // Values are in the order of the blocks: with one value per block, the index is the block.
                 let in_blocks = self.blocks.is_some_and(|blocks| a.len() == blocks && b.len() == blocks);
                 values.push(Values {
                     setting: self.name.clone(),
@@ -97,17 +97,17 @@ impl<'a> Pair<'a> {
         Ok(values)
     }
 
-    /// Trials that confirm a search repeat its one answer. At the answers of two searches they are at two loads: what
-    /// differs there is what the loads differ by, and one answer each tells nothing of chance.
+    /// Warns that the confirmations of two searches ran at different loads. These are not compared: the loads explain
+    /// the difference, and a single search each says nothing about chance.
     fn other_loads(&self, a: &SettingOutcome, b: &SettingOutcome) -> Option<Warning> {
         let (a, b) = (confirmation(a)?, confirmation(b)?);
         (a.load != b.load).then(|| {
-            let place = if self.name.is_empty() { String::new() } else { format!("{}: ", self.name) };
+            let prefix = if self.name.is_empty() { String::new() } else { format!("{}: ", self.name) };
             Warning::new(
                 "other_load",
                 format!(
-                    "{place}the further trials of A were at {}, those of B at {}: what they gave is not compared; measure both \
-                     at one load (proofload http --rate or a study without a search)",
+                    "{prefix}the further trials of A ran at {}, those of B at {}, so they are not compared; measure both at one \
+                     load (proofload http --rate or a study without a search)",
                     a.load, b.load
                 ),
             )
@@ -150,7 +150,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// What the repeats of a setting gave; where it was searched, what further trials at its one lower bound gave.
+/// Summaries of the repeats of a setting or, if it was searched once, of the confirmations at its lower bound.
 fn summaries(outcome: &SettingOutcome) -> &[QuantitySummary] {
     match &outcome.searches[..] {
         [_] => confirmation(outcome).map_or(&[], |confirmed| &confirmed.summaries),
@@ -195,7 +195,7 @@ impl Bounds {
     }
 }
 
-/// Compares all, as one family.
+/// Compares all quantities as one family.
 pub(super) fn judge(
     mut values: Vec<Values>,
     options: &CompareOptions,
@@ -206,8 +206,8 @@ pub(super) fn judge(
             values.scale = Scale::Difference;
         }
     }
-    // What is the same in every run of both can show nothing, whatever the others do, and so takes
-    // nothing from them: R. E. Tarone, "A modified Bonferroni method for discrete data", 1990.
+    // A quantity that is equal in every run of both cannot show a difference, so it is not counted in the family: R.
+    // E. Tarone, "A modified Bonferroni method for discrete data", 1990.
     let (same, family): (Vec<&Values>, Vec<&Values>) = values.iter().partition(|values| values.is_constant());
     let questions: Vec<Question> = family.iter().map(|values| values.question()).collect();
     let mut answers = compare_all(&questions, options.confidence).into_iter();
@@ -238,21 +238,20 @@ impl Values {
     }
 
     fn row(&self, mut statistics: statistics::Comparison, options: &CompareOptions) -> Row {
-        // Where a search ended before its target did, the target may be better than it looks; where a time was no
-        // longer waited for, worse.
+        // If the search ran out of load before its target did, the target may be better than measured; if requests
+        // were given up, it may be worse.
         let (a_open, b_open) = self.at_least;
         let (loser_open, winner_open, why) = match self.better {
             Better::More => (
                 true,
                 false,
-                "a search ran out of load before the target did, so its bound is only the least that the target carries; \
-                 search to a larger load",
+                "a search reached its largest load, so the target may carry more than the bound; search to a larger load",
             ),
             Better::Less => (
                 false,
                 true,
-                "some requests were no longer waited for, so their times are only the least that they took; wait longer \
-                 (timeout, drain), or lower the load",
+                "some requests were given up, so their true times are longer than measured; raise the timeout and drain, or \
+                 lower the load",
             ),
         };
         let open = match statistics.verdict {

@@ -1,4 +1,4 @@
-//! The table `[audit]`: the files that are held against what their target acknowledged.
+//! The table `[audit]`: the files in which an audit looks for acknowledged events.
 
 use std::{collections::BTreeMap, ops::Range, path::Path, time::Duration};
 
@@ -7,35 +7,35 @@ use settings::{Reader, Value};
 
 use super::{
     levels::Levels,
-    places::{self, TARGET_FOLDER},
-    targets::{Place, Standing},
+    placeholders::{self, TARGET_FOLDER},
+    targets::{ResolvedTarget, TargetLocation},
 };
 use crate::study::Audit;
 
-/// Where data listeners store unless told otherwise: `run = "listen"`, and nginx with `log_bodies`.
+/// Default pattern, for `run = "listen"` and for nginx with `log_bodies`.
 const FILES: &str = "{target_folder}/**/*.log*";
-/// Time to write what was acknowledged, unless the study says another.
+/// Default of `flush`.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// Reads it for one setting; `folder` is where relative paths begin.
+/// Reads the table for one setting; relative paths start at `folder`.
 pub(super) fn read<'d>(
     reader: &mut Reader<'_>,
     value: &Value<'d>,
     levels: &Levels<'d>,
-    standing: Option<&Standing>,
+    target: Option<&ResolvedTarget>,
     folder: &Path,
 ) -> Option<Audit> {
-    let begun = reader.mistakes();
-    let value = levels.put(reader, value)?;
+    let mistakes_before = reader.mistake_count();
+    let value = levels.substitute(reader, value)?;
     let mut table = reader.table(&value, "a table [audit]");
-    let stands = standing.is_some_and(|standing| matches!(standing.place, Place::Hosts { .. }));
+    let is_started = target.is_some_and(|target| matches!(target.location, TargetLocation::Hosts { .. }));
     let mut files = Vec::new();
     match table.take("files") {
         Some(value) => {
             for value in reader.array(value, "a list of patterns such as [\"{target_folder}/**/*.log\"]") {
                 let Some(text) = reader.text(value) else { continue };
-                let names_folder = places::names(text).contains(&TARGET_FOLDER);
-                if names_folder && !stands {
+                let names_folder = placeholders::names(text).contains(&TARGET_FOLDER);
+                if names_folder && !is_started {
                     let message = "'{target_folder}' is the folder of a target that the study starts: give the \
                                    whole path of one that runs already";
                     reader.mistake(value.span(), message);
@@ -46,22 +46,23 @@ pub(super) fn read<'d>(
                     folder.join(text).display().to_string()
                 });
             }
-            if files.is_empty() && reader.mistakes() == begun {
-                reader.mistake(value.span(), "no file is named: what the target stores could not be found");
+            if files.is_empty() && reader.mistake_count() == mistakes_before {
+                reader.mistake(value.span(), "'files' is empty: give the files that the target stores in");
             }
         }
-        None if stands => files.push(FILES.to_owned()),
+        None if is_started => files.push(FILES.to_owned()),
         None => {
-            let message = "'files' is missing: where the target, which runs already, stores what it is sent";
+            let message = "'files' is missing: the files that the target, which runs already, stores in";
             reader.mistake(table.span(), message);
         }
     }
     let flush = table.take("flush").and_then(|value| reader.time(value)).unwrap_or(FLUSH);
     table.finish(reader);
-    (reader.mistakes() == begun).then_some(Audit { files, flush })
+    (reader.mistake_count() == mistakes_before).then_some(Audit { files, flush })
 }
 
-/// Only numbered events can be found again, and where their receipts go is the study's own business.
+/// Reports a workload without numbered events, which an audit needs, and a folder for receipts, which the study sets
+/// itself.
 pub(super) fn check_events(
     reader: &mut Reader<'_>,
     audit: &Value<'_>,
@@ -73,7 +74,7 @@ pub(super) fn check_events(
         reader.mistake(audit.span(), message);
     }
     if let (Some(_), Some(at)) = (&workload.receipts, spans.get("receipts")) {
-        let message = "receipts of an audited study are kept in its result folder: leave this out";
+        let message = "receipts of an audited study are kept in its result folder: leave out this key";
         reader.mistake(at.clone(), message);
     }
 }

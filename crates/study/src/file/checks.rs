@@ -1,4 +1,4 @@
-//! What must hold of a study as a whole.
+//! Checks of a study as a whole.
 
 use std::collections::BTreeSet;
 
@@ -7,24 +7,24 @@ use record::{Kind, Setting};
 use settings::{Reader, suggestion};
 use toml::{Spanned, de::DeTable};
 
-use crate::workload::LATE_PLACES;
+use crate::workload::RUNTIME_PLACEHOLDERS;
 
 use super::{
-    ground::{Ground, WITH_PLACES},
-    kind::{kind_of, names_in_places},
+    kind::{kind_of, placeholder_names},
     outline::Outline,
-    places::{self, TARGET_FOLDER},
+    placeholders::{self, TARGET_FOLDER},
+    resolver::{LEVEL_TABLES, Resolver},
 };
 
-/// Balancers that a factor of that name is to put between clients and targets.
+/// Balancers that a factor named `balancer` is meant to put between clients and targets.
 const BALANCERS: [&str; 3] = ["haproxy", "l2dsr", "lvs"];
 
-/// Names in texts that stand for nothing.
-pub(super) fn places(
+/// Reports placeholders without a meaning.
+pub(super) fn placeholders(
     reader: &mut Reader<'_>,
     tree: &DeTable<'_>,
     outline: &Outline<'_>,
-    ground: &Ground<'_>,
+    resolver: &Resolver<'_>,
 ) {
     let hosts = tree.get("hosts").and_then(|hosts| hosts.get_ref().as_table());
     let hosts: Vec<(&str, bool)> = hosts
@@ -42,17 +42,19 @@ pub(super) fn places(
             "targets" => own.extend(["self", "port", TARGET_FOLDER]),
             "audit" => own.push(TARGET_FOLDER),
             "processes" => own.push("self"),
-            "workload" if kind_of(tree) == Kind::Command => own.extend(LATE_PLACES.map(|(name, _)| name)),
+            "workload" if kind_of(tree) == Kind::Command => {
+                own.extend(RUNTIME_PLACEHOLDERS.map(|(name, _)| name))
+            }
             _ => {}
         }
         if ["processes", "targets", "workload"].contains(&part) {
             own.extend(KnownKind::all_writes());
         }
-        places::each_text(value, &mut |value, text| {
-            for name in places::names(text) {
+        placeholders::for_each_text(value, &mut |value, text| {
+            for name in placeholders::names(text) {
                 let is_known = own.contains(&name)
                     || outline.factors.get(name).is_some()
-                    || ground.targets.get(name).is_some();
+                    || resolver.targets.get(name).is_some();
                 if is_known {
                     continue;
                 }
@@ -61,15 +63,15 @@ pub(super) fn places(
                     Some((host, false)) if *host == name => continue,
                     Some((_, true)) if stem != name => continue,
                     Some((host, true)) => {
-                        format!("'{host}' is several hosts; name one of them, such as {{{host}1}}")
+                        format!("'{host}' is a group of hosts; name one of them, such as {{{host}1}}")
                     }
                     _ => {
-                        let names = outline.factors.names().chain(ground.targets.names());
+                        let names = outline.factors.names().chain(resolver.targets.names());
                         let names =
                             names.chain(hosts.iter().map(|(host, _)| *host)).chain(own.iter().copied());
                         let hint = suggestion(name, names);
                         format!(
-                            "'{{{name}}}' stands for no factor, target or host{hint} (for these characters themselves, \
+                            "'{{{name}}}' is not a factor, target or host{hint} (to get these characters, \
                              write {{{{{name}}}}})"
                         )
                     }
@@ -80,38 +82,39 @@ pub(super) fn places(
     }
 }
 
-/// Factors that change nothing.
+/// Reports factors that change nothing.
 pub(super) fn factors(
     reader: &mut Reader<'_>,
     tree: &DeTable<'_>,
     outline: &Outline<'_>,
-    ground: &Ground<'_>,
+    resolver: &Resolver<'_>,
 ) {
-    let mut named = names_in_places(tree, &WITH_PLACES);
-    named.extend(names_in_places(tree, &["audit"]));
+    let mut named = placeholder_names(tree, &LEVEL_TABLES);
+    named.extend(placeholder_names(tree, &["audit"]));
     let conditions = outline.factors.list.iter().flat_map(|factor| &factor.when);
     let searched = outline.search.iter().flat_map(|search| &search.when);
-    let asked: BTreeSet<&str> = conditions.chain(searched).map(|condition| condition.factor()).collect();
+    let in_conditions: BTreeSet<&str> =
+        conditions.chain(searched).map(|condition| condition.factor()).collect();
     for factor in &outline.factors.list {
         let is_varied = || outline.search.as_ref().is_some_and(|search| search.factor == Some(factor.name));
-        let is_told = !factor.has_sound_name || (factor.searched && !is_varied());
-        if is_told || named.contains(factor.name) || ground.sets_a_key(factor.name) {
+        let is_reported = !factor.has_valid_name || (factor.searched && !is_varied());
+        if is_reported || named.contains(factor.name) || resolver.sets_key(factor.name) {
             continue;
         }
         let is_balancer = |level: &str| BALANCERS.contains(&level);
         let levels = || factor.levels.iter().map(|(level, value)| (level.to_string(), value.span()));
         if factor.name == "balancer" && levels().any(|(level, _)| is_balancer(&level)) {
             for (level, span) in levels() {
-                let way = if level == "haproxy" {
+                let advice = if level == "haproxy" {
                     "; make HAProxy a target or a process of its own, with the web hosts as its backends"
                 } else {
                     "; leave this level out"
                 };
                 let message =
-                    format!("a balancer '{level}' between clients and target is not built yet{way}");
+                    format!("a balancer '{level}' between clients and target is not built yet{advice}");
                 reader.mistake(span, message);
             }
-        } else if !asked.contains(factor.name) || factor.searched {
+        } else if !in_conditions.contains(factor.name) || factor.searched {
             let name = factor.name;
             let message = format!(
                 "the factor '{name}' changes nothing: write {{{name}}} where its levels belong, or give it the name of a \
@@ -122,13 +125,13 @@ pub(super) fn factors(
     }
 }
 
-/// Values given beside the file for keys whose values every setting has from a factor or from the search: they would
-/// change nothing.
+/// Reports overridden keys whose values a factor or the search replaces in every setting: the override would change
+/// nothing.
 pub(super) fn overridden(
     reader: &mut Reader<'_>,
     tree: &DeTable<'_>,
     outline: &Outline<'_>,
-    ground: &Ground<'_>,
+    resolver: &Resolver<'_>,
 ) {
     let workload = tree.get("workload").and_then(|workload| workload.get_ref().as_table());
     let http = workload
@@ -139,7 +142,7 @@ pub(super) fn overridden(
         let search = outline.search.as_ref().filter(|search| search.when.is_empty());
         let message = match (factor, search) {
             _ if reader.is_in_file(&value.span()) => continue,
-            (Some(factor), _) if ground.sets_a_key(factor.name) => {
+            (Some(factor), _) if resolver.sets_key(factor.name) => {
                 format!(
                     "the factor '{key}' has this value in every setting: give its levels with --set {key}=…"
                 )
@@ -153,30 +156,30 @@ pub(super) fn overridden(
     }
 }
 
-/// A search that none of the settings has.
+/// Reports a search whose condition holds in no setting.
 pub(super) fn searched(reader: &mut Reader<'_>, outline: &Outline<'_>, settings: &[Setting]) {
     if let Some(search) = &outline.search
-        && outline.has_sound_factors
+        && outline.has_valid_factors
         && !outline.factors.are_overridden()
         && search.when.iter().all(|condition| outline.factors.get(condition.factor()).is_some())
         && !settings.is_empty()
         && !settings.iter().any(|setting| setting.searched)
     {
-        reader.mistake(search.span.clone(), "no setting is searched: its 'when' holds in none");
+        reader.mistake(search.span.clone(), "no setting is searched: 'when' holds in none of them");
     }
 }
 
-/// Targets that no setting has; `chosen` are the settings' own, none where they are not known.
+/// Reports targets that no setting has; `chosen` are the targets of the settings, none if unknown.
 pub(super) fn targets(
     reader: &mut Reader<'_>,
     outline: &Outline<'_>,
-    ground: &Ground<'_>,
+    resolver: &Resolver<'_>,
     chosen: &[Option<&str>],
 ) {
     if outline.factors.are_overridden() || !chosen.iter().all(Option::is_some) {
         return;
     }
-    for target in ground.targets.list.iter().filter(|target| !target.is_optional) {
+    for target in resolver.targets.list.iter().filter(|target| !target.is_optional) {
         if !chosen.is_empty() && !chosen.contains(&Some(target.name)) {
             let message = format!(
                 "no setting has the target '{}': choose it by 'target', make it optional, or leave it out",
@@ -187,19 +190,19 @@ pub(super) fn targets(
     }
 }
 
-/// Texts with the name of a target that does not run in their setting.
+/// Reports texts that name a target which does not run in their setting.
 pub(super) fn named_targets(
     reader: &mut Reader<'_>,
     table: &DeTable<'_>,
-    ground: &Ground<'_>,
+    resolver: &Resolver<'_>,
     chosen: Option<&str>,
     is_host: &dyn Fn(&str) -> bool,
 ) {
     for (_, value) in table {
         let value: &Spanned<_> = value;
-        places::each_text(value, &mut |value, text| {
-            for name in places::names(text) {
-                if chosen != Some(name) && ground.targets.get(name).is_some() && !is_host(name) {
+        placeholders::for_each_text(value, &mut |value, text| {
+            for name in placeholders::names(text) {
+                if chosen != Some(name) && resolver.targets.get(name).is_some() && !is_host(name) {
                     let runs =
                         chosen.map_or_else(String::new, |chosen| format!(" where '{chosen}' is the target"));
                     reader.mistake(value.span(), format!("the target '{name}' does not run{runs}"));

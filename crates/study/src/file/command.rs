@@ -8,16 +8,16 @@ use record::{
 };
 use settings::{
     Reader, Table, Value,
-    schema::{choice, flag, one_or_more, size, table, table_for, text, time, whole},
+    schema::{choice, described_table, flag, one_or_more, size, table, text, time, whole_number},
 };
 use toml::de::DeValue;
 
 use serde_json::json;
 
-use super::{places, programs, workload::Way};
-use crate::workload::{CommandWorkload, LATE_PLACES, Reading};
+use super::{placeholders, programs, workload::Context};
+use crate::workload::{CommandWorkload, RUNTIME_PLACEHOLDERS, Reading};
 
-/// Keys that a factor of the same name sets.
+/// Keys that a factor of the same name can set.
 pub(super) const KEYS: [&str; 13] = [
     "target",
     "from",
@@ -33,22 +33,25 @@ pub(super) const KEYS: [&str; 13] = [
     "expect",
     "bytes",
 ];
-/// The most copies that run at once.
-const MOST_COPIES: u64 = 10_000;
+const MAX_COPIES: u64 = 10_000;
 
-/// A workload of programs, and where its fields stand.
-pub(super) struct CommandRead {
+pub(super) struct ParsedCommand {
     pub(super) workload: CommandWorkload,
     pub(super) spans: BTreeMap<&'static str, Range<usize>>,
 }
 
-/// Reads it. `target` and `from` have been taken from the table.
-pub(super) fn read(reader: &mut Reader<'_>, mut table: Table<'_, '_>, way: &Way<'_>) -> CommandRead {
-    let stands_for = |name: &str| {
-        let late = LATE_PLACES.iter().find(|(known, _)| *known == name).map(|(_, kept)| (*kept).to_owned());
-        late.or_else(|| (way.stands_for)(name))
+/// Reads the table. `target` and `from` have been taken from it.
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    mut table: Table<'_, '_>,
+    context: &Context<'_>,
+) -> ParsedCommand {
+    let lookup = |name: &str| {
+        let marker =
+            RUNTIME_PLACEHOLDERS.iter().find(|(known, _)| *known == name).map(|(_, kept)| (*kept).to_owned());
+        marker.or_else(|| (context.lookup)(name))
     };
-    let way = &Way { root: way.root.clone(), stands_for: &stands_for, folder: way.folder };
+    let context = &Context { root: context.root.clone(), lookup: &lookup, folder: context.folder };
     let mut spans = BTreeMap::new();
     let span = table.span();
     let mut take = |key: &'static str| {
@@ -60,27 +63,28 @@ pub(super) fn read(reader: &mut Reader<'_>, mut table: Table<'_, '_>, way: &Way<
     if run.is_none() {
         reader.mistake(span, "'run' is missing: the program, as a list of words or as a line for the shell");
     }
-    let steps = [run, take("setup"), take("prepare"), take("conclude"), take("cleanup")];
+    let commands = [run, take("setup"), take("prepare"), take("conclude"), take("cleanup")];
     let [run, setup, prepare, conclude, cleanup] =
-        steps.map(|value| value.and_then(|value| read_words(reader, value, way)));
+        commands.map(|value| value.and_then(|value| read_words(reader, value, context)));
     let times = [take("timeout"), take("stop_after")];
     let [timeout, stop_after] = times.map(|value| value.and_then(|value| read_time(reader, value)));
     let copies = take("copies").and_then(|value| read_copies(reader, value)).unwrap_or(1);
     let expect = take("expect").map_or_else(|| vec![0], |value| read_statuses(reader, value));
-    let bytes = take("bytes").and_then(|value| read_bytes(reader, value, way));
-    let environment = take("env").map_or_else(BTreeMap::new, |value| read_environment(reader, value, way));
+    let bytes = take("bytes").and_then(|value| read_bytes(reader, value, context));
+    let environment =
+        take("env").map_or_else(BTreeMap::new, |value| read_environment(reader, value, context));
     let directory = take("directory").and_then(|value| {
-        Some(in_folder(&places::finished(reader.text(value)?, way.stands_for), way.folder))
+        Some(absolute_path(&placeholders::expand(reader.text(value)?, context.lookup), context.folder))
     });
     let read = take("read").map_or_else(Vec::new, |value| read_numbers(reader, value));
     if let (Some(timeout), Some(stop_after)) = (timeout, stop_after)
         && timeout <= stop_after
     {
-        let message = "the timeout comes before 'stop_after': every copy would fail; leave one of both out";
+        let message = "'timeout' is before 'stop_after', so every copy would fail; leave out one of them";
         reader.mistake(spans["timeout"].clone(), message);
     }
     table.finish(reader);
-    CommandRead {
+    ParsedCommand {
         workload: CommandWorkload {
             run: run.unwrap_or_default(),
             setup,
@@ -100,59 +104,58 @@ pub(super) fn read(reader: &mut Reader<'_>, mut table: Table<'_, '_>, way: &Way<
     }
 }
 
-/// The table in the JSON Schema of study files.
 pub(super) fn schema() -> serde_json::Value {
     let words = |what: &str, example: &str| json!({ "type": ["string", "array"], "items": { "type": "string" }, "description": what, "examples": [example] });
     let number = table(
         json!({
-            "json": text("Where it stands in the JSON on standard output (RFC 6901).", "/end/sum_received/bits_per_second"),
-            "name": text("What it is called.", "goodput"),
+            "json": text("JSON pointer to the number in the JSON on standard output (RFC 6901).", "/end/sum_received/bits_per_second"),
+            "name": text("Name of the quantity.", "goodput"),
             "unit": choice("Its unit.", &UNITS.map(|(unit, _)| unit)),
             "better": choice("Which way is better.", &["more", "less"]),
-            "optional": flag("Whether it may be missing without a word.", false),
+            "optional": flag("Whether the number may be missing without a warning.", false),
         }),
         &["json", "name"],
     );
     let moved = table(json!({ "path": text("The file or folder that grows.", "{scratch}/copy") }), &["path"]);
     let properties = json!({
-        "target": text("The target, where there are several.", "web"),
+        "target": text("The target, if there are several.", "web"),
         "from": one_or_more("The hosts that the programs run on, in turn.", "client"),
         "run": words("The program: a list of words, or a line for the shell.", "scp {scratch}/file web:"),
         "setup": words("Run once when hosts and target are new.", "head -c 100M /dev/urandom > {scratch}/file"),
         "prepare": words("Run before each trial.", "rm -f {scratch}/copy"),
         "conclude": words("Run after each trial.", "cmp {scratch}/file {scratch}/copy"),
-        "cleanup": words("Run once before hosts and target go.", "true"),
-        "env": { "type": "object", "additionalProperties": { "type": "string" }, "description": "Variables of their environment." },
-        "directory": text("The folder that they are started in.", "{scratch}"),
-        "copies": whole(1, "How many run at once; {copy} is the number of each, from 0.", 4),
+        "cleanup": words("Run once before hosts and target are removed.", "true"),
+        "env": { "type": "object", "additionalProperties": { "type": "string" }, "description": "Environment variables of the program and the hooks." },
+        "directory": text("Working directory.", "{scratch}"),
+        "copies": whole_number(1, "How many run at once; {copy} is the number of each, from 0.", 4),
         "timeout": time("A copy that takes longer has failed.", "60s"),
         "stop_after": time("The copies are ended after this time, which is no failure.", "15s"),
-        "expect": { "type": ["integer", "array", "string"], "items": { "type": "integer" }, "default": 0, "description": "Exit statuses that are a success.", "examples": [0] },
+        "expect": { "type": ["integer", "array", "string"], "items": { "type": "integer" }, "default": 0, "description": "Exit statuses that count as success.", "examples": [0] },
         "bytes": { "anyOf": [size("Bytes that each copy moves, or \"link\": what the hosts sent or received.", "100MB"), { "const": "link" }, moved] },
-        "read": { "type": "array", "items": number, "description": "Numbers that are read from what the program writes." },
+        "read": { "type": "array", "items": number, "description": "Numbers that are read from the program's output." },
     });
-    table_for("Any program as the load, run on hosts of the study or here.", properties, &["run"])
+    described_table("Any program as the load, run on hosts of the study or here.", properties, &["run"])
 }
 
-/// Words of a command, or a line for the shell; the program must be there.
-fn read_words(reader: &mut Reader<'_>, value: &Value<'_>, way: &Way<'_>) -> Option<Vec<String>> {
-    let finished = |text: &str| places::finished(text, way.stands_for);
+/// Reads a command: a list of words, whose program must be installed, or a line for the shell.
+fn read_words(reader: &mut Reader<'_>, value: &Value<'_>, context: &Context<'_>) -> Option<Vec<String>> {
+    let substituted = |text: &str| placeholders::expand(text, context.lookup);
     if let DeValue::String(line) = value.get_ref() {
         if line.trim().is_empty() {
             reader.mistake(value.span(), "an empty command");
             return None;
         }
-        return Some(vec!["sh".to_owned(), "-c".to_owned(), finished(line)]);
+        return Some(vec!["sh".to_owned(), "-c".to_owned(), substituted(line)]);
     }
     let what = "a list of words such as [\"scp\", \"a\", \"b:c\"], or a line for the shell";
     let words: Option<Vec<String>> =
-        reader.array(value, what).iter().map(|word| Some(finished(reader.text(word)?))).collect();
+        reader.array(value, what).iter().map(|word| Some(substituted(reader.text(word)?))).collect();
     let words = words?;
     let Some(program) = words.first() else {
         reader.mistake(value.span(), "an empty command");
         return None;
     };
-    let is_known = places::names(program).is_empty();
+    let is_known = placeholders::names(program).is_empty();
     if is_known && !programs::is_installed(program) {
         reader.mistake(value.span(), format!("there is no program '{program}' on this machine; install it"));
     }
@@ -162,7 +165,7 @@ fn read_words(reader: &mut Reader<'_>, value: &Value<'_>, way: &Way<'_>) -> Opti
 fn read_time(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Duration> {
     let time = reader.time(value)?;
     if time.is_zero() {
-        reader.mistake(value.span(), "no program ends within no time; give a time such as \"30s\"");
+        reader.mistake(value.span(), "a time of 0 ends every program at once; give a time such as \"30s\"");
     }
     Some(time).filter(|time| !time.is_zero())
 }
@@ -170,8 +173,8 @@ fn read_time(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Duration> {
 fn read_copies(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<u32> {
     let text = reader.number_or_text(value, "a count such as 4")?;
     let copies = reader.checked(value, parse_count(&text))?;
-    if copies == 0 || copies > MOST_COPIES {
-        reader.mistake(value.span(), format!("{copies} copies: give a count from 1 to {MOST_COPIES}"));
+    if copies == 0 || copies > MAX_COPIES {
+        reader.mistake(value.span(), format!("{copies} copies: give a count from 1 to {MAX_COPIES}"));
         return None;
     }
     Some(copies as u32)
@@ -183,25 +186,25 @@ fn read_statuses(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<i32> {
     let statuses: Vec<i32> =
         values.iter().filter_map(|value| reader.whole(value, 0..256)).map(|status| status as i32).collect();
     if values.is_empty() {
-        reader.mistake(value.span(), "no exit status is a success; give one such as 0");
+        reader.mistake(value.span(), "without an exit status every copy fails; give one such as 0");
     }
     statuses
 }
 
 /// A size, `"link"`, or `{ path = "…" }`.
-fn read_bytes(reader: &mut Reader<'_>, value: &Value<'_>, way: &Way<'_>) -> Option<ByteSource> {
+fn read_bytes(reader: &mut Reader<'_>, value: &Value<'_>, context: &Context<'_>) -> Option<ByteSource> {
     match value.get_ref() {
         DeValue::Table(_) => {
             let mut table = reader.table(value, "a table such as { path = \"{scratch}/copy\" }");
-            let path = table.need(reader, "path", "the file or folder that grows");
+            let path = table.require(reader, "path", "the file or folder that grows");
             let path = path.and_then(|path| reader.text(path));
             table.finish(reader);
-            let path = places::finished(path?, way.stands_for);
-            if path.contains(::command::COPY) {
-                let message = "'{copy}' says nothing here: give the folder that all copies write to";
+            let path = placeholders::expand(path?, context.lookup);
+            if path.contains(::command::COPY_MARKER) {
+                let message = "'{copy}' has no meaning here: give the folder that all copies write to";
                 reader.mistake(value.span(), message);
             }
-            Some(ByteSource::Path(in_folder(&path, way.folder)))
+            Some(ByteSource::Path(absolute_path(&path, context.folder)))
         }
         DeValue::String(text) if text == "link" => Some(ByteSource::Link),
         DeValue::Integer(number) => {
@@ -216,14 +219,18 @@ fn read_bytes(reader: &mut Reader<'_>, value: &Value<'_>, way: &Way<'_>) -> Opti
     }
 }
 
-fn read_environment(reader: &mut Reader<'_>, value: &Value<'_>, way: &Way<'_>) -> BTreeMap<String, String> {
+fn read_environment(
+    reader: &mut Reader<'_>,
+    value: &Value<'_>,
+    context: &Context<'_>,
+) -> BTreeMap<String, String> {
     let table = reader.table(value, "a table of texts such as { LANG = \"C\" }");
     let mut environment = BTreeMap::new();
-    for (_, name, value) in table.all() {
+    for (_, name, value) in table.entries() {
         if let Some(text) = reader.text(value) {
-            let value = places::finished(text, way.stands_for);
-            for told in [text, value.as_str()] {
-                secrets::mask::learn_variable(name, told);
+            let value = placeholders::expand(text, context.lookup);
+            for text in [text, value.as_str()] {
+                secrets::mask::learn_variable(name, text);
             }
             environment.insert(name.to_owned(), value);
         }
@@ -231,7 +238,7 @@ fn read_environment(reader: &mut Reader<'_>, value: &Value<'_>, way: &Way<'_>) -
     environment
 }
 
-/// `read = [{ json = "/end/sum/bits_per_second", name = "goodput", unit = "bit/s", better = "more" }]`.
+/// Reads `[{ json = "/end/sum/bits_per_second", name = "goodput", unit = "bit/s", better = "more" }]`.
 fn read_numbers(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<Reading> {
     let what =
         "a list such as [{ json = \"/end/sum/bits_per_second\", name = \"goodput\", unit = \"bit/s\" }]";
@@ -249,30 +256,29 @@ fn read_numbers(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<Reading> {
 fn read_number(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Reading> {
     let mut table =
         reader.table(value, "a table such as { json = \"/end/seconds\", name = \"time\", unit = \"s\" }");
-    let json = table.need(reader, "json", "where the number stands (RFC 6901), such as \"/end/seconds\"");
+    let json = table.require(reader, "json", "where the number stands (RFC 6901), such as \"/end/seconds\"");
     let json = json.and_then(|value| Some((value.span(), reader.text(value)?.to_owned())));
-    let name = table.need(reader, "name", "what it is called, such as \"goodput\"");
+    let name = table.require(reader, "name", "what it is called, such as \"goodput\"");
     let name = name.and_then(|value| Some((value.span(), reader.text(value)?.to_owned())));
     let unit = table.take("unit").and_then(|value| Some((value.span(), reader.text(value)?.to_owned())));
     let optional = table.take("optional").and_then(|value| reader.flag(value)).unwrap_or(false);
     let better = table.take("better").and_then(|value| {
         let text = reader.text(value)?;
         if !["more", "less"].contains(&text) {
-            reader
-                .mistake(value.span(), format!("'{text}' is not which way is better: \"more\" or \"less\""));
+            reader.mistake(value.span(), format!("'{text}' is neither \"more\" nor \"less\""));
         }
         Some(text == "more")
     });
     table.finish(reader);
     let ((json_at, json), (name_at, name)) = (json?, name?);
     if !json.is_empty() && !json.starts_with('/') {
-        let message = format!("'{json}' is no place in JSON: it begins with '/', such as /end/seconds");
+        let message = format!("'{json}' is not a JSON pointer: it begins with '/', as in /end/seconds");
         reader.mistake(json_at, message);
     }
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(plain) || name.len() > 40 {
         let message =
-            format!("'{name}' is not a name: up to 40 small letters, digits and '_', a letter first");
+            format!("'{name}' is not a name: up to 40 lower-case letters, digits and '_', a letter first");
         reader.mistake(name_at.clone(), message);
         return None;
     }
@@ -282,7 +288,7 @@ fn read_number(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Reading> {
         Some((at, unit)) => {
             let Some((_, suffix)) = UNITS.iter().find(|(known, _)| *known == unit) else {
                 let known: Vec<&str> = UNITS.iter().map(|(unit, _)| *unit).collect();
-                let message = format!("'{unit}' is no unit known here (one of {})", known.join(", "));
+                let message = format!("'{unit}' is not a known unit (one of {})", known.join(", "));
                 reader.mistake(at, message);
                 return None;
             };
@@ -291,7 +297,7 @@ fn read_number(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Reading> {
     };
     let quantity = if name.ends_with(&suffix) { name } else { format!("{name}{suffix}") };
     if CommandWorkload::measured().any(|own| own == quantity) || quantity == "error_ratio" {
-        let message = format!("'{quantity}' is measured anyway: read the program's own under another name");
+        let message = format!("'{quantity}' is always measured: give the program's number another name");
         reader.mistake(name_at.clone(), message);
     }
     Some(Reading {
@@ -300,7 +306,7 @@ fn read_number(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Reading> {
     })
 }
 
-/// Units, and how the name of a quantity in them ends.
+/// Units, and the suffix of a quantity's name with this unit.
 const UNITS: [(&str, &str); 10] = [
     ("bit/s", "bit_per_s"),
     ("B/s", "bytes_per_s"),
@@ -314,8 +320,8 @@ const UNITS: [(&str, &str); 10] = [
     ("count", "count"),
 ];
 
-/// A path beside the study, unless it is whole or is put together later.
-fn in_folder(path: &str, folder: &Path) -> String {
+/// An absolute path: relative ones start at the study's folder. A placeholder at the start may stand for an absolute path.
+fn absolute_path(path: &str, folder: &Path) -> String {
     if path.starts_with(['{', '\u{e000}']) {
         path.to_owned()
     } else {

@@ -1,4 +1,4 @@
-//! A study in words, before anything of it is run.
+//! Describes a study in words before it is run.
 
 use std::{fmt::Write, time::Duration};
 
@@ -9,7 +9,7 @@ use record::{
 };
 
 use super::{
-    length::{minutes, minutes_of_both, trial_s, worst_case},
+    length::{show_minutes, show_minutes_alike, trial_s, worst_case},
     searches::preset_trials,
 };
 use crate::{
@@ -17,13 +17,13 @@ use crate::{
     study::{Fresh, Search, Setup, Study},
 };
 
-/// Lines of a list that are shown before "… and n more".
-const SHOWN: usize = 6;
-/// Settings whose durations are looked at one by one; those of more are taken to be alike.
-const LOOKED_AT: usize = 300;
+/// Number of lines that a list shows before "… and n more".
+const MAX_LINES: usize = 6;
+/// Number of settings whose durations are computed; the others are assumed to take as long on average.
+const MAX_SETUPS: usize = 300;
 
 impl Study {
-    /// What would be run: hosts, targets, workload, settings, goals, and how long it takes. At most 60 lines.
+    /// Describes what would be run: hosts, targets, workload, settings, goals and the expected duration. At most 60 lines.
     pub fn describe(&self) -> String {
         let title = printable(&self.title);
         let mut text =
@@ -47,23 +47,17 @@ impl Study {
                 row("targets", &targets(&setups));
                 row("workload", &workload(setup, self));
             }
-            None => row("hosts", "the first setting cannot be put together"),
+            None => row("hosts", "the first setting cannot be set up"),
         }
         row("factors", &self.factors_in_words());
         row("settings", &self.settings_in_words());
-        row(
-            "goals",
-            &list(self.goals.iter().map(|goal| printable(&goal.name)), "none: everything is only measured"),
-        );
+        row("goals", &list(self.goals.iter().map(|goal| printable(&goal.name)), "none: measurements only"));
         for search in self.search.iter().chain(&self.other_searches) {
             row("search", &search_in_words(search));
         }
         if let Some(Setup { audit: Some(audit), .. }) = setups.first() {
             let flush = seconds(audit.flush);
-            row(
-                "audit",
-                &format!("{} after each trial, at the latest {flush} after it", cut(&audit.files.join(", "))),
-            );
+            row("audit", &format!("{} after each trial, within {flush}", shorten(&audit.files.join(", "))));
         }
         row("trials", &self.trials_in_words());
         row("takes", &self.time_in_words(&setups));
@@ -71,21 +65,21 @@ impl Study {
         row(
             "writes",
             &format!(
-                "study.toml, plan.json, environment.json, trials.jsonl (one line a trial){receipts}, result.json and \
+                "study.toml, plan.json, environment.json, trials.jsonl (one line per trial){receipts}, result.json and \
                  reports"
             ),
         );
-        for warning in self.warnings.iter().take(SHOWN) {
+        for warning in self.warnings.iter().take(MAX_LINES) {
             row("warning", &printable(&warning.message));
         }
         secrets::mask(&text).into_owned()
     }
 
-    /// The first settings, put together; the search's largest load in theirs.
+    /// The setups of the first settings, at the search's largest load.
     fn some_setups(&self) -> Vec<Setup> {
         let load = self.search.as_ref().map(|search| search.max);
         let mut setups = Vec::new();
-        let wanted = (0..self.settings.len().min(LOOKED_AT)).map(|number| (number, load));
+        let wanted = (0..self.settings.len().min(MAX_SETUPS)).map(|number| (number, load));
         self.each_setup(wanted, &mut |_, setup| {
             setups.extend(setup);
             true
@@ -109,10 +103,10 @@ impl Study {
         let searched = self.settings.iter().filter(|setting| setting.searched).count();
         let count = show_count(self.settings.len() as u64);
         let mut head = match (self.settings.len(), searched) {
-            (_, 0) => format!("{count}, in {} of a seeded order", blocks(self.trial.repeats)),
+            (_, 0) => format!("{count}, in {}, shuffled by the seed", blocks(self.trial.repeats)),
             (1, _) => format!("1, searched in {}", blocks(self.trial.repeats)),
             _ => format!(
-                "{count}, of which {} {} searched, in {} of a seeded order",
+                "{count}, of which {} {} searched, in {}, shuffled by the seed",
                 show_count(searched as u64),
                 if searched == 1 { "is" } else { "are" },
                 blocks(self.trial.repeats)
@@ -141,47 +135,47 @@ impl Study {
             Fresh::Trial => "hosts and targets new for each".to_owned(),
         });
         if !trial.settle.is_zero() {
-            words.push(format!("up to {} for connections to be gone", seconds(trial.settle)));
+            words.push(format!("up to {} until connections are closed", seconds(trial.settle)));
         }
-        words.push(format!("a void one is tried again {} times", trial.void_attempts));
+        words.push(format!("a void trial is repeated up to {} times", trial.void_attempts));
         words.join("; ")
     }
 
-    /// The sum of what is known beforehand. A search decides as it goes how many trials it needs: two loads at
-    /// least, and its worst case at the most.
+    /// Sum of the known durations. The number of a search's trials is not known beforehand: at least two loads, at
+    /// most its worst case.
     fn time_in_words(&self, setups: &[Setup]) -> String {
         let trial = &self.trial;
         let share = self.settings.len() as f64 / setups.len().max(1) as f64;
         let around_s = trial.pause.as_secs_f64() + trial.warm_up.map_or(0.0, |time| time.as_secs_f64());
-        let (mut least_s, mut most_s, mut is_open) = (0.0, 0.0, false);
+        let (mut min_s, mut max_s, mut is_open) = (0.0, 0.0, false);
         for (setting, setup) in self.settings.iter().zip(setups) {
             match self.search_of(setting) {
                 Some(search) => {
                     let (loads, at_a_load_s) = worst_case(search);
                     let confirmed_s = f64::from(search.confirm) * trial_s(search);
                     is_open |= setup.workload.ends_itself();
-                    least_s += 2.0 * at_a_load_s + confirmed_s + around_s;
-                    most_s += loads * at_a_load_s + confirmed_s + around_s;
+                    min_s += 2.0 * at_a_load_s + confirmed_s + around_s;
+                    max_s += loads * at_a_load_s + confirmed_s + around_s;
                 }
                 None => {
                     let length = setup.workload.length_s();
                     is_open |= length.is_none();
-                    least_s += length.unwrap_or(0.0) + around_s;
-                    most_s += length.unwrap_or(0.0) + around_s;
+                    min_s += length.unwrap_or(0.0) + around_s;
+                    max_s += length.unwrap_or(0.0) + around_s;
                 }
             }
         }
         let scale = share * f64::from(trial.repeats);
-        let (least, most) = minutes_of_both(least_s * scale, most_s * scale);
-        let mut words = format!("about {least} at the least");
-        if most_s > least_s {
-            let _ = write!(words, ", {most} if every load of the search is measured in full");
+        let (min, max) = show_minutes_alike(min_s * scale, max_s * scale);
+        let mut words = format!("at least about {min}");
+        if max_s > min_s {
+            let _ = write!(words, ", and {max} if the search measures every load in full");
         }
         if is_open {
-            words += ", and as long as the trials take that loops or requests end";
+            words += ", plus the trials that loops or requests end";
         }
         if let Some(budget) = self.budget {
-            let _ = write!(words, "; no trial begins after {}", minutes(budget.as_secs_f64()));
+            let _ = write!(words, "; no trial begins after {}", show_minutes(budget.as_secs_f64()));
         }
         words
     }
@@ -214,20 +208,20 @@ fn processes(plan: &Plan, setup: &Setup) -> String {
     let others = plan.processes.iter().filter(|process| !is_target(&process.name));
     let words = others.map(|process| match &process.program {
         Program::Known(known) => format!("{}: {} on port {}", process.name, known.kind.name(), known.port),
-        Program::Command(words) => format!("{}: {}", process.name, cut(&words.join(" "))),
+        Program::Command(words) => format!("{}: {}", process.name, shorten(&words.join(" "))),
     });
-    list(words, "none beside the target")
+    list(words, "none except the target")
 }
 
 fn targets(setups: &[Setup]) -> String {
     let mut targets: Vec<String> = Vec::new();
     for target in setups.iter().filter_map(|setup| setup.target.as_ref()) {
-        let words = format!("{}: {}", target.name, cut(&target.what));
+        let words = format!("{}: {}", target.name, shorten(&target.what));
         if !targets.contains(&words) {
             targets.push(words);
         }
     }
-    list(targets.into_iter(), "none that is started or named")
+    list(targets.into_iter(), "none")
 }
 
 fn workload(setup: &Setup, study: &Study) -> String {
@@ -236,7 +230,7 @@ fn workload(setup: &Setup, study: &Study) -> String {
     let unit = searched.map(|search| &search.unit);
     let mut words = match &setup.workload {
         Workload::Http(workload) => {
-            let mut words = vec![format!("{} {}", workload.method(), cut(&workload.url))];
+            let mut words = vec![format!("{} {}", workload.method(), shorten(&workload.url))];
             words.extend(workload.shown(unit.and_then(LoadUnit::key)));
             words
         }
@@ -249,13 +243,13 @@ fn workload(setup: &Setup, study: &Study) -> String {
 }
 
 fn command(workload: &CommandWorkload, searched: Option<&LoadUnit>) -> Vec<String> {
-    let mut words = vec![cut(&workload.in_words())];
+    let mut words = vec![shorten(&workload.in_words())];
     match searched {
         Some(LoadUnit::Copies) => words.push("copies searched for".to_owned()),
         _ if workload.copies > 1 => words.push(format!("{} at once", show_count(workload.copies.into()))),
         _ => {}
     }
-    words.extend(workload.stop_after.map(|time| format!("ended after {}", seconds(time))));
+    words.extend(workload.stop_after.map(|time| format!("stopped after {}", seconds(time))));
     words.extend(workload.timeout.map(|time| format!("timeout {}", seconds(time))));
     let steps = [
         ("setup", &workload.setup),
@@ -280,7 +274,7 @@ fn search_in_words(search: &Search) -> String {
         confirm => format!("\nthen {confirm} trials at the lower bound"),
     };
     format!(
-        "{} from {} to {}, bounds {} % apart, by {}\ntrials of {} s, of which {trials} decide about a load; at the \
+        "{} from {} to {}, bounds {} % apart, by {}\ntrials of {} s, of which {trials} decide about a load; at \
          most {loads} loads, {} of trials a search{confirm}",
         search.unit.name(),
         search.unit.show(search.min),
@@ -288,7 +282,7 @@ fn search_in_words(search: &Search) -> String {
         (search.width * 1e6).round() / 1e4,
         search.preset,
         trial_s(search),
-        minutes(loads * at_a_load_s),
+        show_minutes(loads * at_a_load_s),
     )
 }
 
@@ -297,8 +291,8 @@ fn list(lines: impl Iterator<Item = String>, nothing: &str) -> String {
     if lines.is_empty() {
         return nothing.to_owned();
     }
-    let more = lines.len().saturating_sub(SHOWN);
-    let mut shown: Vec<String> = lines.into_iter().take(SHOWN).map(|line| cut(&line)).collect();
+    let more = lines.len().saturating_sub(MAX_LINES);
+    let mut shown: Vec<String> = lines.into_iter().take(MAX_LINES).map(|line| shorten(&line)).collect();
     if more > 0 {
         shown.push(format!("… and {} more", show_count(more as u64)));
     }
@@ -306,20 +300,19 @@ fn list(lines: impl Iterator<Item = String>, nothing: &str) -> String {
 }
 
 fn on_a_line(words: impl ExactSizeIterator<Item = String>) -> String {
-    let more = words.len().saturating_sub(SHOWN);
-    let shown = words.take(SHOWN).collect::<Vec<_>>().join(", ");
+    let more = words.len().saturating_sub(MAX_LINES);
+    let shown = words.take(MAX_LINES).collect::<Vec<_>>().join(", ");
     if more > 0 { format!("{shown}, … and {more} more") } else { shown }
 }
 
-/// Not longer than a line should be, and on one.
-fn cut(text: &str) -> String {
-    // A part of a secret is one too.
+fn shorten(text: &str) -> String {
+    // Masking comes first: a part of a secret is still secret.
     let text = printable(&secrets::mask(text));
-    let mut cut: String = text.chars().take(120).collect();
+    let mut short: String = text.chars().take(120).collect();
     if text.chars().nth(120).is_some() {
-        cut.push('…');
+        short.push('…');
     }
-    cut
+    short
 }
 
 fn blocks(repeats: u32) -> String {

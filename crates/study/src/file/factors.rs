@@ -1,4 +1,4 @@
-//! The table `[factors]`: what varies, and all combinations of it that are run.
+//! The table `[factors]`: what varies, and the combinations of levels that are run.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,37 +9,36 @@ use record::{Factor, Level, Setting, printable};
 use settings::{Reader, Table, Value, suggestion};
 use toml::de::DeValue;
 
-use super::{levels::level, places};
+use super::{levels::level, placeholders};
 
-/// The most settings of a study.
-const MOST_SETTINGS: usize = 10_000;
+const MAX_SETTINGS: usize = 10_000;
 const FACTOR: &str = "a list of levels such as [1, 2], or { values = [1, 2], when = { … } }";
 
 /// All factors, in the order of the file.
 pub(super) struct Factors<'d> {
-    pub(super) list: Vec<FactorRead<'d>>,
+    pub(super) list: Vec<ParsedFactor<'d>>,
 }
 
-/// A factor as read.
-pub(super) struct FactorRead<'d> {
+/// A factor as the file gives it.
+pub(super) struct ParsedFactor<'d> {
     pub(super) name: &'d str,
     pub(super) span: Range<usize>,
     pub(super) levels: Vec<(Level, &'d Value<'d>)>,
-    /// Their places in `levels`.
-    known: BTreeMap<String, usize>,
+    /// Indices in `levels`, by key.
+    index: BTreeMap<String, usize>,
     pub(super) when: Vec<Condition>,
-    /// Whether a search finds its levels.
+    /// Whether a search varies it.
     pub(super) searched: bool,
-    /// Whether its levels are not the file's, so that conditions may name levels that it has no more.
+    /// Whether overrides replace its levels, so that conditions may name levels that no longer exist.
     pub(super) is_overridden: bool,
-    /// Whether its name can stand in a place.
-    pub(super) has_sound_name: bool,
+    /// Whether its name can be a placeholder.
+    pub(super) has_valid_name: bool,
 }
 
-/// A factor that must be at one of some levels.
+/// A condition: a factor must have one of these levels.
 pub(super) struct Condition {
     factor: String,
-    /// Any of these, and where each stands.
+    /// The levels, with their spans.
     levels: Vec<(Level, Range<usize>)>,
     span: Range<usize>,
 }
@@ -50,8 +49,8 @@ impl<'d> Factors<'d> {
     pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> Self {
         let Some(value) = table.take("factors") else { return Self { list: Vec::new() } };
         let table = reader.table(value, "a table of factors such as connections = [50, 100]");
-        let mut list: Vec<FactorRead<'d>> =
-            table.all().map(|(span, name, value)| read_one(reader, span, name, value)).collect();
+        let mut list: Vec<ParsedFactor<'d>> =
+            table.entries().map(|(span, name, value)| read_one(reader, span, name, value)).collect();
         list.sort_by_key(|factor| factor.span.start);
         let factors = Self { list };
         for factor in &factors.list {
@@ -62,7 +61,7 @@ impl<'d> Factors<'d> {
         factors
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&FactorRead<'d>> {
+    pub(super) fn get(&self, name: &str) -> Option<&ParsedFactor<'d>> {
         self.list.iter().find(|factor| factor.name == name)
     }
 
@@ -70,7 +69,7 @@ impl<'d> Factors<'d> {
         self.list.iter().map(|factor| factor.name)
     }
 
-    /// Tells what of a condition can never be.
+    /// Reports parts of a condition that can never hold; `of` is the factor with this condition.
     pub(super) fn check(&self, reader: &mut Reader<'_>, condition: &Condition, of: Option<&str>) {
         let Some(factor) = self.get(&condition.factor) else {
             let hint = suggestion(&condition.factor, self.names());
@@ -84,26 +83,26 @@ impl<'d> Factors<'d> {
             let message = format!("'{}' is searched for: nothing can depend on its level", factor.name);
             return reader.mistake(condition.span.clone(), message);
         }
-        for (wanted, place) in &condition.levels {
+        for (wanted, span) in &condition.levels {
             let is_sure = !factor.is_overridden && !factor.levels.is_empty();
             if is_sure && !factor.levels.iter().any(|(level, _)| level == wanted) {
                 let known: Vec<String> = factor.levels.iter().map(|(level, _)| level.to_string()).collect();
                 let hint = suggestion(&wanted.to_string(), known.iter().map(String::as_str));
                 let message =
                     format!("'{}' has no level '{wanted}'{hint} (levels: {})", factor.name, known.join(", "));
-                reader.mistake(place.clone(), message);
+                reader.mistake(span.clone(), message);
             }
         }
     }
 
-    /// All combinations of levels, the first factor's slowest.
+    /// All combinations of levels; the first factor varies slowest.
     pub(super) fn combinations(&self, reader: &mut Reader<'_>) -> Vec<Combination> {
         let Some(order) = self.in_order(reader) else { return Vec::new() };
         let mut combinations = vec![Combination::new()];
         for factor in order {
             let mut next = Vec::new();
             for combination in combinations {
-                if factor.searched || !hold(&factor.when, &combination) || factor.levels.is_empty() {
+                if factor.searched || !all_hold(&factor.when, &combination) || factor.levels.is_empty() {
                     next.push(combination);
                     continue;
                 }
@@ -112,9 +111,9 @@ impl<'d> Factors<'d> {
                     more.insert(factor.name.to_owned(), level.clone());
                     next.push(more);
                 }
-                if next.len() > MOST_SETTINGS {
+                if next.len() > MAX_SETTINGS {
                     let message = format!(
-                        "the factors make more than {MOST_SETTINGS} settings: give fewer levels, or limit a factor by \
+                        "the factors make more than {MAX_SETTINGS} settings: give fewer levels, or limit a factor by \
                          'when'"
                     );
                     reader.mistake(factor.span.clone(), message);
@@ -126,13 +125,13 @@ impl<'d> Factors<'d> {
         combinations
     }
 
-    /// Each factor behind those that it depends on, otherwise in the order of the file.
-    fn in_order(&self, reader: &mut Reader<'_>) -> Option<Vec<&FactorRead<'d>>> {
-        let mut waiting: Vec<&FactorRead<'d>> = self.list.iter().collect();
-        let mut order: Vec<&FactorRead<'d>> = Vec::new();
+    /// Sorts factors after those that they depend on, otherwise in the order of the file.
+    fn in_order(&self, reader: &mut Reader<'_>) -> Option<Vec<&ParsedFactor<'d>>> {
+        let mut waiting: Vec<&ParsedFactor<'d>> = self.list.iter().collect();
+        let mut order: Vec<&ParsedFactor<'d>> = Vec::new();
         while !waiting.is_empty() {
             let ready = waiting.iter().position(|factor| {
-                let is_other = |other: &&FactorRead<'_>| other.name != factor.name;
+                let is_other = |other: &&ParsedFactor<'_>| other.name != factor.name;
                 let waits = |condition: &Condition| {
                     waiting.iter().filter(|other| is_other(other)).any(|other| other.name == condition.factor)
                 };
@@ -149,9 +148,9 @@ impl<'d> Factors<'d> {
         Some(order)
     }
 
-    /// What is kept of them: the levels that any setting has.
+    /// The factors for the result folder: only levels that occur in a setting.
     pub(super) fn record(&self, settings: &[Setting]) -> Vec<Factor> {
-        let factor = |factor: &FactorRead<'_>| {
+        let factor = |factor: &ParsedFactor<'_>| {
             let of_settings = settings.iter().filter_map(|setting| setting.levels.get(factor.name));
             let occurring: BTreeSet<String> = of_settings.map(key).collect();
             let occurs = |level: &&Level| occurring.contains(&key(level));
@@ -162,12 +161,12 @@ impl<'d> Factors<'d> {
         factors.filter(|factor| !factor.levels.is_empty()).collect()
     }
 
-    /// Whether any factor's levels are not the file's: then parts of the file may be of no use.
+    /// Whether overrides replace the levels of any factor, so that parts of the file may be unused.
     pub(super) fn are_overridden(&self) -> bool {
         self.list.iter().any(|factor| factor.is_overridden)
     }
 
-    /// A combination in words, in the order of the file.
+    /// The name of a combination, in the order of the file.
     pub(super) fn words(&self, combination: &Combination) -> String {
         let word = |name: &str| {
             combination.get(name).map(|level| format!("{name}={}", printable(&level.to_string())))
@@ -176,10 +175,10 @@ impl<'d> Factors<'d> {
     }
 }
 
-impl<'d> FactorRead<'d> {
-    /// The value that a level was read of.
+impl<'d> ParsedFactor<'d> {
+    /// The value of the file that a level was read from.
     pub(super) fn value_of(&self, level: &Level) -> Option<&'d Value<'d>> {
-        self.known.get(&key(level)).map(|place| self.levels[*place].1)
+        self.index.get(&key(level)).map(|index| self.levels[*index].1)
     }
 
     fn read_levels(&mut self, reader: &mut Reader<'_>, value: &'d Value<'d>) {
@@ -189,11 +188,11 @@ impl<'d> FactorRead<'d> {
         }
         for value in values {
             match level(value) {
-                Some(level) if self.known.contains_key(&key(&level)) => {
+                Some(level) if self.index.contains_key(&key(&level)) => {
                     reader.mistake(value.span(), format!("the level '{level}' is given twice"));
                 }
                 Some(level) => {
-                    self.known.insert(key(&level), self.levels.len());
+                    self.index.insert(key(&level), self.levels.len());
                     self.levels.push((level, value));
                 }
                 None if value.get_ref().is_integer() || value.get_ref().is_float() => {
@@ -209,17 +208,16 @@ impl<'d> FactorRead<'d> {
     }
 }
 
-/// What levels are told apart by: there may be thousands, of which each is looked for.
+/// Key of a level in the index, which finds a level among thousands.
 fn key(level: &Level) -> String {
     match level {
-        // -0 is 0.
+        // Adding 0 turns -0 into 0.
         Level::Number(number) => format!("{}", number + 0.0),
         other => format!("{other:?}"),
     }
 }
 
-/// Whether all conditions hold.
-pub(super) fn hold(conditions: &[Condition], combination: &Combination) -> bool {
+pub(super) fn all_hold(conditions: &[Condition], combination: &Combination) -> bool {
     let holds = |condition: &Condition| {
         let at = combination.get(&condition.factor);
         at.is_some_and(|level| condition.levels.iter().any(|(wanted, _)| wanted == level))
@@ -228,7 +226,6 @@ pub(super) fn hold(conditions: &[Condition], combination: &Combination) -> bool 
 }
 
 impl Condition {
-    /// The factor it is about.
     pub(super) fn factor(&self) -> &str {
         &self.factor
     }
@@ -237,11 +234,11 @@ impl Condition {
     pub(super) fn read_all(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<Self> {
         let table = reader.table(value, "a table such as { target = \"nginx\" }");
         let mut conditions: Vec<Self> = Vec::new();
-        for (span, factor, value) in table.all() {
+        for (span, factor, value) in table.entries() {
             let one = std::slice::from_ref(value);
             let values = if let DeValue::Array(values) = value.get_ref() { &values[..] } else { one };
             if values.is_empty() {
-                reader.mistake(value.span(), "no level is named here, so this never holds");
+                reader.mistake(value.span(), "no level is given, so this condition never holds");
             }
             let mut levels = Vec::new();
             for value in values {
@@ -262,22 +259,22 @@ fn read_one<'d>(
     span: Range<usize>,
     name: &'d str,
     value: &'d Value<'d>,
-) -> FactorRead<'d> {
-    let mut factor = FactorRead {
+) -> ParsedFactor<'d> {
+    let mut factor = ParsedFactor {
         name,
         span,
         levels: Vec::new(),
-        known: BTreeMap::new(),
+        index: BTreeMap::new(),
         when: Vec::new(),
         searched: false,
         is_overridden: false,
-        has_sound_name: false,
+        has_valid_name: false,
     };
-    factor.has_sound_name = places::is_name(reader, name, &factor.span);
+    factor.has_valid_name = placeholders::check_name(reader, name, &factor.span);
     if ["self", "port", "study_folder"].contains(&name) {
-        let message = format!("'{{{name}}}' has a meaning of its own: choose another name");
+        let message = format!("'{{{name}}}' already has a meaning: choose another name");
         reader.mistake(factor.span.clone(), message);
-        factor.has_sound_name = false;
+        factor.has_valid_name = false;
     }
     match value.get_ref() {
         DeValue::Array(_) => factor.read_levels(reader, value),
@@ -292,10 +289,8 @@ fn read_one<'d>(
             match (values, factor.searched) {
                 (Some(values), false) => factor.read_levels(reader, values),
                 (Some(values), true) => {
-                    reader.mistake(
-                        values.span(),
-                        "a search finds the levels: leave out one of values and search",
-                    );
+                    reader
+                        .mistake(values.span(), "a search finds the levels: leave out 'values' or 'search'");
                 }
                 (None, false) => {
                     reader.mistake(value.span(), "'values' is missing: the levels, or search = true");

@@ -8,8 +8,8 @@ use record::{
 };
 use settings::{Reader, Table, Value};
 
-/// Percentiles that can be bounded: the key of the response time, that of the time that connecting takes, and the percentile
-/// as a share.
+/// Percentiles that a goal can bound: the key for the response time, the key for the time to connect, and the
+/// percentile as a share.
 pub(super) const PERCENTILES: [(&str, &str, f64); 6] = [
     ("p50", "connect_p50", 0.5),
     ("p90", "connect_p90", 0.9),
@@ -19,22 +19,21 @@ pub(super) const PERCENTILES: [(&str, &str, f64); 6] = [
     ("p99_99", "connect_p99_99", 0.9999),
 ];
 
-/// What an audit finds: the key, how none of it is called, its noun, and the quantity.
+/// Findings of an audit: the key, the goal's name without any of them, the noun, and the quantity.
 pub(super) const FINDINGS: [(&str, &str, &str, GoalQuantity); 3] = [
     ("lost", "nothing lost", "lost", GoalQuantity::Lost),
     ("duplicated", "nothing duplicated", "duplicated", GoalQuantity::Duplicated),
     ("corrupt", "nothing corrupt", "corrupt", GoalQuantity::Corrupt),
 ];
 
-/// A goal, and where it stands.
-pub(super) struct GoalRead {
+pub(super) struct ParsedGoal {
     pub(super) goal: Goal,
     pub(super) span: Range<usize>,
 }
 
-/// All goals: a table that states several makes one of each.
-pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Vec<GoalRead> {
-    let mut goals: Vec<GoalRead> = Vec::new();
+/// Reads all goals. A table with several bounds makes one goal of each.
+pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Vec<ParsedGoal> {
+    let mut goals: Vec<ParsedGoal> = Vec::new();
     let Some(value) = table.take("goals") else { return goals };
     for value in reader.array(value, "tables [[goals]]") {
         for goal in read_one(reader, value) {
@@ -49,14 +48,14 @@ pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Vec<Go
     goals
 }
 
-fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<GoalRead> {
+fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<ParsedGoal> {
     let mut table = reader.table(value, "a table [[goals]]");
-    let begun = reader.mistakes();
+    let mistakes_before = reader.mistake_count();
     let name = table.take("name").and_then(|value| reader.text(value));
     let mut goals = Vec::new();
     let (errors, error_ratio) = (table.take("errors"), table.take("error_ratio"));
     if let (Some(_), Some(second)) = (errors, error_ratio) {
-        reader.mistake(second.span(), "'errors' says the same: leave out one of both");
+        reader.mistake(second.span(), "'errors' sets the same bound: leave out one of them");
     }
     if let Some(value) = errors.or(error_ratio)
         && let Some(ratio) = read_ratio(reader, value)
@@ -72,7 +71,7 @@ fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<GoalRead> {
             };
             let Some(bound) = reader.checked(value, parse_bound(text)) else { continue };
             if bound.is_zero() {
-                reader.mistake(value.span(), "no answer takes no time; give a bound such as \"10ms\"");
+                reader.mistake(value.span(), "no answer takes 0 s; give a bound such as \"10ms\"");
                 continue;
             }
             let make = if is_response { Goal::response_time } else { Goal::connect_time };
@@ -94,10 +93,10 @@ fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<GoalRead> {
     }
     let span = table.span();
     table.finish(reader);
-    if goals.is_empty() && reader.mistakes() == begun {
+    if goals.is_empty() && reader.mistake_count() == mistakes_before {
         reader.mistake(
             span,
-            "a goal states something: errors = 0.0, p99 = \"10ms\", connect_p99 = \"900ms\", or a quantity with at_most or \
+            "this goal bounds nothing: add errors = 0.0, p99 = \"10ms\", connect_p99 = \"900ms\", or a quantity with at_most or \
              at_least",
         );
     }
@@ -105,12 +104,12 @@ fn read_one(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<GoalRead> {
         if let Some(name) = name.filter(|name| !name.is_empty() && *name != goal.name) {
             goal.name = format!("{name}: {}", goal.name);
         }
-        GoalRead { goal, span }
+        ParsedGoal { goal, span }
     };
     goals.into_iter().map(named).collect()
 }
 
-/// `quantity = "wall_s"`, and `at_most`, `at_least` or both. Whether there is such a quantity is told by the settings.
+/// Reads `quantity = "wall_s"` with `at_most`, `at_least` or both. Whether the quantity exists is checked for each setting.
 fn read_given(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Option<(Goal, Range<usize>)> {
     let (least, most) = (table.take("at_least"), table.take("at_most"));
     let Some(value) = table.take("quantity") else {
@@ -121,7 +120,7 @@ fn read_given(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Option<(Goa
     };
     let name = reader.text(value)?.to_owned();
     if least.is_none() && most.is_none() {
-        reader.mistake(value.span(), "a goal bounds its quantity: add at_most or at_least");
+        reader.mistake(value.span(), "this quantity has no bound: add at_most or at_least");
         return None;
     }
     let mut bound = |value: Option<&Value<'_>>| match value {
@@ -132,7 +131,7 @@ fn read_given(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Option<(Goa
     if let (Some(least), Some(most)) = (at_least, at_most)
         && least > most
     {
-        reader.mistake(value.span(), format!("nothing is at least {least} and at most {most}"));
+        reader.mistake(value.span(), format!("no value is at least {least} and at most {most}"));
     }
     let words = [("≥", at_least), ("≤", at_most)];
     let words = words.iter().filter_map(|(sign, bound)| Some(format!("{sign} {}", show_number((*bound)?))));
@@ -141,58 +140,58 @@ fn read_given(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Option<(Goa
     Some((Goal { name: words, quantity, loss_ratio: 0.0 }, value.span()))
 }
 
-/// A number in the unit of a quantity's name, or a text with a unit: `"12s"`, `"100MB"`, `"900Mbit"`.
+/// Reads a bound: a number in the quantity's unit, or a text with a unit such as `"12s"`, `"100MB"`, `"900Mbit"`.
 fn read_bound_of(reader: &mut Reader<'_>, quantity: &str, value: &Value<'_>) -> Option<f64> {
     let what = "a number in the quantity's unit, or a text such as \"12s\" or \"100MB\"";
     let text = &*reader.number_or_text(value, what)?;
     if !value.get_ref().is_str() {
         let number = text.replace('_', "").parse::<f64>().ok().filter(|number| number.is_finite());
         if number.is_none() {
-            reader.mistake(value.span(), format!("'{text}' is no bound"));
+            reader.mistake(value.span(), format!("'{text}' is not a bound"));
         }
         return number;
     }
-    let told = |error: record::units::UnitError| error.to_string();
+    let error_text = |error: record::units::UnitError| error.to_string();
     let read = match quantity {
         name if name.ends_with("_bit_per_s") => {
             lab::link::text::parse_rate(text).map(|rate| rate.unwrap_or_default() as f64)
         }
-        name if name.ends_with("_bytes") => parse_size(text).map(|size| size as f64).map_err(told),
-        name if name.ends_with("_per_s") => parse_rate(text).map_err(told),
+        name if name.ends_with("_bytes") => parse_size(text).map(|size| size as f64).map_err(error_text),
+        name if name.ends_with("_per_s") => parse_rate(text).map_err(error_text),
         name if name.ends_with("_us") => {
-            parse_time(text).map(|time| time.as_nanos() as f64 / 1e3).map_err(told)
+            parse_time(text).map(|time| time.as_nanos() as f64 / 1e3).map_err(error_text)
         }
-        name if name.ends_with("_s") => parse_time(text).map(|time| time.as_secs_f64()).map_err(told),
-        name if name.ends_with("_ratio") => parse_ratio(text).map_err(told),
-        _ => text.replace('_', "").parse().map_err(|_| format!("'{text}' is no number")),
+        name if name.ends_with("_s") => parse_time(text).map(|time| time.as_secs_f64()).map_err(error_text),
+        name if name.ends_with("_ratio") => parse_ratio(text).map_err(error_text),
+        _ => text.replace('_', "").parse().map_err(|_| format!("'{text}' is not a number")),
     };
     reader.checked(value, read)
 }
 
-/// A share from 0 to below 1: a number, or text such as `"0.1%"`.
+/// Reads a share from 0 to below 1: a number, or text such as `"0.1%"`.
 fn read_ratio(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<f64> {
     let text = reader.number_or_text(value, "a share such as 0.001 or \"0.1%\"")?;
     let ratio = reader.checked(value, parse_ratio(&text))?;
     if ratio >= 1.0 {
-        reader.mistake(value.span(), "a goal that all errors meet is none; give a share below 1");
+        reader.mistake(value.span(), "every trial would meet this goal; give a share below 1");
         return None;
     }
     Some(ratio)
 }
 
-/// The longest time that meets a goal. Unlike other times it needs its unit: a bare number is seconds here and
-/// milliseconds to users of other tools, and the wrong one would be met by everything without a word.
+/// Parses the longest time that meets a goal. It must have a unit: some tools take a bare number as seconds, others
+/// as milliseconds, and every trial would meet a bound that is far too large.
 ///
 /// # Errors
-/// What it is instead, and what was expected.
+/// What is wrong with the text.
 pub fn parse_bound(text: &str) -> Result<Duration, String> {
     let bound = parse_time(text).map_err(|error| error.to_string())?;
     let number = text.trim_end();
     let is_bare = number.ends_with(|c: char| c.is_ascii_digit() || matches!(c, '.' | '_'));
-    match is_bare && !bound.is_zero() {
-        true => Err(format!("'{number}' has no unit; write {number}ms or {number}s")),
-        false => Ok(bound),
+    if is_bare && !bound.is_zero() {
+        return Err(format!("'{number}' has no unit; write {number}ms or {number}s"));
     }
+    Ok(bound)
 }
 
 #[cfg(test)]
@@ -207,7 +206,7 @@ mod tests {
         }
         assert_eq!(parse_bound("10ms"), Ok(Duration::from_millis(10)));
         assert_eq!(parse_bound("10 s"), Ok(Duration::from_secs(10)));
-        // That no answer takes no time is told by who asked.
+        // The caller refuses a bound of 0.
         assert_eq!(parse_bound("0"), Ok(Duration::ZERO));
         assert!(parse_bound("soon").unwrap_err().contains("'soon' is not a time"));
     }

@@ -1,4 +1,4 @@
-//! The levels of one setting, and values with them in their places.
+//! The levels of one setting, and their substitution for placeholders.
 
 use std::{borrow::Cow, collections::BTreeMap, path::Path};
 
@@ -11,20 +11,19 @@ use toml::{
 
 use super::{
     factors::Factors,
-    places::{self, Piece},
+    placeholders::{self, Piece},
 };
 
-/// The level of every factor that applies.
 pub(super) struct Levels<'d> {
     values: BTreeMap<&'d str, Value<'d>>,
-    /// Factors that do not apply here, or whose load is not known.
+    /// Factors without a level here: they do not apply, or the load of the search is unknown.
     missing: Vec<&'d str>,
-    /// What `{study_folder}` stands for.
+    /// Value of `{study_folder}`.
     folder: String,
 }
 
 impl<'d> Levels<'d> {
-    /// Those of a setting.
+    /// The levels of a setting, as values of the file.
     pub(super) fn of(factors: &Factors<'d>, setting: &BTreeMap<String, Level>, folder: &Path) -> Self {
         let folder = folder.display().to_string();
         let mut levels = Self { values: BTreeMap::new(), missing: Vec::new(), folder };
@@ -38,7 +37,7 @@ impl<'d> Levels<'d> {
         levels
     }
 
-    /// With the load of a search in the place of the factor that it varies.
+    /// Adds the load of a search as the level of the factor that it varies.
     pub(super) fn with_load(&self, name: &'d str, load: Value<'d>) -> Self {
         let missing = self.missing.iter().copied().filter(|missing| *missing != name).collect();
         let mut values = self.values.clone();
@@ -46,82 +45,86 @@ impl<'d> Levels<'d> {
         Self { values, missing, folder: self.folder.clone() }
     }
 
-    /// A factor's level here.
+    /// The value of a factor's level.
     pub(super) fn get(&self, name: &str) -> Option<&Value<'d>> {
         self.values.get(name)
     }
 
-    /// The same as a record has it.
+    /// The level of a factor.
     pub(super) fn level(&self, name: &str) -> Option<Level> {
         self.get(name).and_then(level)
     }
 
-    /// The value with levels in the places of their factors; none if it is nothing but the place of a factor that
-    /// does not apply. A text that is nothing but a place becomes the level as it is, a number or a flag, except in
-    /// lists and environments, which hold texts.
-    pub(super) fn put(&self, reader: &mut Reader<'_>, value: &Value<'d>) -> Option<Value<'d>> {
+    /// Substitutes levels for placeholders. None if the value is only a placeholder of a factor that does not apply.
+    /// A string that is only a placeholder becomes the level's value, which may be a number or a flag, except in
+    /// lists and environments, which hold strings.
+    pub(super) fn substitute(&self, reader: &mut Reader<'_>, value: &Value<'d>) -> Option<Value<'d>> {
         let inner = match value.get_ref() {
-            DeValue::String(text) => match places::pieces(text)[..] {
+            DeValue::String(text) => match placeholders::pieces(text)[..] {
                 [Piece::Name(name)] if self.missing.contains(&name) => return None,
                 [Piece::Name(name)] if self.get(name).is_some() => return self.get(name).cloned(),
-                _ => DeValue::String(Cow::Owned(self.put_text(reader, value, text))),
+                _ => DeValue::String(Cow::Owned(self.substitute_in_text(reader, value, text))),
             },
             DeValue::Array(values) => {
-                let values = values.iter().filter_map(|value| self.put_as_text(reader, value));
+                let values = values.iter().filter_map(|value| self.substitute_as_text(reader, value));
                 DeValue::Array(values.collect::<DeArray<'d>>())
             }
-            DeValue::Table(table) => DeValue::Table(self.put_table(reader, table)),
+            DeValue::Table(table) => DeValue::Table(self.substitute_table(reader, table)),
             other => other.clone(),
         };
         Some(Spanned::new(value.span(), inner))
     }
 
-    /// The same for all values of a table.
-    pub(super) fn put_table(&self, reader: &mut Reader<'_>, table: &DeTable<'d>) -> DeTable<'d> {
-        let mut put = |key: &str, value: &Value<'d>| match value.get_ref() {
+    /// Substitutes levels in all values of a table.
+    pub(super) fn substitute_table(&self, reader: &mut Reader<'_>, table: &DeTable<'d>) -> DeTable<'d> {
+        let mut substitute = |key: &str, value: &Value<'d>| match value.get_ref() {
             DeValue::Table(environment) if key == "env" => {
                 let texts = environment.iter();
-                let texts =
-                    texts.filter_map(|(name, value)| Some((name.clone(), self.put_as_text(reader, value)?)));
+                let texts = texts.filter_map(|(name, value)| {
+                    Some((name.clone(), self.substitute_as_text(reader, value)?))
+                });
                 Some(Spanned::new(value.span(), DeValue::Table(texts.collect())))
             }
-            _ => self.put(reader, value),
+            _ => self.substitute(reader, value),
         };
-        table.iter().filter_map(|(key, value)| Some((key.clone(), put(key.get_ref(), value)?))).collect()
+        table
+            .iter()
+            .filter_map(|(key, value)| Some((key.clone(), substitute(key.get_ref(), value)?)))
+            .collect()
     }
 
-    fn put_as_text(&self, reader: &mut Reader<'_>, value: &Value<'d>) -> Option<Value<'d>> {
-        let put = self.put(reader, value)?;
-        if !value.get_ref().is_str() || put.get_ref().is_str() {
-            return Some(put);
+    fn substitute_as_text(&self, reader: &mut Reader<'_>, value: &Value<'d>) -> Option<Value<'d>> {
+        let substituted = self.substitute(reader, value)?;
+        if !value.get_ref().is_str() || substituted.get_ref().is_str() {
+            return Some(substituted);
         }
-        let text = level(&put)?.to_string();
-        Some(Spanned::new(put.span(), DeValue::String(Cow::Owned(text))))
+        let text = level(&substituted)?.to_string();
+        Some(Spanned::new(substituted.span(), DeValue::String(Cow::Owned(text))))
     }
 
-    fn put_text(&self, reader: &mut Reader<'_>, value: &Value<'_>, text: &str) -> String {
-        for name in places::names(text) {
+    fn substitute_in_text(&self, reader: &mut Reader<'_>, value: &Value<'_>, text: &str) -> String {
+        for name in placeholders::names(text) {
             if self.missing.contains(&name) {
                 let message =
-                    format!("the factor '{name}' has no level in every setting that needs this text");
+                    format!("the factor '{name}' does not have a level in every setting that uses this text");
                 reader.mistake(value.span(), message);
             }
         }
-        let stands_for = |name: &str| match self.get(name) {
+        let lookup = |name: &str| match self.get(name) {
             Some(value) => Some(level(value)?.to_string()),
             None => (name == "study_folder").then(|| self.folder.clone()),
         };
-        places::replaced(text, &stands_for)
+        placeholders::substitute(text, &lookup)
     }
 }
 
-/// A value as a level, if it can be one.
+/// Converts a value of the file into a level, if possible.
 pub(super) fn level(value: &Value<'_>) -> Option<Level> {
     match value.get_ref() {
         DeValue::Boolean(flag) => Some(Level::Flag(*flag)),
         DeValue::Integer(number) => {
             let number = i64::from_str_radix(&number.as_str().replace('_', ""), number.radix()).ok()?;
-            // 2⁵³: beyond it a float does not hold every whole number.
+            // Beyond 2⁵³ a float cannot represent every whole number.
             (number.unsigned_abs() <= 1 << 53).then_some(Level::Number(number as f64))
         }
         DeValue::Float(number) => {

@@ -1,4 +1,4 @@
-//! What a study says for all of its settings.
+//! The outline of a study: everything that is the same for all of its settings.
 
 use std::{ops::Range, time::Duration};
 
@@ -7,48 +7,48 @@ use toml::de::DeTable;
 
 use super::{
     factors::Factors,
-    goals::{self, GoalRead},
-    searches::{self, SearchRead, read_duration},
+    goals::{self, ParsedGoal},
+    searches::{self, ParsedSearch, read_duration},
 };
 use crate::study::{Fresh, TrialShape};
 
-/// Time that is waited for a target's connections to be gone unless the study says another.
+/// Default of `trial.settle`.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// All that does not depend on levels.
+/// The parts of a study that do not depend on levels.
 pub(super) struct Outline<'d> {
     pub(super) title: String,
     pub(super) seed: u64,
     pub(super) budget: Option<Duration>,
     pub(super) factors: Factors<'d>,
-    /// Whether the factors themselves are without mistakes.
-    pub(super) has_sound_factors: bool,
-    pub(super) goals: Vec<GoalRead>,
+    /// Whether the factors are without mistakes.
+    pub(super) has_valid_factors: bool,
+    pub(super) goals: Vec<ParsedGoal>,
     pub(super) trial: TrialShape,
-    /// How long a trial at the workload's own load lasts, and where that stands.
+    /// Duration of a trial at the workload's own load, and its span.
     pub(super) duration: Option<(Duration, Range<usize>)>,
-    pub(super) search: Option<SearchRead<'d>>,
+    pub(super) search: Option<ParsedSearch<'d>>,
 }
 
 impl<'d> Outline<'d> {
     pub(super) fn read(reader: &mut Reader<'_>, tree: &'d DeTable<'d>) -> Self {
-        let mut table = Table::of(tree, 0..0);
+        let mut table = Table::new(tree, 0..0);
         let title = table.take("title").and_then(|value| reader.text(value)).unwrap_or_default().to_owned();
         let seed = table.take("seed").and_then(|value| reader.whole(value, 0..1 << 53)).unwrap_or(1);
         let budget = table.take("budget").and_then(|value| {
             let budget = reader.time(value)?;
             if budget.is_zero() {
-                reader.mistake(value.span(), "no trial begins within no time; give a budget such as \"10m\"");
+                reader.mistake(value.span(), "a budget of 0 allows no trial; give one such as \"10m\"");
             }
             Some(budget)
         });
-        // Read for every setting.
+        // These tables are read for every setting.
         for key in ["hosts", "links", "processes", "targets", "workload", "audit"] {
             table.take(key);
         }
-        let begun = reader.mistakes();
+        let mistakes_before = reader.mistake_count();
         let factors = Factors::read(reader, &mut table);
-        let has_sound_factors = reader.mistakes() == begun;
+        let has_valid_factors = reader.mistake_count() == mistakes_before;
         let (trial, duration) = read_trial(reader, &mut table);
         let length = duration.as_ref().map(|(duration, _)| *duration);
         let search = searches::read(reader, &mut table, &factors, length);
@@ -64,11 +64,11 @@ impl<'d> Outline<'d> {
         }
         for goal in goals.iter().filter(|goal| goal.goal.quantity.is_audited()) {
             if !tree.contains_key("audit") {
-                let message = "only an audit can tell: add a table [audit], and events to [workload.http]";
+                let message = "only audits find this: add a table [audit], and events to [workload.http]";
                 reader.mistake(goal.span.clone(), message);
             }
         }
-        Self { title, seed, budget, factors, has_sound_factors, goals, trial, duration, search }
+        Self { title, seed, budget, factors, has_valid_factors, goals, trial, duration, search }
     }
 }
 
@@ -106,7 +106,7 @@ fn read_trial<'d>(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> (TrialS
             "trial" | "hosts" => shape.fresh = Fresh::Trial,
             _ => {
                 let message = format!(
-                    "'{text}' does not say when hosts and targets are new; one of \"setting\" (whenever the setting \
+                    "'{text}' does not say when hosts and targets are set up anew; use \"setting\" (when the setting \
                      changes), \"trial\""
                 );
                 reader.mistake(value.span(), message);

@@ -1,4 +1,4 @@
-//! `--set KEY=VALUE`: values that take the place of the file's.
+//! Overrides (`--set KEY=VALUE`): values that replace those of the file.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -8,12 +8,12 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// The name that mistakes in overrides are told by.
+/// The source that mistakes in overrides name.
 const SOURCE: &str = "--set";
-/// The list of goals: its tables have no names by which one could be chosen.
+/// The list of goals: its tables have no names, so no override can select one.
 const GOALS: &str = "goals";
-/// What an override may begin with, beside a factor.
-const HEADS: [&str; 12] = [
+/// The first part of an override's key, unless it names a factor.
+const TOP_LEVEL_KEYS: [&str; 12] = [
     "title",
     "seed",
     "budget",
@@ -28,14 +28,13 @@ const HEADS: [&str; 12] = [
     "processes",
 ];
 
-/// The overrides as written.
 pub(super) struct Overrides {
     list: Vec<Override>,
 }
 
 /// `KEY=VALUE`.
 struct Override {
-    /// Where it begins, behind the file's text and those of the others.
+    /// Position of its first character; overrides follow the file's text and each other.
     start: usize,
     written: String,
     key_length: usize,
@@ -52,13 +51,11 @@ impl Overrides {
         Self { list: list.collect() }
     }
 
-    /// Keys and values, as they were written.
     pub(super) fn written(&self) -> Vec<(&str, &str)> {
         self.list.iter().map(Override::parts).collect()
     }
 
-    /// The document with all of them in their places.
-    pub(super) fn put<'d>(&'d self, reader: &mut Reader<'d>, mut tree: DeTable<'d>) -> DeTable<'d> {
+    pub(super) fn apply<'d>(&'d self, reader: &mut Reader<'d>, mut tree: DeTable<'d>) -> DeTable<'d> {
         for one in &self.list {
             reader.add_source(SOURCE, one.start, &one.written);
             let (key, value) = one.parts();
@@ -70,11 +67,11 @@ impl Overrides {
                     "expected a factor or a key, such as connections=50,100 or trial.repeats=3",
                 );
             } else if path[0] == GOALS && (path.len() > 1 || !has_factor(&tree, GOALS)) {
-                reader.mistake(key, "[[goals]] is a list, of which nothing can be set here; edit the file");
-            } else if path.len() > 1 || HEADS[..3].contains(&path[0]) {
-                put_at(reader, &mut tree, &path, key.clone(), read(key.end + 1, value));
+                reader.mistake(key, "[[goals]] is a list and cannot be set here; edit the file");
+            } else if path.len() > 1 || TOP_LEVEL_KEYS[..3].contains(&path[0]) {
+                set_key(reader, &mut tree, &path, key.clone(), parse_value(key.end + 1, value));
             } else {
-                put_levels(reader, &mut tree, path[0], key, value);
+                set_levels(reader, &mut tree, path[0], key, value);
             }
         }
         tree
@@ -87,31 +84,31 @@ impl Override {
     }
 }
 
-/// The value of a text that begins at a place: what TOML reads of it, or else plain text, so that quotes are not needed.
-fn read(at: usize, text: &str) -> Value<'_> {
+/// Parses a value at a position: as TOML if possible, otherwise as plain text, so that quotes are not needed.
+fn parse_value(at: usize, text: &str) -> Value<'_> {
     match DeValue::parse(text) {
-        Ok(value) if !value.get_ref().is_datetime() => moved(value, at),
+        Ok(value) if !value.get_ref().is_datetime() => shift(value, at),
         _ => Spanned::new(at..at + text.len(), DeValue::String(Cow::Borrowed(text))),
     }
 }
 
-/// The same value with all that is in it so much further behind.
-fn moved(value: Value<'_>, by: usize) -> Value<'_> {
-    let behind = |span: Range<usize>| span.start + by..span.end + by;
-    let span = behind(value.span());
+/// Shifts the spans of a value and of everything in it.
+fn shift(value: Value<'_>, by: usize) -> Value<'_> {
+    let shifted_span = |span: Range<usize>| span.start + by..span.end + by;
+    let span = shifted_span(value.span());
     let inner = match value.into_inner() {
-        DeValue::Array(values) => DeValue::Array(values.into_iter().map(|value| moved(value, by)).collect()),
+        DeValue::Array(values) => DeValue::Array(values.into_iter().map(|value| shift(value, by)).collect()),
         DeValue::Table(table) => {
-            let key = |key: Spanned<_>| Spanned::new(behind(key.span()), key.into_inner());
-            DeValue::Table(table.into_iter().map(|(name, value)| (key(name), moved(value, by))).collect())
+            let key = |key: Spanned<_>| Spanned::new(shifted_span(key.span()), key.into_inner());
+            DeValue::Table(table.into_iter().map(|(name, value)| (key(name), shift(value, by))).collect())
         }
         other => other,
     };
     Spanned::new(span, inner)
 }
 
-/// The parts between commas, with their places; a comma in quotes or brackets separates nothing.
-fn split(value: &str) -> Vec<(usize, &str)> {
+/// Splits at commas, except within quotes or brackets. Returns the offset of each part.
+fn split_levels(value: &str) -> Vec<(usize, &str)> {
     let (mut parts, mut begin, mut depth, mut quote) = (Vec::new(), 0, 0_u32, None);
     let mut push = |from: usize, to: usize| {
         let part = &value[from..to];
@@ -141,7 +138,7 @@ fn has_factor(tree: &DeTable<'_>, name: &str) -> bool {
     factors.is_some_and(|factors| factors.contains_key(name))
 }
 
-fn put_levels<'d>(
+fn set_levels<'d>(
     reader: &mut Reader<'d>,
     tree: &mut DeTable<'d>,
     name: &'d str,
@@ -151,19 +148,21 @@ fn put_levels<'d>(
     let factors = match tree.get_mut("factors").map(Spanned::get_mut) {
         Some(DeValue::Table(factors)) => factors,
         _ => {
-            let message =
-                format!("this study has no factors, so no '{name}'; a key is set as trial.repeats=3");
+            let message = format!(
+                "this study has no factors, so there is no '{name}'; to set a key, give its path: trial.repeats=3"
+            );
             return reader.mistake(key, message);
         }
     };
-    let levels = split(value).into_iter().map(|(offset, part)| read(key.end + 1 + offset, part));
+    let levels =
+        split_levels(value).into_iter().map(|(offset, part)| parse_value(key.end + 1 + offset, part));
     let levels: Vec<Value<'d>> = levels.collect();
     let begin = levels.first().map_or(key.end, |level| level.span().start);
     let list = Spanned::new(begin..begin + 1, DeValue::Array(levels.into_iter().collect()));
     let known: Vec<String> = factors.keys().map(|name| name.get_ref().to_string()).collect();
     match factors.get_mut(name) {
         Some(factor) => match factor.get_mut() {
-            // Where the factor applies stays as it is.
+            // The conditions of the factor stay.
             DeValue::Table(table) => {
                 table.remove("search");
                 table.insert(Spanned::new(key, Cow::Borrowed("values")), list);
@@ -178,7 +177,7 @@ fn put_levels<'d>(
     }
 }
 
-fn put_at<'d>(
+fn set_key<'d>(
     reader: &mut Reader<'d>,
     tree: &mut DeTable<'d>,
     path: &[&'d str],
@@ -186,11 +185,13 @@ fn put_at<'d>(
     value: Value<'d>,
 ) {
     let Some((last, parents)) = path.split_last() else { return };
-    let head = path[0];
-    if !HEADS.contains(&head) {
-        let hint = suggestion(head, HEADS);
-        return reader
-            .mistake(key, format!("a study has no table '{head}'{hint} (tables: {})", HEADS.join(", ")));
+    let first = path[0];
+    if !TOP_LEVEL_KEYS.contains(&first) {
+        let hint = suggestion(first, TOP_LEVEL_KEYS);
+        return reader.mistake(
+            key,
+            format!("a study has no table '{first}'{hint} (tables: {})", TOP_LEVEL_KEYS.join(", ")),
+        );
     }
     let mut table = tree;
     for parent in parents {
@@ -201,10 +202,10 @@ fn put_at<'d>(
         }
         match table.get_mut(*parent).map(Spanned::get_mut) {
             Some(DeValue::Table(inner)) => table = inner,
-            _ => return reader.mistake(key, format!("'{parent}' is no table of which a key can be set")),
+            _ => return reader.mistake(key, format!("'{parent}' is no table, so it has no keys")),
         }
     }
-    // The place in the file is the old value's.
+    // The old key would keep its span, so it is removed first.
     table.remove(*last);
     table.insert(Spanned::new(key, Cow::Borrowed(*last)), value);
 }
@@ -218,32 +219,32 @@ mod tests {
         let host = load::Host::EXAMPLE;
         let text = "[workload.http]\nurl = \"http://127.0.0.1/\"\n[[goals]]\np99 = \"10ms\"\n";
         for key in ["goals.p99", "goals"] {
-            let told =
+            let mistakes =
                 crate::file::read("f", text, &[(key.to_owned(), "5ms".to_owned())], &host).unwrap_err();
-            assert_eq!(told.len(), 1, "{told:?}");
-            assert!(told[0].to_string().starts_with("--set:1:1: [[goals]] is a list"), "{told:?}");
+            assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+            assert!(mistakes[0].to_string().starts_with("--set:1:1: [[goals]] is a list"), "{mistakes:?}");
         }
     }
 
     #[test]
     fn commas_separate_levels_unless_they_are_within() {
-        let parts = |text| split(text).into_iter().map(|(_, part)| part).collect::<Vec<_>>();
+        let parts = |text| split_levels(text).into_iter().map(|(_, part)| part).collect::<Vec<_>>();
         assert_eq!(parts("50, 100"), ["50", "100"]);
         assert_eq!(parts("\"a,b\",[1,2],c"), ["\"a,b\"", "[1,2]", "c"]);
         assert_eq!(parts(""), [""]);
-        assert_eq!(split("1, 22")[1], (3, "22"));
+        assert_eq!(split_levels("1, 22")[1], (3, "22"));
     }
 
     #[test]
-    fn values_are_toml_or_plain_text_at_their_places() {
+    fn values_are_toml_or_plain_text() {
         let read = |text: &str| {
-            let value = read(10, text);
+            let value = parse_value(10, text);
             (value.span(), format!("{:?}", value.get_ref()))
         };
         assert_eq!(read("50").0, 10..12);
         assert!(read("50").1.starts_with("Integer"));
         assert!(read("true").1.starts_with("Boolean"));
-        let list = super::read(10, "[1, { a = 22 }]");
+        let list = parse_value(10, "[1, { a = 22 }]");
         let within = &list.get_ref().as_array().unwrap()[1];
         assert_eq!((list.span(), within.span()), (10..25, 14..24));
         let (key, number) = within.get_ref().as_table().unwrap().iter().next().unwrap();

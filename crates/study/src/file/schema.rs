@@ -1,28 +1,30 @@
-//! The JSON Schema of a study file: what editors complete and underline.
+//! The JSON Schema of study files, which editors use for completion and checks.
 //!
-//! It is written by hand beside the readers of the tables: they take values at their places and tell mistakes better
-//! than a schema can, so there are no types that one could be derived from. What a text may hold is said by
-//! patterns, all of which let `{factor}` stand anywhere.
+//! It is written by hand beside the code that reads the tables: that code reports mistakes better than a schema can,
+//! so there are no types to derive a schema from. Patterns describe what texts may hold; all of them allow `{factor}`
+//! anywhere.
 
 mod workload;
 
 use record::units::show_number;
 use search::Preset;
 use serde_json::{Value, json};
-use settings::schema::{choice, flag, join, one_or_more, table, table_for, text, texts, time, whole};
+use settings::schema::{
+    add_keys, choice, described_table, flag, one_or_more, table, text, texts, time, whole_number,
+};
 
 use super::{
     command,
     goals::{FINDINGS, PERCENTILES},
 };
 
-/// The schema, draft 7, which the TOML plugins of editors know.
+/// The schema, in draft 7, which the TOML plugins of editors know.
 pub fn schema() -> Value {
     let mut properties = json!({
-        "title": { "type": "string", "description": "What the study is called." },
+        "title": { "type": "string", "description": "Title of the study." },
         "seed": {
             "type": "integer", "minimum": 0, "default": 1,
-            "description": "Seed of everything random: the order of settings, arrivals, think times."
+            "description": "Seed of all random numbers: order of settings, arrivals, think times."
         },
         "budget": time("Wall-clock time after which no further trial begins.", "80s"),
         "hosts": hosts(),
@@ -30,7 +32,7 @@ pub fn schema() -> Value {
         "processes": processes(),
         "targets": {
             "type": "object",
-            "description": "What is tested, by name. Only the target of a setting is started in it.",
+            "description": "The systems under test, by name. Only the target of a setting is started in it.",
             "additionalProperties": target()
         },
         "workload": {
@@ -47,7 +49,7 @@ pub fn schema() -> Value {
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "proofload study",
-        "description": "Hosts, targets, a workload, what varies, and what must hold.",
+        "description": "Hosts, targets, a workload, factors, and goals.",
         "type": "object",
         "additionalProperties": false,
         "required": ["workload"],
@@ -58,7 +60,7 @@ pub fn schema() -> Value {
 fn hosts() -> Value {
     json!({
         "type": "object", "minProperties": 1,
-        "description": "Hosts by name: network namespaces of this machine. Without them there is one, called local.",
+        "description": "Hosts by name: network namespaces of this machine. Without this table there is one host, called local.",
         "additionalProperties": table(lab::file::host_schema().into(), &[])
     })
 }
@@ -67,60 +69,59 @@ fn links() -> Value {
     let shape = |more: Value| {
         let mut keys = json!({
             "rate": text("Rate: bits per second, decimal.", "1gbit"),
-            "layer": choice("What the rate counts.", &["wire", "frame", "ip"]),
+            "layer": choice("The layer whose bytes the rate counts.", &["wire", "frame", "ip"]),
             "delay": time("Delay in each direction.", "114ms"),
-            "jitter": text("Distribution of a delay that is added.", "exp:1ms"),
+            "jitter": text("Distribution of an additional delay.", "exp:1ms"),
             "jitter_order": { "type": "string", "enum": ["keep", "free"], "description": "Whether packets keep their order under jitter, or overtake each other as with netem." },
             "loss": text("Share of packets lost.", "0.1%"),
-            "queue": text("Largest queue.", "1bdp"),
-            "reorder": text("Share, and by how much they come late.", "1%,2ms"),
+            "queue": text("Size of the queue.", "1bdp"),
+            "reorder": text("Share of packets that are delayed further, and by how much.", "1%,2ms"),
             "duplicate": text("Share of packets sent twice.", "0.1%"),
         });
-        join(&mut keys, more);
+        add_keys(&mut keys, more);
         keys
     };
     let one = table(shape(json!({})), &[]);
     let properties = shape(json!({
-        "between": texts("The hosts that it joins.", "client"),
-        "name": text("Its name.", "wan"),
-        "segment": flag("An Ethernet segment even between two hosts.", false),
-        "mtu": whole(576, "Largest packet, in bytes.", 1500),
-        "network": text("Its network; automatic unless given.", "10.2.0.0/16"),
+        "between": texts("The hosts that the link joins.", "client"),
+        "name": text("Name of the link.", "wan"),
+        "segment": flag("Whether it is an Ethernet segment even between two hosts.", false),
+        "mtu": whole_number(576, "Largest packet, in bytes.", 1500),
+        "network": text("Its network; assigned automatically by default.", "10.2.0.0/16"),
         "addresses": {
-            "type": "object", "description": "Addresses of hosts on it; of a group, the first one's.",
+            "type": "object", "description": "Addresses of hosts on the link; for a group, the address of its first host.",
             "additionalProperties": text("An address.", "10.2.0.10")
         },
-        "driver": choice("Who delays and loses.", &["emulator", "netem"]),
-        "seed": whole(0, "Seed of what is random on it.", 1),
+        "driver": choice("What emulates the link.", &["emulator", "netem"]),
+        "seed": whole_number(0, "Seed of the link's random numbers.", 1),
         "a_to_b": one, "b_to_a": one,
     }));
     json!({ "type": "array", "description": "What joins hosts.", "items": table(properties, &["between"]) })
 }
 
-/// The keys that processes and targets have.
 fn process_keys() -> Value {
     let mut keys = json!({
-        "on": one_or_more("The host or hosts that it runs on.", "web"),
-        "command": texts("Words of a command line; {port}, {self}, {HOST}, {ssh_config}, {study_folder} and {target_folder} stand for what they say.", "./server"),
+        "on": one_or_more("The host or hosts that run it.", "web"),
+        "command": texts("Words of a command line. Placeholders: {port}, {self}, {HOST}, {ssh_config}, {study_folder}, {target_folder}.", "./server"),
     });
-    join(&mut keys, lab::file::process_schema().into());
+    add_keys(&mut keys, lab::file::process_schema().into());
     keys
 }
 
 fn processes() -> Value {
     let mut keys = process_keys();
-    join(&mut keys, json!({ "name": text("Its name; the process is called HOST-NAME.", "backend") }));
-    json!({ "type": "array", "description": "What runs in every setting, beside the target.", "items": table(keys, &[]) })
+    add_keys(&mut keys, json!({ "name": text("Its name; the process is called HOST-NAME.", "backend") }));
+    json!({ "type": "array", "description": "What runs in every setting, in addition to the target.", "items": table(keys, &[]) })
 }
 
 fn target() -> Value {
     let mut keys = process_keys();
-    join(
+    add_keys(
         &mut keys,
         json!({
-            "url": text("It runs already, here: nothing is started.", "http://10.0.0.7/"),
-            "optional": flag("It is there for those who ask for it by --set target=NAME.", false),
-            "needs": one_or_more("Programs without which its settings are left out.", "go"),
+            "url": text("URL of a target that runs already: nothing is started.", "http://10.0.0.7/"),
+            "optional": flag("Whether only --set target=NAME selects it.", false),
+            "needs": one_or_more("Programs without which the target's settings are left out.", "go"),
         }),
     );
     table(keys, &[])
@@ -134,14 +135,14 @@ fn factors() -> Value {
     let varying = table(
         json!({
             "values": levels,
-            "search": flag("The table [search] varies it.", false),
-            "when": when("It applies only where these factors have these levels."),
+            "search": flag("Whether the table [search] varies it.", false),
+            "when": when("The factor applies only where these factors have these levels."),
         }),
         &[],
     );
     json!({
         "type": "object",
-        "description": "What varies: all combinations are run. {NAME} stands for a level in any text; a factor that is called like a key of the workload sets that key.",
+        "description": "What varies: all combinations are run. {NAME} in a text stands for a level; a factor with the name of a key of the workload sets that key.",
         "propertyNames": { "pattern": "^[A-Za-z][A-Za-z0-9_-]{0,39}$" },
         "additionalProperties": { "anyOf": [levels, varying] }
     })
@@ -149,15 +150,15 @@ fn factors() -> Value {
 
 fn trial() -> Value {
     let properties = json!({
-        "repeats": whole(1, "How often every setting is run, each time in a new order; six give a 95 % interval of the median.", 6),
-        "duration": time("How long a trial lasts.", "10s"),
-        "warm_up": time("A trial of so long before those that count, whenever the target is new.", "2s"),
+        "repeats": whole_number(1, "How often every setting is run, each time in a new order; six repeats give a 95 % interval of the median.", 6),
+        "duration": time("Duration of a trial.", "10s"),
+        "warm_up": time("Duration of an uncounted trial whenever the target is new.", "2s"),
         "pause": time("Pause before every trial.", "1s"),
-        "settle": time("How long connections of the trial before may take to be gone; 10s, and 0s does not look.", "10s"),
-        "fresh": choice("When hosts and targets are made anew.", &["setting", "trial", "hosts"]),
-        "void_attempts": whole(0, "How often a void trial is tried again.", 3),
+        "settle": time("Longest wait until connections of the previous trial are gone; 10s by default, 0s does not wait.", "10s"),
+        "fresh": choice("When hosts and targets are set up anew.", &["setting", "trial", "hosts"]),
+        "void_attempts": whole_number(0, "How often a void trial is repeated.", 3),
     });
-    table_for("How trials are run.", properties, &[])
+    described_table("How trials are run.", properties, &[])
 }
 
 fn search() -> Value {
@@ -168,21 +169,21 @@ fn search() -> Value {
         })
     };
     let properties = json!({
-        "vary": text("users, rate, connections, copies, or a factor with search = true.", "rate"),
-        "min": load("Least load.", json!(100)),
+        "vary": text("The load unit: users, rate, connections, copies, or a factor with search = true.", "rate"),
+        "min": load("Smallest load.", json!(100)),
         "max": load("Largest load.", json!("100k")),
         "width": {
             "type": ["number", "string"], "exclusiveMinimum": 0, "exclusiveMaximum": 1, "pattern": "^[0-9][0-9.]*%?$",
-            "description": "How near the bounds get to each other, as a share of the load.", "examples": ["2%"]
+            "description": "Wanted distance between the bounds, as a share of the load.", "examples": ["2%"]
         },
-        "preset": choice("How loads are chosen and judged; noise-aware is mlrsearch.", &presets()),
-        "trial": time("Duration of a trial that counts in full; the preset's unless given.", "2s"),
-        "repeats": whole(1, "How many such trials decide about a load; the preset's unless given.", 3),
-        "confirm": whole(0, "Trials at the lower bound once it is found; six give a 95 % interval of the median.", 6),
-        "when": when("Only these settings are searched; the others run the workload's own load."),
+        "preset": choice("How loads are selected and judged; noise-aware is mlrsearch.", &presets()),
+        "trial": time("Duration of a full trial; the preset's by default.", "2s"),
+        "repeats": whole_number(1, "Number of full trials that decide about a load; the preset's by default.", 3),
+        "confirm": whole_number(0, "Number of trials at the lower bound after the search; six give a 95 % interval of the median.", 6),
+        "when": when("Only settings with these levels are searched; the others run the workload's own load."),
     });
     let what = "A search for the largest load that meets the goals.";
-    table_for(what, properties, &["vary", "min", "max"])
+    described_table(what, properties, &["vary", "min", "max"])
 }
 
 fn presets() -> Vec<&'static str> {
@@ -191,11 +192,11 @@ fn presets() -> Vec<&'static str> {
 
 fn audit() -> Value {
     let properties = json!({
-        "files": texts("Files that the target stores in; {target_folder} is that of each of its processes.", "{target_folder}/**/*.log"),
-        "flush": time("How long it may take to write what it has acknowledged; 2s.", "12s"),
+        "files": texts("Files that the target stores in; {target_folder} is the folder of each of its processes.", "{target_folder}/**/*.log"),
+        "flush": time("Time that the target has to write what it has acknowledged; 2s by default.", "12s"),
     });
     let what = "After each trial, what the target stored is held against what it acknowledged.";
-    table_for(what, properties, &[])
+    described_table(what, properties, &[])
 }
 
 fn goals() -> Value {
@@ -209,7 +210,7 @@ fn goals() -> Value {
         for (response_key, connect_key, quantile) in PERCENTILES {
             let key = if is_response { response_key } else { connect_key };
             let percent = show_number(quantile * 100.0);
-            properties[key] = time(&format!("{percent} % of {what} at the most."), "10ms");
+            properties[key] = time(&format!("Largest {percent}th percentile of the {what}."), "10ms");
         }
     }
     for (key, _, noun, _) in FINDINGS {
@@ -217,16 +218,16 @@ fn goals() -> Value {
         properties[key]["description"] =
             json!(format!("Largest share of events that an audit may find {noun}."));
     }
-    join(
+    add_keys(
         &mut properties,
         json!({
-            "quantity": text("A quantity of the trials, which at_most and at_least bound.", "wall_s"),
-            "at_most": bound("The largest value that meets the goal, in the quantity's unit or with one.", "12s"),
-            "at_least": bound("The least value that meets the goal, in the quantity's unit or with one.", "900mbit"),
+            "quantity": text("A quantity of the trials that at_most and at_least bound.", "wall_s"),
+            "at_most": bound("Largest value that meets the goal, in the quantity's unit or with a unit.", "12s"),
+            "at_least": bound("Smallest value that meets the goal, in the quantity's unit or with a unit.", "900mbit"),
         }),
     );
     json!({
-        "type": "array", "minItems": 1, "description": "What a load must satisfy; a table may state several.",
+        "type": "array", "minItems": 1, "description": "What a load must satisfy; a table may hold several bounds.",
         "items": table(properties, &[])
     })
 }

@@ -11,21 +11,20 @@ use settings::{Reader, Table, Value, suggestion};
 
 use super::{
     factors::{Condition, Factors},
-    places,
+    placeholders,
 };
 use crate::study::Search;
 
-/// Loads that every workload has, beside factors.
+/// Load units that every workload has.
 const UNITS: [&str; 4] = ["users", "rate", "connections", "copies"];
-const SHORTEST_TRIAL: Duration = Duration::from_millis(100);
+const MIN_TRIAL: Duration = Duration::from_millis(100);
 
-/// The search, and where its parts stand.
-pub(super) struct SearchRead<'d> {
-    /// The search, by the first of its presets.
+pub(super) struct ParsedSearch<'d> {
+    /// The search by its first preset.
     pub(super) search: Search,
-    /// The same by all of its presets, by the levels of a factor that choose among them.
+    /// The factor that selects the preset, and the search by the preset of each of its levels.
     presets: Option<(&'d str, Vec<(Level, Search)>)>,
-    /// The factor that is varied, if it is one.
+    /// The factor that the search varies, if it varies one.
     pub(super) factor: Option<&'d str>,
     pub(super) when: Vec<Condition>,
     pub(super) span: Range<usize>,
@@ -34,21 +33,21 @@ pub(super) struct SearchRead<'d> {
     pub(super) max: Range<usize>,
 }
 
-/// Reads it; `trial` is the duration of the study's trials, if it says one.
+/// Reads the table; `trial` is the duration of the study's trials, if given.
 pub(super) fn read<'d>(
     reader: &mut Reader<'_>,
     table: &mut Table<'d, 'd>,
     factors: &Factors<'d>,
     trial: Option<Duration>,
-) -> Option<SearchRead<'d>> {
+) -> Option<ParsedSearch<'d>> {
     let Some(value) = table.take("search") else {
         for factor in factors.list.iter().filter(|factor| factor.searched) {
-            reader.mistake(factor.span.clone(), "there is no table [search] that would vary this factor");
+            reader.mistake(factor.span.clone(), "there is no table [search] to vary this factor");
         }
         return None;
     };
     let mut table = reader.table(value, "a table [search]");
-    let vary = table.need(
+    let vary = table.require(
         reader,
         "vary",
         "\"users\", \"rate\", \"connections\", \"copies\", or a factor with search = true",
@@ -57,14 +56,14 @@ pub(super) fn read<'d>(
     let is_whole = unit.as_ref().is_none_or(|(unit, _)| unit.is_whole());
     let mut bound = |reader: &mut Reader<'_>, key| {
         let value =
-            table.need(reader, key, "the ends of the search, such as min = 100 and max = \"100k\"")?;
+            table.require(reader, key, "the ends of the search, such as min = 100 and max = \"100k\"")?;
         Some((read_load(reader, value, is_whole), value.span()))
     };
     let (min, max) = (bound(reader, "min"), bound(reader, "max"));
     if let (Some((Some(min), _)), Some((Some(max), span))) = (&min, &max)
         && max <= min
     {
-        reader.mistake(span.clone(), format!("the largest load, {max}, is not above the least, {min}"));
+        reader.mistake(span.clone(), format!("the largest load, {max}, is not above the smallest, {min}"));
     }
     let (preset, by_level) =
         table.take("preset").map_or((Preset::Mlrsearch, None), |value| read_presets(reader, value, factors));
@@ -93,32 +92,45 @@ pub(super) fn read<'d>(
     });
     let vary = vary.map_or(value.span(), |vary| vary.span());
     let search = by(preset);
-    Some(SearchRead { search, presets, factor, when, span: value.span(), vary, min: min_span, max: max_span })
+    Some(ParsedSearch {
+        search,
+        presets,
+        factor,
+        when,
+        span: value.span(),
+        vary,
+        min: min_span,
+        max: max_span,
+    })
 }
 
-impl SearchRead<'_> {
-    /// The search of a setting with these levels; where the factor that chooses the preset has none, by the first.
+impl ParsedSearch<'_> {
+    /// The search of a setting with these levels; that of the first preset if no level selects one.
     pub(super) fn at(&self, level_of: impl Fn(&str) -> Option<Level>) -> &Search {
         let Some((factor, presets)) = &self.presets else { return &self.search };
         let chosen = level_of(factor).and_then(|level| presets.iter().find(|(known, _)| *known == level));
         chosen.map_or(&self.search, |(_, search)| search)
     }
 
-    /// The factor that chooses the preset.
+    /// The span of `max`, or of `min` if that is the load.
+    pub(super) fn span_of_load(&self, load: f64) -> Range<usize> {
+        if load == self.search.min { self.min.clone() } else { self.max.clone() }
+    }
+
     pub(super) fn preset_factor(&self) -> Option<&str> {
         self.presets.as_ref().map(|(factor, _)| *factor)
     }
 }
 
-/// The preset, the first where a factor chooses among several; then that factor, and the preset of each of its levels.
+/// The first preset; then, if a factor selects it, the factor and the preset of each level.
 type Presets<'d> = (Preset, Option<(&'d str, Vec<(Level, Preset)>)>);
 
 fn read_presets<'d>(reader: &mut Reader<'_>, value: &Value<'_>, factors: &Factors<'d>) -> Presets<'d> {
-    let place = value.get_ref().as_str().map(places::pieces);
-    if let Some([places::Piece::Name(name)]) = place.as_deref() {
+    let pieces = value.get_ref().as_str().map(placeholders::pieces);
+    if let Some([placeholders::Piece::Name(name)]) = pieces.as_deref() {
         let Some(factor) = factors.get(name).filter(|factor| !factor.searched) else {
             let hint = suggestion(name, factors.names());
-            reader.mistake(value.span(), format!("'{{{name}}}' stands for no factor with levels{hint}"));
+            reader.mistake(value.span(), format!("'{{{name}}}' is not a factor with levels{hint}"));
             return (Preset::Mlrsearch, None);
         };
         let preset = |(level, at): &(Level, &Value<'_>)| Some((level.clone(), read_preset(reader, at)?));
@@ -129,14 +141,14 @@ fn read_presets<'d>(reader: &mut Reader<'_>, value: &Value<'_>, factors: &Factor
     (read_preset(reader, value).unwrap_or(Preset::Mlrsearch), None)
 }
 
-/// Seconds of a full trial, and how many decide about a load, unless the study says them.
+/// Duration of a preset's full trial in seconds, and the number of trials that decide about a load.
 pub(super) fn preset_trials(preset: &str) -> (f64, u32) {
     let goal = preset.parse().unwrap_or(Preset::Mlrsearch).goal("", 0.0);
     (goal.final_trial_duration_s, (goal.duration_sum_s / goal.final_trial_duration_s).round() as u32)
 }
 
 impl Search {
-    /// Whether only whole loads are tried: users, connections, and a factor between whole ends.
+    /// Whether only whole loads are tried: counts, and a factor between whole ends.
     pub fn takes_whole_loads(&self) -> bool {
         let is_factor = matches!(self.unit, LoadUnit::Factor(_));
         self.unit.is_whole() || (is_factor && self.min.fract() == 0.0 && self.max.fract() == 0.0)
@@ -157,14 +169,14 @@ fn read_unit<'d>(
         (_, Some(factor)) if factor.searched => {
             Some((LoadUnit::Factor(factor.name.to_owned()), Some(factor.name)))
         }
-        // Where the factor does not apply the search may vary the same thing.
+        // A factor of this name may apply only where the search does not.
         ("users", _) => Some((LoadUnit::Users, None)),
         ("rate", _) => Some((LoadUnit::Rate, None)),
         ("connections", _) => Some((LoadUnit::Connections, None)),
         ("copies", _) => Some((LoadUnit::Copies, None)),
         (_, Some(_)) => {
             let message = format!(
-                "the factor '{name}' has levels; to have it searched for: {name} = {{ search = true }}"
+                "the factor '{name}' has levels; to search for it, write {name} = {{ search = true }}"
             );
             reader.mistake(value.span(), message);
             None
@@ -172,7 +184,7 @@ fn read_unit<'d>(
         _ => {
             let hint = suggestion(name, UNITS.into_iter().chain(factors.names()));
             let message = format!(
-                "'{name}' is nothing that a search varies{hint} (users, rate, connections, copies, a factor)"
+                "a search cannot vary '{name}'{hint}; it varies users, rate, connections, copies or a factor"
             );
             reader.mistake(value.span(), message);
             None
@@ -200,7 +212,7 @@ fn read_preset(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Preset> {
     if preset.is_none() {
         let names = Preset::ALL.map(Preset::name);
         let hint = suggestion(name, names);
-        let message = format!("'{name}' is no way of searching{hint} (one of {})", names.join(", "));
+        let message = format!("there is no preset '{name}'{hint} (presets: {})", names.join(", "));
         reader.mistake(value.span(), message);
     }
     preset
@@ -219,10 +231,10 @@ fn read_width(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<f64> {
     }
 }
 
-/// The duration of a trial, which must be long enough to say something.
+/// Reads the duration of a trial, which has a minimum.
 pub(super) fn read_duration(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Duration> {
     let duration = reader.time(value)?;
-    if duration < SHORTEST_TRIAL {
+    if duration < MIN_TRIAL {
         reader.mistake(value.span(), "too short for a trial; give at least 100ms");
         return None;
     }

@@ -16,37 +16,35 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{ground::LOCAL, levels::Levels, places, programs};
+use super::{levels::Levels, placeholders, programs, resolver::LOCAL};
 use crate::study::Target;
 
-/// The targets that a study names.
 pub(super) struct Targets<'d> {
     pub(super) list: Vec<TargetTable<'d>>,
 }
 
-/// A target as it stands in the file.
+/// A target as the file gives it.
 pub(super) struct TargetTable<'d> {
     pub(super) name: &'d str,
     pub(super) span: Range<usize>,
     value: &'d Value<'d>,
-    /// Programs that it needs and this machine lacks.
-    pub(super) lacks: Vec<&'d str>,
-    /// Whether it is there for those who ask for it (`--set target=NAME`).
+    /// Programs that the target needs but that are not installed.
+    pub(super) missing_programs: Vec<&'d str>,
+    /// Whether it may be unused unless the user asks for it (`--set target=NAME`).
     pub(super) is_optional: bool,
 }
 
 /// A target as it is in one setting.
-pub(super) struct Standing {
-    pub(super) target: Target,
-    pub(super) place: Place,
+pub(super) struct ResolvedTarget {
+    pub(super) label: Target,
+    pub(super) location: TargetLocation,
     pub(super) span: Range<usize>,
 }
 
-/// Where a target is.
-pub(super) enum Place {
-    /// It runs already.
-    Elsewhere { url: String },
-    /// On hosts of the study, listening on this port.
+pub(super) enum TargetLocation {
+    /// It runs already, outside of the study.
+    External { url: String },
+    /// It is started on hosts of the study and listens on this port.
     Hosts { hosts: Vec<usize>, port: u16 },
 }
 
@@ -55,12 +53,12 @@ impl<'d> Targets<'d> {
         let Some(value) = tree.get("targets") else { return Self { list: Vec::new() } };
         let table = reader.table(value, "tables such as [targets.web]");
         let mut list: Vec<TargetTable<'d>> = Vec::new();
-        for (span, name, value) in table.all() {
-            places::is_name(reader, name, &span);
-            let lacks = read_needs(reader, value);
+        for (span, name, value) in table.entries() {
+            placeholders::check_name(reader, name, &span);
+            let missing_programs = read_needs(reader, value);
             let optional = value.get_ref().as_table().and_then(|table| table.get("optional"));
             let is_optional = optional.and_then(|value| reader.flag(value)).unwrap_or(false);
-            list.push(TargetTable { name, span, value, lacks, is_optional });
+            list.push(TargetTable { name, span, value, missing_programs, is_optional });
         }
         list.sort_by_key(|target| target.span.start);
         Self { list }
@@ -74,8 +72,8 @@ impl<'d> Targets<'d> {
         self.list.iter().map(|target| target.name)
     }
 
-    /// The target that a setting is about: the one that is named, the only one, or the only one in the URL.
-    pub(super) fn chosen(
+    /// Selects the target of a setting: the named one, the only one in the URL, or the only one of the study.
+    pub(super) fn select(
         &self,
         reader: &mut Reader<'_>,
         named: Option<&Value<'_>>,
@@ -100,17 +98,15 @@ impl<'d> Targets<'d> {
         }
         let text = url.and_then(|value| value.get_ref().as_str());
         let in_url: Vec<&TargetTable<'d>> =
-            text.map(places::names).into_iter().flatten().filter_map(|name| self.get(name)).collect();
+            text.map(placeholders::names).into_iter().flatten().filter_map(|name| self.get(name)).collect();
         match (&self.list[..], &in_url[..]) {
             (_, [target]) => Ok(Some(target)),
             ([], _) => Ok(None),
             ([target], _) => Ok(Some(target)),
             _ => {
                 let names: Vec<&str> = self.names().collect();
-                let message = format!(
-                    "'target' is missing: which of {}; a factor named target chooses too",
-                    names.join(", ")
-                );
+                let message =
+                    format!("'target' is missing: one of {}, or a factor named target", names.join(", "));
                 reader.mistake(workload, message);
                 Err(())
             }
@@ -119,12 +115,11 @@ impl<'d> Targets<'d> {
 }
 
 impl<'d> TargetTable<'d> {
-    /// The URL of a target that runs already.
+    /// The URL of an external target.
     pub(super) fn url(&self) -> Option<&'d Value<'d>> {
         self.value.get_ref().as_table()?.get("url")
     }
 
-    /// The hosts that it is said to run on, by the names they have in the file.
     pub(super) fn on(&self) -> Vec<&'d str> {
         let on = self.value.get_ref().as_table().and_then(|table| table.get("on"));
         match on.map(Spanned::get_ref) {
@@ -134,15 +129,15 @@ impl<'d> TargetTable<'d> {
         }
     }
 
-    /// Reads it with the levels in their places and, unless it runs already, puts its processes into the plan.
-    pub(super) fn stand(
+    /// Resolves the target with the levels of a setting and, unless it is external, adds its processes to the plan.
+    pub(super) fn resolve(
         &self,
         reader: &mut Reader<'_>,
         levels: &Levels<'_>,
         hosts: Option<(&mut Plan, &Groups)>,
         is_local: bool,
-    ) -> Option<Standing> {
-        let value = levels.put(reader, self.value)?;
+    ) -> Option<ResolvedTarget> {
+        let value = levels.substitute(reader, self.value)?;
         let Some(mut table) = value.get_ref().as_table().cloned() else {
             reader.expected(
                 value.span(),
@@ -151,16 +146,17 @@ impl<'d> TargetTable<'d> {
             );
             return None;
         };
-        let target = |what: String| Target { name: self.name.to_owned(), what };
-        let standing = |what, place| Standing { target: target(what), place, span: self.span.clone() };
+        let label = |what: String| Target { name: self.name.to_owned(), what };
+        let resolved =
+            |what, location| ResolvedTarget { label: label(what), location, span: self.span.clone() };
         if table.contains_key("url") {
-            let mut table = Table::of(&table, value.span());
+            let mut table = Table::new(&table, value.span());
             table.take("needs");
             table.take("optional");
             for key in ["run", "command", "on", "args", "port"] {
                 if let Some(value) = table.take(key) {
                     let message = format!(
-                        "'{key}' is for a target that is started, 'url' for one that runs already: choose"
+                        "'{key}' starts a target, but 'url' names one that runs already: leave out one of them"
                     );
                     reader.mistake(value.span(), message);
                 }
@@ -168,7 +164,7 @@ impl<'d> TargetTable<'d> {
             let url = table.take("url").and_then(|value| read_url(reader, value));
             table.finish(reader);
             let url = url?;
-            return Some(standing(url.clone(), Place::Elsewhere { url }));
+            return Some(resolved(url.clone(), TargetLocation::External { url }));
         }
         let (plan, groups) = hosts?;
         if is_local && !table.contains_key("on") {
@@ -177,13 +173,14 @@ impl<'d> TargetTable<'d> {
         let run = table.get("run").and_then(|run| run.get_ref().as_str()).map(str::to_owned);
         let port = port_of(&table, run.as_deref());
         let own = |name: &str| (name == "port").then_some(port).flatten().map(|port| port.to_string());
-        let whole = places::replaced_within(&Spanned::new(value.span(), DeValue::Table(table)), &own);
+        let whole =
+            placeholders::substitute_in_value(&Spanned::new(value.span(), DeValue::Table(table)), &own);
         let mut table = reader.table(&whole, "a table");
         table.take("needs");
         table.take("optional");
         let mut port = port;
         if table.take("command").is_some() {
-            let value = table.need(reader, "port", "the port that it listens on");
+            let value = table.require(reader, "port", "the port that it listens on");
             port = value.and_then(|value| reader.whole(value, 1..65_536)).map(|port| port as u16);
         }
         let stage = plan.processes.iter().map(|process| process.stage + 1).max().unwrap_or(0);
@@ -194,48 +191,50 @@ impl<'d> TargetTable<'d> {
                 let words = std::iter::once(known.kind.name()).chain(known.args.iter().map(String::as_str));
                 (words.collect::<Vec<_>>().join(" "), known.port)
             }
-            Program::Command(words) => (places::finished(&words.join(" "), &|_| None), port?),
+            Program::Command(words) => (placeholders::expand(&words.join(" "), &|_| None), port?),
         };
         let hosts = processes.iter().map(|process| process.host).collect();
         for process in processes {
             self.check(reader, plan, &process, port);
             plan.processes.push(process);
         }
-        Some(standing(what, Place::Hosts { hosts, port }))
+        Some(resolved(what, TargetLocation::Hosts { hosts, port }))
     }
 
-    /// Whether a process of the plan stands in its way.
+    /// Reports conflicts with other processes of the plan.
     fn check(&self, reader: &mut Reader<'_>, plan: &Plan, process: &Process, port: u16) {
         for other in &plan.processes {
             if other.name == process.name {
                 let message =
-                    format!("a process is called '{}' too: give one of them another name", other.name);
+                    format!("there is another process '{}': give one of them another name", other.name);
                 reader.mistake(self.span.clone(), message);
             }
             if let Program::Known(known) = &other.program
                 && (other.host, known.port) == (process.host, port)
             {
-                let message = format!("'{}' listens on port {port} of the same host too", other.name);
+                let message = format!("'{}' already listens on port {port} of the same host", other.name);
                 reader.mistake(self.span.clone(), message);
             }
         }
     }
 }
 
-impl Place {
-    /// Where its requests go: `10.1.0.2:80`; `see` gives a host's address.
-    pub(super) fn authority(&self, see: &dyn Fn(usize) -> Option<IpAddr>) -> Option<String> {
+impl TargetLocation {
+    /// The authority of its URL, such as `10.1.0.2:80`; `address_of` gives a host's address.
+    pub(super) fn authority(&self, address_of: &dyn Fn(usize) -> Option<IpAddr>) -> Option<String> {
         match self {
-            Self::Elsewhere { url } => {
+            Self::External { url } => {
                 let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
                 Some(rest.split(['/', '?', '#']).next().unwrap_or(rest).to_owned())
             }
-            Self::Hosts { hosts, port } => Some(SocketAddr::new(see(*hosts.first()?)?, *port).to_string()),
+            Self::Hosts { hosts, port } => {
+                Some(SocketAddr::new(address_of(*hosts.first()?)?, *port).to_string())
+            }
         }
     }
 }
 
-/// Programs that are needed and not there.
+/// Reads the programs that a target needs; returns those that are not installed.
 fn read_needs<'d>(reader: &mut Reader<'_>, value: &'d Value<'d>) -> Vec<&'d str> {
     let Some(needs) = value.get_ref().as_table().and_then(|table| table.get("needs")) else {
         return Vec::new();
@@ -254,7 +253,7 @@ fn read_url(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
         Some(("https", _)) => {
             reader.mistake(
                 value.span(),
-                format!("'{url}': TLS is not spoken yet; give the service's plain port"),
+                format!("'{url}': TLS is not supported yet; give the port of plain HTTP"),
             );
             None
         }
@@ -265,7 +264,7 @@ fn read_url(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
     }
 }
 
-/// The port that a target's table gives, or that its program has.
+/// The port that a target's table gives, or its program's default.
 fn port_of(table: &DeTable<'_>, run: Option<&str>) -> Option<u16> {
     match table.get("port").map(Spanned::get_ref) {
         Some(DeValue::Integer(number)) => number.as_str().replace('_', "").parse().ok(),
@@ -274,7 +273,7 @@ fn port_of(table: &DeTable<'_>, run: Option<&str>) -> Option<u16> {
     }
 }
 
-/// Gives a table a key that the file does not have.
+/// Inserts a key that the file does not have.
 pub(super) fn insert<'d>(table: &mut DeTable<'d>, key: &'static str, at: Range<usize>, value: DeValue<'d>) {
     table.insert(Spanned::new(at.clone(), Cow::Borrowed(key)), Spanned::new(at, value));
 }

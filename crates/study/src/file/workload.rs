@@ -5,67 +5,70 @@ use std::{collections::BTreeMap, fs, ops::Range, path::Path};
 use load::{HttpWorkload, OPTIONS};
 use settings::{
     Reader, Table, Value,
-    options::{Kind, Setting},
+    options::{Kind, OptionSpec},
 };
 use toml::de::DeValue;
 
-use super::places;
+use super::placeholders;
 
 /// Keys that say where requests go.
-const WAYS: [&str; 4] = ["target", "from", "url", "path"];
+const DESTINATION_KEYS: [&str; 4] = ["target", "from", "url", "path"];
 
-/// Whether a factor of this name sets the key.
+/// Whether a factor of this name can set a key of the table.
 pub(super) fn is_key(name: &str) -> bool {
-    WAYS.contains(&name) || OPTIONS.iter().any(|option| option.setting.key == name)
+    DESTINATION_KEYS.contains(&name) || OPTIONS.iter().any(|option| option.spec.key == name)
 }
 
-/// A workload, and where its fields stand.
-pub(super) struct WorkloadRead {
+pub(super) struct ParsedWorkload {
     pub(super) workload: HttpWorkload,
     pub(super) spans: BTreeMap<&'static str, Range<usize>>,
 }
 
-/// Where a workload's requests go.
-pub(super) struct Way<'a> {
-    /// The URL of the target's root, unless there is no target.
+/// What a workload needs to know of its setting.
+pub(super) struct Context<'a> {
+    /// The URL of the target's root, if there is a target.
     pub(super) root: Option<String>,
-    /// What the names of targets and hosts stand for.
-    pub(super) stands_for: &'a dyn Fn(&str) -> Option<String>,
-    /// Where relative paths begin.
+    /// Returns the value of a placeholder of a target or host.
+    pub(super) lookup: &'a dyn Fn(&str) -> Option<String>,
+    /// The folder at which relative paths start.
     pub(super) folder: &'a Path,
 }
 
-/// Reads it. `target` and `from` have been taken from the table.
-pub(super) fn read(reader: &mut Reader<'_>, mut table: Table<'_, '_>, way: &Way<'_>) -> WorkloadRead {
+/// Reads the table. `target` and `from` have been taken from it.
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    mut table: Table<'_, '_>,
+    context: &Context<'_>,
+) -> ParsedWorkload {
     let (mut spans, mut workload) = (BTreeMap::new(), HttpWorkload::default());
     for option in OPTIONS {
-        let setting = &option.setting;
-        let Some(value) = table.take(setting.key) else { continue };
-        spans.insert(setting.key, value.span());
-        let texts = texts(reader, setting, value).into_iter();
-        let texts = texts.map(|text| places::finished(&text, way.stands_for)).filter_map(|text| {
-            if option.names_files { beside(reader, value, text, way.folder) } else { Some(text) }
+        let spec = &option.spec;
+        let Some(value) = table.take(spec.key) else { continue };
+        spans.insert(spec.key, value.span());
+        let texts = texts(reader, spec, value).into_iter();
+        let texts = texts.map(|text| placeholders::expand(&text, context.lookup)).filter_map(|text| {
+            if option.names_files { resolve_file(reader, value, text, context.folder) } else { Some(text) }
         });
         let texts: Vec<String> = texts.collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         if !texts.is_empty() {
-            reader.checked(value, (setting.apply)(&mut workload, &texts));
+            reader.checked(value, (spec.apply)(&mut workload, &texts));
         }
     }
-    workload.url = read_url(reader, &mut table, way, &mut spans).unwrap_or_default();
+    workload.url = read_url(reader, &mut table, context, &mut spans).unwrap_or_default();
     table.finish(reader);
-    WorkloadRead { workload, spans }
+    ParsedWorkload { workload, spans }
 }
 
-/// What is put into the workload: one text or number, several of a list, nothing of a flag that is as it is by default.
-fn texts(reader: &mut Reader<'_>, setting: &Setting<HttpWorkload>, value: &Value<'_>) -> Vec<String> {
-    match setting.kind {
+/// The texts that an option gets: one, several for a list, none for a flag with its default value.
+fn texts(reader: &mut Reader<'_>, spec: &OptionSpec<HttpWorkload>, value: &Value<'_>) -> Vec<String> {
+    match spec.kind {
         Kind::Flag | Kind::On => {
-            let flag = reader.flag(value).filter(|flag| *flag == (setting.kind == Kind::Flag));
+            let flag = reader.flag(value).filter(|flag| *flag == (spec.kind == Kind::Flag));
             flag.iter().map(bool::to_string).collect()
         }
         Kind::List => {
-            let what = format!("a list of {} such as {:?}", setting.key, setting.examples());
+            let what = format!("a list of {} such as {:?}", spec.key, spec.examples());
             let values = reader.array(value, &what).iter();
             values.filter_map(|value| reader.text(value).map(str::to_owned)).collect()
         }
@@ -73,7 +76,7 @@ fn texts(reader: &mut Reader<'_>, setting: &Setting<HttpWorkload>, value: &Value
     }
 }
 
-/// Text as it is, or a number as text.
+/// A string, or a number as text.
 fn word(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
     match value.get_ref() {
         DeValue::String(text) => Some(text.as_ref().to_owned()),
@@ -89,7 +92,7 @@ fn word(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
 fn read_url(
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
-    way: &Way<'_>,
+    context: &Context<'_>,
     spans: &mut BTreeMap<&'static str, Range<usize>>,
 ) -> Option<String> {
     let path = table.take("path");
@@ -97,19 +100,20 @@ fn read_url(
     if let Some(value) = table.take("url") {
         spans.insert("url", value.span());
         if let Some(path) = path {
-            reader.mistake(path.span(), "'url' says the path too: leave out one of both");
+            reader.mistake(path.span(), "'url' already has a path: leave out one of them");
         }
-        return Some(places::finished(reader.text(value)?, way.stands_for));
+        return Some(placeholders::expand(reader.text(value)?, context.lookup));
     }
-    let root = match &way.root {
+    let root = match &context.root {
         Some(root) => root,
         None => {
-            reader.mistake(table.span(), "'url' is missing: there is no target that requests could go to");
+            reader
+                .mistake(table.span(), "'url' is missing, and there is no target that requests could go to");
             return None;
         }
     };
     let Some(value) = path else { return Some(root.clone()) };
-    let path = places::finished(&word(reader, value)?, way.stands_for);
+    let path = placeholders::expand(&word(reader, value)?, context.lookup);
     if !path.starts_with('/') {
         reader.mistake(value.span(), format!("'{path}' is not a path such as /index.html"));
         return None;
@@ -118,20 +122,20 @@ fn read_url(
     Some(format!("{}{path}", &root[..end.unwrap_or(root.len())]))
 }
 
-/// The text; a file by its whole path.
-fn beside(reader: &mut Reader<'_>, value: &Value<'_>, text: String, folder: &Path) -> Option<String> {
+/// Makes the path of a file (`@FILE`) absolute; other texts stay.
+fn resolve_file(reader: &mut Reader<'_>, value: &Value<'_>, text: String, folder: &Path) -> Option<String> {
     match text.strip_prefix('@') {
         Some("-") => {
-            let message = "standard input can be read once only, and a study has many trials: give @FILE";
+            let message = "standard input can be read only once, but a study has many trials: give @FILE";
             reader.mistake(value.span(), message);
             None
         }
         Some(path) => {
             let path = folder.join(path);
-            // One that is not there is told with the others of the workload.
+            // A missing file is reported with the workload's other mistakes.
             if fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file()) {
                 let message = format!(
-                    "{} is no regular file: a pipe can be read once only, and a study has many trials",
+                    "{} is not a regular file: a pipe can be read only once, but a study has many trials",
                     path.display()
                 );
                 reader.mistake(value.span(), message);

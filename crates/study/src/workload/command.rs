@@ -4,59 +4,60 @@ use std::{collections::BTreeMap, time::Duration};
 
 use record::{ByteSource, CommandPlan, DeclaredQuantity, OutputNumber};
 
-/// Programs as the load of a trial, and what is run around them.
+/// Programs as the load of a trial, and the hooks that are run around trials.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CommandWorkload {
     /// The program with its arguments; a shell line is `sh -c LINE`.
     pub run: Vec<String>,
-    /// Run once when hosts and target are new, before anything else.
+    /// Hook that is run when hosts and target are new, before anything else.
     pub setup: Option<Vec<String>>,
-    /// Run before each trial.
+    /// Hook that is run before each trial.
     pub prepare: Option<Vec<String>>,
-    /// Run after each trial.
+    /// Hook that is run after each trial.
     pub conclude: Option<Vec<String>>,
-    /// Run once before hosts and target go.
+    /// Hook that is run before hosts and target are removed.
     pub cleanup: Option<Vec<String>>,
-    /// Variables of the environment of all of them, beside ours.
+    /// Environment variables of the program and the hooks, in addition to those of this process.
     pub environment: BTreeMap<String, String>,
-    /// The folder that they are started in, made if it is missing; ours if none.
+    /// Working directory, created if missing; this process's own if none.
     pub directory: Option<String>,
-    /// How many run at once.
+    /// Number of copies that run at once.
     pub copies: u32,
-    /// A copy that takes longer has failed.
+    /// A copy that takes longer is ended and has failed.
     pub timeout: Option<Duration>,
     /// The copies are ended after this time, which is no failure.
     pub stop_after: Option<Duration>,
-    /// The exit statuses that are a success.
+    /// Exit statuses that count as success.
     pub expect: Vec<i32>,
-    /// How many bytes it moves, where that is known or measured.
+    /// How the moved bytes are known or measured.
     pub bytes: Option<ByteSource>,
-    /// The numbers that are read from what it writes.
+    /// Numbers that are read from the program's output.
     pub read: Vec<Reading>,
 }
 
-/// A number that is read from what a program writes.
+/// A number that is read from a program's output.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
-    /// Where it stands, and its quantity.
+    /// The number's JSON pointer and its quantity.
     pub number: OutputNumber,
-    /// What people call it, with its unit where its name has none that is known.
+    /// The quantity for users.
     pub words: String,
 }
 
-/// What goes over the interfaces of hosts: without hosts it is not known.
-const OF_HOSTS: [&str; 5] =
+/// Quantities of the hosts' interfaces; unknown without hosts.
+const HOST_QUANTITIES: [&str; 5] =
     ["sent_bytes", "received_bytes", "sent_packets", "received_packets", "last_5_s_bit_per_s"];
-/// What is measured of every trial.
-const MEASURED: [&str; 5] = ["wall_s", "user_s", "system_s", "peak_memory_bytes", "largest_process_bytes"];
+/// Quantities that every trial yields.
+const ALWAYS_MEASURED: [&str; 5] =
+    ["wall_s", "user_s", "system_s", "peak_memory_bytes", "largest_process_bytes"];
 
 impl CommandWorkload {
-    /// The names of the quantities that are measured, whatever is read.
+    /// Names of the quantities that are measured without being read from output.
     pub(crate) fn measured() -> impl Iterator<Item = &'static str> {
-        MEASURED.into_iter().chain(OF_HOSTS).chain(["moved_bytes"])
+        ALWAYS_MEASURED.into_iter().chain(HOST_QUANTITIES).chain(["moved_bytes"])
     }
 
-    /// The quantities that its trials give.
+    /// The quantities that trials of this workload yield.
     pub(super) fn quantities(&self, has_hosts: bool) -> Vec<DeclaredQuantity> {
         let given = |name: &str, words: &str, more_is_better, is_main| DeclaredQuantity {
             name: name.to_owned(),
@@ -75,7 +76,7 @@ impl CommandWorkload {
             quantities.push(given("moved_bytes", "bytes moved", true, false));
         }
         quantities.extend([
-            // Where time ends it, the time says nothing.
+            // If a time limit ends the trial, its wall time says nothing.
             given("wall_s", "wall time", false, self.stop_after.is_none()),
             given("user_s", "user time", false, false),
             given("system_s", "system time", false, false),
@@ -87,17 +88,17 @@ impl CommandWorkload {
             given("received_packets", "packets received", false, false),
             given("last_5_s_bit_per_s", "rate of the last 5 s", true, has_bytes),
         ]);
-        quantities.retain(|given| has_hosts || !OF_HOSTS.contains(&given.name.as_str()));
+        quantities.retain(|given| has_hosts || !HOST_QUANTITIES.contains(&given.name.as_str()));
         quantities
     }
 
-    /// The plan of a trial, on these hosts; secrets are masked.
-    pub fn plan(&self, hosts: Vec<String>) -> CommandPlan {
+    /// The plan of a trial on these hosts, with secrets masked.
+    pub(crate) fn plan(&self, hosts: Vec<String>) -> CommandPlan {
         CommandPlan {
             command: self
                 .run
                 .iter()
-                .map(|word| secrets::mask(&super::shown_words(std::slice::from_ref(word))).into_owned())
+                .map(|word| secrets::mask(&super::show_command(std::slice::from_ref(word))).into_owned())
                 .collect(),
             hosts,
             copies: self.copies,
@@ -109,8 +110,8 @@ impl CommandWorkload {
         }
     }
 
-    /// The program, for people.
-    pub fn in_words(&self) -> String {
-        super::shown_words(&self.run)
+    /// The command line for users.
+    pub(crate) fn in_words(&self) -> String {
+        super::show_command(&self.run)
     }
 }

@@ -5,10 +5,9 @@ use std::time::Duration;
 use load::HttpWorkload;
 use record::{LoadUnit, Stage, units::parse_time};
 
-/// Duration of a trial that nothing else bounds, in seconds, behind its ramp-up.
+/// Duration of a trial without any other bound, in seconds, after the ramp-up.
 const DEFAULT_S: f64 = 10.0;
 
-/// How long a trial lasts, unless its requests alone end it, in seconds.
 pub(super) fn length_s(workload: &HttpWorkload) -> Option<f64> {
     if !workload.stages.is_empty() {
         let stages = workload.stages.iter().filter_map(|stage| stage.parse::<Stage>().ok());
@@ -21,12 +20,10 @@ pub(super) fn length_s(workload: &HttpWorkload) -> Option<f64> {
     }
 }
 
-/// The time over which users start.
 pub(super) fn ramp_up(workload: &HttpWorkload) -> Duration {
     workload.ramp_up.as_deref().and_then(|text| parse_time(text).ok()).unwrap_or_default()
 }
 
-/// Puts a search's load in its place.
 pub(super) fn set_load(workload: &mut HttpWorkload, unit: &LoadUnit, load: f64) {
     match unit {
         LoadUnit::Users => workload.users = Some(format!("{}", load.round())),
@@ -36,10 +33,10 @@ pub(super) fn set_load(workload: &mut HttpWorkload, unit: &LoadUnit, load: f64) 
     }
 }
 
-/// Gives a trial this length.
+/// Sets the duration of a trial.
 ///
-/// What counts was checked to be longer than the ramp-up. In a shorter one, which only warms up, all users start at once.
-pub(super) fn last(workload: &mut HttpWorkload, length: Duration) {
+/// Measured trials have been checked to be longer than the ramp-up. In a shorter warm-up all users start at once.
+pub(super) fn set_length(workload: &mut HttpWorkload, length: Duration) {
     workload.duration = Some(format!("{}s", length.as_secs_f64()));
     if workload.ramp_up.is_some() && ramp_up(workload) >= length {
         workload.ramp_up = None;
@@ -54,7 +51,7 @@ mod tests {
     fn a_warm_up_shorter_than_the_ramp_up_starts_all_users_at_once() {
         let lasting = |seconds| {
             let mut workload = HttpWorkload { ramp_up: Some("5s".to_owned()), ..HttpWorkload::default() };
-            last(&mut workload, Duration::from_secs(seconds));
+            set_length(&mut workload, Duration::from_secs(seconds));
             workload
         };
         assert_eq!((lasting(2).ramp_up, lasting(2).duration.as_deref()), (None, Some("2s")));

@@ -1,4 +1,4 @@
-//! Studies of data listeners: events, what is stored, and searches by several methods.
+//! Studies of data listeners: events, audits, and searches with several methods.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn listeners_are_set_up_to_be_audited() {
 }
 
 #[test]
-fn a_target_that_nobody_asked_for_is_there_for_those_who_do() {
+fn an_optional_target_is_selected_by_an_override() {
     let overrides = [("target".to_owned(), "other".to_owned())];
     let study = study::file::read("folder/test.toml", LISTENERS, &overrides, &HOST).unwrap();
     let setup = study.setup(0, Some(3.0)).unwrap();
@@ -69,7 +69,7 @@ fn a_factor_chooses_the_method_of_the_search() {
 }
 
 #[test]
-fn trials_that_loops_end_are_all_of_one_length() {
+fn searches_whose_trials_end_themselves_have_no_short_trials() {
     let study = read(LISTENERS);
     let setup = study.setup(1, Some(3.0)).unwrap();
     assert_eq!(
@@ -82,9 +82,7 @@ fn trials_that_loops_end_are_all_of_one_length() {
         assert_eq!(goal["initial_trial_duration_s"], goal["final_trial_duration_s"], "{}", search.method);
     }
     let description = study.describe();
-    for part in
-        ["by jmeter", "by mlrsearch", "then 6 trials at the lower bound", "at the latest 12 s", "receipts"]
-    {
+    for part in ["by jmeter", "by mlrsearch", "then 6 trials at the lower bound", "within 12 s", "receipts"] {
         assert!(description.contains(part), "'{part}' is not in:\n{description}");
     }
 }

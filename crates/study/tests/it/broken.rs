@@ -1,20 +1,20 @@
-//! Broken studies: each is refused with exactly the mistakes that lie beside it.
+//! Broken studies: each is refused with exactly the mistakes in the file `.expected` of the same name.
 
 use std::{fs, path::Path};
 
 use crate::{HOST, files};
 
-/// What begins the part of a message that only lists what there is.
+/// Start of the part of a message that only lists known names.
 const LIST: &str = " (known here";
 
 #[test]
-fn every_mistake_of_a_broken_study_is_told_in_one_go() {
+fn all_mistakes_of_a_broken_study_are_reported_at_once() {
     let (mut all, mut with_several) = (0, 0);
     let files = files("tests/broken");
     for (path, text) in &files {
         let name = path.file_name().unwrap().to_str().unwrap();
         let mistakes = study::file::read(name, text, &[], &HOST).expect_err(name);
-        let told: Vec<String> = mistakes
+        let found: Vec<String> = mistakes
             .iter()
             .map(|mistake| {
                 assert_eq!(mistake.file, name);
@@ -24,11 +24,11 @@ fn every_mistake_of_a_broken_study_is_told_in_one_go() {
             .collect();
         let expected = path.with_extension("expected");
         if std::env::var_os("UPDATE_EXPECTED").is_some() {
-            fs::write(&expected, told.join("\n") + "\n").unwrap();
+            fs::write(&expected, found.join("\n") + "\n").unwrap();
         }
-        assert_eq!(told, lines(&expected), "{name}");
-        all += told.len();
-        with_several += usize::from(told.len() > 1);
+        assert_eq!(found, lines(&expected), "{name}");
+        all += found.len();
+        with_several += usize::from(found.len() > 1);
     }
     assert!(
         files.len() >= 30 && all >= 70 && with_several >= 8,

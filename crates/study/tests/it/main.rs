@@ -1,4 +1,4 @@
-//! Study files, from text to what is set up, without anything being started.
+//! Study files, from text to setups, without starting anything.
 
 mod audits;
 mod broken;
@@ -13,10 +13,10 @@ use std::{fs, path::PathBuf};
 use load::Host;
 use study::Study;
 
-/// A machine that does not differ from one run to the next.
+/// A machine that is the same in every run.
 const HOST: Host = Host::EXAMPLE;
 
-/// The TOML files of a folder beside this crate's manifest, by their paths.
+/// The TOML files of a folder, relative to this crate's manifest.
 fn files(folder: &str) -> Vec<(PathBuf, String)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(folder);
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
@@ -27,7 +27,7 @@ fn files(folder: &str) -> Vec<(PathBuf, String)> {
     paths.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
-/// A study that has no mistakes.
+/// Reads a study that has no mistakes.
 fn read(text: &str) -> Study {
     study::file::read("folder/test.toml", text, &[], &HOST).unwrap_or_else(|mistakes| {
         panic!("{}", mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
@@ -36,11 +36,11 @@ fn read(text: &str) -> Study {
 
 /// The mistakes of a study, without the file's name.
 fn mistakes(text: &str) -> Vec<String> {
-    told(text, &[])
+    mistakes_with(text, &[])
 }
 
-/// The same with overrides.
-fn told(text: &str, overrides: &[(&str, &str)]) -> Vec<String> {
+/// The mistakes of a study with overrides.
+fn mistakes_with(text: &str, overrides: &[(&str, &str)]) -> Vec<String> {
     let overrides: Vec<(String, String)> =
         overrides.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let mistakes = study::file::read("f", text, &overrides, &HOST).err().unwrap_or_default();

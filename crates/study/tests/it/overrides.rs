@@ -1,6 +1,6 @@
-//! Levels and values of the command line, in the places of the file's.
+//! Levels and values that the command line overrides.
 
-use crate::{HOST, told};
+use crate::{HOST, mistakes_with};
 
 const TEXT: &str = "[targets.web]\nrun = \"serve\"\n[workload.http]\n[factors]\nusers = [1, 2]\n\
                     threads = { values = [1], when = { users = 2 } }\n";
@@ -14,7 +14,7 @@ fn names(overrides: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn levels_take_the_place_of_those_in_the_file() {
+fn levels_replace_those_of_the_file() {
     assert_eq!(names(&[("users", "5, 2")]), ["users=5", "users=2 threads=1"]);
     assert_eq!(names(&[("threads", "3,4"), ("users", "2")]), ["users=2 threads=3", "users=2 threads=4"]);
     assert_eq!(names(&[("users", "5k")]), ["users=5k"]);
@@ -48,7 +48,7 @@ fn keys_are_set_by_their_paths() {
 }
 
 #[test]
-fn mistakes_in_them_are_told_as_such() {
+fn mistakes_in_overrides_name_them() {
     for (overrides, expected) in [
         (&[("user", "1")][..], "--set:1:1: there is no factor 'user'; did you mean 'users'?"),
         (&[("users", "1,x")], "--set:1:9: users: 'x' is not a whole number"),
@@ -60,25 +60,25 @@ fn mistakes_in_them_are_told_as_such() {
         (&[("workload.http.users", "3")], "--set:1:21: the factor 'users' has this value in every setting"),
         (&[("seed", "1"), ("seed", "-1")], "--set:1:6: -1 is not a whole number"),
     ] {
-        let told = told(TEXT, overrides);
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].starts_with(expected), "{told:?}");
+        let mistakes = mistakes_with(TEXT, overrides);
+        assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+        assert!(mistakes[0].starts_with(expected), "{mistakes:?}");
     }
     assert!(
-        told("[workload.http]\nurl = \"http://127.0.0.1/\"\n", &[("users", "1")])[0]
+        mistakes_with("[workload.http]\nurl = \"http://127.0.0.1/\"\n", &[("users", "1")])[0]
             .contains("has no factors")
     );
 }
 
 #[test]
-fn what_a_factor_or_a_search_varies_everywhere_is_not_set_beside_it() {
+fn a_key_that_a_factor_or_a_search_always_sets_cannot_be_overridden() {
     let refused = |text: &str, key: &str, value: &str| {
-        told(text, &[(&format!("workload.http.{key}"), value)]).pop().unwrap_or_default()
+        mistakes_with(text, &[(&format!("workload.http.{key}"), value)]).pop().unwrap_or_default()
     };
     assert!(refused(TEXT, "users", "3").contains("--set users="));
-    // The settings without that factor have it from there.
+    // The settings without a value of this factor use the key.
     assert_eq!(refused(TEXT, "threads", "2"), "");
-    // The factor is named elsewhere, so that the key is its own.
+    // A placeholder names the factor, so it does not set the key.
     let named = TEXT.replace("[workload.http]", "[workload.http]\npath = \"/{users}\"");
     assert_eq!(refused(&named, "users", "3"), "");
     let search = "[targets.web]\nrun = \"serve\"\n[workload.http]\n[search]\nvary = \"rate\"\nmin = 1\nmax = 9\nWHEN\n\
@@ -91,7 +91,7 @@ fn what_a_factor_or_a_search_varies_everywhere_is_not_set_beside_it() {
 }
 
 #[test]
-fn thousands_of_levels_are_planned_in_no_time() {
+fn thousands_of_levels_are_planned_fast() {
     let begun = std::time::Instant::now();
     let levels: Vec<String> = (1..=10_000).map(|level| level.to_string()).collect();
     let levels = levels.join(",");
@@ -111,6 +111,6 @@ fn thousands_of_levels_are_planned_in_no_time() {
         });
         assert_eq!(setups, 10_000);
     }
-    // The first of both took 24 s of an optimised program.
+    // Reading the first of them took 24 s in an optimized program.
     assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
 }

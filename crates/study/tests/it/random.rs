@@ -1,4 +1,4 @@
-//! No text panics.
+//! Reads random texts: none of them panics.
 
 use proptest::{prelude::*, sample::Index};
 
@@ -44,7 +44,7 @@ fn read(text: &str) {
     }
 }
 
-/// A shipped study without the words that take long to try: ever more settings.
+/// The text of a shipped study.
 fn sound() -> impl Strategy<Value = String> {
     let texts: Vec<String> = files("../../studies").into_iter().map(|(_, text)| text).collect();
     any::<Index>().prop_map(move |index| index.get(&texts).clone())

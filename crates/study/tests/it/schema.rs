@@ -1,4 +1,4 @@
-//! The published schema: current, met by what is sound, and not met by what is not.
+//! The published schema: it is current, accepts sound studies, and rejects some broken ones.
 
 use std::{fs, path::Path};
 
@@ -8,14 +8,14 @@ use settings::options::Kind;
 
 use crate::files;
 
-/// Broken studies whose mistakes are of the kind that a schema can see.
+/// Broken studies with mistakes that a schema can express.
 const SEEN: [&str; 15] = [
     "balancer",
     "empty",
     "factors-broken",
     "goals-broken",
     "hosts-broken",
-    "no-way",
+    "no-route",
     "nothing-here",
     "search-bounds",
     "search-broken",
@@ -27,7 +27,7 @@ const SEEN: [&str; 15] = [
     "wrong-kinds",
 ];
 
-/// What is written at a place of the documentation is what the code says; `UPDATE_SCHEMA` writes it.
+/// Compares a file of the documentation with what the code generates; `UPDATE_SCHEMA` writes it.
 fn published(path: &str, wanted: impl FnOnce(&str) -> String) {
     let path = format!("{}/../../docs/{path}", env!("CARGO_MANIFEST_DIR"));
     let present = fs::read_to_string(&path).unwrap_or_default();
@@ -58,14 +58,14 @@ fn the_documented_keys_of_a_workload_are_those_of_this_code() {
 
 /// A table of all options that are keys.
 fn keys() -> String {
-    let rows = OPTIONS.iter().map(|HttpOption { setting, .. }| {
-        let example = match setting.kind {
-            Kind::List => format!("{:?}", setting.examples()),
-            Kind::Flag | Kind::On => setting.example.to_owned(),
-            _ if setting.example.parse::<u64>().is_ok() => setting.example.to_owned(),
-            _ => format!("\"{}\"", setting.example),
+    let rows = OPTIONS.iter().map(|HttpOption { spec, .. }| {
+        let example = match spec.kind {
+            Kind::List => format!("{:?}", spec.examples()),
+            Kind::Flag | Kind::On => spec.example.to_owned(),
+            _ if spec.example.parse::<u64>().is_ok() => spec.example.to_owned(),
+            _ => format!("\"{}\"", spec.example),
         };
-        format!("| `{0}` | {1} | `{0} = {example}` |\n", setting.key, setting.help_in_file())
+        format!("| `{0}` | {1} | `{0} = {example}` |\n", spec.key, spec.help_in_file())
     });
     format!("\n| key | | example |\n|---|---|---|\n{}\n", rows.collect::<String>())
 }
@@ -84,7 +84,7 @@ fn broken_studies_do_not() {
     let name = |path: &Path| path.file_stem().unwrap().to_str().unwrap().to_owned();
     let broken: Vec<String> = files("tests/broken")
         .into_iter()
-        // What is no TOML is no JSON either.
+        // `toml.toml` is not valid TOML, so it cannot be converted to JSON.
         .filter(|(path, text)| name(path) != "toml" && !problems(text).is_empty())
         .map(|(path, _)| name(&path))
         .collect();

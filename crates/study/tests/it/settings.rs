@@ -1,4 +1,4 @@
-//! What the settings of a study are put together to.
+//! The setups of a study's settings.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn names(study: &Study) -> Vec<&str> {
 }
 
 #[test]
-fn without_hosts_there_is_one_with_the_target_and_the_load() {
+fn a_study_without_hosts_has_one_for_target_and_load() {
     let study = read(ONE);
     let setup = &setups(&study)[0];
     let plan = setup.lab.as_ref().unwrap();
@@ -38,7 +38,7 @@ fn without_hosts_there_is_one_with_the_target_and_the_load() {
 }
 
 #[test]
-fn what_runs_already_is_reached_from_this_machine() {
+fn an_external_target_gets_its_load_from_this_machine() {
     let url = "[workload.http]\nurl = \"http://127.0.0.1:8080/x\"\n";
     let target = "[targets.old]\nurl = \"http://127.0.0.1:8080/app/\"\n[workload.http]\npath = \"/x\"\n";
     for text in [url, target] {
@@ -69,7 +69,7 @@ fn combinations_are_in_the_order_of_the_file_and_limited_by_when() {
 }
 
 #[test]
-fn levels_keep_their_kind_where_a_text_is_nothing_but_their_place() {
+fn a_text_that_is_only_a_placeholder_takes_the_type_of_the_level() {
     let study = read(
         "[targets.web]\nrun = \"serve\"\nport = \"{at}\"\nargs = [\"--body\", \"{size}\", \"--seed\", \"{at}\"]\n\
          env = { AT = \"{at}\" }\n[workload.http]\nkeepalive = \"{keep}\"\nduration = \"{seconds}s\"\n\
@@ -132,7 +132,7 @@ fn a_target_on_several_hosts_gets_connections_on_all() {
 }
 
 #[test]
-fn a_search_puts_its_load_in_its_place() {
+fn a_search_sets_its_load() {
     let search = "[search]\nvary = \"VARY\"\nmin = 10\nmax = \"1k\"\n[[goals]]\nerrors = 0\n";
     let setup = |vary: &str, rest: &str| {
         let study = read(&format!("{}{}{rest}", ONE, search.replace("VARY", vary)));
@@ -184,7 +184,7 @@ fn only_the_settings_of_when_are_searched() {
 }
 
 #[test]
-fn settings_without_a_search_have_none_by_any_method() {
+fn settings_that_are_not_searched_have_no_search() {
     let study = read(&format!(
         "{ONE}[factors]\nmode = [\"sweep\", \"limit\"]\n\
          method = {{ values = [\"jmeter\", \"mlrsearch\"], when = {{ mode = \"limit\" }} }}\n\
@@ -220,7 +220,7 @@ fn users_that_start_slowly_have_long_trials() {
 }
 
 #[test]
-fn what_is_not_installed_is_left_out_with_a_warning() {
+fn targets_with_missing_programs_are_left_out_with_a_warning() {
     let text = "[targets.a]\nrun = \"serve\"\n[targets.b]\nrun = \"nginx\"\nneeds = \"no-such-program\"\n\
                 [workload.http]\n[factors]\ntarget = [\"a\", \"b\"]\nusers = [1, 2]\n";
     let study = read(text);
@@ -246,7 +246,7 @@ fn ten_thousand_settings_are_read() {
 }
 
 #[test]
-fn bodies_in_files_lie_beside_the_study() {
+fn files_of_bodies_are_relative_to_the_study() {
     let name = concat!(env!("CARGO_MANIFEST_DIR"), "/study.toml");
     let body = |body: &str| {
         let study = study::file::read(name, &format!("{ONE}body = \"{body}\"\n"), &[], &HOST);
@@ -258,7 +258,7 @@ fn bodies_in_files_lie_beside_the_study() {
 }
 
 #[test]
-fn a_secret_is_no_level_and_stands_in_no_copy() {
+fn levels_must_not_be_secrets_and_copies_of_the_file_mask_them() {
     let text = |token: &str| {
         format!(
             "title = \"x\"  # X-Api-Key: copy-secret-1\n[targets.web]\nurl = \"http://ann:copy-secret-2@127.0.0.1:1/?page=2\"\n\
@@ -287,7 +287,7 @@ fn a_secret_is_no_level_and_stands_in_no_copy() {
 }
 
 #[test]
-fn secrets_in_environments_of_processes_stand_in_no_copy() {
+fn copies_of_the_file_mask_secrets_in_environments() {
     let study = read(
         "[targets.web]\nrun = \"serve\"\nenv = { DB_PASSWORD = \"env-hunter\", DB_URL = \"db://ann:env-secret@h/\", LANG = \"C\" }\n\
          [workload.http]\n",
@@ -296,6 +296,6 @@ fn secrets_in_environments_of_processes_stand_in_no_copy() {
     let copy = document.masked_text();
     let env = "env = { DB_PASSWORD = \"***\", DB_URL = \"db://***@h/\", LANG = \"C\" }";
     assert!(copy.contains(env), "{copy}");
-    // As in a kept log.
+    // Kept logs are masked in the same way.
     assert_eq!(secrets::mask::mask_learned_text("env-hunter env-secret"), "*** ***");
 }

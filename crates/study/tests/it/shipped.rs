@@ -1,4 +1,4 @@
-//! The studies that come with proofload, and the example of its design.
+//! The studies that proofload ships, and the example of its design.
 
 use load::Host;
 
@@ -25,7 +25,7 @@ fn shipped_studies_have_no_mistakes() {
 #[test]
 fn quickstart_finds_the_limit_of_a_target_whose_limit_is_known() {
     let text = include_str!("../../../../studies/quickstart.toml");
-    // Even a machine with few descriptors and one processor can run it.
+    // Even a machine with few descriptors and one processor can run the study.
     let host = Host { hard_descriptors: 1_024, cpus: 1, ..HOST };
     let study = study::file::read("quickstart.toml", text, &[], &host).unwrap();
     let search = study.search.as_ref().unwrap();
@@ -38,15 +38,15 @@ fn quickstart_finds_the_limit_of_a_target_whose_limit_is_known() {
 #[test]
 fn the_example_of_the_design_lacks_only_balancers() {
     let text = include_str!("../sound/design-example.toml");
-    let told = mistakes(text);
-    assert_eq!(told.len(), 3, "{told:?}");
-    for (level, told) in ["haproxy", "l2dsr", "lvs"].iter().zip(&told) {
+    let found = mistakes(text);
+    assert_eq!(found.len(), 3, "{found:?}");
+    for (level, found) in ["haproxy", "l2dsr", "lvs"].iter().zip(&found) {
         assert!(
-            told.contains(&format!("a balancer '{level}' between clients and target is not built yet")),
-            "{told}"
+            found.contains(&format!("a balancer '{level}' between clients and target is not built yet")),
+            "{found}"
         );
     }
-    // Without them it is a study of 25 web hosts.
+    // Without the balancers it is a study of 25 web hosts.
     let direct = text.replace("balancer = [\"haproxy\", \"l2dsr\", \"lvs\"]\n", "");
     let direct = direct.replace(", when = { balancer = \"haproxy\" }", "");
     let study = study::file::read("design.toml", &direct, &[], &HOST).unwrap();
@@ -57,7 +57,7 @@ fn the_example_of_the_design_lacks_only_balancers() {
 }
 
 #[test]
-fn a_description_says_what_is_run() {
+fn a_description_lists_what_is_run() {
     let text = include_str!("../sound/every-key.toml");
     let study = study::file::read("every-key.toml", text, &[], &HOST).unwrap();
     let description = study.describe();
@@ -72,8 +72,8 @@ fn a_description_says_what_is_run() {
         "… and 38 more",
         "fast: p99.9 ≤ 900 ms",
         "hosts and targets new for each",
-        // 88 trials: half of 3 s, half of 4 s, each after 1.1 s.
-        "about 6 min 45 s at the least",
+        // 88 trials: half of them 3 s, half 4 s long, each after 1.1 s.
+        "at least about 6 min 45 s",
         "no trial begins after 60 min",
     ] {
         assert!(description.contains(part), "'{part}' is not in:\n{description}");

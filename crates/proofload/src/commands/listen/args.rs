@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     draft::Draft,
-    settings::{self, Setting},
+    settings::{self, OptionSpec},
 };
 use crate::commands::options::{Given, Table};
 
@@ -52,7 +52,7 @@ impl Table for Settings {
     type Into = Draft;
     const HAS_WORDS: bool = false;
 
-    fn settings() -> impl Iterator<Item = &'static Setting> {
+    fn settings() -> impl Iterator<Item = &'static OptionSpec> {
         settings::all()
     }
 }

@@ -5,7 +5,7 @@ use toml::de::DeValue;
 
 use super::{
     draft::Draft,
-    settings::{self, Kind, Setting},
+    settings::{self, Kind, OptionSpec},
 };
 
 /// Reads a file's text into the draft. `name` is the file's, as mistakes tell it.
@@ -17,7 +17,7 @@ pub(super) fn read(name: &str, text: &str, draft: &mut Draft) -> Result<(), Vec<
     let document = reader.document(text);
     if reader.has_mistakes() {
         // What is guessed behind a mistake in TOML itself would only confuse.
-        return reader.end(());
+        return reader.finish(());
     }
     let mut table = reader.root(&document);
     for setting in settings::all() {
@@ -30,11 +30,11 @@ pub(super) fn read(name: &str, text: &str, draft: &mut Draft) -> Result<(), Vec<
         }
     }
     table.finish(&mut reader);
-    reader.end(())
+    reader.finish(())
 }
 
 /// A value as it would stand on the command line; none, and a mistake, if it is of another kind.
-fn texts(reader: &mut Reader<'_>, setting: &Setting, value: &Value<'_>) -> Option<Vec<String>> {
+fn texts(reader: &mut Reader<'_>, setting: &OptionSpec, value: &Value<'_>) -> Option<Vec<String>> {
     let one = |text: Option<&str>| Some(vec![text?.to_owned()]);
     match (setting.kind, value.get_ref()) {
         (Kind::Flag | Kind::On, _) => {

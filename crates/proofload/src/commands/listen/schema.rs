@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::settings::{self, Kind, Setting};
+use super::settings::{self, Kind, OptionSpec};
 
 /// The schema, draft 7, which the TOML plugins of editors know.
 pub(super) fn schema() -> Value {
@@ -18,7 +18,7 @@ pub(super) fn schema() -> Value {
     })
 }
 
-fn property(setting: &Setting) -> Value {
+fn property(setting: &OptionSpec) -> Value {
     let mut property = match setting.kind {
         Kind::Flag | Kind::On => json!({ "type": "boolean", "default": setting.kind == Kind::On }),
         Kind::Count(least) => json!({ "type": ["integer", "string"], "minimum": least }),

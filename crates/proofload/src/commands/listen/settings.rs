@@ -13,23 +13,23 @@ mod storing;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 pub(super) use ::settings::options::Kind;
-use ::settings::options::{count, told};
+use ::settings::options::{count, error_text};
 use record::units::{UnitError, parse_size, parse_time};
 
 use super::draft::Draft;
 
 /// One setting.
-pub(super) type Setting = ::settings::options::Setting<Draft>;
+pub(super) type OptionSpec = ::settings::options::OptionSpec<Draft>;
 
 /// All settings, in the order of the help.
-pub(super) fn all() -> impl Iterator<Item = &'static Setting> {
+pub(super) fn all() -> impl Iterator<Item = &'static OptionSpec> {
     [addresses::SETTINGS, storing::SETTINGS, answers::SETTINGS, bounds::SETTINGS, output::SETTINGS]
         .into_iter()
         .flatten()
 }
 
 fn size(text: &str, least: u64) -> Result<u64, String> {
-    match parse_size(text).map_err(told)? {
+    match parse_size(text).map_err(error_text)? {
         size if size < least => Err(format!("{text} is too small; at least {least} bytes")),
         size => Ok(size),
     }
@@ -37,7 +37,7 @@ fn size(text: &str, least: u64) -> Result<u64, String> {
 
 /// A time that is not zero.
 fn time(text: &str) -> Result<Duration, String> {
-    match parse_time(text).map_err(told)? {
+    match parse_time(text).map_err(error_text)? {
         Duration::ZERO => Err(format!("{text} is no time; give one such as 10s")),
         time => Ok(time),
     }

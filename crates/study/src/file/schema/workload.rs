@@ -2,27 +2,30 @@
 
 use load::{HttpWorkload, OPTIONS};
 use serde_json::{Value, json};
-use settings::options::{Kind, Setting};
+use settings::options::{Kind, OptionSpec};
 
-use settings::schema::{choice, flag, one_or_more, pattern, table_for, text, workload_time};
+use settings::schema::{choice, described_table, flag, one_or_more, pattern, text, workload_time};
 
-/// The table.
 pub(super) fn workload() -> Value {
     let mut properties = json!({
-        "target": text("The target, where there are several.", "web"),
+        "target": text("The target, if there are several.", "web"),
         "from": one_or_more("The hosts that the load comes from.", "client"),
         "url": text("Where requests go; {TARGET} is a target's address and port, {HOST} a host's address.", "http://{web}/5k"),
         "path": text("The path at the target, instead of a URL.", "/5k"),
     });
     for option in OPTIONS {
-        properties[option.setting.key] = property(&option.setting);
+        properties[option.spec.key] = property(&option.spec);
     }
-    table_for("HTTP requests: a closed load of users, or an open one by rate or stages.", properties, &[])
+    described_table(
+        "HTTP requests: a closed load of users, or an open one by rate or stages.",
+        properties,
+        &[],
+    )
 }
 
-fn property(setting: &Setting<HttpWorkload>) -> Value {
-    let what = format!("{}.", setting.help_in_file());
-    let Setting { kind, example, .. } = *setting;
+fn property(spec: &OptionSpec<HttpWorkload>) -> Value {
+    let what = format!("{}.", spec.help_in_file());
+    let OptionSpec { kind, example, .. } = *spec;
     let number = |mut described: Value| {
         described["pattern"] = json!(pattern(kind.pattern().unwrap_or_default()));
         described["description"] = json!(what);
@@ -41,7 +44,7 @@ fn property(setting: &Setting<HttpWorkload>) -> Value {
         Kind::Choice(words) => choice(&what, words),
         Kind::List => {
             let items = json!({ "type": "string" });
-            json!({ "type": "array", "items": items, "description": what, "examples": [setting.examples()] })
+            json!({ "type": "array", "items": items, "description": what, "examples": [spec.examples()] })
         }
     }
 }

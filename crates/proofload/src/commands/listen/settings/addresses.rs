@@ -3,7 +3,7 @@
 use listen::Accept;
 use record::units::parse_cpus;
 
-use super::{Kind, Setting, address, choice, count, path, told};
+use super::{Kind, OptionSpec, address, choice, count, error_text, path};
 
 const ADDRESSES: &str = "Addresses";
 const SECURITY: &str = "Security";
@@ -11,7 +11,7 @@ const MACHINE: &str = "Machine";
 
 const ACCEPT: &[&str] = &["reuseport", "shared"];
 
-pub(super) const SETTINGS: &[Setting] = settings::table! {
+pub(super) const SETTINGS: &[OptionSpec] = settings::option_table! {
     /// Address and port to listen on; repeatable; port 0 is any free one. Sockets handed in by systemd take its place
     "listen", Kind::List, "ADDR:PORT", ADDRESSES, "127.0.0.1:9880", "0.0.0.0:9880 [::1]:9880",
         |draft, values| {
@@ -44,5 +44,5 @@ pub(super) const SETTINGS: &[Setting] = settings::table! {
         |draft, values| draft.config.threads = count(values[0], 1)?;
     /// Processors to pin the threads to, such as 0,2-3
     "cpus", Kind::Text, "LIST", MACHINE, "", "0,2-3",
-        |draft, values| draft.config.cpus = parse_cpus(values[0]).map_err(told)?;
+        |draft, values| draft.config.cpus = parse_cpus(values[0]).map_err(error_text)?;
 };

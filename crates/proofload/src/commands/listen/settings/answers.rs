@@ -4,7 +4,7 @@ use events::TimeFormat;
 use listen::{Level, Route};
 use record::units::parse_time;
 
-use super::{Kind, Setting, choice, count, time, told};
+use super::{Kind, OptionSpec, choice, count, error_text, time};
 
 const ACKNOWLEDGING: &str = "Acknowledging";
 const EVENTS: &str = "Events";
@@ -25,7 +25,7 @@ fn route(text: &str) -> Result<Route, String> {
     Ok(Route { path: path.to_owned(), level: level(name)? })
 }
 
-pub(super) const SETTINGS: &[Setting] = settings::table! {
+pub(super) const SETTINGS: &[OptionSpec] = settings::option_table! {
     /// When a request is answered: its events are accepted (in memory), written (in the file) or synced (on the disk)
     "ack", Kind::Choice(LEVELS), "LEVEL", ACKNOWLEDGING, "written", "synced",
         |draft, values| draft.config.level = level(values[0])?;
@@ -34,7 +34,7 @@ pub(super) const SETTINGS: &[Setting] = settings::table! {
         |draft, values| draft.config.routes = values.iter().map(|text| route(text)).collect::<Result<_, _>>()?;
     /// How long a group commit waits for company; 0 takes all that came during the last one
     "sync_delay", Kind::Time, "TIME", ACKNOWLEDGING, "0", "2ms",
-        |draft, values| draft.config.store.sync_delay = parse_time(values[0]).map_err(told)?;
+        |draft, values| draft.config.store.sync_delay = parse_time(values[0]).map_err(error_text)?;
     /// Idempotency keys remembered at least, so that a request sent again is not stored again; 0 ignores them
     "idempotency_keys", Kind::Count(0), "N", ACKNOWLEDGING, "100k", "1M",
         |draft, values| draft.config.limits.idempotency_keys = count(values[0], 0)?;

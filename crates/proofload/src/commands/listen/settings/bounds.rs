@@ -1,13 +1,13 @@
 //! What is too much, and what is too long.
 
-use super::{Kind, Setting, choice, count, size, time};
+use super::{Kind, OptionSpec, choice, count, size, time};
 
 const BOUNDS: &str = "Bounds";
 const TIMEOUTS: &str = "Timeouts";
 
 const OVERLOAD: &[&str] = &["503", "429"];
 
-pub(super) const SETTINGS: &[Setting] = settings::table! {
+pub(super) const SETTINGS: &[OptionSpec] = settings::option_table! {
     /// Bytes on their way, of all requests together: bodies being read and lines not yet written; beyond it requests
     /// are refused before their body is read
     "budget", Kind::Size, "SIZE", BOUNDS, "256MiB", "1GiB",

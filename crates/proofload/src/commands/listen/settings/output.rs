@@ -2,7 +2,7 @@
 
 use tracing::level_filters::LevelFilter;
 
-use super::{Kind, Setting, choice, path};
+use super::{Kind, OptionSpec, choice, path};
 use crate::commands::listen::draft::LogForm;
 
 const OUTPUT: &str = "Output";
@@ -10,7 +10,7 @@ const OUTPUT: &str = "Output";
 const FORMS: &[&str] = &["text", "json"];
 const LEVELS: &[&str] = &["error", "warn", "info"];
 
-pub(super) const SETTINGS: &[Setting] = settings::table! {
+pub(super) const SETTINGS: &[OptionSpec] = settings::option_table! {
     /// Write what was done as JSON at the end (- for standard output)
     "report", Kind::Text, "FILE", OUTPUT, "", "listen.json",
         |draft, values| draft.report = Some(path(values[0])?);

@@ -1,7 +1,7 @@
-//! Programs as the load, run on the hosts of a study or here.
+//! Trials of programs, run on the hosts of a study or on this machine.
 
-mod figures;
-mod runners;
+mod quantities;
+mod supervisors;
 
 use std::{
     fs::{self, File},
@@ -12,44 +12,43 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use command::{Flows, MemoryGroup, Order};
+use command::{Flows, Job, MemoryGroup};
 use record::{
     ByteSource, CommandTrial, Measured, Trial, Validity, VoidReason, VoidRule, Warning, trial::SCHEMA,
 };
 
 use self::{
-    figures::{files_of, quantities, sum},
-    runners::Count,
+    quantities::{file_sizes, quantities, sum},
+    supervisors::LinkCounter,
 };
-use super::{Stand, StandError};
+use super::{Testbed, TestbedError};
 use crate::{
     CommandWorkload,
-    workload::{self, SCRATCH},
+    workload::{self, SCRATCH_MARKER},
 };
 
-/// Where programs write while they run, beside [`Stand::scratch`].
+/// Folder that programs write their output to, beside [`Testbed::scratch`].
 const OUTPUT_FOLDER: &str = ".output";
-/// Length of the bins that flows are counted in.
-const BIN: Duration = Duration::from_millis(100);
-/// A step around a trial that takes longer has failed.
-const STEP_TIMEOUT: Duration = Duration::from_secs(600);
+/// Length of the bins in which flows are counted.
+const FLOW_BIN: Duration = Duration::from_millis(100);
+const HOOK_TIMEOUT: Duration = Duration::from_secs(600);
 
 pub(crate) const GOODPUT: &str = "goodput_bit_per_s";
 
-/// What is run around trials.
+/// Commands of the workload that are run around trials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Once when hosts and target are new.
+pub(crate) enum Hook {
+    /// When hosts and target are new.
     Setup,
     /// Before each trial.
     Prepare,
     /// After each trial.
     Conclude,
-    /// Once before hosts and target go.
+    /// Before hosts and target are removed.
     Cleanup,
 }
 
-impl Step {
+impl Hook {
     fn name(self) -> &'static str {
         match self {
             Self::Setup => "setup",
@@ -59,7 +58,7 @@ impl Step {
         }
     }
 
-    fn of(self, workload: &CommandWorkload) -> Option<&[String]> {
+    fn command(self, workload: &CommandWorkload) -> Option<&[String]> {
         let words = match self {
             Self::Setup => &workload.setup,
             Self::Prepare => &workload.prepare,
@@ -70,112 +69,104 @@ impl Step {
     }
 }
 
-impl Stand {
-    /// Runs a step around trials on the first host that the load comes from, if the workload has it.
-    ///
-    /// # Errors
-    /// When it fails.
-    pub(crate) fn run_step(
+impl Testbed {
+    /// Runs a hook of the workload, if it has one, on the first host that the load comes from.
+    pub(crate) fn run_hook(
         &mut self,
         workload: &CommandWorkload,
-        step: Step,
+        hook: Hook,
         folder: &Path,
         stop: &AtomicBool,
-    ) -> Result<(), StandError> {
-        let Some(words) = step.of(workload) else { return Ok(()) };
-        let mut order = self.order(workload, words, step.name(), folder)?;
-        (order.copies, order.timeout) = (vec![0], Some(STEP_TIMEOUT));
-        let mut orders = vec![order];
-        self.put_files(&mut orders);
-        // What is left of a step that is killed goes with its group.
-        let group = MemoryGroup::make(&self.folder).ok();
-        orders[0].groups = group.iter().map(MemoryGroup::joined_by).collect();
-        let written = written_by(&orders);
-        let report = self.conduct(orders, stop, &mut |_| Ok(()));
-        keep_output(&written, folder);
+    ) -> Result<(), TestbedError> {
+        let Some(words) = hook.command(workload) else { return Ok(()) };
+        let mut job = self.job(workload, words, hook.name(), folder)?;
+        (job.copies, job.timeout) = (vec![0], Some(HOOK_TIMEOUT));
+        let mut jobs = vec![job];
+        self.substitute_files(&mut jobs);
+        // If the supervisor is killed, the group's removal ends its processes.
+        let group = MemoryGroup::create(&self.journals).ok();
+        jobs[0].groups = group.iter().map(MemoryGroup::join_file).collect();
+        let outputs = output_paths(&jobs);
+        let report = self.run_jobs(jobs, stop, &mut |_| Ok(()));
+        keep_output(&outputs, folder);
         let report = report?;
         let trial = CommandTrial { runs: report.runs, ..CommandTrial::default() };
         match trial.failure() {
-            Some(why) => Err(StandError::Program(format!(
+            Some(why) => Err(TestbedError::Program(format!(
                 "{}: {}{}",
-                step.name(),
-                workload::shown_words(words),
+                hook.name(),
+                workload::show_command(words),
                 why.strip_prefix("the program").unwrap_or(&why)
             ))),
             None => Ok(()),
         }
     }
 
-    /// Runs one trial. What the programs write is kept in `folder`. What they have left to the kernel to send is counted too,
-    /// until their connections are gone, at most for `patience`.
-    ///
-    /// # Errors
-    /// When they cannot be run, or counted.
+    /// Runs one trial and keeps the programs' output in `folder`. Counts what the kernel still sends for them until
+    /// their connections are gone, at most for `timeout`.
     pub(crate) fn run_programs(
         &mut self,
         workload: &CommandWorkload,
         folder: &Path,
-        patience: Duration,
+        timeout: Duration,
         stop: &AtomicBool,
         command: &[String],
-    ) -> Result<Trial, StandError> {
-        let mut orders = Vec::new();
+    ) -> Result<Trial, TestbedError> {
+        let mut jobs = Vec::new();
         let hosts = self.setup.from.len().max(1) as u32;
         for host in 0..hosts {
             let copies: Vec<u32> = (0..workload.copies).filter(|copy| copy % hosts == host).collect();
             if copies.is_empty() {
                 continue;
             }
-            let mut order = self.order(workload, &workload.run, "command", folder)?;
-            order.copies = copies;
-            order.expect.clone_from(&workload.expect);
-            (order.timeout, order.stop_after) = (workload.timeout, workload.stop_after);
-            orders.push(order);
+            let mut job = self.job(workload, &workload.run, "command", folder)?;
+            job.copies = copies;
+            job.expect.clone_from(&workload.expect);
+            (job.timeout, job.stop_after) = (workload.timeout, workload.stop_after);
+            jobs.push(job);
         }
-        self.put_files(&mut orders);
-        let memory = MemoryGroup::make(&self.folder).ok();
-        for order in &mut orders {
-            order.groups = memory.iter().map(MemoryGroup::joined_by).collect();
+        self.substitute_files(&mut jobs);
+        let memory = MemoryGroup::create(&self.journals).ok();
+        for job in &mut jobs {
+            job.groups = memory.iter().map(MemoryGroup::join_file).collect();
         }
         let path = match &workload.bytes {
-            Some(ByteSource::Path(path)) => Some(self.in_scratch(path)),
+            Some(ByteSource::Path(path)) => Some(self.with_scratch_path(path)),
             _ => None,
         };
-        let before = path.as_deref().map(files_of).unwrap_or_default();
-        let written = written_by(&orders);
+        let before = path.as_deref().map(file_sizes).unwrap_or_default();
+        let outputs = output_paths(&jobs);
         let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-        let begun = Instant::now();
-        let mut flows = Flows::begin(BIN, self.interfaces()?).map_err(StandError::Host)?;
+        let started = Instant::now();
+        let mut flows = Flows::start(FLOW_BIN, self.interfaces()?).map_err(TestbedError::Host)?;
         let mut peak_memory_bytes = None;
-        let mut look = |links: Option<Vec<Count>>| {
+        let mut sample = |links: Option<Vec<LinkCounter>>| {
             peak_memory_bytes = peak_memory_bytes.max(memory.as_ref().and_then(MemoryGroup::used_bytes));
             let Some(links) = links else { return Ok(()) };
-            flows.look()?;
+            flows.sample()?;
             links.into_iter().for_each(|(name, bytes, packets)| flows.count(name, bytes, packets));
             Ok(())
         };
-        let report = self.conduct(orders, stop, &mut look);
-        keep_output(&written, folder);
+        let report = self.run_jobs(jobs, stop, &mut sample);
+        keep_output(&outputs, folder);
         let report = report?;
         let ended = Instant::now();
-        while self.sockets() > self.quiet_sockets
-            && ended.elapsed() < patience
-            && !stop.load(Ordering::Relaxed)
+        while self.sockets() > self.idle_sockets && ended.elapsed() < timeout && !stop.load(Ordering::Relaxed)
         {
-            thread::sleep(BIN);
-            look(Some(self.link_counts()?)).map_err(StandError::Host)?;
+            thread::sleep(FLOW_BIN);
+            sample(Some(self.link_counters()?)).map_err(TestbedError::Host)?;
         }
-        let elapsed_s = begun.elapsed().as_secs_f64();
-        let flows = flows.end();
+        let elapsed_s = started.elapsed().as_secs_f64();
+        let flows = flows.finish();
         let moved_bytes = match &workload.bytes {
             None => None,
             Some(ByteSource::Declared(bytes)) => {
-                // One that was ended moved a part of them, and nobody knows which.
-                let whole = |run: &&record::CommandRun| run.succeeded && !run.stopped;
-                Some(bytes * report.runs.iter().filter(whole).count() as u64).filter(|bytes| *bytes > 0)
+                // It is unknown how many bytes a stopped copy has moved.
+                let is_complete = |run: &&record::CommandRun| run.succeeded && !run.stopped;
+                Some(bytes * report.runs.iter().filter(is_complete).count() as u64).filter(|bytes| *bytes > 0)
             }
             Some(ByteSource::Path(_)) => {
-                let after = path.as_deref().map(files_of).unwrap_or_default();
+                let after = path.as_deref().map(file_sizes).unwrap_or_default();
                 let grown = after
                     .iter()
                     .map(|(file, size)| size.saturating_sub(before.get(file).copied().unwrap_or(0)));
@@ -192,22 +183,22 @@ impl Stand {
             wall_s: report.ended_s - report.began_s,
             user_s: report.user_s,
             system_s: report.system_s,
-            // Looked at now and then: it was never less than that of one process.
+            // Samples may miss the peak, which is at least that of the largest process.
             peak_memory_bytes: peak_memory_bytes.map(|bytes: u64| bytes.max(report.largest_process_bytes)),
             largest_process_bytes: report.largest_process_bytes,
             moved_bytes,
             flows,
-            bin_s: BIN.as_secs_f64(),
+            bin_s: FLOW_BIN.as_secs_f64(),
         };
         let mut warnings = Vec::new();
         if memory.is_none() {
             let message = "this machine counts no memory for groups of processes (control groups): the peak memory of all \
-                           processes together is not known";
+             processes together is unknown";
             warnings.push(Warning::new("peak_memory_unknown", message));
         }
-        let mut quantities = quantities(workload, &measured, &written, &mut warnings);
+        let mut quantities = quantities(workload, &measured, &outputs, &mut warnings);
         if let (Some(ByteSource::Link), Some(bytes)) = (&workload.bytes, measured.moved_bytes) {
-            // These are sent by then.
+            // Until the end of the trial, all of them have been sent.
             let rate = bytes as f64 * 8.0 / elapsed_s.max(1e-9);
             quantities.entry(GOODPUT.to_owned()).or_insert(rate);
         }
@@ -221,7 +212,7 @@ impl Stand {
             interrupted: report.interrupted,
             validity: Validity::from_reasons(
                 report
-                    .wants
+                    .shortage
                     .map(|evidence| VoidReason { rule: VoidRule::LocalExhaustion, evidence })
                     .into_iter()
                     .collect(),
@@ -232,27 +223,29 @@ impl Stand {
         })
     }
 
-    fn order(
+    /// A job for all copies of a command; the caller fills in copies and limits.
+    fn job(
         &self,
         workload: &CommandWorkload,
         words: &[String],
         name: &str,
         folder: &Path,
-    ) -> Result<Order, StandError> {
+    ) -> Result<Job, TestbedError> {
         let output = self.scratch_output();
-        for made in [folder, &self.scratch, &output] {
-            let explain = |error| StandError::Program(format!("cannot make {}: {error}", made.display()));
-            fs::create_dir_all(made).map_err(explain)?;
+        for folder in [folder, &self.scratch, &output] {
+            let explain =
+                |error| TestbedError::Program(format!("cannot create {}: {error}", folder.display()));
+            fs::create_dir_all(folder).map_err(explain)?;
         }
-        let put = |text: &String| self.in_scratch(text);
-        Ok(Order {
-            command: words.iter().map(put).collect(),
+        let with_path = |text: &String| self.with_scratch_path(text);
+        Ok(Job {
+            command: words.iter().map(with_path).collect(),
             environment: workload
                 .environment
                 .iter()
-                .map(|(name, value)| (name.clone(), put(value)))
+                .map(|(name, value)| (name.clone(), with_path(value)))
                 .collect(),
-            directory: workload.directory.as_ref().map(|directory| put(directory).into()),
+            directory: workload.directory.as_ref().map(|directory| with_path(directory).into()),
             copies: Vec::new(),
             expect: vec![0],
             timeout: None,
@@ -264,54 +257,51 @@ impl Stand {
         })
     }
 
-    /// Puts the files that the lab's own programs have written in their places.
-    fn put_files(&self, orders: &mut [Order]) {
+    /// Replaces the placeholders of files that the lab's own programs have written.
+    fn substitute_files(&self, jobs: &mut [Job]) {
         let Some(lab) = &self.lab else { return };
         let hosts: Vec<_> = lab.hosts().collect();
-        for (order, &host) in orders.iter_mut().zip(&self.setup.from) {
-            order.command = hosts[host].finished(&order.command);
+        for (job, &host) in jobs.iter_mut().zip(&self.setup.from) {
+            job.command = hosts[host].finished(&job.command);
         }
     }
 
-    /// A text with the folder that programs may write to in its place.
-    fn in_scratch(&self, text: &str) -> String {
-        text.replace(SCRATCH, &self.scratch.display().to_string())
+    /// Replaces the marker of the scratch folder.
+    fn with_scratch_path(&self, text: &str) -> String {
+        text.replace(SCRATCH_MARKER, &self.scratch.display().to_string())
     }
 
-    /// Where programs write while they run.
     fn scratch_output(&self) -> PathBuf {
         self.scratch.with_file_name(OUTPUT_FOLDER)
     }
 
-    /// The names of the hosts that the load comes from.
     fn load_hosts(&self) -> Vec<String> {
         let Some(lab) = &self.lab else { return Vec::new() };
         self.setup.from.iter().map(|&host| lab.plan().hosts[host].name.clone()).collect()
     }
 
-    /// The counters of the interfaces of the hosts that the load comes from.
-    fn interfaces(&self) -> Result<Vec<(String, File)>, StandError> {
+    /// The file `net/dev` of each host that the load comes from.
+    fn interfaces(&self) -> Result<Vec<(String, File)>, TestbedError> {
         let Some(lab) = &self.lab else { return Ok(Vec::new()) };
         let hosts: Vec<_> = lab.hosts().collect();
         let open = |&host: &usize| {
-            // The file stays that of the network it was opened in.
+            // An open file stays in the network namespace it was opened in.
             let file = hosts[host].inside(|| File::open("/proc/thread-self/net/dev"))?;
             Ok((hosts[host].name().to_owned(), file))
         };
-        self.setup.from.iter().map(open).collect::<io::Result<_>>().map_err(StandError::Host)
+        self.setup.from.iter().map(open).collect::<io::Result<_>>().map_err(TestbedError::Host)
     }
 }
 
-/// Where the copies of these orders write: standard output and standard error of each.
-fn written_by(orders: &[Order]) -> Vec<[PathBuf; 2]> {
-    let of =
-        |order: &Order| order.copies.iter().map(|&copy| [order.output(copy), order.errors(copy)]).collect();
-    orders.iter().flat_map::<Vec<_>, _>(of).collect()
+/// The files that the copies of these jobs write standard output and standard error to.
+fn output_paths(jobs: &[Job]) -> Vec<[PathBuf; 2]> {
+    let of = |job: &Job| job.copies.iter().map(|&copy| [job.output(copy), job.errors(copy)]).collect();
+    jobs.iter().flat_map::<Vec<_>, _>(of).collect()
 }
 
-/// Keeps what programs wrote, without secrets. What cannot be kept is lost.
-fn keep_output(written: &[[PathBuf; 2]], folder: &Path) {
-    for from in written.iter().flatten() {
+/// Copies the output of programs, with secrets masked. Output that cannot be copied is lost.
+fn keep_output(outputs: &[[PathBuf; 2]], folder: &Path) {
+    for from in outputs.iter().flatten() {
         if let (Some(name), Ok(bytes)) = (from.file_name(), fs::read(from)) {
             let _ = fs::write(folder.join(name), &*secrets::mask::mask_learned(&bytes));
         }

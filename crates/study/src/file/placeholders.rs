@@ -1,12 +1,14 @@
-//! Places in texts that stand for something else: factors, targets, hosts, folders.
+//! Placeholders in texts of a study: factors, targets, hosts, folders.
 
 use std::ops::Range;
 
 use settings::Reader;
-pub(super) use settings::places::{Piece, each_text, finished, names, pieces, replaced, replaced_within};
+pub(super) use settings::placeholders::{
+    Piece, expand, for_each_text, names, pieces, substitute, substitute_in_value,
+};
 
-/// Whether a name of a factor or a target can stand in texts; a mistake if it cannot.
-pub(super) fn is_name(reader: &mut Reader<'_>, name: &str, at: &Range<usize>) -> bool {
+/// Whether a factor or a target can have this name; reports a mistake if not.
+pub(super) fn check_name(reader: &mut Reader<'_>, name: &str, at: &Range<usize>) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     let is_name =
         name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.len() <= 40 && name.chars().all(fits);
@@ -18,5 +20,5 @@ pub(super) fn is_name(reader: &mut Reader<'_>, name: &str, at: &Range<usize>) ->
     is_name
 }
 
-/// Stands for the folder that a target's process stores in, which is known when it is started.
+/// Placeholder of the folder that a target's process stores in. The folder is known when the process is started.
 pub(super) const TARGET_FOLDER: &str = "target_folder";

@@ -1,4 +1,4 @@
-//! A whole study: all of its settings, each tried as it will be run.
+//! Validates a whole study: resolves and plans all of its settings as they will be run.
 
 use std::collections::BTreeSet;
 
@@ -11,42 +11,42 @@ use settings::{Reader, suggestion};
 use toml::{Spanned, de::DeTable};
 
 use super::{
-    Texts, checks,
-    factors::hold,
-    ground::{Assembled, Ground},
+    Input, checks,
+    factors::all_hold,
     levels::Levels,
     outline::Outline,
-    places,
-    searches::SearchRead,
+    placeholders,
+    resolver::{ResolvedSetup, Resolver},
+    searches::ParsedSearch,
 };
 use crate::{
     Workload, observers,
     study::{Search, Source, Study},
 };
 
-/// Mistakes after which no further settings are tried.
-const ENOUGH: usize = 1_000;
-/// Local ports that are taken for as many as are needed: hosts of a study can have more addresses.
+/// Number of mistakes after which no further settings are validated.
+const MAX_MISTAKES: usize = 1_000;
+/// Number of local ports that is assumed to be enough: hosts of a study can have more addresses.
 const ANY_PORTS: u64 = 1 << 40;
 
-/// Everything of the outline together with its settings; none after mistakes.
+/// Makes the study from its outline and its settings; none if there are mistakes.
 pub(super) fn study<'d>(
     reader: &mut Reader<'_>,
-    texts: &Texts,
+    input: &Input,
     tree: &'d DeTable<'d>,
     outline: &'d Outline<'d>,
     source: Source,
 ) -> Option<Study> {
-    let ground = Ground::new(reader, texts, tree, outline);
-    checks::places(reader, tree, outline, &ground);
-    checks::factors(reader, tree, outline, &ground);
-    checks::overridden(reader, tree, outline, &ground);
+    let resolver = Resolver::new(reader, input, tree, outline);
+    checks::placeholders(reader, tree, outline, &resolver);
+    checks::factors(reader, tree, outline, &resolver);
+    checks::overridden(reader, tree, outline, &resolver);
     let settings: Vec<Setting> = outline
         .factors
         .combinations(reader)
         .into_iter()
         .map(|levels| {
-            let search = outline.search.as_ref().filter(|search| hold(&search.when, &levels));
+            let search = outline.search.as_ref().filter(|search| all_hold(&search.when, &levels));
             let chosen = search.filter(|search| search.preset_factor().is_some());
             Setting {
                 name: outline.factors.words(&levels),
@@ -57,22 +57,23 @@ pub(super) fn study<'d>(
         })
         .collect();
     checks::searched(reader, outline, &settings);
-    let levels_of = |setting: &Setting| Levels::of(&outline.factors, &setting.levels, &ground.folder);
+    let levels_of = |setting: &Setting| Levels::of(&outline.factors, &setting.levels, &resolver.folder);
     let targets: Vec<Option<&str>> =
-        settings.iter().map(|setting| ground.target_of(&levels_of(setting))).collect();
-    checks::targets(reader, outline, &ground, &targets);
-    // Levels that are wrong themselves would be told again, less well, by what they are put into.
-    if outline.has_sound_factors {
-        let mut tries = Tries { host: &texts.host, outline, ground: &ground, planned: BTreeSet::new() };
+        settings.iter().map(|setting| resolver.target_of(&levels_of(setting))).collect();
+    checks::targets(reader, outline, &resolver, &targets);
+    // A wrong level would be reported again by everything that uses it.
+    if outline.has_valid_factors {
+        let mut validator =
+            Validator { host: &input.host, outline, resolver: &resolver, planned: BTreeSet::new() };
         for setting in &settings {
-            tries.setting(reader, setting, &levels_of(setting));
-            if reader.mistakes() > ENOUGH {
+            validator.setting(reader, setting, &levels_of(setting));
+            if reader.mistake_count() > MAX_MISTAKES {
                 break;
             }
         }
     }
-    hold_no_secrets(reader, outline);
-    let (settings, warnings) = without_lacking(reader, &ground, settings, &targets);
+    refuse_secret_levels(reader, outline);
+    let (settings, warnings) = leave_out_uninstalled(reader, &resolver, settings, &targets);
     if reader.has_mistakes() {
         return None;
     }
@@ -101,17 +102,17 @@ pub(super) fn study<'d>(
     })
 }
 
-/// Puts settings together as they will be run.
-struct Tries<'t, 'd> {
+/// Resolves and plans settings as they will be run.
+struct Validator<'t, 'd> {
     host: &'t Host,
     outline: &'d Outline<'d>,
-    ground: &'t Ground<'d>,
-    /// Workloads that have been planned: settings that differ elsewhere have the same ones.
+    resolver: &'t Resolver<'d>,
+    /// Workloads that have been planned: many settings have the same workload.
     planned: BTreeSet<String>,
 }
 
-impl<'d> Tries<'_, 'd> {
-    /// A setting, at both ends of a search.
+impl<'d> Validator<'_, 'd> {
+    /// Validates a setting, at both ends of a search.
     fn setting(&mut self, reader: &mut Reader<'_>, setting: &Setting, levels: &Levels<'d>) {
         let search = self.outline.search.as_ref().filter(|_| setting.searched);
         let loads = match search {
@@ -119,25 +120,25 @@ impl<'d> Tries<'_, 'd> {
             None => vec![None],
         };
         for load in loads {
-            let Some(mut assembled) = self.ground.assembled(reader, levels, load) else { return };
-            self.hold_known(reader, &assembled);
-            let has_load = search.is_none_or(|search| has_unit(reader, search, &assembled));
-            let Workload::Http(workload) = &mut assembled.setup.workload else {
-                self.refuse_times(reader);
+            let Some(mut resolved) = self.resolver.resolve(reader, levels, load) else { return };
+            self.check_quantities(reader, &resolved);
+            let has_load = search.is_none_or(|search| check_unit(reader, search, &resolved));
+            let Workload::Http(workload) = &mut resolved.setup.workload else {
+                self.refuse_time_goals(reader);
                 continue;
             };
-            // Where requests go has been told to be missing: there is no use in looking for it.
-            let is_lost = workload.url.is_empty() || !places::names(&workload.url).is_empty();
-            if is_lost {
+            // The missing URL has been reported; this one allows the rest of the plan to be checked.
+            let has_no_url = workload.url.is_empty() || !placeholders::names(&workload.url).is_empty();
+            if has_no_url {
                 workload.url = "http://127.0.0.1/".to_owned();
             }
             let mut workload = (**workload).clone();
-            assembled.is_whole &= !is_lost;
+            resolved.is_whole &= !has_no_url;
             if !has_load {
                 return;
             }
             if let Some(search) = search
-                && !suits(reader, search, setting, &assembled, &workload)
+                && !check_load_model(reader, search, setting, &resolved, &workload)
             {
                 match search.search.unit {
                     LoadUnit::Users => workload.users = None,
@@ -147,18 +148,18 @@ impl<'d> Tries<'_, 'd> {
                 }
             }
             if self.planned.insert(format!("{load:?} {workload:?}")) {
-                self.plan(reader, &assembled, &workload, search.zip(load));
+                self.plan(reader, &resolved, &workload, search.zip(load));
             }
         }
     }
 
-    /// Goals on quantities that there are not.
-    fn hold_known(&self, reader: &mut Reader<'_>, assembled: &Assembled) {
-        let setup = &assembled.setup;
+    /// Reports goals on quantities that do not exist.
+    fn check_quantities(&self, reader: &mut Reader<'_>, resolved: &ResolvedSetup) {
+        let setup = &resolved.setup;
         let given = || observers::quantities(setup).into_iter();
         for goal in &self.outline.goals {
             let GoalQuantity::Declared { quantity, .. } = &goal.goal.quantity else { continue };
-            if assembled.is_whole && !given().any(|known| known.name == *quantity) {
+            if resolved.is_whole && !given().any(|known| known.name == *quantity) {
                 let names: Vec<String> = given().map(|known| known.name).collect();
                 let hint = suggestion(quantity, names.iter().map(String::as_str));
                 let known =
@@ -169,11 +170,11 @@ impl<'d> Tries<'_, 'd> {
         }
     }
 
-    /// Goals that programs cannot have.
-    fn refuse_times(&self, reader: &mut Reader<'_>) {
+    /// Reports goals on times that programs do not have.
+    fn refuse_time_goals(&self, reader: &mut Reader<'_>) {
         for goal in self.outline.goals.iter().filter(|goal| goal.goal.quantity.bound_ns().is_some()) {
             let message =
-                "a program has no such times; bound a quantity: quantity = \"wall_s\", at_most = 10";
+                "programs have no response times; bound a quantity: quantity = \"wall_s\", at_most = 10";
             reader.mistake(goal.span.clone(), message);
         }
     }
@@ -181,45 +182,37 @@ impl<'d> Tries<'_, 'd> {
     fn plan(
         &self,
         reader: &mut Reader<'_>,
-        assembled: &Assembled,
+        resolved: &ResolvedSetup,
         http: &HttpWorkload,
-        searched: Option<(&SearchRead<'_>, f64)>,
+        searched: Option<(&ParsedSearch<'_>, f64)>,
     ) {
-        let Assembled { spans, workload, .. } = assembled;
+        let ResolvedSetup { spans, workload, .. } = resolved;
         let load_key = searched.and_then(|(search, _)| search.search.unit.key());
-        let load_span =
-            searched.map(
-                |(search, load)| {
-                    if load == search.search.min { search.min.clone() } else { search.max.clone() }
-                },
-            );
-        let place = |field: &str| {
-            let of_search = load_span.clone().filter(|_| load_key == Some(field));
-            let of_path = || spans.get("path").filter(|_| field == "url").cloned();
-            of_search
-                .or_else(|| spans.get(field).cloned())
-                .or_else(of_path)
-                .unwrap_or_else(|| workload.clone())
+        let load_span = searched.map(|(search, load)| search.span_of_load(load));
+        let span_of = |field: &str| {
+            let search_span = load_span.as_ref().filter(|_| load_key == Some(field));
+            let path_span = || spans.get("path").filter(|_| field == "url");
+            search_span.or_else(|| spans.get(field)).or_else(path_span).unwrap_or(workload).clone()
         };
         match http.plan(self.host) {
             Ok(plan) => {
                 let load = ["users", "connections"].into_iter().find(|key| spans.contains_key(key));
-                let at = load_span.clone().unwrap_or_else(|| place(load.unwrap_or_default()));
-                self.fit(reader, assembled, http, plan, at);
+                let at = load_span.clone().unwrap_or_else(|| span_of(load.unwrap_or_default()));
+                self.fit(reader, resolved, http, plan, at);
             }
             Err(mistakes) => {
                 for mistake in mistakes {
-                    reader.mistake(place(mistake.field), format!("{}: {}", mistake.field, mistake.message));
+                    reader.mistake(span_of(mistake.field), format!("{}: {}", mistake.field, mistake.message));
                 }
             }
         }
     }
 
-    /// Whether a plan fits this machine and the goals.
+    /// Reports where a plan does not fit this machine or the goals.
     fn fit(
         &self,
         reader: &mut Reader<'_>,
-        assembled: &Assembled,
+        resolved: &ResolvedSetup,
         http: &HttpWorkload,
         mut plan: HttpPlan,
         at: std::ops::Range<usize>,
@@ -227,21 +220,21 @@ impl<'d> Tries<'_, 'd> {
         for goal in &self.outline.goals {
             if goal.goal.quantity.bound_ns().is_some_and(|bound_ns| bound_ns > plan.timeout_ns) {
                 let message = format!(
-                    "nothing can be this slow: what takes longer than the timeout of {} has failed; give a longer \
+                    "no request can be this slow: a request that takes longer than the timeout of {} has failed; give a longer \
                      timeout or a lower bound",
                     show_nominal_time_ns(plan.timeout_ns)
                 );
                 reader.mistake(goal.span.clone(), message);
             }
         }
-        if !assembled.is_whole {
+        if !resolved.is_whole {
             return;
         }
         let mut host = *self.host;
-        match (&assembled.setup.lab, &assembled.setup.from[..]) {
+        match (&resolved.setup.lab, &resolved.setup.from[..]) {
             (None, _) => {}
             (Some(_), [_]) => host.ports = ANY_PORTS,
-            // Each of them is a host of its own, with a part of the connections.
+            // Each host has ports of its own and makes a part of the connections.
             (Some(_), _) => return,
         }
         let asked = http.asked();
@@ -253,13 +246,13 @@ impl<'d> Tries<'_, 'd> {
     }
 }
 
-/// Whether a workload has what the search varies at all.
-fn has_unit(reader: &mut Reader<'_>, search: &SearchRead<'_>, assembled: &Assembled) -> bool {
+/// Reports a load unit that the workload does not have; returns whether it has it.
+fn check_unit(reader: &mut Reader<'_>, search: &ParsedSearch<'_>, resolved: &ResolvedSetup) -> bool {
     let unit = &search.search.unit;
-    let kind = assembled.setup.workload.kind();
+    let kind = resolved.setup.workload.kind();
     let is_of_programs = *unit == LoadUnit::Copies;
-    let has = matches!(unit, LoadUnit::Factor(_)) || is_of_programs == (kind == Kind::Command);
-    if !has {
+    let has_unit = matches!(unit, LoadUnit::Factor(_)) || is_of_programs == (kind == Kind::Command);
+    if !has_unit {
         let instead = if kind == Kind::Command {
             "copies, or a factor"
         } else {
@@ -268,20 +261,20 @@ fn has_unit(reader: &mut Reader<'_>, search: &SearchRead<'_>, assembled: &Assemb
         let message = format!("this workload has no {}; a search varies {instead}", unit.name());
         reader.mistake(search.vary.clone(), message);
     }
-    has
+    has_unit
 }
 
-/// Whether a workload is of the kind whose load the search varies.
-fn suits(
+/// Reports a workload whose load model the search cannot vary; returns whether it can.
+fn check_load_model(
     reader: &mut Reader<'_>,
-    search: &SearchRead<'_>,
+    search: &ParsedSearch<'_>,
     setting: &Setting,
-    assembled: &Assembled,
+    resolved: &ResolvedSetup,
     workload: &HttpWorkload,
 ) -> bool {
-    let spans = &assembled.spans;
+    let spans = &resolved.spans;
     let Some(unit) = search.search.unit.key() else { return true };
-    let mistakes = reader.mistakes();
+    let mistakes = reader.mistake_count();
     if setting.levels.contains_key(unit)
         && let Some(span) = spans.get(unit)
     {
@@ -297,23 +290,23 @@ fn suits(
     } else if unit == "users"
         && let Some(span) = spans.get("rate")
     {
-        reader
-            .mistake(span.clone(), "a rate makes an open load, which has no users that a search could vary");
+        let message = "a rate makes an open load, which has no users: leave out the rate, or vary = \"rate\"";
+        reader.mistake(span.clone(), message);
     } else if unit == "connections" && workload.rate.is_none() {
         let message =
             "without a rate every connection is a user: give the workload a rate, or vary = \"users\"";
         reader.mistake(search.vary.clone(), message);
     }
-    reader.mistakes() == mistakes
+    reader.mistake_count() == mistakes
 }
 
-/// Levels stand in every table and name their settings: none may be a secret.
-fn hold_no_secrets(reader: &mut Reader<'_>, outline: &Outline<'_>) {
+/// Reports secrets among the levels, which every table and the names of settings show.
+fn refuse_secret_levels(reader: &mut Reader<'_>, outline: &Outline<'_>) {
     for factor in &outline.factors.list {
         for (level, value) in &factor.levels {
             if matches!(level, Level::Text(text) if secrets::mask(text) != text.as_str()) {
                 let message = format!(
-                    "this level of '{}' is sent as a secret, and levels stand in every report: put it into an environment \
+                    "this level of '{}' is sent as a secret, but every report shows levels: put it into an environment \
                      variable and write \"${{NAME}}\"",
                     factor.name
                 );
@@ -323,39 +316,40 @@ fn hold_no_secrets(reader: &mut Reader<'_>, outline: &Outline<'_>) {
     }
 }
 
-/// The settings whose targets can be run here.
-fn without_lacking(
+/// Leaves out the settings whose targets need programs that are not installed, with a warning.
+fn leave_out_uninstalled(
     reader: &mut Reader<'_>,
-    ground: &Ground<'_>,
+    resolver: &Resolver<'_>,
     settings: Vec<Setting>,
     targets: &[Option<&str>],
 ) -> (Vec<Setting>, Vec<Warning>) {
     let mut warnings = Vec::new();
     let before = settings.len();
     let mut kept: Vec<(Setting, Option<&str>)> = settings.into_iter().zip(targets.iter().copied()).collect();
-    for target in ground.targets.list.iter().filter(|target| !target.lacks.is_empty()) {
+    for target in resolver.targets.list.iter().filter(|target| !target.missing_programs.is_empty()) {
         let count = kept.len();
         kept.retain(|(_, chosen)| *chosen != Some(target.name));
-        let lacks = target.lacks.join(", ");
+        let missing_programs = target.missing_programs.join(", ");
         let left_out = count - kept.len();
         if left_out == 0 {
             continue;
         }
         let message = format!(
-            "{left_out} of {before} settings are left out: the target '{}' needs {lacks}, which this machine does not \
+            "{left_out} of {before} settings are left out: the target '{}' needs {missing_programs}, which this machine does not \
              have; install it to have them measured",
             target.name
         );
         warnings.push(Warning::new("target_left_out", message));
         if kept.is_empty() && before > 0 {
-            let message = format!("nothing is left to run: '{}' needs {lacks}; install it", target.name);
+            let message =
+                format!("nothing is left to run: '{}' needs {missing_programs}; install it", target.name);
             reader.mistake(target.span.clone(), message);
         }
     }
     (kept.into_iter().map(|(setting, _)| setting).collect(), warnings)
 }
 
-/// The duration that the workload itself gives, if it is the same everywhere.
+/// The duration that the workload itself gives, if it is the same for all settings.
 fn workload_duration(tree: &DeTable<'_>) -> Option<std::time::Duration> {
     let workload = tree.get("workload")?.get_ref().as_table()?;
     let http = workload.get("http").or_else(|| workload.get("command"))?;

@@ -1,4 +1,4 @@
-//! What a runner is to do, and what it tells.
+//! The job of a supervisor, and its report.
 
 use std::{
     collections::BTreeMap,
@@ -9,42 +9,42 @@ use std::{
 use record::CommandRun;
 use serde::{Deserialize, Serialize};
 
-/// Stands for the number of a copy. No text that people write holds these characters, which are for private use.
-pub const COPY: &str = "\u{e000}copy\u{e001}";
-/// The variable of the environment that a runner has its order from: other users cannot read it, as they could its arguments.
-pub const VARIABLE: &str = "PROOFLOAD_ORDER";
+/// Marks where the number of a copy belongs. Its characters are for private use: no text of a user holds them.
+pub const COPY_MARKER: &str = "\u{e000}copy\u{e001}";
+/// Environment variable that holds a supervisor's job. Other users can read arguments, but not the environment.
+pub const JOB_VARIABLE: &str = "PROOFLOAD_JOB";
 
-/// What a runner is to do.
+/// What a supervisor runs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Order {
-    /// The program with its arguments. [`COPY`] stands for the number of the copy.
+pub struct Job {
+    /// The program with its arguments. [`COPY_MARKER`] stands for the number of the copy.
     pub command: Vec<String>,
-    /// Variables of its environment, beside ours.
+    /// Environment variables, in addition to those of this process.
     pub environment: BTreeMap<String, String>,
-    /// The folder that it is started in; ours if none.
+    /// Working directory; this process's own if none.
     pub directory: Option<PathBuf>,
-    /// The numbers of the copies that run here, at once.
+    /// Numbers of the copies that are run at once.
     pub copies: Vec<u32>,
-    /// The exit statuses that are a success.
+    /// Exit statuses that count as success.
     pub expect: Vec<i32>,
     /// A copy that takes longer is ended, and has failed.
     pub timeout: Option<Duration>,
     /// The copies are ended after this time, which is no failure.
     pub stop_after: Option<Duration>,
-    /// The files of a control group, to which the copies and all that they start belong.
+    /// Files of control groups that the supervisor joins with all its descendants.
     pub groups: Vec<PathBuf>,
-    /// Where the copies' output goes, see [`Order::output`], and the report.
+    /// Folder of the copies' output (see [`Job::output`]) and of the report.
     pub folder: PathBuf,
-    /// What these files' names begin with: `command`, `prepare`.
+    /// Prefix of these files' names: `command`, `prepare`.
     pub name: String,
-    /// The process that the runner belongs to; none where processes of the host cannot see its number.
+    /// Process that the supervisor belongs to; none if the host's processes cannot see its number.
     pub parent: Option<u32>,
 }
 
-/// What a runner found.
+/// What a supervisor reports.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// Each copy, in the order of [`Order::copies`].
+    /// The runs of the copies, in the order of [`Job::copies`].
     pub runs: Vec<CommandRun>,
     /// When the first copy was started, in seconds of CLOCK_MONOTONIC.
     pub began_s: f64,
@@ -54,48 +54,49 @@ pub struct Report {
     pub user_s: f64,
     /// System time of all processes, in seconds.
     pub system_s: f64,
-    /// Most memory that one process had, in bytes.
+    /// Peak memory of the largest process, in bytes.
     pub largest_process_bytes: u64,
-    /// It was told to stop before the copies had ended.
+    /// Whether the supervisor was stopped before the copies had ended.
     pub interrupted: bool,
-    /// What this machine has too little of to start all copies, if that is so.
-    pub wants: Option<String>,
+    /// Why this machine could not start all copies, if it could not.
+    #[serde(rename = "wants")]
+    pub shortage: Option<String>,
 }
 
-impl Order {
-    /// Where a copy's standard output goes.
+impl Job {
+    /// File of a copy's standard output.
     pub fn output(&self, copy: u32) -> PathBuf {
         self.folder.join(format!("{}-{copy}.out", self.name))
     }
 
-    /// Where a copy's standard error goes.
+    /// File of a copy's standard error.
     pub fn errors(&self, copy: u32) -> PathBuf {
         self.folder.join(format!("{}-{copy}.err", self.name))
     }
 
-    /// Where the runner writes its report: whole, or not at all.
+    /// File that the supervisor writes its report to. It is complete or missing.
     pub fn report(&self) -> PathBuf {
         self.folder.join(format!("{}-{}.json", self.name, self.copies.first().copied().unwrap_or(0)))
     }
 
-    /// Everything that has a copy's number in its place.
-    pub(crate) fn numbered(text: &str, copy: u32) -> String {
-        text.replace(COPY, &copy.to_string())
+    /// Replaces the marker by a copy's number.
+    pub(crate) fn with_copy_number(text: &str, copy: u32) -> String {
+        text.replace(COPY_MARKER, &copy.to_string())
     }
 }
 
 impl Report {
-    /// Reads what a runner wrote; none if it wrote nothing.
+    /// Reads a supervisor's report; none if there is none.
     pub fn read(path: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(path).ok()?).ok()
     }
 
-    /// Takes in what another runner of the same trial found.
+    /// Merges the report of another supervisor of the same trial.
     pub fn merge(&mut self, other: Self) {
         self.began_s = if self.runs.is_empty() { other.began_s } else { self.began_s.min(other.began_s) };
         self.ended_s = self.ended_s.max(other.ended_s);
         self.runs.extend(other.runs);
-        self.wants = self.wants.take().or(other.wants);
+        self.shortage = self.shortage.take().or(other.shortage);
         self.user_s += other.user_s;
         self.system_s += other.system_s;
         self.largest_process_bytes = self.largest_process_bytes.max(other.largest_process_bytes);

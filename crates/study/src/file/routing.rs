@@ -1,4 +1,4 @@
-//! How the load gets to its target, and addresses to those that need them.
+//! Routes from the load to the target, and the addresses of hosts in commands.
 
 use std::{
     borrow::Cow,
@@ -15,32 +15,33 @@ use toml::{
 };
 
 use super::{
-    ground::LOCAL,
-    places,
-    targets::{Place, Standing, insert},
+    placeholders,
+    resolver::LOCAL,
+    targets::{ResolvedTarget, TargetLocation, insert},
 };
 
-/// A target on several hosts gets connections on all of them, unless the workload goes somewhere else.
-pub(super) fn spread(
+/// Lets the workload connect to all hosts of its target, unless its URL leads elsewhere.
+pub(super) fn connect_to_all_hosts(
     workload: &mut HttpWorkload,
-    standing: Option<&Standing>,
+    target: Option<&ResolvedTarget>,
     authority: Option<&str>,
-    see: &dyn Fn(usize) -> Option<IpAddr>,
+    address_of: &dyn Fn(usize) -> Option<IpAddr>,
 ) {
-    let Some(Place::Hosts { hosts, port }) = standing.map(|standing| &standing.place) else { return };
+    let Some(TargetLocation::Hosts { hosts, port }) = target.map(|target| &target.location) else { return };
     let goes_there = authority.is_some_and(|authority| {
         let url = workload.url.strip_prefix("http://").and_then(|url| url.split('/').next());
-        // Behind the user info, if there is one.
+        // The authority may begin with user info.
         url.and_then(|url| url.rsplit('@').next()) == Some(authority)
     });
     if hosts.len() > 1 && goes_there && workload.connect_to.is_none() {
-        let all = hosts.iter().filter_map(|host| Some(SocketAddr::new(see(*host)?, *port).to_string()));
+        let all =
+            hosts.iter().filter_map(|host| Some(SocketAddr::new(address_of(*host)?, *port).to_string()));
         workload.connect_to = Some(all.collect::<Vec<_>>().join(","));
     }
 }
 
-/// Processes of a study without hosts run on its only one.
-pub(super) fn put_on_local(table: &mut DeTable<'_>) {
+/// Runs all processes of a study without hosts on its only host.
+pub(super) fn place_on_local_host(table: &mut DeTable<'_>) {
     let Some(DeValue::Array(processes)) = table.get_mut("processes").map(Spanned::get_mut) else { return };
     for process in processes.iter_mut() {
         let at = process.span();
@@ -52,17 +53,22 @@ pub(super) fn put_on_local(table: &mut DeTable<'_>) {
     }
 }
 
-/// Whether the load can reach the target at all.
-pub(super) fn check_ways(reader: &mut Reader<'_>, plan: &Plan, from: &[usize], standing: &Standing) -> bool {
-    let Place::Hosts { hosts, .. } = &standing.place else { return true };
-    for &target in hosts {
-        let lost = from.iter().find(|&&from| from != target && !reaches(plan, from, target));
-        if let Some(&lost) = lost {
+/// Reports a host that cannot reach the target; returns whether all can.
+pub(super) fn check_routes(
+    reader: &mut Reader<'_>,
+    plan: &Plan,
+    from: &[usize],
+    target: &ResolvedTarget,
+) -> bool {
+    let TargetLocation::Hosts { hosts, .. } = &target.location else { return true };
+    for &host in hosts {
+        let unreachable = from.iter().find(|&&from| from != host && !reaches(plan, from, host));
+        if let Some(&lost) = unreachable {
             let message = format!(
-                "'{}' has no way to '{}' on '{}': join them by a link, or give routes",
-                plan.hosts[lost].name, standing.target.name, plan.hosts[target].name
+                "'{}' has no route to '{}' on '{}': join them by a link, or give routes",
+                plan.hosts[lost].name, target.label.name, plan.hosts[host].name
             );
-            reader.mistake(standing.span.clone(), message);
+            reader.mistake(target.span.clone(), message);
             return false;
         }
     }
@@ -71,14 +77,14 @@ pub(super) fn check_ways(reader: &mut Reader<'_>, plan: &Plan, from: &[usize], s
 
 fn reaches(plan: &Plan, from: usize, target: usize) -> bool {
     let Some(address) = plan.address_of(target) else { return false };
-    let within = |address_of, prefix| Network { address: address_of, prefix }.contains(address);
+    let within = |network, prefix| Network { address: network, prefix }.contains(address);
     plan.ends_of(from).any(|(link, _)| within(link.network, link.prefix))
         || plan.hosts[from].routes.iter().any(|route| within(route.to, route.prefix))
 }
 
-/// Puts addresses in the places that are still in the processes' words. In commands the lab itself knows the
-/// names of its hosts, which come before a target's.
-pub(super) fn finish_commands(plan: &mut Plan, standing: Option<&Standing>, authority: Option<&str>) {
+/// Substitutes addresses for the placeholders left in commands. The lab substitutes names of hosts in its own
+/// commands, and they take precedence over the target's name.
+pub(super) fn fill_in_addresses(plan: &mut Plan, target: Option<&ResolvedTarget>, authority: Option<&str>) {
     let addresses: BTreeMap<String, String> = plan
         .hosts
         .iter()
@@ -90,12 +96,11 @@ pub(super) fn finish_commands(plan: &mut Plan, standing: Option<&Standing>, auth
         .collect();
     for process in &mut plan.processes {
         let own = plan.hosts.get(process.host).and_then(|host| addresses.get(&host.name));
-        let stands_for = |name: &str| {
+        let lookup = |name: &str| {
             if name == "self" {
                 return own.cloned();
             }
-            let target =
-                || authority.filter(|_| standing.is_some_and(|standing| standing.target.name == name));
+            let target = || authority.filter(|_| target.is_some_and(|target| target.label.name == name));
             addresses.get(name).cloned().or_else(|| target().map(str::to_owned))
         };
         let words = match &mut process.program {
@@ -103,9 +108,9 @@ pub(super) fn finish_commands(plan: &mut Plan, standing: Option<&Standing>, auth
             Program::Known(known) => &mut known.args,
         };
         for word in words.iter_mut().chain(process.environment.values_mut()) {
-            *word = places::finished(word, &stands_for);
+            *word = placeholders::expand(word, &lookup);
         }
-        // Again, as the process gets them.
+        // Secrets were learned from the file's text before; now from the text that the process gets.
         for (name, value) in &process.environment {
             secrets::mask::learn_variable(name, value);
         }

@@ -1,23 +1,22 @@
-//! The plan of a search, from what a study asks for.
+//! Plans a search from what a study asks for.
 
 use record::{Goal, SearchPlan};
 use search::{Preset, Unit, UpperBoundRule};
 
 use crate::study::{Search, Study};
 
-/// Share of the trials at a load that must be bad before the load surely does not meet a goal.
+/// Share of the trials at a load that must miss a goal before the load surely does not meet it.
 const SURELY_NOT: f64 = 0.9;
-/// So many trials, all bad, are enough for that, however many must be good for the lower bound.
-const SURELY_NOT_TRIALS: u32 = 3;
+/// Number of trials that is enough for this if all miss the goal, whatever number the lower bound needs.
+const SURELY_NOT_MIN_TRIALS: u32 = 3;
 
-/// The plan of a study's search.
+/// Plans a study's search.
 ///
-/// Under the preset `mlrsearch`, the default, the bounds of a goal are by two rules. *Meets it*: all trials at the load
-/// did. *Does not meet it*: at least nine in ten did not. Between the two lie loads at which trials disagree; they are
-/// part of the answer's interval and decide nothing. The other presets have one rule, with the exceed ratio that their
-/// standard gives.
+/// The preset `mlrsearch`, the default, has two rules for the bounds of a goal. A load meets the goal if all its trials
+/// did, and does not meet it if at least nine in ten trials did not. Trials at loads between the two disagree: these loads
+/// lie between the bounds and decide nothing. The other presets have one rule, with the exceed ratio of their standard.
 pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> {
-    let length = Length::of(study, asked);
+    let length = TrialLength::of(study, asked);
     let preset: Preset = asked.preset.parse().map_err(|error: search::UnknownPreset| error.to_string())?;
     let shape = |goal: &Goal| {
         let mut shaped = preset.goal(&goal.name, goal.loss_ratio);
@@ -29,13 +28,14 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
         if let Some(repeats) = asked.repeats {
             shaped.duration_sum_s = shaped.final_trial_duration_s * f64::from(repeats);
         }
-        shaped.initial_trial_duration_s = match length.has_short_trials(shaped.initial_trial_duration_s) {
-            true => shaped.initial_trial_duration_s.min(shaped.final_trial_duration_s),
-            false => shaped.final_trial_duration_s,
+        shaped.initial_trial_duration_s = if length.has_short_trials(shaped.initial_trial_duration_s) {
+            shaped.initial_trial_duration_s.min(shaped.final_trial_duration_s)
+        } else {
+            shaped.final_trial_duration_s
         };
         shaped.width = asked.width;
         if preset == Preset::Mlrsearch {
-            let enough_s = shaped.final_trial_duration_s * f64::from(SURELY_NOT_TRIALS);
+            let enough_s = shaped.final_trial_duration_s * f64::from(SURELY_NOT_MIN_TRIALS);
             let duration_sum_s = shaped.duration_sum_s.min(enough_s);
             shaped.exceed_ratio = 0.0;
             shaped.upper_bound_rule = Some(UpperBoundRule { exceed_ratio: SURELY_NOT, duration_sum_s });
@@ -46,7 +46,7 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
     let mut plan =
         search::SearchPlan::new(unit, asked.min, asked.max, study.goals.iter().map(shape).collect());
     plan.method = preset.method();
-    // The first try, and so many more: as for a setting that is not searched.
+    // The first attempt and its repeats, as for settings without a search.
     plan.void.attempts = study.trial.void_attempts.saturating_add(1);
     let mistakes = plan.mistakes();
     if !mistakes.is_empty() {
@@ -69,15 +69,15 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
     })
 }
 
-/// What the workload says about the length of a search's trials.
-struct Length {
-    /// Loops or requests end them.
+/// Duration of a search's trials, as the workload determines it.
+struct TrialLength {
+    /// Whether loops or requests end the trials.
     ends_itself: bool,
-    /// The longest time over which users start, in seconds.
+    /// Longest ramp-up of the users, in seconds.
     ramp_up_s: f64,
 }
 
-impl Length {
+impl TrialLength {
     fn of(study: &Study, asked: &Search) -> Self {
         let settings = study.settings.iter().enumerate();
         let own = settings.filter(|(_, setting)| study.search_of(setting) == Some(asked));
@@ -95,10 +95,10 @@ impl Length {
         length
     }
 
-    /// Whether first trials of that many seconds make sense. Trials that end themselves would be as long, and count for
-    /// less; in others hardly a user would have started.
+    /// Whether first trials of `initial_s` seconds are useful. Trials that end themselves would take as long as full
+    /// trials but count less; with a long ramp-up hardly a user would have started.
     fn has_short_trials(&self, initial_s: f64) -> bool {
-        !self.ends_itself && self.ramp_up_s <= RAMP_UP_SHARE * initial_s
+        !self.ends_itself && self.ramp_up_s <= MAX_RAMP_UP_RATIO * initial_s
     }
 
     fn fits(&self, trial_s: f64) -> Result<(), String> {
@@ -106,12 +106,12 @@ impl Length {
             return Ok(());
         }
         Err(format!(
-            "the users start over {} s (ramp_up, --ramp-up), and a trial lasts {trial_s} s: not all would ever have started; \
+            "the users start over {} s (ramp_up, --ramp-up), but a trial lasts {trial_s} s: some users would never start; \
              give longer trials (trial in [search], --trial) or a shorter ramp-up",
             self.ramp_up_s
         ))
     }
 }
 
-/// So much of a first trial may go by before all users have started.
-const RAMP_UP_SHARE: f64 = 0.1;
+/// Largest share of a first trial that the ramp-up may take.
+const MAX_RAMP_UP_RATIO: f64 = 0.1;

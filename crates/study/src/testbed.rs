@@ -1,4 +1,4 @@
-//! What stands while trials run: hosts, links, targets, and the place that the load comes from.
+//! The testbed of a trial: hosts, links, targets, and the hosts that the load comes from.
 
 mod command;
 mod http;
@@ -20,37 +20,36 @@ use record::units::parse_cpus;
 
 use crate::{Workload, study::Setup};
 
-/// Stands in commands and patterns for the folder that a target's process stores in.
+pub(crate) use command::{GOODPUT, Hook};
+
+/// Placeholder in commands and patterns for the folder that a target's process stores in.
 const TARGET_FOLDER: &str = "{target_folder}";
 
-pub(crate) use command::{GOODPUT, Step};
-
-/// Where programs keep what they need for as long as hosts and target stand; no process has such a name.
+/// Folder for what programs keep while the testbed is up. No process can have this name.
 const SCRATCH_FOLDER: &str = ".scratch";
 
-/// How often sockets are looked at while they settle, and the wish to stop during a pause.
-const GLANCE: Duration = Duration::from_millis(20);
+/// Interval between checks of open sockets and of stop requests.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Hosts and targets that are up, or nothing where the target runs already.
+/// Hosts and targets that are up; no lab if the target is external.
 #[derive(Debug)]
-pub(crate) struct Stand {
+pub(crate) struct Testbed {
     setup: Setup,
     lab: Option<Lab>,
     /// Sockets in use on the load's hosts before the first trial.
-    quiet_sockets: u64,
-    /// Arguments of a worker process.
+    idle_sockets: u64,
+    /// Arguments that make this program a worker process.
     worker: Vec<String>,
-    /// The folders that the target's processes store in.
-    stored: Vec<PathBuf>,
-    /// The folder that stands for `{scratch}`.
+    /// Folders that the target's processes store in.
+    stored_folders: Vec<PathBuf>,
+    /// The folder that `{scratch}` stands for.
     scratch: PathBuf,
-    /// The journals of what is changed on this machine.
-    folder: undo::Folder,
+    /// Journals of the changes to this machine.
+    journals: undo::Folder,
 }
 
-/// Why a trial could not be run.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StandError {
+pub(crate) enum TestbedError {
     #[error(transparent)]
     Lab(#[from] lab::Error),
     #[error("{0}")]
@@ -65,84 +64,82 @@ pub(crate) enum StandError {
     Program(String),
 }
 
-impl Stand {
-    /// Brings up what a setup needs. `worker` are the arguments that make this program a worker process. What processes
-    /// store goes into folders of their names within `stored`.
-    pub(crate) fn up(
+impl Testbed {
+    /// Brings up what a setup needs. `worker` are the arguments that make this program a worker process. Each process
+    /// stores into the folder of its name within `stored`.
+    pub(crate) fn bring_up(
         setup: Setup,
         options: &lab::Options,
         worker: &[String],
         stored: &Path,
         measure: lab::Measure<'_>,
-    ) -> Result<Self, StandError> {
-        let plan = setup.lab.as_ref().map(|plan| storing_in(plan, stored));
-        // Wrong ones are told with the workload's other mistakes.
+    ) -> Result<Self, TestbedError> {
+        let plan = setup.lab.as_ref().map(|plan| with_target_folders(plan, stored));
+        // An unreadable list is reported with the workload's other mistakes.
         let cpus = setup.workload.cpus().and_then(|text| parse_cpus(text).ok()).unwrap_or_default();
         let busy_cpus = cpus.into_iter().map(|cpu| cpu as usize).collect();
         let options = lab::Options { busy_cpus, ..options.clone() };
         let lab = plan.as_ref().map(|plan| Lab::up_measuring(plan, &options, measure)).transpose()?;
         let folders = setup.target_processes().map(|name| stored.join(name)).collect();
-        let mut stand = Self {
+        let mut testbed = Self {
             setup,
             lab,
-            quiet_sockets: 0,
+            idle_sockets: 0,
             worker: worker.to_vec(),
-            stored: folders,
+            stored_folders: folders,
             scratch: stored.join(SCRATCH_FOLDER),
-            folder: options.folder.clone(),
+            journals: options.folder.clone(),
         };
-        stand.quiet_sockets = stand.sockets();
-        Ok(stand)
+        testbed.idle_sockets = testbed.sockets();
+        Ok(testbed)
     }
 
-    /// The lab, if there is one.
     pub(crate) fn lab(&mut self) -> Option<&mut Lab> {
         self.lab.as_mut()
     }
 
-    /// The workload that it was brought up for.
     pub(crate) fn workload(&self) -> &Workload {
         &self.setup.workload
     }
 
-    /// Whether another setup can be run on what stands.
-    pub(crate) fn carries(&self, setup: &Setup) -> bool {
+    /// Whether the testbed can run another setup as it is.
+    pub(crate) fn supports(&self, setup: &Setup) -> bool {
         self.setup.lab == setup.lab && self.setup.from == setup.from && self.setup.target == setup.target
     }
 
-    /// The folders that the target's processes store in, one each.
-    pub(crate) fn stored(&self) -> &[PathBuf] {
-        &self.stored
+    /// Folders that the target's processes store in, one per process.
+    pub(crate) fn stored_folders(&self) -> &[PathBuf] {
+        &self.stored_folders
     }
 
-    /// Something that ended or wrote too much, although it should not have.
-    pub(crate) fn failure(&self) -> Result<(), StandError> {
+    /// Returns an error if a process has ended or written too much.
+    pub(crate) fn failure(&self) -> Result<(), TestbedError> {
         match self.lab.as_ref().and_then(|lab| lab.watch(Duration::ZERO)) {
-            Some(failure) => Err(StandError::Target(failure)),
+            Some(failure) => Err(TestbedError::Target(failure)),
             None => Ok(()),
         }
     }
 
-    /// Waits until the connections of the last trial are gone. Returns how many are left after `patience`.
-    pub(crate) fn settle(&self, patience: Duration, stop: &AtomicBool) -> u64 {
-        let begun = Instant::now();
+    /// Waits until the connections of the last trial are gone. Returns how many are left after `timeout`.
+    pub(crate) fn settle(&self, timeout: Duration, stop: &AtomicBool) -> u64 {
+        let started = Instant::now();
         loop {
-            let left = self.sockets().saturating_sub(self.quiet_sockets);
-            if left == 0 || begun.elapsed() >= patience || stop.load(Ordering::Relaxed) {
+            let left = self.sockets().saturating_sub(self.idle_sockets);
+            if left == 0 || started.elapsed() >= timeout || stop.load(Ordering::Relaxed) {
                 return left;
             }
-            thread::sleep(GLANCE);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// Takes everything down. What could not be taken down is in the journal, and is told.
-    pub(crate) fn down(self) -> Vec<String> {
+    /// Takes everything down. Returns a message for each thing that could not be removed; the journal keeps it.
+    pub(crate) fn take_down(self) -> Vec<String> {
         let outcome = self.lab.map_or(Ok(()), Lab::down);
         outcome.err().unwrap_or_default().iter().map(ToString::to_string).collect()
     }
 
-    /// TCP sockets in use where the load comes from, TIME_WAIT not counted; 0 where that is the machine's own
-    /// network, in which others have theirs.
+    /// TCP sockets in use on the load's hosts, those in TIME_WAIT excluded. 0 without a lab: other programs of this
+    /// machine have sockets too.
     fn sockets(&self) -> u64 {
         let Some(lab) = &self.lab else { return 0 };
         let hosts: Vec<_> = lab.hosts().collect();
@@ -150,32 +147,32 @@ impl Stand {
     }
 }
 
-/// Whether a pattern is within the folder of a target's process.
-pub(crate) fn names_target_folder(pattern: &str) -> bool {
+/// Whether a pattern contains the placeholder of the target's folder.
+pub(crate) fn has_target_folder(pattern: &str) -> bool {
     pattern.contains(TARGET_FOLDER)
 }
 
-/// A text with the folder of a target's process in its place.
-pub(crate) fn put_target_folder(text: &str, folder: &Path) -> String {
+/// Replaces the placeholder of the target's folder.
+pub(crate) fn substitute_target_folder(text: &str, folder: &Path) -> String {
     text.replace(TARGET_FOLDER, &folder.display().to_string())
 }
 
-/// The plan with the folder of each process, which is called like it, in its place.
-fn storing_in(plan: &Plan, stored: &Path) -> Plan {
+/// The plan with the folder of each process in place of its placeholder.
+fn with_target_folders(plan: &Plan, stored: &Path) -> Plan {
     let mut plan = plan.clone();
     for process in &mut plan.processes {
         let folder = stored.join(&process.name);
-        let put = |text: &mut String| *text = put_target_folder(text, &folder);
+        let substitute = |text: &mut String| *text = substitute_target_folder(text, &folder);
         match &mut process.program {
-            Program::Command(words) => words.iter_mut().for_each(put),
+            Program::Command(words) => words.iter_mut().for_each(substitute),
             Program::Known(known) => {
-                known.args.iter_mut().for_each(put);
+                known.args.iter_mut().for_each(substitute);
                 known.store = Some(folder.clone());
             }
         }
-        process.environment.values_mut().for_each(put);
+        process.environment.values_mut().for_each(substitute);
         if let Some(directory) = &mut process.directory {
-            *directory = put_target_folder(&directory.display().to_string(), &folder).into();
+            *directory = substitute_target_folder(&directory.display().to_string(), &folder).into();
         }
     }
     plan
@@ -204,7 +201,7 @@ mod tests {
             stage: 0,
         };
         let plan = Plan { processes: vec![process("one"), process("two")], ..Plan::default() };
-        let plan = storing_in(&plan, Path::new("/r/stored"));
+        let plan = with_target_folders(&plan, Path::new("/r/stored"));
         let second = &plan.processes[1];
         assert_eq!(second.program, Program::Command(vec!["x".to_owned(), "--to=/r/stored/two/a".to_owned()]));
         assert_eq!(second.environment["TO"], "/r/stored/two");

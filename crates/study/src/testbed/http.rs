@@ -1,4 +1,4 @@
-//! Requests of our own generator, made where the load comes from.
+//! Trials of our own HTTP generator.
 
 use std::{
     io,
@@ -11,34 +11,34 @@ use lab::Lab;
 use load::{Host, HttpWorkload, Part, Tick, conclude, preflight};
 use record::{Decision, Distribution, HttpPlan, LoadModel, Trial, Validity, VoidReason, VoidRule};
 
-use super::{Stand, StandError};
+use super::{Testbed, TestbedError};
 use crate::single;
 
-/// A target of whose answers a share fails is no silent one: it is asked so often at the most.
-const MOST_PROBES: u32 = 10;
+/// Number of probes before a target counts as silent: a target may answer only a share of its requests.
+const MAX_PROBES: u32 = 10;
 
-impl Stand {
-    /// The plan of a trial, fitted to the place that the load comes from, with what was changed for that or, as an error,
-    /// what does not fit. `decides` tells what it is to decide about.
+impl Testbed {
+    /// Plans a trial and fits the plan to the hosts that the load comes from. Returns the plan and either the
+    /// adjustments made to it or, as an error, why it does not fit. `decision_for` says what the trial has to decide.
     pub(crate) fn plan(
         &self,
         workload: &HttpWorkload,
         seed: u64,
-        decides: impl FnOnce(&HttpPlan) -> Option<Decision>,
-    ) -> Result<(HttpPlan, Result<Vec<String>, String>), StandError> {
-        let host = self.host().map_err(StandError::Host)?;
-        let told = |mistake: load::FieldMistake| format!("{}: {}", mistake.field, mistake.message);
+        decision_for: impl FnOnce(&HttpPlan) -> Option<Decision>,
+    ) -> Result<(HttpPlan, Result<Vec<String>, String>), TestbedError> {
+        let host = self.host().map_err(TestbedError::Host)?;
+        let message = |mistake: load::FieldMistake| format!("{}: {}", mistake.field, mistake.message);
         let plan = workload.plan(&host);
         let mut plan = plan.map_err(|mistakes| {
-            StandError::Unfit(mistakes.into_iter().map(told).collect::<Vec<_>>().join("; "))
+            TestbedError::Unfit(mistakes.into_iter().map(message).collect::<Vec<_>>().join("; "))
         })?;
         plan.seed = seed;
-        plan.decides = decides(&plan);
+        plan.decides = decision_for(&plan);
         if let (Some(decides), None) = (plan.decides, &workload.drain) {
-            // What a goal allows to take longer must be waited for.
+            // The trial has to wait as long as the goals allow a request to take.
             plan.drain_ns = plan.drain_ns.max(decides.longest_ns.min(plan.timeout_ns));
         }
-        // Every host that the load comes from has its part of it.
+        // Every host that the load comes from runs at least one worker.
         plan.processes = plan.processes.max(self.setup.from.len() as u32);
         let fitted = match preflight::fit(&mut plan, &host, workload.asked()) {
             Err(refusals) if plan.forced => {
@@ -52,7 +52,7 @@ impl Stand {
         Ok((plan, fitted))
     }
 
-    /// A trial that this machine has too little for: void, so that a search looks for a load that it can make.
+    /// A void trial for a plan that exceeds this machine's limits. A search then looks for a smaller load.
     pub(crate) fn not_run(plan: HttpPlan, command: &[String], why: String) -> Trial {
         let mut trial = conclude(plan, Part::default(), single::circumstances(command));
         trial.validity =
@@ -67,26 +67,26 @@ impl Stand {
         stop: &Arc<AtomicBool>,
         command: &[String],
         on_tick: impl FnMut(&Tick),
-    ) -> Result<Trial, StandError> {
+    ) -> Result<Trial, TestbedError> {
         let hosts = self.workers();
         let workers = if hosts.is_empty() { Workers::Here(&self.worker) } else { Workers::On(&hosts) };
         match single::run(plan, workers, stop, command, on_tick) {
             Ok(trial) => Ok(trial),
-            // For want of something on this machine there is a trial all the same: void.
+            // A shortage on this machine makes the trial void, not the study fail.
             Err((error, plan)) if error.is_for_want() => Ok(Self::not_run(*plan, command, error.to_string())),
             Err((error, _)) => Err(error.into()),
         }
     }
 
-    /// Asks the target by single requests of this plan's, from every host that the load comes from: why none is answered as
-    /// expected, in words, if single ones tell; none once each host has an answer. An event in them is of a run of its own,
-    /// without receipts. An answer that is later than a trial of `trial` and its drain is none.
-    pub(crate) fn silence(
+    /// Sends single requests of this plan from every host that the load comes from. Returns why none was answered as
+    /// expected; none once every host has an answer. Probes carry no receipts. An answer counts if it comes within a
+    /// trial of length `trial` and its drain.
+    pub(crate) fn probe(
         &self,
         plan: &HttpPlan,
         trial: Option<Duration>,
         stop: &Arc<AtomicBool>,
-    ) -> Result<Option<String>, StandError> {
+    ) -> Result<Option<String>, TestbedError> {
         let mut plan = plan.clone();
         let hosts = self.setup.from.len().max(1);
         let think_time = Distribution::Fixed { ns: 0 };
@@ -101,7 +101,7 @@ impl Stand {
         }
         let until = Instant::now() + Duration::from_nanos(plan.timeout_ns);
         let mut why = None;
-        for _ in 0..MOST_PROBES {
+        for _ in 0..MAX_PROBES {
             let trial = self.run(plan.clone(), stop, &[], |_| ())?;
             let answered = trial.http().map_or(0, |http| http.counts.completed);
             why = (answered < hosts as u64).then(|| trial.main_failure()).flatten();
@@ -112,8 +112,8 @@ impl Stand {
         Ok(why)
     }
 
-    /// The limits of the place that the load comes from. Its hosts are on this machine, and only ports are a host's own:
-    /// the one that has fewest says how many all have, because each makes the same part of the load.
+    /// Limits of the hosts that the load comes from. All share this machine, but each host has ports of its own.
+    /// Every host makes the same share of the load, so the host with the fewest ports decides.
     fn host(&self) -> io::Result<Host> {
         let hosts: Vec<_> = self.lab.iter().flat_map(Lab::hosts).collect();
         let limits = self.setup.from.iter().filter_map(|&number| hosts.get(number));

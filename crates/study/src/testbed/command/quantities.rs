@@ -1,4 +1,4 @@
-//! From what programs did to the quantities of their trial.
+//! Computes the quantities of a trial of programs.
 
 use std::{
     collections::BTreeMap,
@@ -14,17 +14,17 @@ use record::{ByteSource, CommandTrial, Flow, Warning};
 use super::GOODPUT;
 use crate::CommandWorkload;
 
-/// The rate at the end of a trial is that of so many seconds, or of its second half if it is shorter than twice that.
-const LAST_S: f64 = 5.0;
+/// Length of the end of a trial that gives its last rate, in seconds; half the trial if that is shorter.
+const LAST_RATE_S: f64 = 5.0;
 
-/// The quantities of a trial by their names, as the workload declares them.
+/// The quantities that the workload declares, by name.
 pub(super) fn quantities(
     workload: &CommandWorkload,
     trial: &CommandTrial,
-    written: &[[PathBuf; 2]],
+    outputs: &[[PathBuf; 2]],
     warnings: &mut Vec<Warning>,
 ) -> BTreeMap<String, f64> {
-    let total = |way, of: fn(&Flow) -> u64| sum(&trial.flows, way, of) as f64;
+    let total = |direction, of: fn(&Flow) -> u64| sum(&trial.flows, direction, of) as f64;
     let mut quantities = BTreeMap::from([
         ("wall_s".to_owned(), trial.wall_s),
         ("user_s".to_owned(), trial.user_s),
@@ -51,17 +51,17 @@ pub(super) fn quantities(
     for read in &workload.read {
         let number = &read.number;
         let found: Vec<f64> =
-            written.iter().filter_map(|[path, _]| number_in(&fs::read(path).ok()?, &number.json)).collect();
-        if found.len() < written.len() && number.optional {
+            outputs.iter().filter_map(|[path, _]| number_in(&fs::read(path).ok()?, &number.json)).collect();
+        if found.len() < outputs.len() && number.optional {
             continue;
         }
-        if found.len() < written.len() {
+        if found.len() < outputs.len() {
             warnings.push(Warning::new(
                 "number_not_found",
                 format!(
-                    "{} of {} copies wrote no number at {} of JSON on standard output: {} is not known",
-                    written.len() - found.len(),
-                    written.len(),
+                    "{} of {} copies wrote no number at {} of the JSON on standard output: {} is unknown",
+                    outputs.len() - found.len(),
+                    outputs.len(),
                     number.json,
                     number.quantity
                 ),
@@ -78,41 +78,40 @@ pub(super) fn quantities(
     quantities
 }
 
-/// The rate in one direction over the last seconds in which the programs were at work, in bits per second: up to the last
-/// bin that carried a hundredth of the fullest. What programs tell each other at their end is no steady state.
-fn last_rate(trial: &CommandTrial, way: &str) -> f64 {
-    let own = || trial.flows.iter().filter(|(name, _)| is_way(name, way));
-    let most = own().map(|(_, flow)| flow.bins.len()).max().unwrap_or(0);
-    let of_bin = |bin: usize| own().filter_map(|(_, flow)| flow.bins.get(bin)).sum::<u64>();
-    let bins: Vec<u64> = (0..most).map(of_bin).collect();
+/// The rate in one direction at the end of a trial, in bits per second. The end is the last bin that carried at least
+/// a hundredth of the fullest: the final messages of programs are no steady state.
+fn last_rate(trial: &CommandTrial, direction: &str) -> f64 {
+    let own = || trial.flows.iter().filter(|(name, _)| has_direction(name, direction));
+    let bin_count = own().map(|(_, flow)| flow.bins.len()).max().unwrap_or(0);
+    let bytes_in_bin = |bin: usize| own().filter_map(|(_, flow)| flow.bins.get(bin)).sum::<u64>();
+    let bins: Vec<u64> = (0..bin_count).map(bytes_in_bin).collect();
     let fullest = bins.iter().copied().max().unwrap_or(0);
     let end = bins.iter().rposition(|bytes| *bytes * 100 >= fullest.max(1)).map_or(0, |last| last + 1);
-    let counted = ((LAST_S / trial.bin_s).round() as usize).min(end / 2).max(1);
-    let bytes: u64 = bins[end.saturating_sub(counted)..end].iter().sum();
-    bytes as f64 * 8.0 / (counted as f64 * trial.bin_s)
+    let bin_count = ((LAST_RATE_S / trial.bin_s).round() as usize).min(end / 2).max(1);
+    let bytes: u64 = bins[end.saturating_sub(bin_count)..end].iter().sum();
+    bytes as f64 * 8.0 / (bin_count as f64 * trial.bin_s)
 }
 
-/// The sum over what the interfaces sent, or received.
-pub(super) fn sum(flows: &BTreeMap<String, Flow>, way: &str, of: impl Fn(&Flow) -> u64) -> u64 {
-    flows.iter().filter(|(name, _)| is_way(name, way)).map(|(_, flow)| of(flow)).sum()
+pub(super) fn sum(flows: &BTreeMap<String, Flow>, direction: &str, of: impl Fn(&Flow) -> u64) -> u64 {
+    flows.iter().filter(|(name, _)| has_direction(name, direction)).map(|(_, flow)| of(flow)).sum()
 }
 
-/// Whether a flow is what interfaces sent, or received.
-fn is_way(name: &str, way: &str) -> bool {
-    name.rsplit(' ').next() == Some(way)
+fn has_direction(name: &str, direction: &str) -> bool {
+    name.rsplit(' ').next() == Some(direction)
 }
 
-/// The sizes of a file, or of all files in a folder, by what tells one from another: a file that was made anew is another.
-pub(super) fn files_of(path: impl AsRef<Path>) -> BTreeMap<(u64, u64, i64), u64> {
+/// Sizes of a file, or of all files in a folder, by device, inode and creation time: a file that was replaced counts
+/// as another.
+pub(super) fn file_sizes(path: impl AsRef<Path>) -> BTreeMap<(u64, u64, i64), u64> {
     let mut files = BTreeMap::new();
-    // The path itself may be a link; links within it are of no size.
+    // The path itself may be a symbolic link; links within the folder do not count.
     if let Ok(metadata) = fs::metadata(&path) {
-        gather(path.as_ref(), &metadata, &mut files);
+        add_files(path.as_ref(), &metadata, &mut files);
     }
     files
 }
 
-fn gather(path: &Path, metadata: &fs::Metadata, files: &mut BTreeMap<(u64, u64, i64), u64>) {
+fn add_files(path: &Path, metadata: &fs::Metadata, files: &mut BTreeMap<(u64, u64, i64), u64>) {
     if !metadata.is_dir() {
         let made_s = metadata.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
         let made_ns = made_s.map_or(0, |made| made.as_nanos() as i64);
@@ -121,7 +120,7 @@ fn gather(path: &Path, metadata: &fs::Metadata, files: &mut BTreeMap<(u64, u64, 
     }
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
         if let Ok(metadata) = entry.metadata() {
-            gather(&entry.path(), &metadata, files);
+            add_files(&entry.path(), &metadata, files);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One setting, put together: hosts, links, processes, the target, and the workload that goes to it.
+//! Resolves one setting: hosts, links, processes, the target, and the workload that goes to it.
 
 use std::{
     borrow::Cow,
@@ -17,174 +17,173 @@ use toml::{
 };
 
 use super::{
-    Texts, audits, checks,
-    command::{self, CommandRead},
-    kind::{kind_of, names_in_places},
+    Input, audits, checks,
+    command::{self, ParsedCommand},
+    kind::{kind_of, placeholder_names},
     length,
     levels::Levels,
     outline::Outline,
-    targets::{Place, Standing, TargetTable, Targets, insert},
-    wiring::{check_ways, finish_commands, put_on_local, spread},
-    workload::{self, Way, WorkloadRead},
+    routing::{check_routes, connect_to_all_hosts, fill_in_addresses, place_on_local_host},
+    targets::{ResolvedTarget, TargetLocation, TargetTable, Targets, insert},
+    workload::{self, Context, ParsedWorkload},
 };
 use crate::{Workload, study::Setup};
 
-/// Tables in whose texts levels stand. A factor that is named there sets nothing else; to be named in a pattern of the audit's
-/// files as well is no matter.
-pub(super) const WITH_PLACES: [&str; 6] = ["hosts", "links", "processes", "targets", "workload", "search"];
+/// Tables that may name a factor in a placeholder. A factor that is named there does not set a key of the workload.
+/// Patterns of the audit may also name factors, without this effect.
+pub(super) const LEVEL_TABLES: [&str; 6] = ["hosts", "links", "processes", "targets", "workload", "search"];
 
-/// The host of a study that names none: it has nothing but a loopback interface.
+/// The host of a study without hosts: it has only a loopback interface.
 pub(super) const LOCAL: &str = "local";
 
-/// What settings are put together of.
-pub(super) struct Ground<'d> {
+/// Resolves settings of a study file into setups.
+pub(super) struct Resolver<'d> {
     tree: &'d DeTable<'d>,
     outline: &'d Outline<'d>,
     pub(super) targets: Targets<'d>,
     pub(super) folder: PathBuf,
-    /// Factors that set the workload's key of their name.
+    /// Factors that set the workload's key of the same name.
     setters: Vec<&'d str>,
 }
 
-/// A setup, and where the fields of its workload stand.
-pub(super) struct Assembled {
+/// A setup, and the spans of its workload's fields.
+pub(super) struct ResolvedSetup {
     pub(super) setup: Setup,
     pub(super) spans: BTreeMap<&'static str, Range<usize>>,
-    /// Where the workload stands.
+    /// The span of the workload's table.
     pub(super) workload: Range<usize>,
-    /// Whether hosts and target are there too; if not, why has been told, and only the workload can be looked at.
+    /// Whether hosts and target were resolved. If not, the mistakes are reported, and only the workload is checked.
     pub(super) is_whole: bool,
 }
 
-/// Where the load of a setting comes from and where it goes.
-struct Scene {
-    hosts: Option<Hosts>,
-    standing: Option<Standing>,
+/// Where the load of a setting comes from, and its target.
+struct Endpoints {
+    hosts: Option<ResolvedHosts>,
+    target: Option<ResolvedTarget>,
     from: Vec<usize>,
 }
 
-/// Hosts and what runs on them.
-struct Hosts {
+/// Hosts and the processes on them.
+struct ResolvedHosts {
     plan: Plan,
     groups: Groups,
     is_local: bool,
 }
 
-impl<'d> Ground<'d> {
+impl<'d> Resolver<'d> {
     pub(super) fn new(
         reader: &mut Reader<'_>,
-        texts: &Texts,
+        input: &Input,
         tree: &'d DeTable<'d>,
         outline: &'d Outline<'d>,
     ) -> Self {
-        let named = names_in_places(tree, &WITH_PLACES);
+        let named = placeholder_names(tree, &LEVEL_TABLES);
         let is_key = |name: &&str| match kind_of(tree) {
             Kind::Http => workload::is_key(name),
             Kind::Command => command::KEYS.contains(name),
         };
         let setters = outline.factors.names().filter(is_key).filter(|name| !named.contains(name)).collect();
-        Self { tree, outline, targets: Targets::read(reader, tree), folder: texts.folder(), setters }
+        Self { tree, outline, targets: Targets::read(reader, tree), folder: input.folder(), setters }
     }
 
-    /// Whether a factor's level becomes the value of the workload's key of its name.
-    pub(super) fn sets_a_key(&self, factor: &str) -> bool {
+    /// Whether a factor sets the workload's key of the same name.
+    pub(super) fn sets_key(&self, factor: &str) -> bool {
         self.setters.contains(&factor)
     }
 
-    /// The target of a setting, if it can be told.
+    /// The target of a setting; none if the setting does not name one correctly.
     pub(super) fn target_of(&self, levels: &Levels<'_>) -> Option<&'d str> {
-        // What is wrong there is told when the setting is put together.
+        // Mistakes are reported when the setting is resolved.
         let mut reader = Reader::new("", "");
         let (table, span) = self.workload_table(&mut reader, levels)?;
-        let chosen = self.targets.chosen(&mut reader, table.get("target"), table.get("url"), span);
+        let chosen = self.targets.select(&mut reader, table.get("target"), table.get("url"), span);
         chosen.ok()?.map(|target| target.name)
     }
 
-    /// What is to be set up.
     pub(super) fn setup(
         &self,
         reader: &mut Reader<'_>,
         levels: &Levels<'d>,
         load: Option<f64>,
     ) -> Option<Setup> {
-        self.assembled(reader, levels, load).map(|assembled| assembled.setup)
+        self.resolve(reader, levels, load).map(|resolved| resolved.setup)
     }
 
-    /// The same with the places of its parts.
-    pub(super) fn assembled(
+    /// Resolves a setting at a load, with the spans of the workload's fields.
+    pub(super) fn resolve(
         &self,
         reader: &mut Reader<'_>,
         levels: &Levels<'d>,
         load: Option<f64>,
-    ) -> Option<Assembled> {
+    ) -> Option<ResolvedSetup> {
         let search = self.outline.search.as_ref();
-        // A search halves intervals; what a factor stands for may be a count.
-        let whole = search.is_some_and(|search| search.search.takes_whole_loads());
-        let load = load.map(|load| if whole { load.round() } else { load });
+        // Bisection yields fractions, but the factor may stand for a count.
+        let is_whole = search.is_some_and(|search| search.search.takes_whole_loads());
+        let load = load.map(|load| if is_whole { load.round() } else { load });
         let text = load.map(|load| load.to_string()).unwrap_or_default();
         let number = DeValue::parse(&text).ok();
         let varied = search.and_then(|search| Some((search.factor?, &search.max)));
         match (varied, number) {
             (Some((factor, at)), Some(number)) => {
                 let value = Spanned::new(at.clone(), number.into_inner());
-                self.put_together(reader, &levels.with_load(factor, value), load)
+                self.resolve_at_load(reader, &levels.with_load(factor, value), load)
             }
-            _ => self.put_together(reader, levels, load),
+            _ => self.resolve_at_load(reader, levels, load),
         }
     }
 
-    fn put_together(
+    fn resolve_at_load(
         &self,
         reader: &mut Reader<'_>,
         levels: &Levels<'_>,
         load: Option<f64>,
-    ) -> Option<Assembled> {
+    ) -> Option<ResolvedSetup> {
         let (table, span) = self.workload_table(reader, levels)?;
-        let scene = self.scene(reader, levels, &table, &span);
-        let is_whole = scene.is_some();
-        let Scene { mut hosts, standing, from } =
-            scene.unwrap_or(Scene { hosts: None, standing: None, from: Vec::new() });
-        let see = |host: usize| {
-            let own = from[..] == [host];
-            hosts.as_ref()?.plan.address_of(host).or(own.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST)))
+        let endpoints = self.endpoints(reader, levels, &table, &span);
+        let is_whole = endpoints.is_some();
+        let Endpoints { mut hosts, target, from } =
+            endpoints.unwrap_or(Endpoints { hosts: None, target: None, from: Vec::new() });
+        let address_of = |host: usize| {
+            let is_own = from[..] == [host];
+            hosts.as_ref()?.plan.address_of(host).or(is_own.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST)))
         };
-        let authority = standing.as_ref().and_then(|standing| standing.place.authority(&see));
-        let stands_for = |name: &str| {
-            if standing.as_ref().is_some_and(|standing| standing.target.name == name) {
+        let authority = target.as_ref().and_then(|target| target.location.authority(&address_of));
+        let lookup = |name: &str| {
+            if target.as_ref().is_some_and(|target| target.label.name == name) {
                 return authority.clone();
             }
-            see(hosts.as_ref()?.plan.host(name)?).map(|address| address.to_string())
+            address_of(hosts.as_ref()?.plan.host(name)?).map(|address| address.to_string())
         };
-        let root = match standing.as_ref().map(|standing| &standing.place) {
-            Some(Place::Elsewhere { url }) => Some(url.clone()),
-            Some(Place::Hosts { .. }) => authority.as_ref().map(|authority| format!("http://{authority}/")),
-            // Nothing is sent there: the rest of the workload is looked at.
+        let root = match target.as_ref().map(|target| &target.location) {
+            Some(TargetLocation::External { url }) => Some(url.clone()),
+            Some(TargetLocation::Hosts { .. }) => authority.as_ref().map(|to| format!("http://{to}/")),
+            // This address only allows the rest of the workload to be checked.
             None => (!is_whole).then(|| "http://127.0.0.1/".to_owned()),
         };
-        let way = Way { root, stands_for: &stands_for, folder: &self.folder };
-        let mut table = Table::of(&table, span.clone());
+        let context = Context { root, lookup: &lookup, folder: &self.folder };
+        let mut table = Table::new(&table, span.clone());
         table.take("target");
         table.take("from");
         let search = self.outline.search.as_ref().filter(|_| load.is_some());
         let search = search.map(|search| search.at(|factor| levels.level(factor)));
+        let duration = self.outline.duration.as_ref();
         let (mut workload, spans) = match kind_of(self.tree) {
             Kind::Http => {
-                let WorkloadRead { mut workload, mut spans } = workload::read(reader, table, &way);
-                spread(&mut workload, standing.as_ref(), authority.as_deref(), &see);
-                length::put(reader, &mut workload, &mut spans, self.outline.duration.as_ref(), search);
+                let ParsedWorkload { mut workload, mut spans } = workload::read(reader, table, &context);
+                connect_to_all_hosts(&mut workload, target.as_ref(), authority.as_deref(), &address_of);
+                length::set_duration(reader, &mut workload, &mut spans, duration, search);
                 workload.seed = self.outline.seed;
                 (Workload::Http(Box::new(workload)), spans)
             }
             Kind::Command => {
-                let CommandRead { mut workload, spans } = command::read(reader, table, &way);
+                let ParsedCommand { mut workload, spans } = command::read(reader, table, &context);
                 if let (Some(ByteSource::Link), None, Some(span)) =
                     (&workload.bytes, &hosts, spans.get("bytes"))
                 {
-                    let message =
-                        "without hosts the load shares its interfaces with others: give a size or a path";
+                    let message = "without hosts, other programs share the interfaces with the load: give a size or a path";
                     reader.mistake(span.clone(), message);
                 }
-                length::put_stop(reader, &mut workload, &spans, self.outline.duration.as_ref(), search);
+                length::set_stop_after(reader, &mut workload, &spans, duration, search);
                 (Workload::Command(Box::new(workload)), spans)
             }
         };
@@ -192,9 +191,9 @@ impl<'d> Ground<'d> {
             workload.set_load(&search.search.unit, load);
         }
         if let Some(hosts) = &mut hosts {
-            finish_commands(&mut hosts.plan, standing.as_ref(), authority.as_deref());
+            fill_in_addresses(&mut hosts.plan, target.as_ref(), authority.as_deref());
         }
-        // Without a target nothing could be said of its files, and why there is none has been told.
+        // Without a target there is nothing to audit, and the reason has been reported.
         let audit = self.tree.get("audit").filter(|_| is_whole).and_then(|value| {
             match &workload {
                 Workload::Http(workload) => audits::check_events(reader, value, workload, &spans),
@@ -202,38 +201,38 @@ impl<'d> Ground<'d> {
                     reader.mistake(value.span(), "only numbered events of [workload.http] can be audited");
                 }
             }
-            audits::read(reader, value, levels, standing.as_ref(), &self.folder)
+            audits::read(reader, value, levels, target.as_ref(), &self.folder)
         });
         let setup = Setup {
             lab: hosts.map(|hosts| hosts.plan),
-            target: standing.map(|standing| standing.target),
+            target: target.map(|target| target.label),
             from,
             workload,
             audit,
         };
-        Some(Assembled { setup, spans, workload: span, is_whole })
+        Some(ResolvedSetup { setup, spans, workload: span, is_whole })
     }
 
-    /// The hosts and the target of a setting, whose workload's table is given.
-    fn scene(
+    /// Resolves hosts and target of a setting; `workload` is the workload's table.
+    fn endpoints(
         &self,
         reader: &mut Reader<'_>,
         levels: &Levels<'_>,
         workload: &DeTable<'_>,
         span: &Range<usize>,
-    ) -> Option<Scene> {
+    ) -> Option<Endpoints> {
         let chosen =
-            self.targets.chosen(reader, workload.get("target"), workload.get("url"), span.clone()).ok()?;
+            self.targets.select(reader, workload.get("target"), workload.get("url"), span.clone()).ok()?;
         let hosts = self.hosts(reader, levels, chosen)?;
         let is_host = |name: &str| hosts.as_ref().is_some_and(|hosts| hosts.plan.host(name).is_some());
         checks::named_targets(reader, workload, self, chosen.map(|chosen| chosen.name), &is_host);
-        let (hosts, standing) = match (chosen, hosts) {
+        let (hosts, target) = match (chosen, hosts) {
             (Some(target), Some(mut hosts)) => {
                 let at = (&mut hosts.plan, &hosts.groups);
-                let standing = target.stand(reader, levels, Some(at), hosts.is_local)?;
-                (Some(hosts), Some(standing))
+                let target = target.resolve(reader, levels, Some(at), hosts.is_local)?;
+                (Some(hosts), Some(target))
             }
-            (Some(target), None) => (None, Some(target.stand(reader, levels, None, false)?)),
+            (Some(target), None) => (None, Some(target.resolve(reader, levels, None, false)?)),
             (None, hosts) => (hosts, None),
         };
         let given = workload.get("from");
@@ -241,23 +240,20 @@ impl<'d> Ground<'d> {
             Some(hosts) => self.from(reader, hosts, given, span)?,
             None => {
                 if let Some(value) = given {
-                    reader.mistake(
-                        value.span(),
-                        "nothing runs on hosts here: the load leaves from this machine",
-                    );
+                    reader.mistake(value.span(), "without hosts, the load leaves from this machine");
                 }
                 Vec::new()
             }
         };
-        if let (Some(hosts), Some(standing)) = (&hosts, &standing)
-            && !check_ways(reader, &hosts.plan, &from, standing)
+        if let (Some(hosts), Some(target)) = (&hosts, &target)
+            && !check_routes(reader, &hosts.plan, &from, target)
         {
             return None;
         }
-        Some(Scene { hosts, standing, from })
+        Some(Endpoints { hosts, target, from })
     }
 
-    /// The workload's table with levels in their places, those included that set a key.
+    /// The workload's table with levels in place of placeholders, and with the keys that factors set.
     fn workload_table<'s>(
         &self,
         reader: &mut Reader<'_>,
@@ -267,8 +263,8 @@ impl<'d> Ground<'d> {
         'd: 's,
     {
         let Some(value) = self.tree.get("workload") else {
-            let message = "[workload.http] is missing: what is sent to the target; or [workload.command]: the program that \
-                           is run";
+            let message = "[workload.http] is missing, which says what is sent to the target, or [workload.command], which \
+             says what is run";
             reader.mistake(0..0, message);
             return None;
         };
@@ -291,7 +287,7 @@ impl<'d> Ground<'d> {
             reader.expected(http.span(), "a table", http.get_ref());
             return None;
         };
-        let mut table = levels.put_table(reader, written);
+        let mut table = levels.substitute_table(reader, written);
         for name in &self.setters {
             if let Some(level) = levels.get(name) {
                 table.insert(Spanned::new(level.span(), Cow::Borrowed(*name)), level.clone());
@@ -300,25 +296,26 @@ impl<'d> Ground<'d> {
         Some((table, http.span()))
     }
 
-    /// Hosts, links and processes; none if nothing of the study runs on hosts. An error is told to the reader.
-    #[expect(clippy::option_option, reason = "the outer one is for mistakes, as everywhere here")]
+    /// Resolves hosts, links and processes; the inner option is none if nothing runs on hosts, the outer one if there
+    /// are mistakes.
+    #[expect(clippy::option_option, reason = "the outer option means mistakes, as in the other functions")]
     fn hosts(
         &self,
         reader: &mut Reader<'_>,
         levels: &Levels<'_>,
         chosen: Option<&TargetTable<'_>>,
-    ) -> Option<Option<Hosts>> {
-        let is_elsewhere = chosen.is_some_and(|target| target.url().is_some());
+    ) -> Option<Option<ResolvedHosts>> {
+        let is_external = chosen.is_some_and(|target| target.url().is_some());
         let has = |key: &str| self.tree.contains_key(key);
         let is_wanted = chosen.is_some() || has("hosts") || has("processes") || has("links");
-        if is_elsewhere || !is_wanted {
+        if is_external || !is_wanted {
             return Some(None);
         }
         let parts = ["hosts", "links", "processes"];
         let parts = self.tree.iter().filter(|(key, _)| parts.contains(&key.get_ref().as_ref()));
         let mut table = DeTable::new();
         for (key, value) in parts {
-            if let Some(value) = levels.put(reader, value) {
+            if let Some(value) = levels.substitute(reader, value) {
                 table.insert(key.clone(), value);
             }
         }
@@ -327,19 +324,19 @@ impl<'d> Ground<'d> {
             let mut hosts = DeTable::new();
             insert(&mut hosts, LOCAL, 0..0, DeValue::Table(DeTable::new()));
             insert(&mut table, "hosts", 0..0, DeValue::Table(hosts));
-            put_on_local(&mut table);
+            place_on_local_host(&mut table);
         }
-        let mut table = Table::of(&table, 0..0);
-        let begun = reader.mistakes();
+        let mut table = Table::new(&table, 0..0);
+        let mistakes_before = reader.mistake_count();
         let (plan, groups) = lab::file::read_with_groups(reader, &mut table, self.outline.title.clone());
-        (reader.mistakes() == begun).then_some(Some(Hosts { plan, groups, is_local }))
+        (reader.mistake_count() == mistakes_before).then_some(Some(ResolvedHosts { plan, groups, is_local }))
     }
 
-    /// The hosts that the load comes from.
+    /// Indices of the hosts that the load comes from.
     fn from(
         &self,
         reader: &mut Reader<'_>,
-        hosts: &Hosts,
+        hosts: &ResolvedHosts,
         given: Option<&Value<'_>>,
         workload: &Range<usize>,
     ) -> Option<Vec<usize>> {

@@ -1,0 +1,299 @@
+//! The process that runs the copies of a program, waits for them, and ends them with all their descendants.
+//!
+//! It is the subreaper of its descendants, so that the kernel adds their processor time to that of its children
+//! (getrusage(2), `RUSAGE_CHILDREN`). If its parent process ends, it ends its copies.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom},
+    os::{fd::OwnedFd, unix::process::CommandExt, unix::process::ExitStatusExt},
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use nix::sys::resource::{UsageWho, getrusage};
+use record::CommandRun;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    process::{
+        Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, getppid, kill_process,
+        kill_process_group, pidfd_open, set_child_subreaper, set_parent_process_death_signal, wait, waitid,
+    },
+};
+
+use crate::{JOB_VARIABLE, Job, Report};
+
+/// Time that a program has to end after SIGTERM.
+const GRACE_PERIOD: Duration = Duration::from_secs(2);
+/// Interval between checks of running copies while others are started.
+const CHECK_INTERVAL_WHILE_STARTING: Duration = Duration::from_millis(10);
+/// Interval between checks of output and of stop requests.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Size of a stream above which a copy is ended and has failed.
+const MAX_OUTPUT_BYTES: u64 = 64 << 20;
+/// How much of the end of standard error is reported for a failed copy.
+const MAX_REPORTED_BYTES: u64 = 2_000;
+const MAX_REPORTED_LINES: usize = 5;
+
+/// Runs the job in the environment variable [`JOB_VARIABLE`] and writes the report.
+///
+/// # Errors
+/// If there is no readable job, or the report cannot be written.
+pub fn run() -> io::Result<()> {
+    let job = std::env::var(JOB_VARIABLE)
+        .map_err(|_| io::Error::other("there is no job: only proofload itself starts this command"))?;
+    let job: Job = serde_json::from_str(&job)?;
+    set_child_subreaper(Some(getpid()))?;
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let parent = getppid().map(|parent| parent.as_raw_nonzero().get() as u32);
+    if job.parent.is_some() && job.parent != parent {
+        return Err(io::Error::other("the process that started this one has ended"));
+    }
+    for group in &job.groups {
+        fs::write(group, "0")?;
+    }
+    let report = run_copies(&job, &stop);
+    let temporary = job.report().with_extension("part");
+    fs::write(&temporary, serde_json::to_vec(&report)?)?;
+    fs::rename(temporary, job.report())
+}
+
+/// A copy of the program.
+struct Copy {
+    number: u32,
+    child: Option<(Child, OwnedFd)>,
+    run: CommandRun,
+    started: Instant,
+    terminated_at: Option<Instant>,
+}
+
+fn run_copies(job: &Job, stop: &AtomicBool) -> Report {
+    let (started, began_s) = (Instant::now(), monotonic_s());
+    let mut last_check = started;
+    let (mut copies, mut shortage): (Vec<Copy>, _) = (Vec::new(), None);
+    for &number in &job.copies {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        copies.push(start(job, number, &mut shortage));
+        // With many copies, the first may end before the last has started.
+        if last_check.elapsed() > CHECK_INTERVAL_WHILE_STARTING {
+            check_copies(&mut copies, job, started);
+            last_check = Instant::now();
+        }
+    }
+    let mut interrupted = false;
+    while copies.iter().any(|copy| copy.child.is_some()) {
+        let deadline_of = |copy: &Copy| Some(copy.started + job.timeout.filter(|_| copy.child.is_some())?);
+        let deadlines =
+            copies.iter().filter_map(deadline_of).chain(job.stop_after.map(|length| started + length));
+        let until = deadlines.filter(|end| *end > Instant::now()).min();
+        let until = until
+            .map_or(POLL_INTERVAL, |end| end.saturating_duration_since(Instant::now()).min(POLL_INTERVAL));
+        wait_for_exit(&copies, until);
+        check_copies(&mut copies, job, started);
+        if stop.load(Ordering::Relaxed) && !interrupted {
+            interrupted = true;
+            copies.iter_mut().for_each(|copy| copy.terminate(Instant::now()));
+        }
+    }
+    let ended_s = monotonic_s();
+    kill_orphans();
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).ok();
+    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    Report {
+        began_s,
+        ended_s,
+        shortage,
+        user_s: usage.as_ref().map_or(0.0, |usage| seconds(usage.user_time())),
+        system_s: usage.as_ref().map_or(0.0, |usage| seconds(usage.system_time())),
+        largest_process_bytes: usage.as_ref().map_or(0, |usage| usage.max_rss().max(0) as u64 * 1024),
+        runs: copies.into_iter().map(|copy| copy.run).collect(),
+        interrupted,
+    }
+}
+
+fn monotonic_s() -> f64 {
+    clock::monotonic_ns() as f64 / 1e9
+}
+
+/// Records copies that have ended, and ends those whose time is up.
+fn check_copies(copies: &mut [Copy], job: &Job, started: Instant) {
+    copies.iter_mut().for_each(|copy| copy.check(job));
+    let now = Instant::now();
+    for copy in copies.iter_mut().filter(|copy| copy.child.is_some() && copy.terminated_at.is_none()) {
+        if job.stop_after.is_some_and(|length| now >= started + length) {
+            copy.run.stopped = true;
+            copy.terminate(now);
+        } else if job.timeout.is_some_and(|length| now >= copy.started + length) {
+            copy.run.timed_out = true;
+            copy.terminate(now);
+        }
+    }
+    copies.iter().for_each(|copy| copy.kill_if_overdue(now));
+}
+
+/// Starts a copy. If this machine lacks a resource, that is not the program's fault: `shortage` gets the reason.
+fn start(job: &Job, number: u32, shortage: &mut Option<String>) -> Copy {
+    let started = Instant::now();
+    let mut copy = Copy { number, child: None, run: CommandRun::default(), started, terminated_at: None };
+    match spawn(job, number) {
+        Ok(child) => copy.child = Some(child),
+        Err(error) => {
+            // The exit statuses of a shell.
+            let is_missing = error.kind() == io::ErrorKind::NotFound;
+            copy.run.status = Some(if is_missing { 127 } else { 126 });
+            copy.run.last_lines = error.to_string();
+            let shortages = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM, Errno::NOSPC];
+            if shortages.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
+                let why = format!("copy {number} could not be started on this machine: {error}");
+                shortage.get_or_insert(why);
+            }
+        }
+    }
+    copy
+}
+
+fn spawn(job: &Job, number: u32) -> io::Result<(Child, OwnedFd)> {
+    let words: Vec<String> = job.command.iter().map(|word| Job::with_copy_number(word, number)).collect();
+    let (program, arguments) = words.split_first().ok_or_else(|| io::Error::other("an empty command"))?;
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(File::create(job.output(number))?)
+        .stderr(File::create(job.errors(number))?)
+        .process_group(0)
+        .env_remove(JOB_VARIABLE);
+    for (name, value) in &job.environment {
+        command.env(name, Job::with_copy_number(value, number));
+    }
+    if let Some(directory) = &job.directory {
+        let directory = Job::with_copy_number(&directory.display().to_string(), number);
+        fs::create_dir_all(&directory)?;
+        command.current_dir(directory);
+    }
+    let child = command.spawn()?;
+    let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+    Ok((child, pidfd))
+}
+
+/// Waits until a copy ends, at most for `timeout`.
+fn wait_for_exit(copies: &[Copy], timeout: Duration) {
+    let running = copies.iter().filter_map(|copy| copy.child.as_ref());
+    let mut poll_fds: Vec<PollFd<'_>> = running.map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)).collect();
+    let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
+    // A signal interrupts the call; the caller checks for it.
+    let _ = poll(&mut poll_fds, Some(&timeout));
+}
+
+impl Copy {
+    /// Records the exit of the copy, and ends it if it writes too much.
+    fn check(&mut self, job: &Job) {
+        let Some((child, _)) = &mut self.child else { return };
+        let id = Pid::from_child(child);
+        // Before the copy is waited for, no other process group can have its number, so the kill hits only its descendants.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if matches!(waitid(WaitId::Pid(id), options), Ok(Some(_))) {
+            let _ = kill_process_group(id, Signal::KILL);
+            let status = child.wait();
+            self.child = None;
+            self.record_exit(status.unwrap_or_default(), job);
+            return;
+        }
+        let streams = [job.output(self.number), job.errors(self.number)];
+        let is_too_long = |path: &Path| fs::metadata(path).is_ok_and(|file| file.len() > MAX_OUTPUT_BYTES);
+        if self.terminated_at.is_none() && streams.iter().any(|path| is_too_long(path)) {
+            self.run.last_lines = format!("it wrote more than {} MiB", MAX_OUTPUT_BYTES >> 20);
+            self.terminated_at = Some(Instant::now());
+            // SIGKILL prevents further output.
+            let _ = kill_process_group(id, Signal::KILL);
+        }
+    }
+
+    fn record_exit(&mut self, status: ExitStatus, job: &Job) {
+        self.run.wall_s = self.started.elapsed().as_secs_f64();
+        (self.run.status, self.run.signal) = (status.code(), status.signal());
+        let is_expected =
+            self.terminated_at.is_none() && status.code().is_some_and(|code| job.expect.contains(&code));
+        self.run.succeeded = self.run.stopped || is_expected;
+        if !self.run.succeeded && self.run.last_lines.is_empty() {
+            self.run.last_lines = last_lines(&job.errors(self.number))
+                .or_else(|| last_lines(&job.output(self.number)))
+                .unwrap_or_default();
+        }
+    }
+
+    fn terminate(&mut self, now: Instant) {
+        if let Some((child, _)) = &self.child {
+            self.terminated_at.get_or_insert(now);
+            let _ = kill_process_group(Pid::from_child(child), Signal::TERM);
+        }
+    }
+
+    /// Kills a copy that has not ended in time after SIGTERM.
+    fn kill_if_overdue(&self, now: Instant) {
+        let is_late = self.terminated_at.is_some_and(|asked| now >= asked + GRACE_PERIOD);
+        if let (true, Some((child, _))) = (is_late, &self.child) {
+            let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+        }
+    }
+}
+
+/// Kills descendants that left the copies' process groups, and waits for all that have ended.
+fn kill_orphans() {
+    let until = Instant::now() + GRACE_PERIOD;
+    loop {
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+        let left = own_children();
+        if left.is_empty() || Instant::now() >= until {
+            return;
+        }
+        for child in left {
+            let _ = kill_process(child, Signal::KILL);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The orphans that this process has inherited, by their numbers in its own namespace. On a host of a lab `/proc`
+/// belongs to the machine and lists the numbers of a process in all its namespaces. A number cannot mean another
+/// process: a child keeps it until it is waited for.
+fn own_children() -> Vec<Pid> {
+    let Ok(own) = fs::read_link("/proc/self") else { return Vec::new() };
+    let level = pids_in_namespaces(&own.display().to_string()).len();
+    let text = fs::read_to_string(format!("/proc/self/task/{}/children", own.display())).unwrap_or_default();
+    let known = text
+        .split_whitespace()
+        .filter_map(|number| pids_in_namespaces(number).get(level.checked_sub(1)?).copied());
+    known.filter_map(Pid::from_raw).collect()
+}
+
+/// The numbers of a process in its nested namespaces, from that of `/proc` inwards.
+fn pids_in_namespaces(process: &str) -> Vec<i32> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    line.split_whitespace().filter_map(|number| number.parse().ok()).collect()
+}
+
+fn last_lines(path: &Path) -> Option<String> {
+    let mut file = File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(MAX_REPORTED_BYTES))).ok()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = lines[lines.len().saturating_sub(MAX_REPORTED_LINES)..].join("\n");
+    (!last.is_empty()).then_some(last)
+}

@@ -1,0 +1,104 @@
+//! Probes of targets: single requests that show, before a search, whether a target answers as expected at all.
+
+use std::{path::Path, time::Duration};
+
+use record::{ErrorClass, Trial};
+
+use super::{Runner, trial::decision};
+use crate::{
+    event::Options,
+    running_search,
+    stop_reason::StopReason,
+    study::{Setup, Study},
+    testbed::{Testbed, TestbedError},
+};
+
+/// Probes the external targets of all searched settings with single requests of their own workload, before anything
+/// is set up or written. Targets that the study starts are probed once they are up.
+///
+/// # Errors
+/// Why a target does not answer as expected.
+pub fn probe_targets(study: &Study, options: &Options) -> Result<(), String> {
+    let searched = study.settings.iter().enumerate();
+    let searched =
+        searched.filter_map(|(number, setting)| Some((number, Some(study.search_of(setting)?.min))));
+    let mut external: Vec<(usize, Setup)> = Vec::new();
+    study.each_setup(searched, &mut |number, setup| {
+        // The planner reports mistakes in a setup.
+        external.extend(setup.ok().filter(|setup| setup.lab.is_none()).map(|setup| (number, setup)));
+        true
+    });
+    let mut probed: Vec<Setup> = Vec::new();
+    for (number, setup) in external {
+        let setting = &study.settings[number];
+        let Some(search) = study.search_of(setting).filter(|_| !probed.contains(&setup)) else { continue };
+        let testbed = Testbed::bring_up(
+            setup.clone(),
+            &options.lab,
+            &options.worker,
+            Path::new(""),
+            &mut |_, _| Ok(()),
+        );
+        let trial_s = running_search::plan(study, search).map(|plan| plan.trial_duration_s);
+        let Ok(trial_s) = trial_s else { continue };
+        let why = testbed.and_then(|testbed| probe(&testbed, &setup, study, trial_s, options));
+        match why {
+            Ok(None) => probed.push(setup),
+            Ok(Some(why)) if setting.name.is_empty() => return Err(why),
+            Ok(Some(why)) => return Err(format!("{}: {why}", setting.name)),
+            // The search will end with the same error and report it.
+            Err(_) => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// Whether every connection of a trial was refused.
+pub(super) fn is_refused(trial: &Trial) -> bool {
+    trial.http().is_some_and(|http| {
+        http.counts.connections_opened == 0 && http.errors.of(ErrorClass::ConnectRefused) > 0
+    })
+}
+
+impl Runner<'_> {
+    /// Probes the target of a searched setting when it is up for the first time.
+    pub(super) fn probe_once(&mut self, setup: &Setup, setting: usize) -> Result<(), StopReason> {
+        let is_searched = self.plan.settings[setting].searched;
+        if setup.lab.is_none() || !is_searched || self.probed_settings.contains(&setting) {
+            return Ok(());
+        }
+        self.probed_settings.push(setting);
+        self.probe(setup, setting)?.map_or(Ok(()), |why| Err(StopReason::Failed(why)))
+    }
+
+    /// Fails the study if the target is gone: that says nothing about the load that it carries.
+    pub(super) fn check_still_answers(&mut self, setting: usize, load: f64) -> Result<(), StopReason> {
+        let Ok(setup) = self.study.setup(setting, Some(load)) else { return Ok(()) };
+        let why = self.probe(&setup, setting)?;
+        let failed =
+            |why| StopReason::Failed(format!("the target stopped answering during the search: {why}"));
+        why.map_or(Ok(()), |why| Err(failed(why)))
+    }
+
+    fn probe(&self, setup: &Setup, setting: usize) -> Result<Option<String>, StopReason> {
+        let Some(testbed) = &self.testbed else { return Ok(None) };
+        let Some(search) = self.plan.search_of(setting) else { return Ok(None) };
+        let found = probe(testbed, setup, self.study, search.trial_duration_s, self.options);
+        found.map_err(|error| self.stopped_or_failed(error))
+    }
+}
+
+fn probe(
+    testbed: &Testbed,
+    setup: &Setup,
+    study: &Study,
+    trial_s: f64,
+    options: &Options,
+) -> Result<Option<String>, TestbedError> {
+    // A program's requests are not known here.
+    let Some(workload) = setup.workload.http() else { return Ok(None) };
+    let (plan, _) = testbed.plan(workload, !study.seed, |plan| decision(&study.goals, plan))?;
+    // If requests end the trial, it waits for every answer.
+    let trial = (!setup.workload.ends_itself()).then(|| Duration::from_secs_f64(trial_s));
+    testbed.probe(&plan, trial, &options.stop)
+}

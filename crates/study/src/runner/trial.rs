@@ -1,0 +1,333 @@
+//! Runs one trial of a study: brings up hosts and targets, judges the trial and writes it down.
+
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use record::{
+    Decision, ErrorClass, Goal, HttpPlan, Kind, Measured, Purpose, Trial, TrialEntry, Warning,
+    study::ENTRY_SCHEMA,
+};
+
+use super::{PlannedTrial, Runner};
+use crate::{
+    event::Event,
+    judge::judge,
+    observer::TrialContext,
+    stop_reason::StopReason,
+    study::{Fresh, Setup},
+    testbed::{GOODPUT, Hook, Testbed, TestbedError},
+    workload::Workload,
+};
+
+/// What observers get to see. A macro, because it borrows the fields of the runner separately.
+macro_rules! context {
+    ($runner:ident, $setup:expr, $planned:expr) => {
+        TrialContext {
+            testbed: $runner.testbed.as_mut().expect("it was brought up just before"),
+            setup: $setup,
+            number: $runner.next_index,
+            purpose: $planned.purpose,
+            goals: &$runner.plan.goals,
+            stop: &$runner.options.stop,
+        }
+    };
+}
+
+/// Interval between checks for a stop request during a pause.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Longest time that a target gets for the requests that the last trial gave up.
+const MAX_BACKLOG: Duration = Duration::from_secs(30);
+
+impl Runner<'_> {
+    /// Runs a trial, judges it and writes it down.
+    pub(super) fn run_trial(
+        &mut self,
+        planned: PlannedTrial,
+        duration: Option<Duration>,
+    ) -> Result<&TrialEntry, StopReason> {
+        self.check_stop_and_budget()?;
+        let began_s = self.study_time_s();
+        let mut setup = self.study.setup(planned.setting, planned.load).map_err(|mistakes| {
+            StopReason::Failed(mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+        })?;
+        if let Some(duration) = duration {
+            setup.workload.set_length(duration);
+        }
+        if setup.audit.is_some() {
+            let receipts =
+                self.observers.evidence.clear_receipts(self.next_index).map_err(StopReason::Failed)?;
+            setup.workload.set_receipts(Some(&receipts));
+        }
+        self.bring_up(&setup, planned)?;
+        self.settle()?;
+        self.check_stop_and_budget()?;
+        let study_time_s = self.study_time_s();
+        self.run_hook(&setup, Hook::Prepare)?;
+        self.observers.before(context!(self, &setup, planned))?;
+        let mut trial = self.measure(&setup, planned)?;
+        if trial.interrupted {
+            let text = serde_json::to_string_pretty(&trial).expect("a trial can be written as JSON");
+            let written = self.folder.write("interrupted-trial.json", &text);
+            written.map_err(|error| StopReason::Failed(error.to_string()))?;
+            return Err(StopReason::Stopped);
+        }
+        self.conclude(&setup, &mut trial)?;
+        let mut observed = self.observers.after(context!(self, &setup, planned), &trial)?;
+        trial.quantities.append(&mut observed.quantities);
+        let asked_s = duration.map(|duration| duration.as_secs_f64());
+        let judged = judge(
+            &mut trial,
+            &observed,
+            &self.plan.goals,
+            self.plan.is_exploratory(planned.setting, asked_s),
+        );
+        self.backlog = backlog(&trial);
+        let mut entry = TrialEntry {
+            schema: ENTRY_SCHEMA.to_owned(),
+            index: self.next_index,
+            block: planned.block,
+            setting: planned.setting,
+            purpose: planned.purpose,
+            load: planned.load,
+            attempt: planned.attempt,
+            loss_ratios: judged.loss_ratios,
+            growth_per_s: judged.growth_per_s,
+            audit: observed.audit,
+            noticed: std::mem::take(&mut self.pending_warnings),
+            asked_s,
+            study_time_s,
+            trial,
+        };
+        self.journal.append(&entry).map_err(|error| StopReason::Failed(error.to_string()))?;
+        self.next_index += 1;
+        let length_s = asked_s.unwrap_or(entry.trial.elapsed_s);
+        self.overhead = (self.overhead.0 + self.study_time_s() - began_s - length_s, self.overhead.1 + 1);
+        (self.on_event)(Event::TrialEnded(&entry));
+        // The entry stays in memory to the end of the study, with hundreds of others.
+        entry.pack();
+        self.entries.push(entry);
+        Ok(&self.entries[self.entries.len() - 1])
+    }
+
+    /// Runs the workload once, without observers and hooks.
+    fn measure(&mut self, setup: &Setup, planned: PlannedTrial) -> Result<Trial, StopReason> {
+        let unit = self.plan.search_of(planned.setting).map(|search| &search.unit);
+        let begins = Event::TrialBegins {
+            name: &self.plan.settings[planned.setting].name,
+            purpose: planned.purpose,
+            load: planned.load.zip(unit).map(|(load, unit)| unit.show(load)),
+        };
+        match &setup.workload {
+            Workload::Http(workload) => {
+                let testbed = self.testbed.as_ref().expect("it was brought up just before");
+                let seed = self.study.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(self.next_index);
+                // A warm-up has the index of the trial after it and needs a seed of its own.
+                let seed = if planned.purpose == Purpose::WarmUp { !seed } else { seed };
+                let decides = |plan: &HttpPlan| decision(&self.plan.goals, plan);
+                let (plan, fitted) = testbed.plan(workload, seed, decides).map_err(failed)?;
+                for adjustment in fitted.clone().unwrap_or_default() {
+                    if !self.reported_adjustments.contains(&adjustment) {
+                        (self.on_event)(Event::Warning(&format!("using {adjustment}")));
+                        self.reported_adjustments.push(adjustment);
+                    }
+                }
+                (self.on_event)(begins);
+                if let Err(why) = fitted {
+                    return Ok(Testbed::not_run(plan, &self.options.command, why));
+                }
+                let on_event = &mut *self.on_event;
+                let trial = testbed.run(plan, &self.options.stop, &self.options.command, |tick| {
+                    on_event(Event::Tick(tick));
+                });
+                // If the target died, that explains more than the errors of the trial.
+                testbed.failure().map_err(failed)?;
+                trial.map_err(|error| self.stopped_or_failed(error))
+            }
+            Workload::Command(workload) => {
+                (self.on_event)(begins);
+                let folder = self.output_folder();
+                let testbed = self.testbed.as_mut().expect("it was brought up just before");
+                let trial = testbed.run_programs(
+                    workload,
+                    &folder,
+                    self.study.trial.settle,
+                    &self.options.stop,
+                    &self.options.command,
+                );
+                testbed.failure().map_err(failed)?;
+                trial.map_err(failed)
+            }
+        }
+    }
+
+    /// Folder that keeps the output of the next trial's programs.
+    fn output_folder(&self) -> PathBuf {
+        self.folder.path().join("output").join(self.next_index.to_string())
+    }
+
+    /// Runs a hook of the workload, such as `prepare`, if there is one.
+    fn run_hook(&mut self, setup: &Setup, hook: Hook) -> Result<(), StopReason> {
+        let Workload::Command(workload) = &setup.workload else { return Ok(()) };
+        let folder = self.output_folder();
+        let Some(testbed) = self.testbed.as_mut() else { return Ok(()) };
+        testbed.run_hook(workload, hook, &folder, &self.options.stop).map_err(|error| match error {
+            _ if self.options.stop.load(Ordering::Relaxed) => StopReason::Stopped,
+            error => failed(error),
+        })
+    }
+
+    /// Runs the workload's `conclude` hook, if there is one. Studies check programs with it: if it fails, so does the
+    /// trial.
+    fn conclude(&mut self, setup: &Setup, trial: &mut Trial) -> Result<(), StopReason> {
+        match self.run_hook(setup, Hook::Conclude) {
+            Err(StopReason::Failed(why)) => {
+                if let Measured::Command(command) = &mut trial.measured {
+                    command.fail(&why);
+                    trial.quantities.remove(GOODPUT);
+                }
+                trial.warnings.push(Warning::new("program_failed", why));
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Runs the workload's `cleanup` hook, if there is one. Returns the error message if it fails.
+    pub(super) fn clean_up(&mut self) -> Option<String> {
+        let folder = self.output_folder();
+        let testbed = self.testbed.as_mut()?;
+        let Workload::Command(workload) = testbed.workload().clone() else { return None };
+        let stop = AtomicBool::new(false);
+        testbed.run_hook(&workload, Hook::Cleanup, &folder, &stop).err().map(|error| error.to_string())
+    }
+
+    /// Brings up new hosts and targets if the setting needs them, probes and warms up the target.
+    fn bring_up(&mut self, setup: &Setup, planned: PlannedTrial) -> Result<(), StopReason> {
+        // Another setting needs new hosts even if its setup is equal: processes keep state.
+        let is_kept = match self.study.trial.fresh {
+            // Programs always need a testbed: it holds their folder and runs their hooks.
+            _ if setup.lab.is_none() && setup.workload.kind() == Kind::Http => true,
+            Fresh::Trial => false,
+            Fresh::Setting => self.testbed_setting == Some(planned.setting),
+        };
+        // Trials over an uncertified link are void; a new lab measures the link again.
+        let mut lab = self.testbed.as_mut().and_then(Testbed::lab);
+        let is_kept =
+            is_kept && !lab.as_mut().is_some_and(|lab| self.observers.links.may_be_measured_again(lab));
+        if is_kept && self.testbed.as_ref().is_some_and(|testbed| testbed.supports(setup)) {
+            return Ok(());
+        }
+        self.take_down();
+        if setup.lab.is_some() {
+            self.backlog = Duration::ZERO;
+            (self.on_event)(Event::SettingUp { name: &self.plan.settings[planned.setting].name });
+        }
+        let stored = self.observers.evidence.clear_stored().map_err(StopReason::Failed)?;
+        let (links, mut messages) = (&mut self.observers.links, Vec::new());
+        let logs = self.folder.path().join("logs").join(self.next_index.to_string());
+        let lab = lab::Options { keep_logs: Some(logs), ..self.options.lab.clone() };
+        let testbed =
+            Testbed::bring_up(setup.clone(), &lab, &self.options.worker, &stored, &mut |name, link| {
+                messages.extend(links.measure(name, link)?);
+                Ok(())
+            });
+        messages.iter().for_each(|text| (self.on_event)(Event::Warning(text)));
+        self.testbed = Some(testbed.map_err(|error| match error {
+            TestbedError::Lab(lab::Error::CalledOff) => StopReason::Stopped,
+            error => failed(error),
+        })?);
+        self.testbed_setting = Some(planned.setting);
+        self.run_hook(setup, Hook::Setup)?;
+        self.probe_once(setup, planned.setting)?;
+        if let Some(duration) = self.study.trial.warm_up {
+            let mut warm_up = setup.clone();
+            warm_up.workload.set_length(duration);
+            warm_up.workload.set_receipts(None);
+            let planned = PlannedTrial { purpose: Purpose::WarmUp, ..planned };
+            self.run_hook(&warm_up, Hook::Prepare)?;
+            let trial = self.measure(&warm_up, planned)?;
+            self.run_hook(&warm_up, Hook::Conclude)?;
+            if trial.interrupted {
+                return Err(StopReason::Stopped);
+            }
+            self.backlog = backlog(&trial);
+        }
+        Ok(())
+    }
+
+    /// Waits for the pause, for the backlog of the last trial, and until its connections are gone.
+    fn settle(&mut self) -> Result<(), StopReason> {
+        // The target still works on requests that were given up; they would count against the next load.
+        let until = Instant::now() + self.study.trial.pause + std::mem::take(&mut self.backlog);
+        while Instant::now() < until && !self.options.stop.load(Ordering::Relaxed) {
+            thread::sleep(POLL_INTERVAL.min(until.saturating_duration_since(Instant::now())));
+        }
+        let timeout = self.study.trial.settle;
+        if let (false, Some(testbed)) = (timeout.is_zero(), &self.testbed) {
+            let left = testbed.settle(timeout, &self.options.stop);
+            if left > 0 && !self.options.stop.load(Ordering::Relaxed) {
+                let message = format!(
+                    "{left} connections of the trial before trial {} were still open after {:.1} s: the target keeps \
+                     connections open, or settle is too short",
+                    self.next_index,
+                    timeout.as_secs_f64()
+                );
+                self.warn(Warning::new("not_settled", message));
+            }
+        }
+        if self.options.stop.load(Ordering::Relaxed) { Err(StopReason::Stopped) } else { Ok(()) }
+    }
+
+    /// A worker that is lost while the study stops is no failure.
+    pub(super) fn stopped_or_failed(&self, error: TestbedError) -> StopReason {
+        match error {
+            TestbedError::Fleet(_) if self.options.stop.load(Ordering::Relaxed) => StopReason::Stopped,
+            error => failed(error),
+        }
+    }
+
+    fn check_stop_and_budget(&self) -> Result<(), StopReason> {
+        if self.options.stop.load(Ordering::Relaxed) {
+            return Err(StopReason::Stopped);
+        }
+        match self.study.budget {
+            Some(budget) if self.study_time_s() >= budget.as_secs_f64() => Err(StopReason::OutOfBudget),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How long a target needs for the requests that a trial gave up (by timeout or at its end), at the rate at which it
+/// answered the others.
+pub(super) fn backlog(trial: &Trial) -> Duration {
+    let Some(http) = trial.http() else { return Duration::ZERO };
+    let given_up = http.counts.in_flight + http.errors.of(ErrorClass::Timeout);
+    if given_up == 0 {
+        return Duration::ZERO;
+    }
+    if http.throughput_per_s <= 0.0 {
+        return MAX_BACKLOG;
+    }
+    Duration::from_secs_f64(given_up as f64 / http.throughput_per_s).min(MAX_BACKLOG)
+}
+
+/// What a trial has to decide for these goals. For goals without a bound on a time, the longest time that answers are
+/// waited for takes its place.
+pub(super) fn decision(goals: &[Goal], plan: &HttpPlan) -> Option<Decision> {
+    let bound = |goal: &Goal| goal.quantity.bound_ns();
+    let loss_ratio = goals.iter().map(|goal| goal.loss_ratio).reduce(f64::max)?;
+    let waited_ns = plan.timeout_ns.min(plan.drain_ns);
+    Some(Decision {
+        response_time_ns: goals.iter().filter_map(bound).min().unwrap_or(waited_ns),
+        longest_ns: goals.iter().map(|goal| bound(goal).unwrap_or(waited_ns)).max()?,
+        loss_ratio,
+    })
+}
+
+fn failed(error: TestbedError) -> StopReason {
+    StopReason::Failed(error.to_string())
+}

@@ -1,0 +1,188 @@
+//! Runs programs by supervisors, one on each host, and waits until all have ended.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    process::{Child, ExitStatus, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use command::{Job, Report};
+use lab::plan::{Flood, Process, Program};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::FLOW_BIN;
+use crate::testbed::{Testbed, TestbedError};
+
+/// A supervisor that has not ended this long after SIGTERM is killed.
+const KILL_AFTER: Duration = Duration::from_secs(6);
+/// Interval between samples of the memory.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A direction of a link: its name, and the bytes and packets that it has carried.
+pub(super) type LinkCounter = (String, u64, u64);
+/// Samples what the programs use. At the end of a bin it gets the counters of the links.
+pub(super) type Sample<'a> = &'a mut dyn FnMut(Option<Vec<LinkCounter>>) -> io::Result<()>;
+
+enum Supervisor {
+    OnHost(lab::Process),
+    Here(Child),
+}
+
+impl Testbed {
+    /// Runs jobs at once, each on a host that the load comes from, until all have ended. Calls `sample` repeatedly,
+    /// at the end of every bin with the counters of the links.
+    pub(super) fn run_jobs(
+        &mut self,
+        jobs: Vec<Job>,
+        stop: &AtomicBool,
+        sample: Sample<'_>,
+    ) -> Result<Report, TestbedError> {
+        let failed = |error: io::Error| TestbedError::Program(format!("cannot run a program: {error}"));
+        let hosts: Vec<Option<usize>> = match self.setup.from[..] {
+            [] => vec![None],
+            ref from => from.iter().copied().map(Some).collect(),
+        };
+        let mut supervisors = Vec::new();
+        for (job, host) in jobs.iter().zip(hosts) {
+            supervisors.push(self.start_supervisor(job, host).map_err(failed)?);
+        }
+        let mut bin_end = Instant::now() + FLOW_BIN;
+        let mut stopped_at: Option<Instant> = None;
+        while supervisors.iter_mut().any(|supervisor| supervisor.ended().is_none()) {
+            if stop.load(Ordering::Relaxed) {
+                match stopped_at {
+                    None => supervisors.iter().for_each(|supervisor| supervisor.signal(Signal::TERM)),
+                    Some(stopped_at) if stopped_at.elapsed() > KILL_AFTER => {
+                        supervisors.iter().for_each(|supervisor| supervisor.signal(Signal::KILL));
+                    }
+                    Some(_) => {}
+                }
+                stopped_at.get_or_insert_with(Instant::now);
+            }
+            let until = bin_end.min(Instant::now() + POLL_INTERVAL);
+            supervisors
+                .iter_mut()
+                .for_each(|supervisor| supervisor.wait(until.saturating_duration_since(Instant::now())));
+            sample(None).map_err(TestbedError::Host)?;
+            if Instant::now() >= bin_end {
+                bin_end += FLOW_BIN;
+                sample(Some(self.link_counters()?)).map_err(TestbedError::Host)?;
+            }
+        }
+        sample(Some(self.link_counters()?)).map_err(TestbedError::Host)?;
+        let mut all = Report::default();
+        let hosts = self.load_hosts();
+        for (number, (mut supervisor, job)) in supervisors.into_iter().zip(&jobs).enumerate() {
+            let path = job.report();
+            let Some(mut report) = Report::read(&path) else {
+                let how = supervisor.ended().map_or_else(String::new, |status| format!(" ({status})"));
+                let lines = supervisor.last_lines();
+                return Err(TestbedError::Program(format!(
+                    "the process that runs {} ended without a report{how}{lines}",
+                    job.command.first().map_or("the program", String::as_str)
+                )));
+            };
+            let _ = fs::remove_file(path);
+            let host = hosts.get(number).cloned().unwrap_or_default();
+            report.runs.iter_mut().for_each(|run| run.host.clone_from(&host));
+            all.merge(report);
+        }
+        Ok(all)
+    }
+
+    fn start_supervisor(&mut self, job: &Job, host: Option<usize>) -> io::Result<Supervisor> {
+        let _ = fs::remove_file(job.report());
+        let program = std::env::current_exe()?;
+        // The job goes into the environment: it may hold a secret, and every user can read arguments.
+        let job_text = serde_json::to_string(job)?;
+        let (Some(host), Some(lab)) = (host, &mut self.lab) else {
+            let child = std::process::Command::new(program)
+                .arg("command-run")
+                .env(command::JOB_VARIABLE, job_text)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                // Ctrl-C is for the study, which then stops its supervisors.
+                .process_group(0)
+                .spawn()?;
+            return Ok(Supervisor::Here(child));
+        };
+        let command = vec![program.display().to_string(), "command-run".to_owned()];
+        let process = Process {
+            name: format!("{}-{}-{host}", lab.plan().hosts[host].name, job.name),
+            host,
+            program: Program::Command(command),
+            environment: BTreeMap::from([(command::JOB_VARIABLE.to_owned(), job_text)]),
+            directory: None,
+            ready: None,
+            ready_timeout: Duration::ZERO,
+            log_limit_bytes: 1 << 20,
+            flood: Flood::Truncate,
+            may_end: true,
+            stage: 0,
+        };
+        lab.spawn(&process).map(Supervisor::OnHost).map_err(io::Error::other)
+    }
+
+    pub(super) fn link_counters(&mut self) -> Result<Vec<LinkCounter>, TestbedError> {
+        let mut counts = Vec::new();
+        for (name, link) in self.lab.iter_mut().flat_map(lab::Lab::links) {
+            let failed = |error| TestbedError::Program(format!("a link of the lab: {error}"));
+            for (direction, counters) in
+                ["a to b", "b to a"].into_iter().zip(link.counters().map_err(failed)?)
+            {
+                let pipe = counters.pipe;
+                counts.push((
+                    format!("link {name} {direction}"),
+                    pipe.delivered_bytes,
+                    pipe.delivered_packets,
+                ));
+            }
+        }
+        Ok(counts)
+    }
+}
+
+impl Supervisor {
+    fn ended(&mut self) -> Option<ExitStatus> {
+        match self {
+            Self::OnHost(process) => process.ended(),
+            Self::Here(child) => child.try_wait().unwrap_or_else(|_| Some(ExitStatus::from_raw(1 << 8))),
+        }
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        match self {
+            Self::OnHost(process) => drop(process.wait(timeout)),
+            Self::Here(child) => {
+                let until = Instant::now() + timeout;
+                while Instant::now() < until && matches!(child.try_wait(), Ok(None)) {
+                    thread::sleep(
+                        Duration::from_millis(2).min(until.saturating_duration_since(Instant::now())),
+                    );
+                }
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        match self {
+            Self::OnHost(process) => process.signal(signal),
+            // Before the child is waited for, no other process can get its number.
+            Self::Here(child) => drop(kill_process(Pid::from_child(child), signal)),
+        }
+    }
+
+    fn last_lines(&self) -> String {
+        match self {
+            Self::OnHost(process) => {
+                let lines = process.last_lines().join("\n");
+                if lines.is_empty() { lines } else { format!("; its log: {lines}") }
+            }
+            Self::Here(_) => String::new(),
+        }
+    }
+}
