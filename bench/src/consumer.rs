@@ -1,8 +1,7 @@
-//! Takes away what a listener has stored, as whatever ships its files would.
+//! Removes stored lines while a listener runs, as a program that ships its files does.
 //!
-//! A listener writes to memory that the kernel has just found for it. Under a hypervisor that gives memory only
-//! when it is touched, fresh pages fill at a tenth of the speed of used ones, and a run of seconds would measure that.
-//! So what lies some way behind the end of each file is cut out of it, and its pages are used again.
+//! Under a hypervisor that allocates memory on first use, new pages fill at a tenth of the speed of used ones, and a short
+//! run would measure that. Punching holes into the files returns their pages, so that the listener gets used pages.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -17,12 +16,12 @@ use std::{
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-/// How often it looks.
-const EVERY: Duration = Duration::from_millis(20);
-/// What stays before the end, so that nobody's write is touched.
+/// How often the files are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Bytes at the end of a file that stay, so that writes in progress are not affected.
 const KEPT_BYTES: u64 = 1 << 20;
 
-/// Works until it is dropped.
+/// Punches holes into files until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Consumer {
     stop: Arc<AtomicBool>,
@@ -30,20 +29,20 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    /// Begins to consume the files of a folder. The lengths of files stay as they are.
+    /// Starts to punch holes into the files of a folder. Their lengths stay the same.
     pub(crate) fn of(folder: &Path) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (folder, told) = (folder.to_owned(), Arc::clone(&stop));
+        let (folder, stopped) = (folder.to_owned(), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
             let mut files: Vec<(PathBuf, File, u64)> = Vec::new();
-            while !told.load(Ordering::Relaxed) {
-                std::thread::sleep(EVERY);
+            while !stopped.load(Ordering::Relaxed) {
+                std::thread::sleep(POLL_INTERVAL);
                 open_new(&folder, &mut files);
                 for (_, file, taken) in &mut files {
                     let length = file.metadata().map_or(0, |metadata| metadata.len());
                     let until = length.saturating_sub(KEPT_BYTES) & !0xfff;
                     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                    // A filesystem that cannot do it is as fast as it is.
+                    // Ignored if the filesystem does not support it.
                     if until > *taken && fallocate(&*file, flags, *taken, until - *taken).is_ok() {
                         *taken = until;
                     }
@@ -58,7 +57,7 @@ impl Drop for Consumer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It does nothing that panics, and there is nothing left to do if it did.
+            // The thread does not panic, and a panic would change nothing here.
             let _ = thread.join();
         }
     }
@@ -90,7 +89,7 @@ mod tests {
         File::open(&path).unwrap().sync_all().unwrap();
         let before = path.metadata().unwrap().blocks();
         let consumer = Consumer::of(folder.path());
-        std::thread::sleep(10 * EVERY);
+        std::thread::sleep(10 * POLL_INTERVAL);
         drop(consumer);
         let after = path.metadata().unwrap();
         assert_eq!(after.len(), 4 << 20);

@@ -1,4 +1,4 @@
-//! Processor time per request, and the throughput that a server reaches under each generator.
+//! Processor time per request, and the throughput of a server with each generator.
 
 use std::{
     io::Write,
@@ -17,11 +17,11 @@ use crate::{
     tool::{Body, Load, Tool},
 };
 
-/// A workload whose requests are paid for.
+/// A workload.
 #[derive(Debug)]
 pub(crate) struct Workload {
-    /// Its name; its figures are the generator's process alone (`cpu-NAME`), both processors together
-    /// (`cpu-NAME-both`) and the throughput (`rate-NAME`).
+    /// The name. The figures are the processor time of the generator's process (`cpu-NAME`), of both processors
+    /// (`cpu-NAME-both`), and the throughput (`rate-NAME`).
     pub name: &'static str,
     path: &'static str,
     body_bytes: usize,
@@ -41,45 +41,45 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     Workload { name: "new-connection", connections: 32, keepalive: false, ..KEPT },
 ];
 
-/// What runs share.
+/// The parameters of all runs.
 #[derive(Debug)]
 pub(crate) struct Session<'a> {
     /// The server.
     pub nginx: &'a Nginx,
-    /// Whose processor is which.
+    /// The processors of the server and the generator.
     pub cores: Cores,
     /// The tools.
     pub tools: &'a [Tool],
-    /// How many rounds.
+    /// Number of rounds.
     pub rounds: u32,
 }
 
-/// One run's figures.
+/// The figures of a run.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     requests: u64,
     rate_per_s: f64,
-    /// The generator's process.
+    /// Processor time of the generator's process per request.
     process_us: f64,
-    /// Both processors, whoever used them.
+    /// Busy time of both processors per request, of all processes.
     both_us: f64,
     server_busy_ratio: f64,
     generator_busy_ratio: f64,
-    /// Share of a processor (the worse one) that neither the generator nor nginx used.
+    /// Share of a processor (the larger of both) that other processes used.
     others_ratio: f64,
 }
 
-/// Attempts at a run that others disturb; the last one stands, and is marked.
+/// Most attempts at a run that other processes disturb; the last one counts and is marked.
 const ATTEMPTS: u32 = 3;
-/// Share of a processor that others may use in a run before it is taken again. A tick of
-/// `/proc/stat` and what the kernel does in nobody's name are well below it.
+/// Share of a processor that other processes may use before a run is repeated. It is well above the resolution of
+/// `/proc/stat` and the kernel's own work.
 const DISTURBANCE_RATIO: f64 = 0.1;
 
 impl Session<'_> {
-    /// Runs every round, prints every run and the comparison. Whether all runs could be used.
+    /// Runs every round, prints every run and the comparison. Returns whether all runs are usable.
     ///
     /// # Errors
-    /// When the kernel does not tell times.
+    /// If the processor times cannot be read.
     pub(crate) fn measure(&self, workload: &Workload, seconds: u32) -> Result<bool> {
         let url = self.nginx.url(workload.path);
         let body = (workload.body_bytes > 0).then(|| Body::new(workload.body_bytes)).transpose()?;
@@ -92,12 +92,12 @@ impl Session<'_> {
             core: self.cores.generator,
         };
         println!("\n== {}: {} connections, {url}", workload.name, workload.connections);
-        let mut able: Vec<&Tool> = Vec::new();
+        let mut usable: Vec<&Tool> = Vec::new();
         for tool in self.tools {
             match tool.launch(&load) {
                 Some(launch) => {
                     println!("   {}", launch.shown());
-                    able.push(tool);
+                    usable.push(tool);
                 }
                 None => println!("   {} cannot do this", tool.name()),
             }
@@ -109,12 +109,12 @@ impl Session<'_> {
         ];
         let (mut all_used, mut bound) = (true, Vec::new());
         for round in 0..self.rounds {
-            for place in 0..able.len() {
-                let tool = able[(place + round as usize) % able.len()];
+            for turn in 0..usable.len() {
+                let tool = usable[(turn + round as usize) % usable.len()];
                 let mut cost = None;
                 for _attempt in 0..ATTEMPTS {
                     print!("   round {} {:<7}", round + 1, tool.name());
-                    // The run takes seconds, and whoever watches wants to know which it is.
+                    // Shown before the run, which takes seconds.
                     let _ = std::io::stdout().flush();
                     cost = self.run(tool, &load)?;
                     if cost.is_none_or(|cost| !cost.is_disturbed()) {
@@ -133,7 +133,7 @@ impl Session<'_> {
                 }
             }
         }
-        for tool in able {
+        for tool in usable {
             let runs = bound.iter().filter(|name| **name == tool.name()).count();
             if runs > 0 {
                 println!("   {} was generator-bound in {runs} of {} runs", tool.name(), self.rounds);
@@ -181,8 +181,8 @@ impl Session<'_> {
 }
 
 impl Cost {
-    /// The generator had no time left while the server had: its rate would say nothing of the
-    /// server. Its cost per request stands.
+    /// Whether the generator used its whole processor and the server did not: the rate is not the server's limit, but the
+    /// cost per request is valid.
     fn is_generator_bound(&self) -> bool {
         self.generator_busy_ratio > 0.95 && self.server_busy_ratio < 0.9
     }

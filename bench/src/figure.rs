@@ -2,23 +2,23 @@
 
 use proofload_tests::stats::{median, quantile_ranks, spread};
 
-/// One figure.
+/// A figure of several tools.
 #[derive(Debug)]
 pub(crate) struct Figure {
     name: String,
     unit: &'static str,
     more_is_better: bool,
-    /// Tool by tool, one value a round; none where the run could not be used.
+    /// The values of each tool, one per round; `None` if the run is not usable.
     values: Vec<(&'static str, Vec<Option<f64>>)>,
 }
 
 impl Figure {
-    /// An empty figure of a cost: less is better.
+    /// A figure without values, of which less is better.
     pub(crate) fn new(name: impl Into<String>, unit: &'static str) -> Self {
         Self { name: name.into(), unit, more_is_better: false, values: Vec::new() }
     }
 
-    /// An empty figure of which more is better.
+    /// A figure without values, of which more is better.
     pub(crate) fn more_is_better(name: impl Into<String>, unit: &'static str) -> Self {
         Self { more_is_better: true, ..Self::new(name, unit) }
     }
@@ -31,9 +31,10 @@ impl Figure {
         }
     }
 
-    /// The medians of all, and the lines that compare ours with the best peer and with wrk.
+    /// The medians of all tools, and comparisons of ours with the best peer and with wrk.
     pub(crate) fn lines(&self) -> String {
-        let mut medians: Vec<_> = self.values.iter().map(|(tool, values)| (*tool, mid(values))).collect();
+        let mut medians: Vec<_> =
+            self.values.iter().map(|(tool, values)| (*tool, usable_median(values))).collect();
         medians.sort_by(|a, b| a.1.total_cmp(&b.1));
         if self.more_is_better {
             medians.reverse();
@@ -49,21 +50,22 @@ impl Figure {
     }
 
     fn comparison(&self, name: &str, peer: &str) -> String {
-        let of = |tool: &str| self.values.iter().find(|(name, _)| *name == tool).map(|(_, values)| values);
-        let Some(theirs) = of(peer) else { return String::new() };
-        let best = self.shown(mid(theirs));
-        let Some(ours) = of("ours") else {
+        let values_of =
+            |tool: &str| self.values.iter().find(|(name, _)| *name == tool).map(|(_, values)| values);
+        let Some(theirs) = values_of(peer) else { return String::new() };
+        let best = self.shown(usable_median(theirs));
+        let Some(ours) = values_of("ours") else {
             return format!("bench {name} ours=missing best_peer={best} ({peer}) ratio=- spread=-\n");
         };
         let mut ratios: Vec<f64> =
             ours.iter().zip(theirs).filter_map(|(ours, theirs)| Some((*ours)? / (*theirs)?)).collect();
         let (low, high) = spread(&ratios);
-        let ours = self.shown(mid(ours));
+        let ours = self.shown(usable_median(ours));
         if ratios.is_empty() {
             return format!("bench {name} ours={ours} best_peer={best} ({peer}) ratio=- spread=-\n");
         }
         ratios.sort_by(f64::total_cmp);
-        // Where the true median of the ratios lies, if there are enough of them to tell.
+        // The interval of the true median of the ratios needs at least six values.
         let (lower, upper) = quantile_ranks(ratios.len() as u64, 0.5, 0.95);
         let interval = match ratios.len() {
             0..6 => String::new(),
@@ -84,8 +86,8 @@ impl Figure {
     }
 }
 
-/// The median of the rounds that can be used; not finite if there are none.
-fn mid(values: &[Option<f64>]) -> f64 {
+/// The median of the usable rounds; infinite if there are none.
+fn usable_median(values: &[Option<f64>]) -> f64 {
     let usable: Vec<f64> = values.iter().copied().flatten().collect();
     if usable.is_empty() { f64::INFINITY } else { median(&usable) }
 }
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_are_taken_inside_rounds() {
+    fn ratios_are_computed_within_rounds() {
         let mut figure = Figure::new("cpu", "us");
         for (ours, wrk, ab) in [(8.0, 10.0, 9.0), (16.0, 20.0, 18.0), (7.0, 10.0, 9.0)] {
             figure.push("ours", Some(ours));
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn missing_values_are_marked() {
         let mut figure = Figure::new("cpu", "us");
         figure.push("ab", Some(9.0));
         figure.push("oha", None);

@@ -1,4 +1,4 @@
-//! How long this disk takes to put a little on the medium.
+//! Measures how long fdatasync of a small write takes on this disk.
 
 use std::{
     fs::File,
@@ -10,25 +10,26 @@ use std::{
 use anyhow::Result;
 use proofload_tests::stats::median;
 
-/// Times it is tried, and how long at the most.
-const TIMES: usize = 200;
-const LONGEST: Duration = Duration::from_secs(3);
+/// Most measurements.
+const MAX_SYNCS: usize = 200;
+/// Longest time for all measurements.
+const MAX_DURATION: Duration = Duration::from_secs(3);
 
-/// The median of fdatasync after each 4 KiB appended to a new file, in seconds.
+/// The median time of fdatasync after 4 KiB appended to a new file, in seconds.
 ///
 /// # Errors
-/// When the folder's disk refuses.
+/// If the file cannot be written.
 pub(crate) fn median_s(folder: &Path) -> Result<f64> {
     let path = folder.join("fdatasync");
     let file = File::create(&path)?;
-    let begun = Instant::now();
-    let mut each = Vec::new();
-    while each.len() < TIMES && begun.elapsed() < LONGEST {
-        file.write_all_at(&[b'x'; 4096], each.len() as u64 * 4096)?;
+    let started = Instant::now();
+    let mut times_s = Vec::new();
+    while times_s.len() < MAX_SYNCS && started.elapsed() < MAX_DURATION {
+        file.write_all_at(&[b'x'; 4096], times_s.len() as u64 * 4096)?;
         let before = Instant::now();
         file.sync_data()?;
-        each.push(before.elapsed().as_secs_f64());
+        times_s.push(before.elapsed().as_secs_f64());
     }
     std::fs::remove_file(path)?;
-    Ok(median(&each))
+    Ok(median(&times_s))
 }

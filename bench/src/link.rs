@@ -1,5 +1,5 @@
-//! What the link emulator costs, and how fast it gets. It has no peer here: the kernel's netem is not
-//! in every kernel, and user-space ones end below a gigabit.
+//! The cost and the largest rate of the link emulator. It is not compared with peers: netem is not in every kernel, and
+//! user-space emulators do not reach a gigabit.
 
 use std::time::Duration;
 
@@ -10,35 +10,35 @@ use proofload_tests::{
 };
 use serde_json::Value;
 
-/// The figures of 1 Gbit/s: processor time of the emulator, both directions, for each Gbit of data carried.
+/// The figures at 1 Gbit/s: processor time of the emulator for both directions, per Gbit of data.
 pub(crate) const CPU: &str = "link-cpu";
-/// The figure of 10 Gbit/s at 0.1 ms: Gbit/s of one flow, all on this machine.
+/// The figure at 10 Gbit/s and 0.1 ms: rate of one flow in Gbit/s, with all processes on this machine.
 pub(crate) const FAST: &str = "link-10g";
 
-/// Of each case: its name, the delay, what iperf3 is told, and the bound in core-seconds for each Gbit.
+/// Name, delay, iperf3 options, and bound in core-seconds per Gbit of each case.
 const CASES: [(&str, &str, &str, f64); 4] = [
     ("114ms", "114ms", "--congestion cubic --time 14", 0.35),
     ("5ms", "5ms", "--congestion cubic --time 8", 0.5),
     ("udp", "5ms", "--udp --length 1400 --bitrate 800M --time 8", 0.6),
-    // Many wake-ups for little data: the cost is told, and what bounds the others' bunching is how late it leaves.
+    // Many wake-ups for little data, so the cost has no bound; instead, the lateness of its packets has one.
     ("udp-300m", "5ms", "--udp --length 1400 --bitrate 300M --time 8", f64::INFINITY),
 ];
-/// The figure of a stream of 300 Mbit/s: how late 1 % of its packets leave the link, against their computed times.
+/// The figure of a stream of 300 Mbit/s: the 99th percentile of how late packets leave the link.
 const LATE: &str = "link-late";
-const MOST_LATE_US: f64 = 100.0;
+const MAX_LATE_US: f64 = 100.0;
 
-const LEAST_GBIT_PER_S: f64 = 4.0;
+const MIN_GBIT_PER_S: f64 = 4.0;
 
-/// Measures the processor time; whether it is within its bounds.
+/// Measures the processor time. Returns whether it is within its bounds.
 ///
 /// # Errors
-/// When a link or iperf3 cannot be run.
+/// If a link or iperf3 cannot be run.
 pub(crate) fn measure_cpu(rounds: u32) -> Result<bool> {
     println!(
         "\n== {CPU}: 1 Gbit/s, one flow, processor time of the emulator, both directions, for the flow's data"
     );
     let mut within = true;
-    for (name, delay, options, most) in CASES {
+    for (name, delay, options, bound) in CASES {
         let (mut costs, mut late) = (Vec::new(), Vec::new());
         for round in 1..=rounds {
             let link = LinkedHosts::start(&format!("--rate 1gbit --delay {delay} --queue 2bdp"))?;
@@ -47,7 +47,7 @@ pub(crate) fn measure_cpu(rounds: u32) -> Result<bool> {
             let report = link.stop()?;
             let field = |value: &Value| value.as_f64().unwrap_or(0.0);
             let (sum, received) = (&result["end"]["sum"], &result["end"]["sum_received"]["bytes"]);
-            // Of datagrams the sum is what was sent.
+            // For datagrams, the sum counts the sent ones.
             let bytes = match sum["lost_packets"].as_f64() {
                 Some(lost) => field(&sum["bytes"]) - lost * 1_400.0,
                 None => field(received),
@@ -62,21 +62,21 @@ pub(crate) fn measure_cpu(rounds: u32) -> Result<bool> {
             costs.push(cost);
         }
         let ((low, high), value) = (spread(&costs), median(&costs));
-        println!("bench {CPU}-{name} ours={value:.3}core-s/Gbit bound={most} spread={low:.3}-{high:.3}");
-        within &= value <= most;
+        println!("bench {CPU}-{name} ours={value:.3}core-s/Gbit bound={bound} spread={low:.3}-{high:.3}");
+        within &= value <= bound;
         if name == "udp-300m" {
             let value = median(&late);
-            println!("bench {LATE} ours={value:.0}us bound={MOST_LATE_US}");
-            within &= value <= MOST_LATE_US;
+            println!("bench {LATE} ours={value:.0}us bound={MAX_LATE_US}");
+            within &= value <= MAX_LATE_US;
         }
     }
     Ok(within)
 }
 
-/// Measures the fastest flow; whether it is within its bound.
+/// Measures the rate of the fastest flow. Returns whether it is within its bound.
 ///
 /// # Errors
-/// When a link or iperf3 cannot be run.
+/// If a link or iperf3 cannot be run.
 pub(crate) fn measure_fast(rounds: u32) -> Result<bool> {
     println!("\n== {FAST}: 10 Gbit/s, 0.1 ms, one iperf3 flow");
     let mut rates = Vec::new();
@@ -97,6 +97,6 @@ pub(crate) fn measure_fast(rounds: u32) -> Result<bool> {
     }
     let (low, high) = spread(&rates);
     let value = median(&rates);
-    println!("bench {FAST} ours={value:.2}Gbit/s bound={LEAST_GBIT_PER_S} spread={low:.2}-{high:.2}");
-    Ok(value >= LEAST_GBIT_PER_S)
+    println!("bench {FAST} ours={value:.2}Gbit/s bound={MIN_GBIT_PER_S} spread={low:.2}-{high:.2}");
+    Ok(value >= MIN_GBIT_PER_S)
 }

@@ -1,8 +1,8 @@
-//! The data listener beside nginx, which answers the same requests with 204 and keeps nothing.
+//! Compares the data listener with nginx, which answers the same requests with 204 and stores nothing.
 //!
-//! The server has one processor, the generator the other. Ours parses, checks, renders and stores; what it
-//! costs more than nginx is what that costs. The rate tells of the server only where its processor was the
-//! one that was busy, so the processor time of the server's process for each event stands beside it.
+//! The server has one processor, the generator another. The listener parses, checks, renders and stores events; the
+//! difference to nginx is the cost of that. The rate is the server's limit only if its processor was busy, so the processor
+//! time of the server's process per event is shown as well.
 
 use std::{fs, io::Write, net::SocketAddr, time::Duration};
 
@@ -20,16 +20,16 @@ use proofload_tests::{
 
 use crate::{consumer::Consumer, figure::Figure, fsync};
 
-/// The reference test's event, of 109 bytes.
+/// The event of the reference test, 109 bytes.
 const EVENT: &str = r#"{"board_id":10,"playtime":5,"minimum_play":"Y","timestamp":"2019-11-12T10:00:01Z","user_id":1,"interest":100}"#;
 
-/// Of both processors, that a run is about the server.
-const BUSY: f64 = 0.95;
+/// Share of time from which a processor counts as busy.
+const BUSY_RATIO: f64 = 0.95;
 
-/// What is sent and how it is acknowledged.
+/// A workload: what is sent and how it is acknowledged.
 #[derive(Debug)]
 pub(crate) struct Workload {
-    /// The figure's name.
+    /// The name of the figure.
     pub name: &'static str,
     connections: u32,
     events: u32,
@@ -52,7 +52,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     Workload { name: "listen-array", connections: 64, events: 100, shape: Shape::Array, ack: "written" },
 ];
 
-/// Who makes the load. They take turns: neither's habits decide.
+/// The generators, which take turns, so that the result does not depend on one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Generator {
     Proofload,
@@ -70,7 +70,7 @@ impl Generator {
     }
 }
 
-/// One run's figures.
+/// The figures of a run.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     events_per_s: f64,
@@ -79,10 +79,10 @@ struct Run {
     generator_busy: f64,
 }
 
-/// Runs every round, prints every run and the comparison. Whether all runs could be used.
+/// Runs every round, prints every run and the comparison. Returns whether all runs are usable.
 ///
 /// # Errors
-/// When a server cannot be started or the kernel does not tell times.
+/// If a server cannot be started or the processor times cannot be read.
 pub(crate) fn measure(workload: &Workload, cores: Cores, rounds: u32, seconds: u32) -> Result<bool> {
     let Workload { name, connections, events, .. } = workload;
     println!(
@@ -90,7 +90,9 @@ pub(crate) fn measure(workload: &Workload, cores: Cores, rounds: u32, seconds: u
         workload.ack
     );
     if workload.ack == "written" {
-        println!("   what is stored is taken away 1 MiB behind its end, so that its memory is used again");
+        println!(
+            "   stored data is removed up to 1 MiB before the end of each file, so that memory is reused"
+        );
     }
     let mut rates: Vec<Figure> = Vec::new();
     let mut costs: Vec<Figure> = Vec::new();
@@ -101,7 +103,7 @@ pub(crate) fn measure(workload: &Workload, cores: Cores, rounds: u32, seconds: u
     let mut all_used = true;
     let (mut best, mut fsyncs) = (0.0_f64, Vec::new());
     for round in 0..rounds {
-        for (place, generator) in Generator::ALL.into_iter().enumerate() {
+        for (index, generator) in Generator::ALL.into_iter().enumerate() {
             let mut sides = [true, false];
             sides.rotate_left(round as usize % 2);
             for ours in sides {
@@ -111,7 +113,7 @@ pub(crate) fn measure(workload: &Workload, cores: Cores, rounds: u32, seconds: u
                 }
                 let side = if ours { "ours" } else { "nginx" };
                 print!("   round {} {:<9} at {side:<5}", round + 1, generator.name());
-                // The run takes seconds, and whoever watches wants to know which it is.
+                // Shown before the run, which takes seconds.
                 let _ = std::io::stdout().flush();
                 let run = one_run(workload, ours, generator, cores, seconds, &folder);
                 let run = run.inspect(|run| println!("{}", run.shown()));
@@ -120,8 +122,8 @@ pub(crate) fn measure(workload: &Workload, cores: Cores, rounds: u32, seconds: u
                 if ours {
                     best = best.max(run.map_or(0.0, |run| run.events_per_s));
                 }
-                rates[place].push(side, run.map(|run| run.events_per_s));
-                costs[place].push(side, run.map(|run| run.server_us));
+                rates[index].push(side, run.map(|run| run.events_per_s));
+                costs[index].push(side, run.map(|run| run.server_us));
             }
         }
     }
@@ -131,8 +133,8 @@ pub(crate) fn measure(workload: &Workload, cores: Cores, rounds: u32, seconds: u
         let needed = 2.0 * best * fsync_s;
         let verdict = if f64::from(*connections) >= needed { "enough" } else { "TOO FEW" };
         println!(
-            "   fdatasync of 4 KiB takes {:.3} ms (median); {connections} connections are {verdict}: two times rate \
-             and fdatasync is {needed:.0}",
+            "   fdatasync of 4 KiB takes {:.3} ms (median); {connections} connections are {verdict}: 2 × rate × \
+             fdatasync is {needed:.0}",
             fsync_s * 1e3
         );
     }
@@ -152,8 +154,8 @@ impl Server {
         }
         let store = folder.path().join("store");
         fs::create_dir(&store)?;
-        // The writer and the syncer have the same processor as the loop: it is one core's rate.
-        // Lines as the reference test has them: with the time, without the tag.
+        // All threads of the listener share one processor. The lines are those of the reference test: with the time,
+        // without the tag.
         let words = format!("--threads 1 --no-tag --ack {} --log-level warn", workload.ack);
         Ok(Self::Ours(ListenCall::new(&store, &words)?.on_core(core).start()?))
     }
@@ -184,7 +186,7 @@ fn one_run(
     let server = Server::start(workload, ours, cores.server, folder)?;
     let url = format!("http://{}/204", server.address());
     let launch = load(workload, generator, &url, seconds, folder)?.on_core(cores.generator);
-    // Cutting holes would wait for the disk where lines are synced.
+    // Not with synced lines: punching holes would wait for the disk.
     let consumer = (ours && workload.ack == "written").then(|| Consumer::of(&folder.path().join("store")));
     let (server_before, generator_before) = (CoreTime::of(cores.server)?, CoreTime::of(cores.generator)?);
     let cpu_before = server.cpu_s()?;
@@ -240,7 +242,7 @@ fn load(
     }
 }
 
-/// Requests answered as they should be, and in what time.
+/// The number of correctly answered requests, and the seconds that they took.
 fn answered(generator: Generator, stdout: &str) -> Result<(u64, f64)> {
     match generator {
         Generator::Proofload => {
@@ -263,14 +265,14 @@ fn answered(generator: Generator, stdout: &str) -> Result<(u64, f64)> {
 impl Run {
     fn shown(&self) -> String {
         let mut text = format!(
-            " {:>9.0} events/s, {:.2} us of the server's process each, server {:.0} % busy, generator {:.0} %",
+            " {:>9.0} events/s, {:.2} us of the server's process per event, server {:.0} % busy, generator {:.0} %",
             self.events_per_s,
             self.server_us,
             self.server_busy * 100.0,
             self.generator_busy * 100.0
         );
-        if self.server_busy < BUSY {
-            text += if self.generator_busy >= BUSY { ", GENERATOR-BOUND" } else { ", server not busy" };
+        if self.server_busy < BUSY_RATIO {
+            text += if self.generator_busy >= BUSY_RATIO { ", GENERATOR-BOUND" } else { ", server not busy" };
         }
         text
     }
@@ -281,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_wrk_prints_is_read() {
+    fn the_output_of_wrk_is_parsed() {
         let printed = "Running 2s test\n  308423 requests in 2.10s, 47.36MB read\nRequests/sec: 146951.72\n";
         assert_eq!(answered(Generator::Wrk, printed).unwrap(), (308_423, 2.1));
         assert!(

@@ -1,5 +1,5 @@
-//! One accept queue a thread, or one for all: how evenly connections fall on the listener's threads, and
-//! what the slowest answers pay for it.
+//! Compares one accept queue per thread with a shared one: how evenly connections are distributed over the listener's
+//! threads, and the 99th percentile of response time.
 
 use std::fs;
 
@@ -11,22 +11,22 @@ use proofload_tests::{
     temporary::TemporaryFolder,
 };
 
-/// The figure's name.
+/// The name of the figure.
 pub(crate) const NAME: &str = "listen-accept";
 
-/// Threads of the listener.
+/// Number of threads of the listener.
 const THREADS: u32 = 4;
-/// Requests a second, whatever the number of connections: far from what two processors can do.
+/// Requests per second in all runs; far below the limit of two processors.
 const RATE_PER_S: u32 = 6_000;
 const FEW: u32 = 16;
 const MANY: u32 = 1_000;
 
-/// Measures both ways in turn. Whether all runs could be used.
+/// Measures both kinds of queues in turn. Returns whether all runs are usable.
 ///
 /// # Errors
-/// When a listener cannot be started.
+/// If a listener cannot be started.
 pub(crate) fn measure(rounds: u32, seconds: u32) -> Result<bool> {
-    println!("\n== {NAME}: {THREADS} threads, {RATE_PER_S} requests a second");
+    println!("\n== {NAME}: {THREADS} threads, {RATE_PER_S} requests per second");
     let mut all_used = true;
     for connections in [FEW, MANY] {
         let mut runs = [("reuseport", Vec::new(), Vec::new()), ("shared", Vec::new(), Vec::new())];
@@ -63,7 +63,7 @@ pub(crate) fn measure(rounds: u32, seconds: u32) -> Result<bool> {
     Ok(all_used)
 }
 
-/// The 99th percentile of response times, and the connections of each thread.
+/// The 99th percentile of response time in microseconds, and the connections of each thread.
 fn one_run(accept: &str, connections: u32, seconds: u32) -> Result<(f64, Vec<u64>)> {
     let folder = TemporaryFolder::new()?;
     let store = folder.path().join("store");

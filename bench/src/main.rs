@@ -1,8 +1,8 @@
-//! Measures what a request costs the generator's machine, proofload beside its peers.
+//! Compares what a request costs the generator's machine, for proofload and its peers.
 //!
-//! nginx with one worker has one processor, the generator another. All tools take turns inside a
-//! round, each round in another order; what is compared is the median of the rounds' ratios, so that
-//! a slow minute of the machine hits everybody.
+//! nginx with one worker has one processor, the generator another. All tools take turns within a round, and the order
+//! changes with each round. The median of the rounds' ratios is compared, so that a slow phase of the machine affects all
+//! tools alike.
 
 use std::{
     path::Path,
@@ -29,13 +29,13 @@ mod tool;
 
 use tool::Tool;
 
-/// Runs proofload beside wrk, ab, h2load and oha, and compares what they cost.
+/// Compares the costs of proofload, wrk, ab, h2load and oha.
 #[derive(Parser)]
 struct Arguments {
-    /// Rounds, in each of which every tool runs once [default: 15 beside other generators, else 5].
+    /// Rounds; every tool runs once in each [default: 15 with other generators, else 5].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
-    /// Length of a run in seconds [default: 2 beside other generators, else 5].
+    /// Length of a run in seconds [default: 2 with other generators, else 5].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: Option<u32>,
     /// Measure only this figure.
@@ -43,7 +43,7 @@ struct Arguments {
     only: Option<String>,
 }
 
-/// The instructions that the measuring loop takes for a request.
+/// The figure of the instructions that the measuring loop executes per request.
 const LOOP_COST: &str = "loop-cost";
 
 const NAMES: [&str; 14] = [
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether every run of every tool could be used.
+/// Runs the benchmarks. Returns whether every run is usable.
 fn run(arguments: &Arguments) -> Result<bool> {
     let limit = raise_descriptor_limit();
     let cores = Cores::of_this_process()?;
@@ -94,38 +94,38 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let nginx = Nginx::start(&nginx::Options { core: Some(cores.server), ..Default::default() })?;
     let mut all_used = missing.is_empty();
     for workload in cost::WORKLOADS {
-        if wanted(arguments, &[workload.name]) {
+        if is_selected(arguments, &[workload.name]) {
             let rounds = arguments.rounds.unwrap_or(15);
             let session = cost::Session { nginx: &nginx, cores, tools: &tools, rounds };
             all_used &= session.measure(workload, arguments.seconds.unwrap_or(2))?;
         }
     }
-    if wanted(arguments, &[memory::NAME]) {
-        let rounds = rounds.min(memory::ROUNDS);
+    if is_selected(arguments, &[memory::NAME]) {
+        let rounds = rounds.min(memory::MAX_ROUNDS);
         all_used &= memory::measure(&nginx, cores, &tools, rounds)?;
     }
     drop(nginx);
-    if wanted(arguments, &[link::CPU]) {
+    if is_selected(arguments, &[link::CPU]) {
         all_used &= link::measure_cpu(rounds.min(5))?;
     }
-    if wanted(arguments, &[link::FAST]) {
+    if is_selected(arguments, &[link::FAST]) {
         all_used &= link::measure_fast(rounds.min(3))?;
     }
     for workload in listen::WORKLOADS {
-        if wanted(arguments, &[workload.name]) {
+        if is_selected(arguments, &[workload.name]) {
             all_used &= listen::measure(workload, cores, rounds, seconds)?;
         }
     }
-    if wanted(arguments, &[listen_accept::NAME]) {
+    if is_selected(arguments, &[listen_accept::NAME]) {
         all_used &= listen_accept::measure(rounds.min(3), seconds)?;
     }
-    if wanted(arguments, &[LOOP_COST]) {
+    if is_selected(arguments, &[LOOP_COST]) {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/loop-cost.sh");
         all_used &= Command::new(script).status().context("cannot run scripts/loop-cost.sh")?.success();
     }
     Ok(all_used)
 }
 
-fn wanted(arguments: &Arguments, figures: &[&str]) -> bool {
+fn is_selected(arguments: &Arguments, figures: &[&str]) -> bool {
     arguments.only.as_deref().is_none_or(|only| figures.contains(&only))
 }

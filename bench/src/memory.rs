@@ -18,29 +18,29 @@ use crate::{
     tool::{Load, Tool},
 };
 
-/// The figure's name.
+/// The name of the figure.
 pub(crate) const NAME: &str = "memory-10k";
-/// Rounds, at the most: memory hardly varies.
-pub(crate) const ROUNDS: u32 = 3;
+/// Most rounds; memory hardly varies.
+pub(crate) const MAX_ROUNDS: u32 = 3;
 
 const FEW: u32 = 10;
 const MANY: u32 = 10_000;
-/// Length of a run: connections beyond the accept queue come through with the second attempt, 1 s
-/// later, or the third, 3 s later.
+/// Length of a run: connections that do not fit into the accept queue are accepted at the second attempt after 1 s, or at
+/// the third after 3 s.
 const SECONDS: u32 = 6;
 
-/// Largest resident memory of a tool and the most descriptors it had open.
+/// Largest resident memory and number of open descriptors of a tool.
 #[derive(Debug, Clone, Copy, Default)]
 struct Peak {
     resident_bytes: u64,
     descriptors: usize,
 }
 
-/// Runs every tool with few and with many connections, and prints what one more of them takes.
-/// Whether all runs could be used.
+/// Runs every tool with few and with many connections, and prints the memory per additional connection. Returns whether
+/// all runs are usable.
 ///
 /// # Errors
-/// When a tool cannot be started.
+/// If a tool cannot be started.
 pub(crate) fn measure(nginx: &Nginx, cores: Cores, tools: &[Tool], rounds: u32) -> Result<bool> {
     let url = nginx.url("/");
     let load = |connections| Load {
@@ -61,8 +61,8 @@ pub(crate) fn measure(nginx: &Nginx, cores: Cores, tools: &[Tool], rounds: u32) 
     let mut absolute = Figure::new(format!("{NAME}-absolute"), "B");
     let mut all_used = true;
     for round in 0..rounds {
-        for place in 0..tools.len() {
-            let tool = &tools[(place + round as usize) % tools.len()];
+        for turn in 0..tools.len() {
+            let tool = &tools[(turn + round as usize) % tools.len()];
             print!("   round {} {:<7}", round + 1, tool.name());
             let _ = std::io::stdout().flush();
             let pair = peak(tool, &load(FEW)).and_then(|few| Ok((few, peak(tool, &load(MANY))?)));
@@ -87,8 +87,8 @@ pub(crate) fn measure(nginx: &Nginx, cores: Cores, tools: &[Tool], rounds: u32) 
 }
 
 fn peak(tool: &Tool, load: &Load) -> Result<Peak> {
-    let launch = tool.launch(load).context("it cannot do this")?;
-    let (peak, finished) = watched(&launch)?;
+    let launch = tool.launch(load).context("the tool does not support this load")?;
+    let (peak, finished) = run_watched(&launch)?;
     tool.requests(&finished)?;
     ensure!(
         peak.descriptors >= load.connections as usize,
@@ -99,9 +99,9 @@ fn peak(tool: &Tool, load: &Load) -> Result<Peak> {
     Ok(peak)
 }
 
-/// Runs it, looking at it five times a second. The kernel's own account of a child (`ru_maxrss`)
-/// would include its parent's memory, from between fork and exec.
-fn watched(launch: &Launch) -> Result<(Peak, Finished)> {
+/// Runs a tool and reads its memory and descriptors five times a second. `ru_maxrss` is not used: it includes the memory
+/// of the parent between fork and exec.
+fn run_watched(launch: &Launch) -> Result<(Peak, Finished)> {
     let mut process = launch.start()?;
     let folder = format!("/proc/{}", process.pid());
     let deadline = Instant::now() + Duration::from_secs(90);

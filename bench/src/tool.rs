@@ -1,4 +1,4 @@
-//! The load generators compared: how each is called, and how it says what it did.
+//! The load generators: how to run each and parse its output.
 
 use std::{
     error::Error,
@@ -16,32 +16,32 @@ use proofload_tests::{
     temporary::TemporaryFolder,
 };
 
-/// What every tool is asked to do in a run.
+/// The load of a run, the same for every tool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load<'a> {
     /// The URL, with a path.
     pub url: &'a str,
-    /// What is posted; a GET if none.
+    /// Body of a POST; `None` is a GET.
     pub body: Option<&'a Body>,
-    /// Connections at once.
+    /// Number of connections.
     pub connections: u32,
     /// Whether a connection carries more than one request.
     pub keepalive: bool,
-    /// How long, in seconds.
+    /// Duration in seconds.
     pub seconds: u32,
-    /// The processor it has.
+    /// Processor of the tool.
     pub core: u32,
 }
 
-/// A body for tools that read it from a file, or are programmed with it.
+/// A body, as a file and as a script for wrk.
 #[derive(Debug)]
 pub(crate) struct Body(TemporaryFolder);
 
 impl Body {
-    /// A body of so many bytes.
+    /// A body with this number of bytes.
     ///
     /// # Errors
-    /// When its files cannot be written.
+    /// If its files cannot be written.
     pub(crate) fn new(bytes: usize) -> Result<Self> {
         let folder = TemporaryFolder::new()?;
         let body = "x".repeat(bytes);
@@ -59,7 +59,7 @@ impl Body {
     }
 }
 
-/// A load generator that is installed.
+/// An installed load generator.
 #[derive(Debug)]
 pub(crate) struct Tool {
     kind: Kind,
@@ -111,7 +111,7 @@ impl Kind {
 }
 
 impl Tool {
-    /// Those that are installed; and of the others the name and what brings them.
+    /// The installed tools, and the name and the installing command of the others.
     pub(crate) fn find_all() -> (Vec<Self>, Vec<(&'static str, &'static str)>) {
         let (mut tools, mut missing) = (Vec::new(), Vec::new());
         for kind in Kind::ALL {
@@ -123,22 +123,22 @@ impl Tool {
         (tools, missing)
     }
 
-    /// Its name in the lines; `ours` for proofload.
+    /// The name in the output; `ours` for proofload.
     pub(crate) fn name(&self) -> &'static str {
         self.kind.name()
     }
 
-    /// Whether it is proofload.
+    /// Whether the tool is proofload.
     pub(crate) fn is_ours(&self) -> bool {
         self.kind == Kind::Ours
     }
 
-    /// Where it lies.
+    /// The path of the program.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it says of its version.
+    /// The version as the tool prints it.
     pub(crate) fn version(&self) -> String {
         let argument = match self.kind {
             Kind::Wrk => "-v",
@@ -148,7 +148,7 @@ impl Tool {
         version(&self.path, argument)
     }
 
-    /// How it is called; none if it cannot do this.
+    /// The command for a load; `None` if the tool does not support it.
     pub(crate) fn launch(&self, load: &Load) -> Option<Launch> {
         let Load { url, body, connections, keepalive, seconds, core } = *load;
         let post = |words: &str| body.map_or_else(String::new, |body| words.replace('@', &body.file()));
@@ -157,7 +157,7 @@ impl Tool {
             Kind::Ours => {
                 let words = format!("http {url} -c {connections} -d {seconds}s --threads 1 --cpus {core} -q");
                 let fresh = if keepalive { "" } else { "--no-keepalive" };
-                // Its own sign for a file is the same.
+                // `=` stands for the @ that proofload expects before a file name.
                 launch
                     .words(&words)
                     .words(fresh)
@@ -172,13 +172,13 @@ impl Tool {
                     .arg(url)
             }
             Kind::Ab => {
-                // ab stops at 50,000 requests unless told otherwise after -t, and keeps 32 bytes of
-                // each: more than anybody reaches, no more.
+                // After -t, ab stops at 50,000 requests unless -n is given. It keeps 32 bytes per request, so -n is only
+                // as large as needed.
                 let requests = 300_000 * seconds;
                 let words = format!("-q -c {connections} -t {seconds} -n {requests}");
                 launch.words(if keepalive { "-k" } else { "" }).words(&words).words(&post("-p @")).arg(url)
             }
-            // It has no way to ask for a connection per request.
+            // h2load cannot open a connection per request.
             Kind::H2load if !keepalive => return None,
             Kind::H2load => {
                 let words = format!("--h1 -t1 -c{connections} -D {seconds}");
@@ -192,16 +192,16 @@ impl Tool {
         })
     }
 
-    /// Requests that it says were answered as they should be.
+    /// The number of successful requests that the tool reports.
     ///
     /// # Errors
-    /// When it failed, or says that requests did, or that its answer cannot be read.
+    /// If the tool or a request failed, or its output cannot be parsed.
     pub(crate) fn requests(&self, finished: &Finished) -> Result<u64> {
-        // Ours calls a trial void (3) whose generator had no processor time left, which a load
-        // without a rate on one processor may bring about: what it cost is true all the same.
-        let sound = finished.code == Some(0) || (self.is_ours() && finished.code == Some(3));
+        // proofload exits with 3 (void) if the generator had no processor time left, which a load without a rate may
+        // cause. The cost per request is valid nevertheless.
+        let is_valid = finished.code == Some(0) || (self.is_ours() && finished.code == Some(3));
         ensure!(
-            sound,
+            is_valid,
             "{} ended with status {:?}: {} {}",
             self.name(),
             finished.code,
@@ -211,15 +211,15 @@ impl Tool {
         self.kind.parse(&finished.stdout)
     }
 
-    /// The throughput that it tells: over the time that it measured, which may be longer than it was asked for.
+    /// The throughput that the tool reports, over the time that it measured, which may be longer than the given duration.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the output cannot be parsed.
     pub(crate) fn rate_per_s(&self, finished: &Finished) -> Result<f64> {
         self.kind.rate_per_s(&finished.stdout)
     }
 
-    /// What is worth saying of a run beside its figures.
+    /// A remark on a run, if proofload judged its trial void.
     pub(crate) fn remark(&self, finished: &Finished) -> Option<String> {
         (self.is_ours() && finished.code == Some(3)).then(|| {
             let rules = parse_trial(&finished.stdout).map(|trial| {
@@ -238,8 +238,8 @@ impl Kind {
             Self::Wrk => number_after(stdout, "Requests/sec:"),
             Self::Ab => number_after(stdout, "Requests per second:"),
             Self::H2load => {
-                let told = stdout.split_once("finished in ").context("no time")?.1;
-                number_after(told, "s, ")
+                let rest = stdout.split_once("finished in ").context("no time")?.1;
+                number_after(rest, "s, ")
             }
             Self::Oha => {
                 let json: serde_json::Value = serde_json::from_str(stdout).context("no JSON")?;
@@ -292,7 +292,7 @@ impl Kind {
                         .flatten()
                         .map(|(key, n)| (key, n.as_u64().unwrap_or(0)))
                 };
-                // Those in flight at the end are not failures.
+                // Requests in flight at the end are not failures.
                 let errors: Vec<_> = counts("errorDistribution")
                     .filter(|(key, n)| *n > 0 && !key.contains("aborted due to deadline"))
                     .collect();
@@ -302,19 +302,19 @@ impl Kind {
                 counts("statusCodeDistribution").map(|(_, n)| n).sum()
             }
         };
-        ensure!(requests > 0, "it made no request");
+        ensure!(requests > 0, "the tool made no request");
         Ok(requests)
     }
 }
 
 fn number_after<T: FromStr<Err: Error + Send + Sync + 'static>>(text: &str, label: &str) -> Result<T> {
-    let rest = text.split_once(label).with_context(|| format!("'{label}' is not in what it printed"))?.1;
+    let rest = text.split_once(label).with_context(|| format!("'{label}' is not in the output"))?.1;
     let number = rest.split_whitespace().next().unwrap_or_default();
     number.parse().with_context(|| format!("'{number}' after '{label}'"))
 }
 
 fn number_before(text: &str, label: &str) -> Result<u64> {
-    let rest = text.split_once(label).with_context(|| format!("'{label}' is not in what it printed"))?.0;
+    let rest = text.split_once(label).with_context(|| format!("'{label}' is not in the output"))?.0;
     let number = rest.split_whitespace().next_back().unwrap_or_default();
     number.parse().with_context(|| format!("'{number}' before '{label}'"))
 }
@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_read_from_what_each_prints() {
+    fn counts_are_parsed_from_the_output_of_each_tool() {
         let wrk = "Running 2s test\n  308423 requests in 2.10s, 47.36MB read\nRequests/sec: 146951.72\n";
         assert_eq!(Kind::Wrk.parse(wrk).unwrap(), 308_423);
         assert_eq!(Kind::Wrk.rate_per_s(wrk).unwrap(), 146_951.72);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_not_passed_over() {
+    fn failures_are_reported() {
         let wrk = "  10 requests in 2.10s\n  Socket errors: connect 0, read 3, write 0, timeout 0\n";
         assert!(Kind::Wrk.parse(wrk).unwrap_err().to_string().contains("read 3"));
         assert!(Kind::Ab.parse("Complete requests: 5\nFailed requests: 2\n").is_err());

@@ -20,14 +20,14 @@ use load::{
 use record::{Distribution, HttpPlan, LoadModel};
 
 const LOADS: [&str; 4] = ["closed", "open", "pipelined", "events"];
-/// Requests of each load.
+/// Number of requests of each load.
 const REQUESTS: u64 = 100_000;
 const MS: u64 = 1_000_000;
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nServer: simulated\r\nContent-Length: 5\r\n\r\nhello";
 const RECEIPT: &[u8] = b"HTTP/1.1 204 No Content\r\n\
     Proofload-Receipt: segment=\"a\"; offset=1; bytes=2; level=written\r\n\r\n";
 
-/// Answers after 0.5 to 1.5 ms, evenly spread.
+/// A target that answers after 0.5 to 1.5 ms, evenly distributed.
 struct Uneven(&'static [u8]);
 
 impl Target for Uneven {
@@ -60,7 +60,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What is counted; the script knows the name.
+/// The script counts the instructions of this function and finds it by its name.
 #[inline(never)]
 fn run_counted(worker: SimulatedWorker) -> Finished<SimulatedWire<Uneven>> {
     let t0_ns = worker.now_ns() + MS;

@@ -1,22 +1,22 @@
-//! How the program ends: the exit statuses of the command line, and refusals.
+//! Exit statuses of the program, and refusals.
 
 use std::{fmt, process::ExitCode};
 
 /// The exit statuses that scripts may rely on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// The goals were met.
+    /// The goals are met.
     GoalsMet,
-    /// They were not.
+    /// The goals are not met.
     GoalsNotMet,
-    /// Wrong use, or a plan that does not fit the machine: nothing was started.
+    /// Wrong use, a plan that does not fit the machine, or an operation that failed.
     WrongUse,
-    /// The instrument may have been the limit: nothing may be concluded.
+    /// Nothing may be concluded: the instrument may have been the limit.
     Void,
-    /// Interrupted; what was measured so far was written, marked so.
+    /// Interrupted; what was measured so far is written and marked as interrupted.
     Interrupted,
-    /// Nobody reads standard output any more: as a program that SIGPIPE ended.
-    NobodyReads,
+    /// The reader of standard output has closed it; the status is that of a program killed by SIGPIPE.
+    StdoutClosed,
 }
 
 impl From<Exit> for ExitCode {
@@ -27,34 +27,34 @@ impl From<Exit> for ExitCode {
             Exit::WrongUse => 2,
             Exit::Void => 3,
             Exit::Interrupted => 130,
-            Exit::NobodyReads => 141,
+            Exit::StdoutClosed => 141,
         })
     }
 }
 
-/// Why nothing was done: every mistake at once; none if only nobody reads what was found.
+/// Why a command ends without a result: all mistakes at once. It has no mistakes if standard output was closed.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     mistakes: Vec<String>,
 }
 
 impl Refusal {
-    /// Several mistakes.
+    /// A refusal with several mistakes.
     pub(crate) fn new(mistakes: Vec<String>) -> Self {
         Self { mistakes }
     }
 
-    /// One mistake.
+    /// A refusal with one mistake.
     pub(crate) fn one(mistake: impl fmt::Display) -> Self {
         Self { mistakes: vec![mistake.to_string()] }
     }
 
-    /// The reader of standard output has left.
-    pub(crate) fn nobody_reads() -> Self {
+    /// The refusal for a standard output that its reader has closed.
+    pub(crate) fn stdout_closed() -> Self {
         Self { mistakes: Vec::new() }
     }
 
-    /// What is wrong; empty if only nobody reads what was found.
+    /// The mistakes; empty if standard output was closed.
     pub(crate) fn mistakes(&self) -> &[String] {
         &self.mistakes
     }

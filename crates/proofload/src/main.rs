@@ -18,15 +18,16 @@ use clap::{
     name = "proofload",
     version,
     about,
-    after_help = "Exit status: 0 goals met, 1 goals not met, 2 wrong use or refused, 3 void (nothing may be concluded), \
-                  130 interrupted, 141 nobody reads standard output. Quantities: times 300ms, rates 5k, sizes 64KiB."
+    after_help = "Exit status: 0 goals met, 1 goals not met, 2 wrong use, refused or failed, 3 void (nothing may be \
+                  concluded), 130 interrupted, 141 standard output closed. Write times as 300ms, rates as 5k, sizes as \
+                  64KiB."
 )]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
-// What a command is for stands at its arguments, with all that `--help` says more: a word here would hide it.
+// Commands are described at their `Args` types: a doc comment here would replace the long help there.
 #[derive(Debug, Subcommand)]
 enum Command {
     Http(Box<commands::http_args::HttpArgs>),
@@ -38,7 +39,7 @@ enum Command {
     Listen(Box<commands::listen::ListenArgs>),
     Audit(commands::audit::AuditArgs),
     Lab(commands::lab::LabArgs),
-    /// Take back what killed runs left on this machine.
+    /// Remove what killed runs left on this machine.
     Clean,
     /// A worker process of a trial; started by proofload itself.
     #[command(hide = true)]
@@ -56,11 +57,12 @@ enum Command {
     /// A process that runs the programs of a trial; started by proofload itself.
     #[command(hide = true, name = "command-run")]
     ProgramRunner,
-    /// A process that becomes one of a lab's; started by proofload itself.
+    /// A process that enters a host of a lab and executes a program there; started by proofload itself.
     #[command(hide = true)]
     LabExec {
-        /// Where it belongs, and what it becomes, as JSON.
-        order: String,
+        /// The host and the program, as JSON.
+        #[arg(value_name = "ORDER")]
+        request: String,
     },
 }
 
@@ -72,7 +74,7 @@ fn main() -> std::process::ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return refuse(&without_hidden(error)),
+        Err(error) => return print_error(&without_hidden(error)),
     };
     let exit = match cli.command {
         Command::Http(arguments) => commands::http::run(&arguments),
@@ -91,31 +93,31 @@ fn main() -> std::process::ExitCode {
         Command::LinkWorker => commands::link::work(),
         Command::LabHolder => commands::lab::hold(),
         Command::ProgramRunner => run_programs(),
-        Command::LabExec { order } => commands::lab::exec(&order),
+        Command::LabExec { request } => commands::lab::exec(&request),
     };
-    exit.unwrap_or_else(|refusal| output::standard::refuse(&refusal)).into()
+    exit.unwrap_or_else(|refusal| output::standard::print_refusal(&refusal)).into()
 }
 
-/// The process that runs the programs of a trial.
+/// Runs as the process that runs the programs of a trial.
 fn run_programs() -> Result<exit::Exit, exit::Refusal> {
     command::supervisor::run().map(|()| exit::Exit::GoalsMet).map_err(exit::Refusal::one)
 }
 
-/// Tells what is wrong with the command line, and no secret that stands in it; or prints the help that was asked for.
-fn refuse(error: &clap::Error) -> std::process::ExitCode {
+/// Prints the mistake in the command line, with its secrets masked, or the help that was asked for.
+fn print_error(error: &clap::Error) -> std::process::ExitCode {
     std::env::args().for_each(|word| secrets::mask::learn_word(&word));
     let text = error.render().to_string();
     if error.use_stderr() {
-        output::standard::tell(text.trim_end());
+        output::standard::message(text.trim_end());
         return exit::Exit::WrongUse.into();
     }
     match error.print() {
         Ok(()) => exit::Exit::GoalsMet.into(),
-        Err(error) => output::standard::refuse(&output::standard::failed(&error)).into(),
+        Err(error) => output::standard::print_refusal(&output::standard::write_failed(&error)).into(),
     }
 }
 
-/// Without advice to use a command that proofload itself starts.
+/// Removes hidden commands from the suggestions of an error.
 fn without_hidden(mut error: clap::Error) -> clap::Error {
     let cli = Cli::command();
     let is_hidden = |name: &String| cli.find_subcommand(name).is_some_and(clap::Command::is_hide_set);
@@ -133,31 +135,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commands_are_sound() {
+    fn clap_accepts_the_definition() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn commands_that_are_not_shown_are_no_advice() {
-        let told = |word: &str| {
+    fn hidden_commands_are_not_suggested() {
+        let message = |word: &str| {
             let error = Cli::try_parse_from(["proofload", word]).unwrap_err();
             without_hidden(error).to_string()
         };
         for (word, hidden) in [("wrk", "worker"), ("lab-hold", "lab-holder"), ("linkworker", "link-worker")] {
-            assert!(!told(word).contains(&format!("'{hidden}'")), "{}", told(word));
+            assert!(!message(word).contains(&format!("'{hidden}'")), "{}", message(word));
         }
-        assert!(told("limits").contains("'limit'"), "{}", told("limits"));
+        assert!(message("limits").contains("'limit'"), "{}", message("limits"));
     }
 
     #[test]
-    fn help_says_all_that_is_known_of_a_command() {
+    fn long_help_describes_each_command() {
         let mut cli = Cli::command();
         for (name, part) in [
             ("http", "(closed load)"),
             ("limit", "two bounds for each goal"),
             ("run", "exit status"),
             ("report", "exit status"),
-            ("compare", "what difference could have been seen"),
+            ("compare", "smallest difference"),
             ("serve", "exit status"),
             ("listen", "exit status"),
             ("audit", "receipts are missing"),

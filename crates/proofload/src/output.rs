@@ -1,4 +1,4 @@
-//! What people and programs read: progress, text, files.
+//! Output for people and programs: progress, text, files.
 
 pub(crate) mod comparison_text;
 pub(crate) mod destination;

@@ -1,4 +1,4 @@
-//! What the README tells to type is taken by the program: every command is read and planned as it stands there.
+//! Tests that the program accepts every command of the README: each is parsed and planned.
 
 use std::path::Path;
 
@@ -9,21 +9,21 @@ use super::{Cli, Command, commands};
 
 const README: &str = include_str!("../../../README.md");
 
-/// Of the indented blocks and the sessions, the words of every call of the program, as a shell would part them.
+/// The words of every call of the program in the README's code blocks and sessions, split as a shell does.
 fn calls() -> Vec<Vec<String>> {
     let joined = README.replace("\\\n", " ");
     let typed = joined.lines().filter_map(|line| line.strip_prefix("    ").or(line.strip_prefix("$ ")));
-    let of_line = |line: &str| {
+    let call_of_line = |line: &str| {
         let words = shlex::split(line).unwrap_or_else(|| panic!("no shell takes this: {line}"));
-        // What a shell does itself.
-        let is_own = |word: &String| ["|", "<", ">", "&"].iter().any(|mark| word.starts_with(mark));
-        let call = words.split(is_own).find(|part| part.first().is_some_and(|word| word == "proofload"))?;
+        let is_shell_syntax = |word: &String| ["|", "<", ">", "&"].iter().any(|mark| word.starts_with(mark));
+        let call =
+            words.split(is_shell_syntax).find(|part| part.first().is_some_and(|word| word == "proofload"))?;
         Some(call.iter().map(|word| in_this_tree(word)).collect())
     };
-    typed.filter_map(of_line).collect()
+    typed.filter_map(call_of_line).collect()
 }
 
-/// A file of the tree by its path from here; one that the reader would have by any that is there.
+/// Replaces a file of the repository by its path from here, and a file of the reader by one that exists.
 fn in_this_tree(word: &str) -> String {
     let from_here = format!("../../{word}");
     match word {
@@ -36,15 +36,15 @@ fn in_this_tree(word: &str) -> String {
     }
 }
 
-/// A file with a token.
+/// Writes a file with a token and returns its path.
 fn tokens() -> String {
     let path = std::env::temp_dir().join(format!("proofload-readme-tokens-{}", std::process::id()));
     std::fs::write(&path, "a-token-for-the-readme\n").unwrap();
     path.display().to_string()
 }
 
-/// As far as a command goes without doing anything.
-fn planned(command: &Command, host: &Host) -> Result<(), String> {
+/// Plans a command without running it.
+fn plan(command: &Command, host: &Host) -> Result<(), String> {
     let all = |mistakes: Vec<String>| mistakes.join("; ");
     match command {
         Command::Http(arguments) => arguments.plan(host).map(drop).map_err(all),
@@ -67,7 +67,7 @@ fn every_command_of_the_readme_is_planned() {
     for words in &calls {
         let line = words.join(" ");
         let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{line}\n{error}"));
-        planned(&cli.command, &host).unwrap_or_else(|mistakes| panic!("{line}\n{mistakes}"));
+        plan(&cli.command, &host).unwrap_or_else(|mistakes| panic!("{line}\n{mistakes}"));
     }
     std::fs::remove_file(tokens()).unwrap();
     let made = |word: &str| calls.iter().any(|words| words.windows(2).any(|pair| pair == ["--out", word]));

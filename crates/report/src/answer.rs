@@ -1,4 +1,4 @@
-//! What a study answers: for each goal in each setting, two bounds and what bounded them.
+//! The answers of a study: for each goal in each setting, its status and, in a search, two bounds.
 
 use record::{BoundKind, GoalOutcome, LoadUnit, SearchOutcome};
 
@@ -8,21 +8,21 @@ use crate::{
     sentence, text,
 };
 
-/// What is known of a goal in a setting.
+/// The status of a goal in a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// It is met: at the workload's own load, or (in a search) at the lower bound.
+    /// The goal is met: at the workload's own load or, in a search, at the lower bound.
     Met,
-    /// It is not met: at the workload's own load, or at any load that was asked for.
+    /// The goal is not met: at the workload's own load or, in a search, at any load.
     NotMet,
-    /// Nothing may be concluded: what was run for it is void.
+    /// Nothing may be concluded: the trials are void.
     Void,
-    /// It was not run, or not to its end.
+    /// The trials for the goal were not run, or not all of them.
     Unfinished,
 }
 
 impl Status {
-    /// The word for it.
+    /// The status in words.
     pub fn word(self) -> &'static str {
         match self {
             Self::Met => "met",
@@ -32,7 +32,7 @@ impl Status {
         }
     }
 
-    /// A sign that is told apart without colour.
+    /// A sign that can be recognised without colour.
     pub fn sign(self) -> &'static str {
         match self {
             Self::Met => "✓",
@@ -43,53 +43,53 @@ impl Status {
     }
 }
 
-/// The answer for one goal in one setting (and, of several searches, one block).
+/// The answer for one goal in one setting and, if there are several searches, one block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// The number of the setting.
+    /// Index of the setting in the plan.
     pub setting: usize,
-    /// The number of the goal.
+    /// Index of the goal in the plan.
     pub goal: usize,
-    /// The goal's name, as it stands in the plan.
+    /// The goal's name in the plan.
     pub goal_name: String,
-    /// The block of the search; none if it is the only one, or nothing was searched.
+    /// The block of the search; `None` if there are not several searches.
     pub block: Option<usize>,
-    /// What is known.
+    /// The status of the goal.
     pub status: Status,
-    /// Where a search was made: the bounds, for people.
+    /// The bounds of a search.
     pub bounds: Option<Bounds>,
-    /// All of it in one sentence, without the name of the setting.
+    /// The answer in one sentence, without the name of the setting.
     pub sentence: String,
 }
 
-/// Two bounds as people read them: never a bare number where the true one may be larger.
+/// Two bounds as text, marked with `≥` or `<` where the other bound is missing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bounds {
     /// Largest load that meets the goal: `17,800/s`, `≥ 20,000/s`, `–`.
     pub lower: String,
     /// Smallest load that does not: `18,000/s`, `< 500/s`, `–`.
     pub upper: String,
-    /// What kind of answer they are: `both bounds found`, `generator-bound from 19,000/s`.
+    /// How the search ended: `both bounds found`, `generator-bound from 19,000/s`.
     pub kind: String,
-    /// The lower bound less what was lost at it.
+    /// The lower bound minus the loss at that load.
     pub conditional_throughput: Option<String>,
 }
 
-/// Every answer of a study, setting by setting, goal by goal.
+/// Every answer of a study, in the order of settings and goals.
 pub fn answers(results: &Results) -> Vec<Answer> {
     answers_with(results, &readings(results))
 }
 
-/// [`answers`], with the trials read already.
+/// As [`answers`], for trials that are already read.
 pub(crate) fn answers_with(results: &Results, readings: &[Reading]) -> Vec<Answer> {
     let settings = results.plan.settings.iter().enumerate();
     settings
         .flat_map(|(number, setting)| {
-            let of_setting: Vec<&Reading> = readings.iter().filter(|r| r.setting == number).collect();
+            let own_readings: Vec<&Reading> = readings.iter().filter(|r| r.setting == number).collect();
             if setting.searched {
-                searched(results, number, &of_setting)
+                searched(results, number, &own_readings)
             } else {
-                repeated(results, number, &of_setting)
+                repeated(results, number, &own_readings)
             }
         })
         .collect()
@@ -118,8 +118,9 @@ fn searched(results: &Results, setting: usize, readings: &[&Reading]) -> Vec<Ans
     let several = searches.len() > 1;
     let answer_of = |search: &SearchOutcome, goal: usize, outcome: &GoalOutcome| {
         let in_block: Vec<&Reading> = readings.iter().copied().filter(|r| r.block == search.block).collect();
-        let place = sentence::Place { results, setting, goal, block: search.block, unit: &unit };
-        let (status, sentence) = place.in_words(outcome, &in_block);
+        let search_answer =
+            sentence::SearchAnswer { results, setting, goal, block: search.block, unit: &unit };
+        let (status, sentence) = search_answer.sentence(outcome, &in_block);
         Answer {
             setting,
             goal,
@@ -138,7 +139,7 @@ fn searched(results: &Results, setting: usize, readings: &[&Reading]) -> Vec<Ans
     by_goal.map(|(search, goal, outcome)| answer_of(search, goal, outcome)).collect()
 }
 
-/// The searches of a setting; none if there is no result, or it has none for the setting.
+/// The searches of a setting; empty if the result has none.
 pub(crate) fn searches_of(results: &Results, setting: usize) -> &[SearchOutcome] {
     let mut outcomes = results.outcomes().iter();
     outcomes.find(|outcome| outcome.setting == setting).map_or(&[], |outcome| &outcome.searches)
@@ -154,7 +155,7 @@ fn bounds(outcome: &GoalOutcome, unit: &LoadUnit) -> Bounds {
     let upper = outcome.upper.as_ref().map_or_else(none, |bound| {
         format!("{}{}", if open_below { "< " } else { "" }, unit.show(bound.load))
     });
-    // A generator-bound answer has no upper bound that would be the target's.
+    // The upper bound of a generator-bound answer is the generator's, not the target's.
     let (lower, upper) = match (&outcome.kind, &outcome.lower) {
         (BoundKind::GeneratorBound { .. }, Some(bound)) => (format!("≥ {}", unit.show(bound.load)), none()),
         _ => (lower, upper),
@@ -168,7 +169,7 @@ fn kind(outcome: &GoalOutcome, unit: &LoadUnit) -> String {
         BoundKind::AtLeast => "met at the largest load asked for".to_owned(),
         BoundKind::Below => "not met at the smallest load asked for".to_owned(),
         BoundKind::GeneratorBound { at } => format!("generator-bound from {}", unit.show(*at)),
-        BoundKind::Disputed => "trials disagree beyond it".to_owned(),
+        BoundKind::Disputed => "trials disagree at larger loads".to_owned(),
         BoundKind::Unfinished => "unfinished".to_owned(),
     }
 }
@@ -176,7 +177,7 @@ fn kind(outcome: &GoalOutcome, unit: &LoadUnit) -> String {
 fn conditional(outcome: &GoalOutcome, unit: &LoadUnit) -> Option<String> {
     let throughput = outcome.lower.as_ref()?.conditional_throughput?;
     Some(match unit {
-        // Loads are rounded to whole numbers of these, but what is left of them after a loss is not whole.
+        // Not `unit.show`, which rounds to whole numbers.
         LoadUnit::Users => format!("{} users", text::number(throughput)),
         LoadUnit::Connections => format!("{} connections", text::number(throughput)),
         _ => unit.show(throughput),

@@ -1,4 +1,4 @@
-//! How the bounds of a search closed in, trial by trial.
+//! The path of a search: its trials and the bounds after each of them.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +6,29 @@ use record::{CurrentBounds, Purpose, SearchOutcome, TrialEntry};
 
 use crate::{Results, answer::searches_of};
 
-/// What a trial of a search was, in the order they ran.
+/// A trial of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Step {
-    /// The trial's number in the study.
+    /// The trial's number in the study, from 1.
     pub index: u64,
     /// The load.
     pub load: f64,
-    /// What it said of the goal.
-    pub said: Said,
-    /// The bounds after it.
-    pub bounds: CurrentBounds,
+    /// The outcome of the trial for the goal.
+    pub outcome: StepOutcome,
+    /// The bounds after the trial.
+    pub bounds: BoundsSoFar,
 }
 
-/// What a trial says of a goal.
+/// The outcome of a trial for a goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Said {
-    /// It was met.
+pub(crate) enum StepOutcome {
+    /// The goal is met.
     Met,
-    /// It was not met.
+    /// The goal is not met.
     NotMet,
-    /// Nothing.
+    /// The trial is void.
     Void,
-    /// It was run to get the target warm.
+    /// The trial is a warm-up.
     WarmUp,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn path(results: &Results, setting: usize, block: usize, goal: usize)
     if results.plan.search_of(setting).is_none() {
         return Vec::new();
     }
-    let known = known(searches_of(results, setting), block, goal);
+    let bounds = bounds_by_trial(searches_of(results, setting), block, goal);
     let trials =
         results.trials_of(setting).filter(|entry| entry.block == block && entry.purpose != Purpose::Confirm);
     let searched =
@@ -45,25 +45,25 @@ pub(crate) fn path(results: &Results, setting: usize, block: usize, goal: usize)
     let step = |(entry, load): (&TrialEntry, f64)| Step {
         index: entry.index,
         load,
-        said: said(results, entry, goal),
-        bounds: known.get(&entry.index).copied().unwrap_or_default(),
+        outcome: outcome(results, entry, goal),
+        bounds: bounds.get(&entry.index).copied().unwrap_or_default(),
     };
     searched.map(step).collect()
 }
 
 /// The bounds after each trial, by its number.
-fn known(searches: &[SearchOutcome], block: usize, goal: usize) -> BTreeMap<u64, CurrentBounds> {
-    let of_block = searches.iter().filter(|search| search.block == block);
-    let after = of_block.flat_map(|search| &search.path);
+fn bounds_by_trial(searches: &[SearchOutcome], block: usize, goal: usize) -> BTreeMap<u64, BoundsSoFar> {
+    let in_block = searches.iter().filter(|search| search.block == block);
+    let after = in_block.flat_map(|search| &search.path);
     after.filter_map(|after| Some((after.trial, *after.goals.get(goal)?))).collect()
 }
 
-fn said(results: &Results, entry: &TrialEntry, goal: usize) -> Said {
+fn outcome(results: &Results, entry: &TrialEntry, goal: usize) -> StepOutcome {
     match entry.purpose {
-        _ if entry.trial.validity.is_void() => Said::Void,
-        Purpose::WarmUp => Said::WarmUp,
-        _ if entry.meets(goal, &results.plan) => Said::Met,
-        _ => Said::NotMet,
+        _ if entry.trial.validity.is_void() => StepOutcome::Void,
+        Purpose::WarmUp => StepOutcome::WarmUp,
+        _ if entry.meets(goal, &results.plan) => StepOutcome::Met,
+        _ => StepOutcome::NotMet,
     }
 }
 
@@ -74,8 +74,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_those_of_the_search_of_that_block() {
-        let bounds = |lower| CurrentBounds { lower: Some(lower), upper: None };
+    fn bounds_are_those_of_the_search_of_the_block() {
+        let bounds = |lower| BoundsSoFar { lower: Some(lower), upper: None };
         let search = |block, trial, lower| SearchOutcome {
             block,
             goals: Vec::new(),
@@ -86,7 +86,7 @@ mod tests {
             confirmation: None,
         };
         let searches = [search(0, 3, 10.0), search(1, 4, 20.0)];
-        assert_eq!(known(&searches, 1, 0), BTreeMap::from([(4, bounds(20.0))]));
-        assert!(known(&searches, 1, 1).is_empty(), "a goal that is not there");
+        assert_eq!(bounds_by_trial(&searches, 1, 0), BTreeMap::from([(4, bounds(20.0))]));
+        assert!(bounds_by_trial(&searches, 1, 1).is_empty(), "a goal that the search does not have");
     }
 }

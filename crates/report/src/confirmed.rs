@@ -1,38 +1,30 @@
-//! What further trials at the lower bounds gave, and what audits found.
+//! Confirmations (further trials at the lower bounds) and the totals of audits.
 
 use record::{AuditTotals, Confirmation, Quantity};
 
 use crate::{Results, Status, answer::searches_of, setting::outcome, text};
 
-/// Heads of [`Confirmed::rows`].
+/// Column titles of [`Confirmed::rows`].
 pub(crate) const HEADER: [&str; 3] = ["quantity", "median", "mean"];
 
-/// Heads of [`Audited::row`].
-pub(crate) const AUDIT_HEADER: [&str; 8] = [
-    "audit",
-    "acknowledged",
-    "stored",
-    "lost",
-    "duplicated",
-    "corrupt",
-    "never sent",
-    "not where the receipt says",
-];
+/// Column titles of [`Audited::row`].
+pub(crate) const AUDIT_HEADER: [&str; 8] =
+    ["audit", "acknowledged", "stored", "lost", "duplicated", "corrupt", "never sent", "misplaced"];
 
 /// Further trials at the lower bound of a search.
 pub(crate) struct Confirmed<'a> {
-    /// The number of the setting.
+    /// Index of the setting.
     pub setting: usize,
-    /// The block of the search; none if it is the only one.
+    /// The block of the search; `None` if it is the only one.
     pub block: Option<usize>,
-    /// What they gave.
+    /// The confirmation in the result.
     pub found: &'a Confirmation,
     results: &'a Results,
 }
 
-/// Those of all searches.
+/// The confirmations of all searches.
 pub(crate) fn confirmed(results: &Results) -> Vec<Confirmed<'_>> {
-    let of_setting = |setting: usize| {
+    let confirmations_of = |setting: usize| {
         let searches = searches_of(results, setting);
         let several = searches.len() > 1;
         searches.iter().filter_map(move |search| {
@@ -40,39 +32,39 @@ pub(crate) fn confirmed(results: &Results) -> Vec<Confirmed<'_>> {
             Some(Confirmed { setting, block: several.then_some(search.block), found, results })
         })
     };
-    (0..results.plan.settings.len()).flat_map(of_setting).collect()
+    (0..results.plan.settings.len()).flat_map(confirmations_of).collect()
 }
 
 impl Confirmed<'_> {
-    /// Whether the goals were met again.
+    /// Whether the further trials met the goals.
     pub(crate) fn status(&self) -> Status {
         let Confirmation { valid, planned, met, .. } = self.found;
-        let carried = |(goal, met): (usize, &u32)| {
-            self.results.plan.counts_as_met(goal, *met as usize, *valid as usize)
-        };
+        let is_carried =
+            |(goal, met): (usize, &u32)| self.results.plan.is_carried(goal, *met as usize, *valid as usize);
         match valid {
             0 => Status::Unfinished,
-            _ if !met.iter().enumerate().all(carried) => Status::NotMet,
+            _ if !met.iter().enumerate().all(is_carried) => Status::NotMet,
             valid if valid < planned => Status::Unfinished,
             _ => Status::Met,
         }
     }
 
-    /// `6 of 6 further trials at 128 users were valid, no errors met in 6, p99 ≤ 10 ms in 5`.
+    /// `6 of 6 further trials at the lower bound, 128 users, were valid; goals met: no errors in 6, p99 ≤ 10 ms in 5`.
     pub(crate) fn sentence(&self) -> String {
         let Confirmation { load, valid, planned, met, .. } = self.found;
         let unit = self.results.plan.search_of(self.setting).map(|search| &search.unit);
         let load = unit.map_or_else(|| text::number(*load), |unit| unit.show(*load));
         let goals = self.results.plan.goals.iter().zip(met);
-        let goals = goals.map(|(goal, met)| format!(", {} met in {met}", goal.name));
-        let goals = if *valid == 0 { String::new() } else { goals.collect() };
+        let goals: Vec<String> = goals.map(|(goal, met)| format!("{} in {met}", goal.name)).collect();
+        let has_goals = *valid > 0 && !goals.is_empty();
+        let goals = if has_goals { format!("; goals met: {}", goals.join(", ")) } else { String::new() };
         format!(
-            "{valid} of {planned} further trials at {load}, the lower bound, {} valid{goals}",
+            "{valid} of {planned} further trials at the lower bound, {load}, {} valid{goals}",
             if *valid == 1 { "was" } else { "were" }
         )
     }
 
-    /// Each quantity: its name, its median with the median's interval, its mean.
+    /// A row for each quantity: its name, its median with interval, its mean.
     pub(crate) fn rows(&self) -> Vec<Vec<String>> {
         let quantities = self.results.quantities();
         let known = quantities.iter().filter_map(|Quantity { name, words, .. }| {
@@ -85,34 +77,34 @@ impl Confirmed<'_> {
         known.collect()
     }
 
-    /// The confidence of the intervals, if there are any.
+    /// The smallest confidence of the intervals, if there are any.
     pub(crate) fn confidence(&self) -> Option<String> {
         let with_interval = self.found.summaries.iter().filter(|summary| summary.values.len() > 1);
         with_interval.map(|summary| summary.confidence).min_by(f64::total_cmp).map(text::confidence)
     }
 }
 
-/// What the audits of a setting's trials found.
+/// The audits of a setting's trials.
 pub(crate) struct Audited {
-    /// The number of the setting.
+    /// Index of the setting.
     pub setting: usize,
-    /// All of them added up.
+    /// The sum of all audits.
     pub totals: AuditTotals,
 }
 
-/// Those of all settings.
+/// The audits of all settings.
 pub(crate) fn audited(results: &Results) -> Vec<Audited> {
-    let of_setting = |setting| Some(Audited { setting, totals: outcome(results, setting)?.audit? });
-    (0..results.plan.settings.len()).filter_map(of_setting).collect()
+    let audits_of = |setting| Some(Audited { setting, totals: outcome(results, setting)?.audit? });
+    (0..results.plan.settings.len()).filter_map(audits_of).collect()
 }
 
 impl Audited {
-    /// Whether what was acknowledged is stored, once, and as it was sent.
+    /// Whether every acknowledged event is stored once and intact.
     pub(crate) fn status(&self) -> Status {
         if self.totals.is_clean() { Status::Met } else { Status::NotMet }
     }
 
-    /// `✓ 8 trials` and the counts.
+    /// The cells of the table: `✓ 8 trials` and the counts.
     pub(crate) fn row(&self) -> Vec<String> {
         let totals = &self.totals;
         let trials = text::counted(totals.trials as usize, "trial");
@@ -129,7 +121,7 @@ impl Audited {
         std::iter::once(head).chain(counts.map(record::units::show_count)).collect()
     }
 
-    /// All of it in words.
+    /// The counts in words.
     pub(crate) fn sentence(&self) -> String {
         let head = AUDIT_HEADER.iter().skip(1).zip(self.row().into_iter().skip(1));
         let counts: Vec<String> = head.map(|(name, count)| format!("{count} {name}")).collect();

@@ -1,4 +1,4 @@
-//! The formats, one in a file.
+//! The output formats, one per file.
 
 use std::io::{self, Write};
 
@@ -18,21 +18,18 @@ pub(crate) use junit::Junit;
 pub(crate) use openmetrics::OpenMetrics;
 pub(crate) use terminal::Terminal;
 
-/// A form that a result can be written in.
-pub trait Export {
-    /// Its name on the command line.
-    fn name(&self) -> &'static str;
-
-    /// The file of a result folder that it is written to by default; none for what goes to standard output.
+/// An output format.
+pub(crate) trait Export {
+    /// The file in a result folder; `None` for a format that goes to standard output.
     fn file_name(&self) -> Option<&'static str>;
 
-    /// The whole text.
+    /// Renders the result as text.
     fn render(&self, results: &Results, options: &Options) -> String;
 
-    /// Writes the same, if it can be long without holding all of it in memory.
+    /// Writes the same text. Formats with long texts do not hold all of it in memory.
     ///
     /// # Errors
-    /// What writing it says.
+    /// If writing to `output` fails.
     fn write(&self, results: &Results, options: &Options, output: &mut dyn Write) -> io::Result<()> {
         output.write_all(self.render(results, options).as_bytes())
     }

@@ -1,6 +1,6 @@
-//! Which formats there are.
+//! The output formats.
 
-use std::{fmt, io, str::FromStr};
+use std::io;
 
 use crate::{
     Results,
@@ -12,10 +12,10 @@ pub fn render(results: &Results, format: Format, options: &Options) -> String {
     format.export().render(results, options)
 }
 
-/// Writes a result, which may be long.
+/// Writes a result without holding long formats in memory.
 ///
 /// # Errors
-/// What writing it says.
+/// If writing to `output` fails.
 pub fn write(
     results: &Results,
     format: Format,
@@ -25,21 +25,21 @@ pub fn write(
     format.export().write(results, options, output)
 }
 
-/// What the formats may be told.
+/// Options of the formats.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Colours on the terminal. The caller obeys NO_COLOR.
+    /// Use colours. The caller honours NO_COLOR.
     pub colour: bool,
-    /// Columns of the terminal; none where there is none, and lines are as long as they are.
+    /// Width of the terminal; `None` does not wrap lines.
     pub width_columns: Option<u16>,
-    /// Where the HTML page lies, for the terminal's last line.
+    /// Path of the HTML page, which the terminal's last line names.
     pub page: Option<String>,
 }
 
-/// A form that a result can be written in.
+/// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// Plain tables.
+    /// Sentences and tables.
     Terminal,
     /// One page that opens offline.
     Html,
@@ -56,7 +56,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 7] = [
         Self::Terminal,
         Self::Html,
@@ -67,12 +67,7 @@ impl Format {
         Self::GithubAnnotations,
     ];
 
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        self.export().name()
-    }
-
-    /// The file of a result folder that it is written to by default; none for what goes to standard output.
+    /// The file in a result folder; `None` for a format that goes to standard output.
     pub fn file_name(self) -> Option<&'static str> {
         self.export().file_name()
     }
@@ -87,47 +82,5 @@ impl Format {
             Self::Github => &export::Github,
             Self::GithubAnnotations => &export::GithubAnnotations,
         }
-    }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A name that no format has.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnknownFormat(String);
-
-impl fmt::Display for UnknownFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = Format::ALL.map(Format::name).join(", ");
-        write!(f, "'{}' is no format of a report; there are: {names}", self.0)
-    }
-}
-
-impl std::error::Error for UnknownFormat {}
-
-impl FromStr for Format {
-    type Err = UnknownFormat;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let found = Self::ALL.into_iter().find(|format| format.name() == text);
-        found.ok_or_else(|| UnknownFormat(text.to_owned()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_read_back_and_unknown_ones_named() {
-        for format in Format::ALL {
-            assert_eq!(format.name().parse(), Ok(format));
-        }
-        let refused = "pdf".parse::<Format>().unwrap_err().to_string();
-        assert!(refused.contains("'pdf'") && refused.contains("openmetrics"), "{refused}");
     }
 }

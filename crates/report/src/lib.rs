@@ -1,7 +1,7 @@
-//! A result, for people and for other tools: one file for each format, all behind [`Export`].
+//! Renders a result for people and for other tools, with one file per output format.
 //!
-//! This room reads results and decides nothing: whether a goal is met stands in them. What it computes for a
-//! figure (a path of bounds, a merged histogram) is written down in `docs/report.md`.
+//! This crate judges nothing: the results say whether a goal is met. `docs/report.md` describes what it computes for
+//! figures, such as the path of a search or merged histograms.
 
 mod answer;
 mod bounds;
@@ -20,7 +20,6 @@ mod trial;
 mod warnings;
 
 pub use answer::{Answer, Bounds, Status, answers};
-pub use export::Export;
-pub use format::{Format, Options, UnknownFormat, render, write};
+pub use format::{Format, Options, render, write};
 pub use results::Results;
 pub use trial::trial_answer;

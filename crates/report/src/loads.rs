@@ -1,4 +1,4 @@
-//! Load against latency: which trials make one curve.
+//! Curves of latency over load.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use crate::{
     reading::{Offered, Reading, median_value},
 };
 
-/// One curve: the same thing at several loads.
+/// One curve: a configuration at several loads.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Curve {
-    /// What the points have in common; empty if there is only one curve.
+    /// The levels that the points have in common; empty if there is only one curve.
     pub name: String,
-    /// The settings that it is made of.
+    /// The settings of the curve.
     pub settings: Vec<usize>,
-    /// In rising order of load.
+    /// The points by increasing load.
     pub points: Vec<LoadPoint>,
 }
 
@@ -28,15 +28,15 @@ pub(crate) struct Curve {
 pub(crate) struct LoadPoint {
     /// The load: in the search's unit, or completed requests per second.
     pub load: f64,
-    /// Medians over the trials.
+    /// Median of the trials' p50.
     pub p50: Option<QuantityValue>,
-    /// Likewise.
+    /// Median of the trials' p99.
     pub p99: Option<QuantityValue>,
-    /// How many trials.
+    /// Number of trials.
     pub trials: usize,
 }
 
-/// What the horizontal axis counts.
+/// The label of the horizontal axis.
 pub(crate) fn axis_label(results: &Results) -> String {
     match &results.plan.search {
         Some(search) => match &search.unit {
@@ -47,7 +47,7 @@ pub(crate) fn axis_label(results: &Results) -> String {
     }
 }
 
-/// The curves of a study; none if no two loads can be compared.
+/// The curves of a study; empty if there are no two loads to compare.
 pub(crate) fn curves(results: &Results, readings: &[Reading]) -> Vec<Curve> {
     let curves = if results.plan.settings.iter().any(|setting| setting.searched) {
         searched(results, readings)
@@ -62,24 +62,24 @@ fn searched(results: &Results, readings: &[Reading]) -> Vec<Curve> {
     let settings = results.plan.settings.iter().enumerate().filter(|(_, setting)| setting.searched);
     let curve = |number: usize| {
         let mut loads: BTreeMap<u64, Vec<&Reading>> = BTreeMap::new();
-        let deciding = |r: &&Reading| {
+        let is_decisive = |r: &&Reading| {
             r.setting == number && !r.void && matches!(r.purpose, Purpose::Search | Purpose::Confirm)
         };
-        for reading in readings.iter().filter(deciding) {
+        for reading in readings.iter().filter(is_decisive) {
             if let Some(load) = reading.load.filter(|load| *load >= 0.0) {
                 loads.entry(load.to_bits()).or_default().push(reading);
             }
         }
-        // Short trials explore: a queue has had no time to grow in them.
+        // Short trials are left out if possible: a queue may not have had time to grow.
         let full = loads.iter().map(|(bits, trials)| {
             (f64::from_bits(*bits), trials.iter().copied().filter(|trial| !trial.short).collect::<Vec<_>>())
         });
-        let of_full: Vec<LoadPoint> = full
+        let full_points: Vec<LoadPoint> = full
             .filter(|(_, trials)| !trials.is_empty())
             .map(|(load, trials)| point(load, &trials))
             .collect();
-        let points = if of_full.len() > 1 {
-            of_full
+        let points = if full_points.len() > 1 {
+            full_points
         } else {
             loads.into_iter().map(|(bits, trials)| point(f64::from_bits(bits), &trials)).collect()
         };
@@ -98,7 +98,7 @@ fn point(load: f64, trials: &[&Reading]) -> LoadPoint {
     }
 }
 
-/// Settings that differ in nothing but the factor that sets their load make a curve.
+/// One curve for each group of settings that differ only in the factor that sets the load.
 fn swept(results: &Results, readings: &[Reading]) -> Vec<Curve> {
     let Some(factor) = load_factor(results, readings) else { return Vec::new() };
     let groups = groups(results, &factor);
@@ -116,7 +116,7 @@ fn swept(results: &Results, readings: &[Reading]) -> Vec<Curve> {
     groups.into_iter().map(|(name, settings)| curve(name, settings)).collect()
 }
 
-/// The numeric factor with which the offered load rises wherever nothing else changes.
+/// The numeric factor that increases the offered load while all other factors stay the same.
 fn load_factor(results: &Results, readings: &[Reading]) -> Option<String> {
     let offered: BTreeMap<usize, f64> = readings
         .iter()
@@ -135,7 +135,7 @@ fn load_factor(results: &Results, readings: &[Reading]) -> Option<String> {
     factors.map(|factor| factor.name.clone()).next()
 }
 
-/// Settings by their levels of all other factors, each group in rising order of the given one.
+/// Groups the settings by their levels of all other factors; each group is sorted by the level of `factor`.
 fn groups(results: &Results, factor: &str) -> BTreeMap<String, Vec<usize>> {
     let mut groups: BTreeMap<String, Vec<(f64, usize)>> = BTreeMap::new();
     for (number, setting) in results.plan.settings.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! Figures as SVG, drawn here and not in the reader's browser: the page needs no script.
+//! Charts as SVG, so that the page needs no scripts.
 //!
-//! Own code because the charting libraries write colours and pixels, where the page wants classes (light, dark and
-//! paper are one stylesheet), marks that are told apart without colour, and gaps where nothing was measured.
+//! No charting library is used: the page needs CSS classes instead of colours (for light, dark and print styles), marks
+//! that can be distinguished without colour, and gaps where nothing was measured.
 
 mod axis;
 mod chart;

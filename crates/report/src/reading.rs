@@ -1,4 +1,4 @@
-//! A trial's figures, read out of its histograms once.
+//! The figures of a trial, read once from its histograms.
 
 use std::borrow::Cow;
 
@@ -9,52 +9,52 @@ use record::{
 
 use crate::Results;
 
-/// What the tables and the figures show of a trial. A time is none where nothing was timed.
+/// The figures of a trial that tables and charts show. A time is `None` if nothing was timed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reading {
-    /// Its number in the study.
+    /// The trial's number in the study, from 1.
     pub index: u64,
-    /// The number of its setting.
+    /// Index of the setting.
     pub setting: usize,
-    /// The number of its block.
+    /// Index of the block.
     pub block: usize,
-    /// What it was run for.
+    /// The purpose of the trial.
     pub purpose: Purpose,
     /// The load of a search, in the search's unit.
     pub load: Option<f64>,
-    /// Nothing may be concluded from it.
+    /// Whether the trial is void.
     pub void: bool,
-    /// It counts for less than a whole trial of its search.
+    /// Whether it is shorter than a full trial of its search.
     pub short: bool,
-    /// The load as it was offered.
+    /// The offered load.
     pub offered: Offered,
-    /// The main figures by their names, in the order of their table.
+    /// The main figures by name, in the order of the table.
     pub figures: Vec<(Cow<'static, str>, Option<QuantityValue>)>,
     /// 99th percentile of lateness, in nanoseconds.
     pub lateness_p99_ns: Option<u64>,
     /// 99th percentile of the instrument's own lateness, in nanoseconds.
     pub own_lateness_p99_ns: Option<u64>,
-    /// For each goal of the plan, whether it was met; none if the trial was not judged by it.
+    /// Whether the trial met each goal of the plan; `None` if it was not judged by that goal.
     pub met: Vec<Option<bool>>,
-    /// Response time grew steadily: the load is not carried, whatever else was met.
-    pub piles_up: bool,
-    /// How long it took, in seconds.
+    /// Response time grew steadily, so the load is not carried even if goals are met.
+    pub response_time_grows: bool,
+    /// Duration of the trial, in seconds.
     pub elapsed_s: f64,
 }
 
-/// What load a trial offered.
+/// The load that a trial offered.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Offered {
     /// Users of a closed load.
     Users(f64),
     /// Largest rate of an open load, per second.
     RatePerS(f64),
-    /// Programs at once.
+    /// Programs at the same time.
     Copies(f64),
 }
 
 impl Offered {
-    fn by(measured: &Measured) -> Self {
+    fn of(measured: &Measured) -> Self {
         match measured {
             Measured::Command(command) => Self::Copies(f64::from(command.plan.copies)),
             Measured::Http(http) => match &http.plan.load {
@@ -86,54 +86,54 @@ impl Reading {
             load: entry.load.filter(|load| load.is_finite()),
             void: trial.validity.is_void(),
             short: entry.is_short(plan),
-            offered: Offered::by(&trial.measured),
+            offered: Offered::of(&trial.measured),
             figures: main_figures(quantities)
                 .map(|(quantity, _)| (quantity.name.clone(), quantity.read(entry)))
                 .collect(),
-            lateness_p99_ns: trial.http().and_then(|http| ended(&http.lateness, 0.99)),
-            own_lateness_p99_ns: trial.http().and_then(|http| ended(&http.own_lateness, 0.99)),
+            lateness_p99_ns: trial.http().and_then(|http| quantile_ns(&http.lateness, 0.99)),
+            own_lateness_p99_ns: trial.http().and_then(|http| quantile_ns(&http.own_lateness, 0.99)),
             met: (0..plan.goals.len())
                 .map(|goal| (goal < entry.loss_ratios.len()).then(|| entry.meets(goal, plan)))
                 .collect(),
-            piles_up: entry.growth_per_s.is_some(),
+            response_time_grows: entry.growth_per_s.is_some(),
             elapsed_s: trial.elapsed_s,
         }
     }
 
-    /// The main figure of this name; none if the trial has none.
+    /// The main figure with this name; `None` if the trial has none.
     pub(crate) fn figure(&self, name: &str) -> Option<QuantityValue> {
         self.figures.iter().find(|(known, _)| known == name)?.1
     }
 
-    /// Whether it says something about its setting's own load.
+    /// Whether it is a valid repeat of its setting.
     pub(crate) fn is_valid_repeat(&self) -> bool {
         !self.void && self.purpose == Purpose::Repeat
     }
 }
 
-/// Whether a trial says anything of its target: it is valid, and no warm-up.
-pub(crate) fn decides(entry: &TrialEntry) -> bool {
+/// Whether a trial counts: it is valid and no warm-up.
+pub(crate) fn is_decisive(entry: &TrialEntry) -> bool {
     !entry.trial.validity.is_void() && entry.purpose != Purpose::WarmUp
 }
 
-/// A percentile of partly censored times; none if nothing was timed.
-pub(crate) fn quantile(times: &CensoredTimes, quantile: f64) -> Option<Percentile> {
+/// A percentile of times that may be censored; `None` if nothing was timed.
+pub(crate) fn quantile(times: &Censored, quantile: f64) -> Option<Percentile> {
     let nothing = times.observed.is_empty() && times.censored.is_empty();
     (!nothing).then(|| times.percentile(quantile))
 }
 
-fn ended(times: &Histogram, quantile: f64) -> Option<u64> {
+fn quantile_ns(times: &Histogram, quantile: f64) -> Option<u64> {
     (!times.is_empty()).then(|| times.quantile_ns(quantile))
 }
 
-/// The median of some values; none if there are none.
+/// The median; `None` if there are no finite values.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let measured = |value| QuantityValue { value, at_least: false, is_own: false };
     median_value(values.into_iter().map(measured)).map(|median| median.value)
 }
 
-/// The median of what some trials gave: a lower bound of the true one if any at or below its middle is. What may be the
-/// generator's own is left out.
+/// The median of values from trials. It is a lower bound if any value up to the middle is one. Values that may be the
+/// generator's own are left out.
 pub(crate) fn median_value(values: impl IntoIterator<Item = QuantityValue>) -> Option<QuantityValue> {
     let mut values: Vec<QuantityValue> =
         values.into_iter().filter(|measured| !measured.is_own && measured.value.is_finite()).collect();

@@ -1,4 +1,4 @@
-//! What is reported: a result folder, read.
+//! The content of a result folder.
 
 use record::{
     Environment, Quantity, ResultFolder, Setting, SettingOutcome, StudyPlan, StudyResult, TrialEntry,
@@ -6,44 +6,44 @@ use record::{
     quantity::quantities,
 };
 
-/// All that a study left behind.
+/// Everything that a study wrote.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Results {
-    /// What was to be run.
+    /// The plan.
     pub plan: StudyPlan,
-    /// What it was measured on; none if the run was ended before that was written.
+    /// The machine; `None` if the run ended before it was recorded.
     pub environment: Option<Environment>,
-    /// The trials, in the order they ran.
+    /// The trials in the order of their runs.
     pub trials: Vec<TrialEntry>,
-    /// What they mean; none if the run was killed before it could say.
+    /// The result; `None` if the run is still running or was killed.
     pub result: Option<StudyResult>,
-    /// What they mean where there is no result, if the caller has worked it out.
+    /// Outcomes that the caller has computed from the trials because there is no result.
     pub so_far: Vec<SettingOutcome>,
 }
 
 impl Results {
-    /// Reads a folder. What a killed run could not write any more may be missing; the plan may not.
+    /// Reads a folder. Everything but the plan may be missing, since a run may be killed before it has written it.
     ///
     /// # Errors
-    /// When a file that is there cannot be read or does not belong to the others, or there is no plan.
+    /// If there is no plan, or a file cannot be read or belongs to another run.
     pub fn read(folder: &ResultFolder) -> Result<Self, FolderError> {
         let Contents { plan, environment, trials, result } = folder.read()?;
-        // A run that was taken up again has more trials than the result that the one before left.
+        // A resumed run has more trials than the result of the run before.
         let result = result.filter(|result| result.trials == trials.len() as u64);
         Ok(Self { plan, environment, trials, result, so_far: Vec::new() })
     }
 
-    /// The quantities of the study, in the order in which people read them.
+    /// The quantities of the study, in the order of their columns.
     pub fn quantities(&self) -> Vec<Quantity> {
         quantities(&self.plan)
     }
 
-    /// What was found in each setting, or is known so far.
+    /// The outcome of each setting, or what is known so far.
     pub(crate) fn outcomes(&self) -> &[SettingOutcome] {
         self.result.as_ref().map_or(&self.so_far, |result| &result.outcomes)
     }
 
-    /// What a setting is called: its levels, or `all` in a study without factors.
+    /// The name of a setting: its levels, or `all` in a study without factors.
     pub(crate) fn setting_name(&self, number: usize) -> String {
         match self.plan.settings.get(number) {
             Some(Setting { name, .. }) if name.is_empty() => "all".to_owned(),
@@ -57,7 +57,7 @@ impl Results {
         self.trials.iter().filter(move |entry| entry.setting == setting)
     }
 
-    /// Trials that count for nothing.
+    /// The number of void trials.
     pub(crate) fn void_trials(&self) -> usize {
         self.trials.iter().filter(|entry| entry.trial.validity.is_void()).count()
     }

@@ -1,4 +1,4 @@
-//! What the valid repeats of a setting gave, taken together.
+//! The figures of a setting over its valid repeats.
 
 use record::{Quantity, QuantitySummary, SettingOutcome, quantity::main_figures};
 
@@ -8,47 +8,47 @@ use crate::{
     text,
 };
 
-/// A setting in a table of settings.
+/// A setting and its figures.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SettingFigures {
-    /// Its number in the plan.
+    /// Index of the setting in the plan.
     pub number: usize,
-    /// Its levels, for people.
+    /// The setting's name.
     pub name: String,
-    /// The main figures, in the order of their table.
+    /// The main figures in the order of the table.
     pub figures: Vec<Figure>,
-    /// The least confidence of the intervals shown (0 to 1); none if there are none.
+    /// The smallest confidence of the intervals (0 to 1), if there are any.
     pub confidence: Option<f64>,
-    /// Valid repeats.
+    /// Number of valid repeats.
     pub valid: usize,
-    /// Void trials, of whatever purpose.
+    /// Number of void trials of any purpose.
     pub void: usize,
 }
 
 /// A figure over several trials.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Figure {
-    /// Its median; none if nothing valid was measured.
+    /// The median; `None` without valid values.
     pub median: Option<f64>,
-    /// Ends of the median's interval, where the result gives one.
+    /// The ends of the median's interval, if the result has one.
     pub interval: Option<(f64, f64)>,
-    /// The true one may be larger.
+    /// Whether the true value may be larger.
     pub at_least: bool,
-    /// All of it, for people.
+    /// The figure as text.
     pub shown: String,
 }
 
 /// The figures of a setting that is not searched.
 pub(crate) fn figures(results: &Results, readings: &[Reading], number: usize) -> SettingFigures {
-    let of_setting = || readings.iter().filter(move |reading| reading.setting == number);
-    let valid: Vec<&Reading> = of_setting().filter(|reading| reading.is_valid_repeat()).collect();
+    let own_readings = || readings.iter().filter(move |reading| reading.setting == number);
+    let valid: Vec<&Reading> = own_readings().filter(|reading| reading.is_valid_repeat()).collect();
     let outcome = outcome(results, number);
     let quantities = results.quantities();
     let figures = main_figures(&quantities).map(|(quantity, _)| {
         let median = median_value(valid.iter().filter_map(|reading| reading.figure(&quantity.name)));
         let at_least = median.is_some_and(|median| median.at_least);
         let summary = outcome.and_then(|outcome| summary(outcome, &quantity.name));
-        // Without the dust of binary fractions.
+        // Rounded to 13 digits, against the errors of binary fractions.
         let computed = || format!("{:.12e}", median?.value).parse().ok();
         let median = summary.map(|summary| summary.median).or_else(computed);
         let median = median.filter(|median| median.is_finite());
@@ -67,11 +67,11 @@ pub(crate) fn figures(results: &Results, readings: &[Reading], number: usize) ->
         figures: figures.collect(),
         confidence: outcome.and_then(|outcome| least_confidence(outcome, &quantities)),
         valid: valid.len(),
-        void: of_setting().filter(|reading| reading.void).count(),
+        void: own_readings().filter(|reading| reading.void).count(),
     }
 }
 
-/// What the result says of a setting, if it says anything.
+/// The outcome of a setting, if the result has one.
 pub(crate) fn outcome(results: &Results, number: usize) -> Option<&SettingOutcome> {
     results.outcomes().iter().find(|outcome| outcome.setting == number)
 }

@@ -1,4 +1,4 @@
-//! Rows and lines that the terminal, Markdown and the page have in common.
+//! Table rows and lines that the terminal, Markdown and the HTML page share.
 
 use record::{Ending, Purpose, quantity::main_figures};
 
@@ -10,44 +10,41 @@ use crate::{
     text,
 };
 
-/// Heads of [`search_row`].
+/// Column titles of [`search_row`].
 pub(crate) const SEARCH_HEADER: [&str; 5] =
-    ["goal", "lower bound", "upper bound", "what kind of answer", "conditional throughput"];
+    ["goal", "lower bound", "upper bound", "result", "conditional throughput"];
 
-/// The settings that are not searched, in a table.
+/// The table of the settings without a search.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Repeats {
-    /// The heads of the columns, the setting's own left out.
+    /// The column titles after the setting.
     pub header: Vec<String>,
-    /// Each setting's number, its name, and its cells.
+    /// Index, name and cells of each setting.
     pub rows: Vec<(usize, String, Vec<String>)>,
-    /// The confidence of every interval, if it is the same; otherwise it has a column.
+    /// The confidence of the intervals if it is the same for all; otherwise the table has a column for it.
     pub confidence: Option<String>,
 }
 
-/// What must be known before any figure is read.
+/// A notice that the result is incomplete, for the top of a report.
 pub(crate) fn banner(results: &Results) -> Option<String> {
-    let so_far = "what follows is what the trials before that say";
+    let so_far = "the figures are those of the trials so far";
     match results.result.as_ref().map(|result| result.ending) {
         Some(Ending::Finished) => None,
         Some(Ending::Interrupted) => Some(format!("INTERRUPTED: {so_far}.")),
         Some(Ending::OutOfBudget) => Some(format!(
-            "OUT OF TIME: the budget was used up before the plan was; --resume with a larger one goes on (run: \
-         --set budget=2h, limit: --budget 2h); \
-         {so_far}."
+            "OUT OF TIME: the budget is used up; continue with --resume and a larger one (run: --set budget=2h, limit: \
+             --budget 2h); {so_far}."
         )),
         Some(Ending::Failed) => {
-            Some(format!("FAILED: what was planned could not be run, and the warnings say why; {so_far}."))
+            Some(format!("FAILED: the study could not be finished, and the warnings say why; {so_far}."))
         }
-        None => Some(
-            "NO RESULT YET: the run still goes on, or was killed; take it up again with --resume. What \
-             follows is what its trials say."
-                .to_owned(),
-        ),
+        None => Some(format!(
+            "NO RESULT YET: the run is still running or was killed; continue a killed one with --resume; {so_far}."
+        )),
     }
 }
 
-/// `27 trials, 2 of them void, 4 min of trials in 4 min 5 s.`
+/// `27 trials, 2 void, 4 min of trials in 4 min 5 s.`
 pub(crate) fn trials_line(results: &Results) -> String {
     if results.trials.is_empty() {
         return "No trial was run.".to_owned();
@@ -60,7 +57,7 @@ pub(crate) fn trials_line(results: &Results) -> String {
     }
 }
 
-/// `14 trials, 1 of them void, 2 min 20 s of trials`: what a setting's search cost.
+/// `14 trials, 1 void, 2 min 20 s of trials`: the cost of a setting's search.
 pub(crate) fn cost_line(results: &Results, setting: usize) -> String {
     let own = || results.trials_of(setting).filter(|entry| entry.purpose != Purpose::Confirm);
     let trials = own().count();
@@ -74,10 +71,10 @@ pub(crate) fn cost_line(results: &Results, setting: usize) -> String {
 
 fn cost(trials: usize, void: usize, trials_s: f64) -> String {
     let void = if void == 0 { "none".to_owned() } else { void.to_string() };
-    format!("{}, {void} of them void, {} of trials", text::counted(trials, "trial"), text::elapsed(trials_s))
+    format!("{}, {void} void, {} of trials", text::counted(trials, "trial"), text::elapsed(trials_s))
 }
 
-/// An answer of a search.
+/// The cells of an answer of a search.
 pub(crate) fn search_row(answer: &Answer) -> Vec<String> {
     let goal = format!("{} {}", answer.status.sign(), answer.goal_name);
     match &answer.bounds {
@@ -92,13 +89,13 @@ pub(crate) fn search_row(answer: &Answer) -> Vec<String> {
     }
 }
 
-/// Whether all goals are met, and otherwise which are not.
+/// `✓ met` if all goals are met, otherwise the goals that are not.
 pub(crate) fn goals_cell(answers: &[Answer], setting: usize) -> String {
-    let of_setting: Vec<&Answer> = answers.iter().filter(|answer| answer.setting == setting).collect();
-    if of_setting.is_empty() {
+    let own_answers: Vec<&Answer> = answers.iter().filter(|answer| answer.setting == setting).collect();
+    if own_answers.is_empty() {
         return "–".to_owned();
     }
-    let open: Vec<String> = of_setting
+    let open: Vec<String> = own_answers
         .iter()
         .filter(|answer| answer.status != Status::Met)
         .map(|answer| {
@@ -109,10 +106,15 @@ pub(crate) fn goals_cell(answers: &[Answer], setting: usize) -> String {
     if open.is_empty() { format!("{} met", Status::Met.sign()) } else { open.join("; ") }
 }
 
-/// The settings that are not searched, at most so many.
-pub(crate) fn repeats(results: &Results, readings: &[Reading], answers: &[Answer], most: usize) -> Repeats {
+/// The table of the settings without a search, with at most `max_rows` rows.
+pub(crate) fn repeats(
+    results: &Results,
+    readings: &[Reading],
+    answers: &[Answer],
+    max_rows: usize,
+) -> Repeats {
     let repeated =
-        results.plan.settings.iter().enumerate().filter(|(_, setting)| !setting.searched).take(most);
+        results.plan.settings.iter().enumerate().filter(|(_, setting)| !setting.searched).take(max_rows);
     let figures: Vec<SettingFigures> =
         repeated.map(|(number, _)| setting::figures(results, readings, number)).collect();
     let confidence = |figures: &SettingFigures| figures.confidence.map(text::confidence);

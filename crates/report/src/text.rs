@@ -1,4 +1,4 @@
-//! Figures and foreign text as people read them, the same in every format.
+//! Formats figures and foreign text for people, the same in every output format.
 
 use chrono::DateTime;
 pub(crate) use record::printable;
@@ -7,18 +7,18 @@ use record::{
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
 
-/// [`printable`], at most so many characters, the last of them an ellipsis if something was cut off.
-pub(crate) fn clipped(text: &str, most_chars: usize) -> String {
-    let shown = printable(text);
-    if shown.chars().count() <= most_chars {
+/// As [`visible`], shortened to `max_chars` characters with an ellipsis.
+pub(crate) fn clipped(text: &str, max_chars: usize) -> String {
+    let shown = visible(text);
+    if shown.chars().count() <= max_chars {
         return shown;
     }
-    let mut short: String = shown.chars().take(most_chars.saturating_sub(1)).collect();
+    let mut short: String = shown.chars().take(max_chars.saturating_sub(1)).collect();
     short.push('…');
     short
 }
 
-/// A time, with `≥` where the true one may be longer, in brackets where it may be the generator's own.
+/// A time: with `≥` if the true time may be longer, in parentheses if it may be the generator's.
 pub(crate) fn percentile(percentile: Percentile) -> String {
     let shown = format!("{}{}", if percentile.at_least { "≥ " } else { "" }, show_time_ns(percentile.ns));
     if percentile.is_own() { format!("({shown})") } else { shown }
@@ -30,7 +30,7 @@ pub(crate) fn share(ratio: f64) -> String {
     match percent {
         p if !p.is_finite() => "–".to_owned(),
         0.0 => "0 %".to_owned(),
-        // What is nearly all is not all.
+        // Shares just below 1 are not rounded up to 100 %.
         p if (99.0..100.0).contains(&p) => format!("{} %", trimmed(&format!("{:.2}", p.min(99.99)))),
         p if p >= 10.0 => format!("{} %", trimmed(&format!("{p:.1}"))),
         p => {
@@ -40,7 +40,7 @@ pub(crate) fn share(ratio: f64) -> String {
     }
 }
 
-/// A value of a quantity, by the unit in its name.
+/// A value in the unit that the quantity's name ends with.
 pub(crate) fn quantity(name: &str, value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
@@ -58,7 +58,7 @@ pub(crate) fn quantity(name: &str, value: f64) -> String {
     }
 }
 
-/// `937.2 Mbit/s`, in the units of links: powers of ten.
+/// A bit rate in decimal units: `937.2 Mbit/s`.
 fn show_bit_rate(bits_per_s: f64) -> String {
     let (scale, unit) = match bits_per_s.abs() {
         1e9.. => (1e9, "Gbit/s"),
@@ -69,16 +69,15 @@ fn show_bit_rate(bits_per_s: f64) -> String {
     format!("{} {unit}", number(bits_per_s / scale))
 }
 
-/// What a trial gave of a quantity, with `≥` where the true one may be longer, in brackets where it may be the
-/// generator's own; a dash where it gave nothing.
+/// A measured value: with `≥` if the true value may be larger, in parentheses if it may be the generator's; a dash if
+/// there is none.
 pub(crate) fn value(name: &str, measured: Option<QuantityValue>) -> String {
     let Some(QuantityValue { value, at_least, is_own }) = measured else { return "–".to_owned() };
     let shown = format!("{}{}", if at_least { "≥ " } else { "" }, quantity(name, value));
     if is_own { format!("({shown})") } else { shown }
 }
 
-/// `12,345/s [12,100, 12,500]`: a median and its interval, the unit once if it is the same. Their confidence stands
-/// beside it.
+/// A median and its interval, without the confidence: `12,345/s [12,100, 12,500]`. A common unit is written once.
 pub(crate) fn interval(summary: &QuantitySummary) -> String {
     let show = |value| quantity(&summary.quantity, value);
     let median = show(summary.median);
@@ -99,7 +98,7 @@ pub(crate) fn confidence(confidence: f64) -> String {
     format!("{} %", trimmed(&format!("{percent:.1}")))
 }
 
-/// A bare number: whole ones with thousands separated, others with four significant digits.
+/// A number without unit: whole numbers with separated thousands, others with four significant digits.
 pub(crate) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
@@ -114,9 +113,9 @@ pub(crate) fn number(value: f64) -> String {
     format!("{sign}{}", trimmed(&format!("{size:.digits$}")))
 }
 
-/// What people call a block, whose place in the plan is from 0.
-pub(crate) fn block(place: usize) -> String {
-    format!("block {}", place + 1)
+/// The name of a block; people count from 1, the plan from 0.
+pub(crate) fn block(index: usize) -> String {
+    format!("block {}", index + 1)
 }
 
 /// `1 trial`, `2 trials`.
@@ -124,15 +123,15 @@ pub(crate) fn counted(count: usize, one: &str) -> String {
     format!("{} {one}{}", show_count(count as u64), if count == 1 { "" } else { "s" })
 }
 
-/// A rate as it stands before `requests/s`: `99.99`, `1,994`.
+/// A rate without its unit: `99.99`, `1,994`.
 pub(crate) fn rate(rate_per_s: f64) -> String {
     let shown = show_rate(rate_per_s);
     let bare = shown.trim_end_matches("/s");
-    // A whole number is no measurement of tenths.
+    // Zero decimals are left out.
     bare.trim_end_matches(".00").trim_end_matches(".0").to_owned()
 }
 
-/// A length in seconds without false digits: `10 s`, `2.5 s`; `20 ms` of less than a tenth.
+/// A duration with at most one decimal: `10 s`, `2.5 s`; below 0.1 s in smaller units: `20 ms`.
 pub(crate) fn seconds(seconds: f64) -> String {
     if seconds < 0.1 {
         return show_time_ns((seconds * 1e9) as u64);
@@ -140,7 +139,7 @@ pub(crate) fn seconds(seconds: f64) -> String {
     format!("{} s", trimmed(&format!("{seconds:.1}")))
 }
 
-/// Seconds of a run: `59 s`, `4 min 5 s`, `2 h 3 min`.
+/// The duration of a run: `59 s`, `4 min 5 s`, `2 h 3 min`.
 pub(crate) fn elapsed(seconds: f64) -> String {
     let whole = seconds.max(0.0).round() as u64;
     match whole {
@@ -159,18 +158,18 @@ fn two_units(large: u64, large_unit: &str, small: u64, small_unit: &str) -> Stri
     }
 }
 
-/// A moment, to the second, in UTC; none if it is out of the calendar.
-pub(crate) fn moment(unix_s: f64) -> Option<String> {
-    let moment = DateTime::from_timestamp(unix_s as i64, 0)?;
-    Some(moment.format("%Y-%m-%d %H:%M:%S UTC").to_string())
+/// A point in time in UTC; `None` if it is out of range.
+pub(crate) fn utc(unix_s: f64) -> Option<String> {
+    let time = DateTime::from_timestamp(unix_s as i64, 0)?;
+    Some(time.format("%Y-%m-%d %H:%M:%S UTC").to_string())
 }
 
-/// A command as a shell takes it.
+/// A command line with shell quoting.
 pub(crate) fn shell_line(command: &[String]) -> String {
     let quoted = command.iter().map(|word| match shlex::try_quote(word) {
-        Ok(quoted) => printable(&quoted),
-        // Only a zero byte is refused, which no command line can hold.
-        Err(_) => printable(word),
+        Ok(quoted) => visible(&quoted),
+        // Only a zero byte is refused, which a command line cannot contain.
+        Err(_) => visible(word),
     });
     quoted.collect::<Vec<_>>().join(" ")
 }
@@ -185,7 +184,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn shares_keep_two_digits_and_never_round_to_all() {
+    fn shares_keep_two_digits_and_never_round_up_to_100_percent() {
         for (ratio, shown) in [
             (0.0, "0 %"),
             (0.000_012_3, "0.0012 %"),
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut() {
+    fn long_names_are_clipped() {
         assert_eq!(clipped("abcdef", 4), "abc…");
     }
 
@@ -226,7 +225,7 @@ mod tests {
             (elapsed(4.25), elapsed(245.0), elapsed(7_400.0)),
             ("4.2 s".into(), "4 min 5 s".into(), "2 h 3 min".into())
         );
-        assert_eq!(moment(0.0).as_deref(), Some("1970-01-01 00:00:00 UTC"));
+        assert_eq!(utc(0.0).as_deref(), Some("1970-01-01 00:00:00 UTC"));
         let command = ["proofload", "run", "it's \"new\".toml"].map(str::to_owned);
         assert_eq!(shlex::split(&shell_line(&command)), Some(command.to_vec()));
     }
@@ -258,7 +257,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_figure_panics(value in any::<f64>(), text in any::<String>()) {
-            let _ = (share(value), number(value), quantity(&text, value), elapsed(value), moment(value));
+            let _ = (share(value), number(value), quantity(&text, value), elapsed(value), utc(value));
             for name in ["a_per_s", "a_us", "a_ns", "a_s", "a_bytes", "a_ratio"] {
                 let _ = quantity(name, value);
             }

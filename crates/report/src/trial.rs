@@ -1,20 +1,20 @@
-//! What one trial answers, in one sentence.
+//! The answer of a single trial in one sentence.
 
 use record::{CommandTrial, ErrorClass, HttpTrial, LoadModel, Measured, Trial, units::show_time_ns};
 
 use crate::{Status, text};
 
-/// What a trial of a load without goals says: whether every planned request was completed as expected, on connections
-/// without a fault (a target may close those of the pool that carry nothing), and the sentence for people.
+/// The status and sentence of a trial without goals. It is met if every planned request was completed as expected and no
+/// connection failed; the target may close unused connections of the pool.
 pub fn trial_answer(trial: &Trial) -> (Status, String) {
     match &trial.measured {
-        Measured::Http(http) => of_requests(trial, http),
-        Measured::Command(command) => of_programs(trial, command),
+        Measured::Http(http) => requests_answer(trial, http),
+        Measured::Command(command) => programs_answer(trial, command),
     }
 }
 
-/// A trial of programs: whether all of them did what was expected.
-fn of_programs(trial: &Trial, command: &CommandTrial) -> (Status, String) {
+/// A trial of programs; it is met if no program failed.
+fn programs_answer(trial: &Trial, command: &CommandTrial) -> (Status, String) {
     let failure = command.failure();
     let status = match &failure {
         _ if trial.validity.is_void() => Status::Void,
@@ -30,17 +30,19 @@ fn of_programs(trial: &Trial, command: &CommandTrial) -> (Status, String) {
     (status, sentence)
 }
 
-fn of_requests(trial: &Trial, http: &HttpTrial) -> (Status, String) {
+fn requests_answer(trial: &Trial, http: &HttpTrial) -> (Status, String) {
     let counts = &http.counts;
     let unused = http.connection_errors.of(ErrorClass::ClosedUnused);
-    let sound =
+    let is_met =
         counts.failed + counts.never_sent + counts.in_flight == 0 && http.connection_errors.total() == unused;
-    let status = match () {
-        () if trial.validity.is_void() => Status::Void,
-        () if sound => Status::Met,
-        () => Status::NotMet,
+    let status = if trial.validity.is_void() {
+        Status::Void
+    } else if is_met {
+        Status::Met
+    } else {
+        Status::NotMet
     };
-    let short = if trial.interrupted { "Interrupted: " } else { "" };
+    let prefix = if trial.interrupted { "Interrupted: " } else { "" };
     let sentence = match (trial.validity.reasons(), counts.completed) {
         ([first, ..], _) => format!("Not decided: {}.", first.evidence),
         ([], 0) => {
@@ -49,7 +51,7 @@ fn of_requests(trial: &Trial, http: &HttpTrial) -> (Status, String) {
         }
         ([], _) => format!("Carried {}: {}, {}.", load(trial, http), times(http), failures(trial, http)),
     };
-    (status, format!("{short}{sentence}"))
+    (status, format!("{prefix}{sentence}"))
 }
 
 /// `1,000 requests/s for 10 s`, `812 of 1,000 requests/s for 10 s`, `5,123 requests/s with 100 users for 30 s`.
@@ -65,14 +67,14 @@ fn load(trial: &Trial, http: &HttpTrial) -> String {
             let sending_s =
                 if trial.interrupted { sending_s.min(http.measured_s) } else { sending_s }.max(1e-9);
             let planned = |requests: u64| requests as f64 / sending_s;
-            // A backlog of a few requests at the end is no shortfall; nor is it that the time ends with the last request of
-            // a number, not an interval behind it.
-            let short = http.throughput_per_s < 0.99 * planned(http.counts.scheduled.saturating_sub(1));
-            let of = match short {
+            // 1 % less is no shortfall, since a few requests may be unanswered at the end. One request is subtracted because
+            // a fixed number of requests ends with the last one, not an interval after it.
+            let is_short = http.throughput_per_s < 0.99 * planned(http.counts.scheduled.saturating_sub(1));
+            let rate = match is_short {
                 true => format!("{carried} of {}", text::rate(planned(http.counts.scheduled))),
                 false => carried,
             };
-            format!("{of} requests/s for {duration}")
+            format!("{rate} requests/s for {duration}")
         }
     }
 }
@@ -83,14 +85,14 @@ fn times(http: &HttpTrial) -> String {
         let sign = if percentile.at_least { "≥ " } else { "" };
         format!("{name} {sign}{}", show_time_ns(percentile.ns))
     };
-    // A valid trial's p90 is the target's.
+    // In a valid trial, the p90 is certainly the target's.
     match http.response_time.percentile(0.99).is_own() {
         true => format!("{} (p99 may be the generator's own)", shown(0.9, "p90")),
         false => shown(0.99, "p99"),
     }
 }
 
-/// What became of the requests that were not completed; `no errors` if all were.
+/// The shares of requests that were not completed, and why; `no errors` if all were.
 fn failures(trial: &Trial, http: &HttpTrial) -> String {
     let counts = &http.counts;
     let share = |n: u64| text::share(n as f64 / counts.scheduled.max(1) as f64);
@@ -99,16 +101,16 @@ fn failures(trial: &Trial, http: &HttpTrial) -> String {
         (counts.never_sent, "never sent"),
         (counts.in_flight, "unanswered at the end"),
     ];
-    let told = kinds.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", share(n)));
-    let mut told: Vec<String> = told.collect();
+    let parts = kinds.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", share(n)));
+    let mut parts: Vec<String> = parts.collect();
     let connections = http.connection_errors.total() - http.connection_errors.of(ErrorClass::ClosedUnused);
     if connections > 0 {
-        told.push(format!("{} failed", text::counted(connections as usize, "connection")));
+        parts.push(format!("{} failed", text::counted(connections as usize, "connection")));
     }
     let why = (counts.failed + connections > 0).then(|| trial.main_failure()).flatten();
-    match (told.is_empty(), why) {
+    match (parts.is_empty(), why) {
         (true, _) => "no errors".to_owned(),
-        (false, Some(why)) => format!("{} ({why})", told.join(", ")),
-        (false, None) => told.join(", "),
+        (false, Some(why)) => format!("{} ({why})", parts.join(", ")),
+        (false, None) => parts.join(", "),
     }
 }

@@ -1,68 +1,67 @@
-//! Every warning of a study, each once.
+//! All warnings of a study, each of them once.
 
 use record::{Warning, units::show_count};
 
 use crate::{Results, text};
 
-/// A warning and where it was given.
+/// A warning and where it occurred.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Told {
-    /// Its stable name.
+pub(crate) struct LocatedWarning {
+    /// The stable code.
     pub code: String,
-    /// What it is, and what to do.
+    /// The cause and the next step.
     pub message: String,
-    /// Where: `study`, a setting, `3 trials`.
-    pub places: Vec<String>,
+    /// The settings or trials; empty for the whole study.
+    pub locations: Vec<String>,
 }
 
-impl Told {
-    /// `message (threads=2; 3 trials)`; a warning of the whole study needs no place.
-    pub(crate) fn sentence(&self, most_places: usize) -> String {
+impl LocatedWarning {
+    /// The message and its locations: `message (threads=2; trial 3)`.
+    pub(crate) fn sentence(&self, max_locations: usize) -> String {
         let mut shown: Vec<String> =
-            self.places.iter().take(most_places).map(|p| text::printable(p)).collect();
-        if self.places.len() > most_places {
-            shown.push(format!("{} more", self.places.len() - most_places));
+            self.locations.iter().take(max_locations).map(|p| text::visible(p)).collect();
+        if self.locations.len() > max_locations {
+            shown.push(format!("{} more", self.locations.len() - max_locations));
         }
         let message = text::printable(&self.message);
         if shown.is_empty() { message } else { format!("{message} ({})", shown.join("; ")) }
     }
 }
 
-/// The warnings of the study, then of its settings, then of its trials.
-pub(crate) fn warnings(results: &Results) -> Vec<Told> {
-    let mut told: Vec<Told> = Vec::new();
+/// The warnings of the study, its settings and its trials.
+pub(crate) fn warnings(results: &Results) -> Vec<LocatedWarning> {
+    let mut warnings: Vec<LocatedWarning> = Vec::new();
     if let Some(result) = &results.result {
-        result.warnings.iter().for_each(|warning| tell(&mut told, warning, None));
+        result.warnings.iter().for_each(|warning| add(&mut warnings, warning, None));
         for outcome in &result.outcomes {
-            let place = results.setting_name(outcome.setting);
+            let location = results.setting_name(outcome.setting);
             let of_summaries = outcome.summaries.iter().flat_map(|summary| &summary.warnings);
             for warning in outcome.warnings.iter().chain(of_summaries) {
-                tell(&mut told, warning, (results.plan.settings.len() > 1).then(|| place.clone()));
+                add(&mut warnings, warning, (results.plan.settings.len() > 1).then(|| location.clone()));
             }
         }
     }
-    tell_trials(&mut told, results);
-    told
+    add_trials(&mut warnings, results);
+    warnings
 }
 
-fn tell(told: &mut Vec<Told>, warning: &Warning, place: Option<String>) {
-    let at = match told.iter().position(|t| t.code == warning.code && t.message == warning.message) {
+fn add(warnings: &mut Vec<LocatedWarning>, warning: &Warning, location: Option<String>) {
+    let at = match warnings.iter().position(|t| t.code == warning.code && t.message == warning.message) {
         Some(at) => at,
         None => {
             let Warning { code, message } = warning.clone();
-            told.push(Told { code, message, places: Vec::new() });
-            told.len() - 1
+            warnings.push(LocatedWarning { code, message, locations: Vec::new() });
+            warnings.len() - 1
         }
     };
-    let places = &mut told[at].places;
-    if let Some(place) = place.filter(|place| !places.contains(place)) {
-        places.push(place);
+    let locations = &mut warnings[at].locations;
+    if let Some(location) = location.filter(|location| !locations.contains(location)) {
+        locations.push(location);
     }
 }
 
-/// Messages of trials carry their figures, so the same warning reads differently each time: one of each code
-/// stands for all, with their number.
-fn tell_trials(told: &mut Vec<Told>, results: &Results) {
+/// Adds the warnings of trials. Their messages contain figures and differ, so the first message of a code stands for all.
+fn add_trials(warnings: &mut Vec<LocatedWarning>, results: &Results) {
     let mut of_trials: Vec<(&Warning, usize, u64)> = Vec::new();
     for entry in &results.trials {
         for warning in &entry.trial.warnings {
@@ -73,10 +72,10 @@ fn tell_trials(told: &mut Vec<Told>, results: &Results) {
         }
     }
     for (warning, count, index) in of_trials {
-        let place = match count {
+        let location = match count {
             1 => format!("trial {index}"),
-            count => format!("trial {index}, and alike in {} more", show_count(count as u64 - 1)),
+            count => format!("trial {index}, similar in {} more", show_count(count as u64 - 1)),
         };
-        tell(told, warning, Some(place));
+        add(warnings, warning, Some(location));
     }
 }

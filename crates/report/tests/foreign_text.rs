@@ -1,4 +1,4 @@
-//! Names and messages come from files and from machines: wherever they are put, they stay text.
+//! Tests that names and messages from files and machines are shown as text in every format.
 
 mod fixtures;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use record::{Validity, VoidReason, VoidRule, Warning};
 use report::{Format, Options, Results, render};
 
-/// A short search, with a text for everything that is named by people.
+/// A short search with a given text for every name.
 fn named(name: impl Fn(usize) -> String) -> Results {
     let mut results = fixtures::searches::none_met();
     let plan = &mut results.plan;
@@ -26,7 +26,7 @@ fn named(name: impl Fn(usize) -> String) -> Results {
     results
 }
 
-/// Tags and names of attributes, without anything that stands between or inside them.
+/// The tags and names of attributes of a page, without text and values.
 fn skeleton(page: &str) -> String {
     let body = page.split_once("</style>").expect("the page has a style").1;
     let (mut tags, mut inside, mut quoted) = (String::new(), false, false);
@@ -74,7 +74,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn text_stays_text(names in strange()) {
+    fn foreign_text_changes_no_markup(names in strange()) {
         // Numbered, so that no two are the same and none is empty.
         let results = named(|number| format!("{number} {}", names[number]));
         let harmless = named(|number| format!("{number} name"));
@@ -92,7 +92,7 @@ proptest! {
         let lines = |format| [&results, &harmless].map(|results| of(results, format).lines().count());
         for format in [Format::OpenMetrics, Format::GithubAnnotations, Format::Github] {
             let [strange, plain] = lines(format);
-            prop_assert_eq!(strange, plain, "{}", format);
+            prop_assert_eq!(strange, plain, "{:?}", format);
         }
         let annotations = of(&results, Format::GithubAnnotations);
         prop_assert!(annotations.lines().all(|line| line.starts_with("::error title=")));

@@ -1,4 +1,4 @@
-//! The page: what is on it, that it fetches nothing, and how large it gets.
+//! Tests of the HTML page: its content, its size, and that it fetches nothing.
 
 mod fixtures;
 
@@ -6,13 +6,13 @@ use fixtures::{searches, sweeps};
 use record::{Level, Setting};
 use report::{Format, Options, Results, render};
 
-const MOST_BYTES: usize = 1_000_000;
+const MAX_BYTES: usize = 1_000_000;
 
 fn page(results: &Results) -> String {
     render(results, Format::Html, &Options::default())
 }
 
-/// Values of all attributes of a name.
+/// The values of all attributes with this name.
 fn attributes<'a>(page: &'a str, name: &str) -> Vec<&'a str> {
     let start = format!(" {name}=\"");
     page.split(start.as_str()).skip(1).map(|rest| rest.split('"').next().unwrap()).collect()
@@ -22,7 +22,7 @@ fn attributes<'a>(page: &'a str, name: &str) -> Vec<&'a str> {
 fn nothing_is_fetched_and_nothing_is_run() {
     for (name, results) in fixtures::all() {
         let page = page(&results);
-        assert!(page.len() <= MOST_BYTES, "{name}: {} bytes", page.len());
+        assert!(page.len() <= MAX_BYTES, "{name}: {} bytes", page.len());
         assert!(!page.contains("<script") && !page.contains("<img") && !page.contains("@import"), "{name}");
         assert!(page.contains("default-src 'none'"), "{name}");
         for target in attributes(&page, "href").into_iter().chain(attributes(&page, "src")) {
@@ -32,7 +32,7 @@ fn nothing_is_fetched_and_nothing_is_run() {
 }
 
 #[test]
-fn every_anchor_leads_somewhere_and_every_figure_is_described() {
+fn every_anchor_exists_and_every_chart_has_a_description() {
     for results in [searches::two_goals(), sweeps::three_factors(), fixtures::empty()] {
         let page = page(&results);
         for anchor in attributes(&page, "href").iter().filter_map(|target| target.strip_prefix('#')) {
@@ -44,11 +44,11 @@ fn every_anchor_leads_somewhere_and_every_figure_is_described() {
 }
 
 #[test]
-fn sections_stand_in_the_agreed_order() {
+fn sections_are_in_order() {
     let order = |page: &str, headings: &[&str]| {
-        let places: Vec<usize> =
+        let positions: Vec<usize> =
             headings.iter().map(|heading| page.find(&format!(">{heading}</h2>")).expect(heading)).collect();
-        assert!(places.is_sorted(), "{headings:?} {places:?}");
+        assert!(positions.is_sorted(), "{headings:?} {positions:?}");
     };
     let page_of_search = page(&searches::blocks_and_factor());
     order(
@@ -73,9 +73,9 @@ fn sections_stand_in_the_agreed_order() {
 }
 
 #[test]
-fn what_is_censored_and_what_is_void_is_marked() {
+fn censored_and_void_values_are_marked() {
     let overloaded = page(&sweeps::one_factor());
-    assert!(overloaded.contains("≥: not all had been answered") && overloaded.contains("≥ 415 ms"));
+    assert!(overloaded.contains("≥: some requests were unanswered") && overloaded.contains("≥ 415 ms"));
     assert!(overloaded.contains("p99 of a void trial") && overloaded.contains("1.8 ms late"));
     assert!(page(&searches::generator_bound()).contains("lower bound ≥ 21,000/s"));
 }
@@ -83,9 +83,12 @@ fn what_is_censored_and_what_is_void_is_marked() {
 #[test]
 fn further_trials_at_the_lower_bound_and_audits_are_shown() {
     let clean = page(&searches::confirmed(0));
-    for part in
-        ["The lower bound again", "6 of 6 further trials at", "bytes stored", "held against what was stored"]
-    {
+    for part in [
+        "Further trials at the lower bound",
+        "6 of 6 further trials at",
+        "bytes stored",
+        "compared with stored",
+    ] {
         assert!(clean.contains(part), "{part}");
     }
     assert!(!clean.contains("What the audits found"));
@@ -107,12 +110,12 @@ fn a_second_without_an_answer_is_a_gap() {
 #[test]
 fn five_hundred_trials_are_all_in_the_figure_and_the_table() {
     let page = page(&searches::many_trials(500));
-    assert!(page.len() <= MOST_BYTES, "{} bytes", page.len());
+    assert!(page.len() <= MAX_BYTES, "{} bytes", page.len());
     assert!(page.contains("trial 499: ") && page.contains("<th class=\"name\" scope=\"row\">499</th>"));
 }
 
 #[test]
-fn the_largest_study_makes_a_page_that_can_be_sent() {
+fn the_page_of_a_large_study_stays_small() {
     let mut results = sweeps::one_setting();
     let long = "a very long name ".repeat(20);
     results.plan.goals = (0..8).flat_map(|_| results.plan.goals.clone()).collect();
@@ -130,6 +133,6 @@ fn the_largest_study_makes_a_page_that_can_be_sent() {
     }];
     results.plan.command = vec![long; 5_000];
     let page = page(&results);
-    assert!(page.len() <= MOST_BYTES, "{} bytes", page.len());
+    assert!(page.len() <= MAX_BYTES, "{} bytes", page.len());
     assert!(page.contains("are shown, to keep this page small"));
 }

@@ -1,4 +1,4 @@
-//! What the formats say of results whose truth is known.
+//! Tests of the text formats with simulated results.
 
 mod fixtures;
 
@@ -34,7 +34,7 @@ fn the_terminal_shows_tables() {
 }
 
 #[test]
-fn colour_changes_nothing_but_colour() {
+fn colours_do_not_change_the_text() {
     let results = sweeps::one_factor();
     let options =
         Options { width_columns: Some(120), page: Some("out/report.html".to_owned()), colour: true };
@@ -44,7 +44,7 @@ fn colour_changes_nothing_but_colour() {
     let mut rest = coloured.as_str();
     while let Some((before, after)) = rest.split_once('\u{1b}') {
         bare.push_str(before);
-        rest = after.split_once('m').expect("every sequence is one of colour").1;
+        rest = after.split_once('m').expect("every escape sequence is a colour").1;
     }
     assert_eq!(bare + rest, terminal(&results));
 }
@@ -80,7 +80,7 @@ fn no_word_is_broken_at_80_columns() {
 }
 
 #[test]
-fn junit_tells_failed_void_and_unfinished_apart() {
+fn junit_distinguishes_failed_void_and_unfinished() {
     insta::assert_snapshot!("junit-two-goals", plain(&searches::two_goals(), Format::Junit));
     insta::assert_snapshot!("junit-lost", plain(&searches::confirmed(2), Format::Junit));
     insta::assert_snapshot!("junit-none-met", plain(&searches::none_met(), Format::Junit));
@@ -118,29 +118,29 @@ fn blocks_are_numbered_from_1_in_sentences() {
     };
     let mut results = searches::blocks_and_factor();
     below(&mut results, 1);
-    let told = terminal(&results) + &annotations(&results);
-    assert_eq!(told.matches("threads=1: block 1: ").count(), 4, "{told}");
+    let text = terminal(&results) + &annotations(&results);
+    assert_eq!(text.matches("threads=1: block 1: ").count(), 4, "{text}");
     below(&mut results, 3);
-    let told = terminal(&results) + &annotations(&results);
-    assert!(told.contains("with threads=1 block 1, ") && !told.contains("block 0"), "{told}");
+    let text = terminal(&results) + &annotations(&results);
+    assert!(text.contains("with threads=1 block 1, ") && !text.contains("block 0"), "{text}");
 }
 
 #[test]
-fn why_no_trial_was_valid_is_told_as_it_was_found() {
+fn the_reason_why_no_trial_is_valid_is_reported() {
     let mut results = searches::everything_void();
     results.result.as_mut().unwrap().outcomes.clear();
     let sentence = &answers(&results)[0].sentence;
-    assert!(sentence.contains("none of them valid, the first: "), "{sentence}");
+    assert!(sentence.contains("none is valid; the first: "), "{sentence}");
 }
 
 #[test]
-fn the_first_sentence_of_a_trial_says_what_was_carried_first() {
+fn the_sentence_of_a_trial_begins_with_the_load() {
     let (_, sentence) = trial_answer(&Service::default().trial(Load::Users(20), 10.0, 1));
     assert!(sentence.contains(" requests/s with 20 users for 10 s: p99 "), "{sentence}");
 }
 
 #[test]
-fn json_has_everything_but_the_whole_histograms() {
+fn json_has_everything_but_full_histograms() {
     let results = sweeps::one_setting();
     let text = plain(&results, Format::Json);
     assert!(!text.contains("base64"));
@@ -155,7 +155,7 @@ fn json_has_everything_but_the_whole_histograms() {
 }
 
 #[test]
-fn no_open_answer_is_a_bare_number() {
+fn open_bounds_are_marked() {
     for results in
         [searches::generator_bound(), searches::all_met(), searches::none_met(), searches::interrupted()]
     {
@@ -164,20 +164,19 @@ fn no_open_answer_is_a_bare_number() {
         assert!(bounds.lower.starts_with("≥ ") || bounds.upper.starts_with("< "), "{answer:?}");
         for format in [Format::Terminal, Format::Html, Format::Github] {
             let text = plain(&results, format).replace("&lt;", "<");
-            assert!(text.contains(&bounds.lower) && text.contains(&bounds.upper), "{format} {bounds:?}");
+            assert!(text.contains(&bounds.lower) && text.contains(&bounds.upper), "{format:?} {bounds:?}");
         }
     }
 }
 
-/// One sentence answers, the same in every format, and first where people read.
 #[test]
-fn the_answer_is_one_sentence_everywhere() {
+fn every_format_has_the_same_sentence() {
     for results in [searches::one_goal(), searches::none_met(), searches::everything_void()] {
         let [answer] = &answers(&results)[..] else { panic!("one goal, one setting") };
         assert_eq!(terminal(&results).lines().next(), Some(answer.sentence.as_str()));
         for format in [Format::Html, Format::Junit, Format::Json] {
             let text = plain(&results, format);
-            assert!(text.contains(&answer.sentence), "{format}: {}", answer.sentence);
+            assert!(text.contains(&answer.sentence), "{format:?}: {}", answer.sentence);
         }
     }
     let json: serde_json::Value =
@@ -185,7 +184,7 @@ fn the_answer_is_one_sentence_everywhere() {
     assert_eq!(json["answers"][0]["status"], "not_decided");
 }
 
-/// Trials of a second cannot all show whether answers grow slower: then their answer says so.
+/// Short trials cannot show whether response times keep growing.
 #[test]
 fn bounds_of_trials_too_short_are_unconfirmed() {
     let mut results = searches::one_goal();
@@ -199,7 +198,7 @@ fn bounds_of_trials_too_short_are_unconfirmed() {
 }
 
 #[test]
-fn what_is_void_is_never_met() {
+fn void_trials_meet_no_goal() {
     let results = searches::everything_void();
     assert!(answers(&results).iter().all(|answer| answer.status == Status::Void));
     let mut results = sweeps::one_setting();
@@ -216,15 +215,15 @@ fn what_is_void_is_never_met() {
 }
 
 #[test]
-fn a_folder_is_read_as_it_was_written() {
+fn a_written_folder_is_read_back() {
     let mut written = searches::none_met();
     (1..).zip(&mut written.trials).for_each(|(number, entry)| entry.index = number);
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("folder");
     let _ = fs::remove_dir_all(&path);
     let folder = ResultFolder::create(&path).unwrap();
     folder.write_plan(&written.plan).unwrap();
-    let killed_at_once = Results::read(&folder).unwrap();
-    assert_eq!((killed_at_once.environment, killed_at_once.trials.len()), (None, 0));
+    let early_end = Results::read(&folder).unwrap();
+    assert_eq!((early_end.environment, early_end.trials.len()), (None, 0));
     folder.write_environment(written.environment.as_ref().unwrap(), &written.plan).unwrap();
     let mut journal = folder.journal().unwrap();
     written.trials.iter().for_each(|entry| journal.append(entry).unwrap());
@@ -232,9 +231,9 @@ fn a_folder_is_read_as_it_was_written() {
     assert_eq!(Results::read(&folder).unwrap(), written);
 }
 
-/// Written for a parser of the format to read them; see `docs/report.md`.
+/// Writes files that parsers of the formats check; see `docs/report.md`.
 #[test]
-fn every_fixture_is_written_in_every_format() {
+fn every_fixture_can_be_rendered_in_every_format() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("formats");
     for (name, results) in fixtures::all() {
         fs::create_dir_all(folder.join(name)).unwrap();
@@ -244,7 +243,10 @@ fn every_fixture_is_written_in_every_format() {
                 fs::write(folder.join(name).join(file), &text).unwrap();
             }
             let ends = format != Format::OpenMetrics || text.ends_with("\n# EOF\n");
-            assert!(ends && (!text.is_empty() || format == Format::GithubAnnotations), "{name} as {format}");
+            assert!(
+                ends && (!text.is_empty() || format == Format::GithubAnnotations),
+                "{name} as {format:?}"
+            );
         }
     }
 }

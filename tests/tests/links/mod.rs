@@ -12,7 +12,7 @@ fn a_link_obeys_while_it_runs() -> Result<()> {
         ensure!(std::time::Instant::now() < deadline, "{}", link.program().stdout());
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    ensure!(link.program().stderr().contains("'sideways' is not an order"), "{}", link.program().stderr());
+    ensure!(link.program().stderr().contains("'sideways' is not a command"), "{}", link.program().stderr());
     let trips = link.round_trips(50, std::time::Duration::from_millis(3))?;
     // On a busy machine every probe may have lost a processor on its way: the quickest tells.
     let quickest_ns = trips.quiet_ns.iter().chain(&trips.stolen_ns).min();

@@ -241,11 +241,7 @@ fn what_was_acknowledged_survives_a_kill_and_the_next_start_says_so() -> Result<
     let Running { process, folder, .. } = listen;
     drop(process);
     let again = Running::start_in(folder, "--path stored/x.log")?;
-    ensure!(
-        again.process.stderr().contains("recovered from an end without a stop"),
-        "{}",
-        again.process.stderr()
-    );
+    ensure!(again.process.stderr().contains("recovered from an unclean end"), "{}", again.process.stderr());
     ensure!(again.post("/a", EVENT, "")?.status == 204);
     let (_, text) = again.stored("x.log")?;
     ensure!(text.lines().count() == 4 && text.lines().all(|line| line.ends_with(EVENT)), "{text}");

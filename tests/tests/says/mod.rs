@@ -120,7 +120,7 @@ fn what_is_void_is_not_decided() -> Result<()> {
     ensure!(output.code == Some(3), "{}", output.described());
     ensure!(first_line(&output.stdout).starts_with("Not decided: "), "{}", output.described());
     ensure!(
-        output.stdout.trim_end().ends_with("every connection sound: not decided."),
+        output.stdout.trim_end().ends_with("no connection failed: not decided."),
         "{}",
         output.described()
     );

@@ -329,7 +329,7 @@ fn listeners_lose_nothing_that_they_acknowledged() -> Result<()> {
     ensure!(kept == confirming, "receipts of {kept} trials are kept, {confirming} confirmed a bound");
     ensure!(!folder.path().join("result/stored").exists(), "what the targets stored was left behind");
     let mut told = vec!["acknowledged", "bytes stored"];
-    told.extend((confirming > 0).then_some("further trials at 8 users"));
+    told.extend((confirming > 0).then_some("further trials at the lower bound, 8 users"));
     for part in told {
         ensure!(output.stdout.contains(part), "'{part}' is not told: {}", output.described());
     }

@@ -1,4 +1,4 @@
-//! `proofload audit`: what was acknowledged against what is stored.
+//! `proofload audit`: compares what was acknowledged with what is stored.
 
 mod text;
 
@@ -13,34 +13,33 @@ use record::{AckLevel, AuditResult};
 
 use crate::{
     exit::{Exit, Refusal},
-    output::destination::{Destination, leave},
+    output::destination::{Destination, write_result},
 };
 
-/// What the exit status says, at the end of the help.
-const STATUS: &str = "Exit status: 0 nothing is lost, duplicated or corrupt, 1 something is, 2 wrong use, \
-                      or something cannot be read, 3 receipts are missing, so that nothing may be \
-                      concluded.";
+const EXIT_STATUS: &str = "Exit status: 0 nothing is lost, duplicated or corrupt, 1 something is, 2 wrong use, \
+                           or a file cannot be read, 3 receipts are missing: nothing may be concluded.";
 
-/// Hold what a data listener stored against the receipts of those who sent to it.
+/// Compare what a data listener stored with the receipts of its clients.
 #[derive(Debug, Args)]
-#[command(after_help = STATUS)]
+#[command(after_help = EXIT_STATUS)]
 pub(crate) struct AuditArgs {
-    /// What the listener stored: files (plain, .gz, .zst), folders with all in them, or patterns such as 'out/**/*.log'
+    /// What the listener stored: files (plain, .gz, .zst), folders with all their files, or patterns such as
+    /// 'out/**/*.log'
     #[arg(value_name = "FILE", required = true)]
     files: Vec<String>,
-    /// A folder that `proofload http --events --receipts FOLDER` left; several may be given
+    /// Folder that `proofload http --events --receipts FOLDER` wrote; repeatable
     #[arg(long, value_name = "FOLDER", required = true)]
     receipts: Vec<PathBuf>,
-    /// Hold only those events to their promise that were acknowledged at this level or above: accepted, written or
-    /// synced [default: all that were acknowledged]
+    /// Count as lost only events that were acknowledged at this level or above: accepted, written or synced
+    /// [default: all acknowledged events]
     #[arg(long, value_name = "LEVEL")]
     level: Option<String>,
-    /// Write the result as JSON; - is standard output, and then nothing else is written there
+    /// Write the result as JSON; - writes it, and nothing else, to standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// Audits, and shows what was found.
+/// Runs the audit and shows the result.
 pub(crate) fn run(arguments: &AuditArgs) -> Result<Exit, Refusal> {
     let level: Option<AckLevel> = arguments
         .level
@@ -48,47 +47,47 @@ pub(crate) fn run(arguments: &AuditArgs) -> Result<Exit, Refusal> {
         .map(str::parse)
         .transpose()
         .map_err(|error| Refusal::one(format_args!("--level: {error}")))?;
-    readable(&arguments.receipts)?;
-    let json = Destination::of("--json", arguments.json.as_deref())?;
+    check_receipt_folders(&arguments.receipts)?;
+    let json = Destination::open_optional("--json", arguments.json.as_deref())?;
     let order = Order { receipts: arguments.receipts.clone(), files: arguments.files.clone(), level };
     let result = audit(&order).map_err(Refusal::one)?;
     if result.read.files == 0 {
-        refuse_nowhere(&arguments.files)?;
+        refuse_unmatched(&arguments.files)?;
     }
-    leave(json, &result, false, || text::render(&result))?;
-    Ok(judge(&result))
+    write_result(json, &result, false, || text::render(&result))?;
+    Ok(exit_status(&result))
 }
 
-/// Whether there are such folders; what they hold is the audit's.
-fn readable(receipts: &[PathBuf]) -> Result<(), Refusal> {
-    let failed = |folder: &PathBuf| {
+/// Refuses folders that cannot be read. The audit checks what is in them.
+fn check_receipt_folders(receipts: &[PathBuf]) -> Result<(), Refusal> {
+    let mistake = |folder: &PathBuf| {
         let error = fs::read_dir(folder).err()?;
         Some(format!(
-            "--receipts: cannot read {}: {error}; give the folder that `proofload http --events --receipts FOLDER` left",
+            "--receipts: cannot read {}: {error}; give the folder that `proofload http --events --receipts FOLDER` wrote",
             folder.display()
         ))
     };
-    let mistakes: Vec<String> = receipts.iter().filter_map(failed).collect();
+    let mistakes: Vec<String> = receipts.iter().filter_map(mistake).collect();
     if mistakes.is_empty() { Ok(()) } else { Err(Refusal::new(mistakes)) }
 }
 
-/// Patterns that match nothing are more likely wrong than everything is lost. A folder that is there and empty says what
-/// was stored: nothing.
-fn refuse_nowhere(files: &[String]) -> Result<(), Refusal> {
+/// Refuses patterns that match no file: a wrong pattern is more likely than the loss of everything. An empty folder is
+/// accepted: the listener stored nothing there.
+fn refuse_unmatched(files: &[String]) -> Result<(), Refusal> {
     if files.iter().any(|name| Path::new(name).exists()) {
         return Ok(());
     }
     let mistake = |name: &String| {
         format!(
-            "'{name}' matches no file: look for a slip in it, begin it at this folder or with /, or give the folder that \
-             the listener stores in"
+            "'{name}' matches no file: check the pattern, which starts at the current folder or with /, or give the folder \
+             that the listener stores in"
         )
     };
     Err(Refusal::new(files.iter().map(mistake).collect()))
 }
 
-/// What was found is found, also where receipts are missing; that nothing was found then means nothing.
-fn judge(result: &AuditResult) -> Exit {
+/// A finding counts even if receipts are missing. No finding counts only if none are missing.
+fn exit_status(result: &AuditResult) -> Exit {
     match (result.is_clean(), result.is_conclusive()) {
         (false, _) => Exit::GoalsNotMet,
         (true, false) => Exit::Void,
@@ -108,24 +107,24 @@ mod tests {
         audit: AuditArgs,
     }
 
-    fn told(words: &[&str]) -> Result<Exit, String> {
+    fn audit_line(words: &[&str]) -> Result<Exit, String> {
         let words = ["audit"].iter().chain(words);
         run(&Line::try_parse_from(words).unwrap().audit).map_err(|refusal| format!("{refusal:?}"))
     }
 
     #[test]
-    fn where_no_file_is_nothing_can_be_lost() {
+    fn a_pattern_without_files_is_refused_and_an_empty_folder_is_not() {
         let folder = std::env::temp_dir().join(format!("proofload-audit-{}", std::process::id()));
         let (receipts, stored) = (folder.join("receipts"), folder.join("stored"));
         fs::create_dir_all(&receipts).unwrap();
         fs::create_dir_all(&stored).unwrap();
         let (receipts, stored) = (receipts.display().to_string(), stored.display().to_string());
-        let nowhere = told(&[&format!("{stored}/**/*.log"), "--receipts", &receipts]);
-        let empty = told(&[&stored, "--receipts", &receipts]);
-        let no_receipts = told(&[&stored, "--receipts", "/does/not/exist"]);
+        let nowhere = audit_line(&[&format!("{stored}/**/*.log"), "--receipts", &receipts]);
+        let empty = audit_line(&[&stored, "--receipts", &receipts]);
+        let no_receipts = audit_line(&[&stored, "--receipts", "/does/not/exist"]);
         fs::remove_dir_all(&folder).unwrap();
         assert!(nowhere.unwrap_err().contains("/**/*.log' matches no file: "));
-        // Without receipts nothing may be concluded; but it was looked.
+        // The folder is searched; without receipts nothing may be concluded.
         assert_eq!(empty, Ok(Exit::Void));
         assert!(no_receipts.unwrap_err().contains("--receipts: cannot read /does/not/exist"));
     }

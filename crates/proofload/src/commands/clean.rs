@@ -1,4 +1,4 @@
-//! `proofload clean`: takes back what killed runs left behind.
+//! `proofload clean`: removes what killed runs left behind.
 
 use undo::Folder;
 
@@ -7,7 +7,7 @@ use crate::{
     output::standard,
 };
 
-/// Cleans up after runs whose owner is dead, and says what was done.
+/// Cleans up after runs whose owner is dead and prints what was removed.
 pub(crate) fn run() -> Result<Exit, Refusal> {
     lab::see_own_numbers().map_err(Refusal::one)?;
     let folder = Folder::of_this_user().map_err(Refusal::one)?;
@@ -23,14 +23,14 @@ pub(crate) fn run() -> Result<Exit, Refusal> {
     printed.map(|()| Exit::GoalsMet)
 }
 
-/// The same before a command that changes this machine: silent when nothing was left.
-pub(crate) fn before(folder: &Folder) -> Result<(), Refusal> {
+/// Cleans up before a command that changes this machine; prints nothing if nothing was left.
+pub(crate) fn clean_before(folder: &Folder) -> Result<(), Refusal> {
     let cleaned = undo::clean(folder).map_err(Refusal::one)?;
     if cleaned.runs > 0 {
-        standard::tell(format_args!("proofload: cleaned up after {} killed run(s)", cleaned.runs));
+        standard::message(format_args!("proofload: cleaned up after {} killed run(s)", cleaned.runs));
     }
     for failure in cleaned.failures {
-        standard::tell(format_args!("proofload: {failure}; it is tried again by the next command"));
+        standard::message(format_args!("proofload: {failure}; the next command tries again"));
     }
     Ok(())
 }

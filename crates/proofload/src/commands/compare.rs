@@ -1,4 +1,4 @@
-//! `proofload compare`: two results, or two levels of a factor of one.
+//! `proofload compare`: compares two results, or two levels of a factor in one result.
 
 use std::path::{Path, PathBuf};
 
@@ -8,60 +8,60 @@ use report::Results;
 use search::statistics::Confidence;
 use study::compare::{CompareOptions, Comparison, Gate, Overall, Side, compare, compare_levels};
 
-use super::text::Mistakes;
+use super::mistakes::Mistakes;
 use crate::{
     exit::{Exit, Refusal},
     output::{
         comparison_text,
-        destination::{Destination, leave},
+        destination::{Destination, write_result},
     },
 };
 
-/// What the exit status says, at the end of the help.
-const STATUS: &str = "Exit status: 0 compared, and with --fail-if-worse not worse by more, 1 worse by more \
-                      than --fail-if-worse allows, 2 wrong use, or the results cannot be compared, 3 it \
-                      cannot be told: too little was measured.";
+const EXIT_STATUS: &str = "Exit status: 0 compared, and B is not worse than --fail-if-worse allows, 1 B is worse than \
+                           --fail-if-worse allows, 2 wrong use, or the results cannot be compared, 3 not decided: too \
+                           little was measured.";
 
 /// Compare two results: effect, confidence, verdict.
 ///
-/// Says by how much two results differ, how sure that is, and what difference could have been seen at all.
+/// Shows by how much two results differ, with confidence intervals, and the smallest difference that these runs could
+/// have shown.
 #[derive(Debug, Args)]
-#[command(after_help = STATUS)]
+#[command(after_help = EXIT_STATUS)]
 pub(crate) struct CompareArgs {
-    /// Result folder A: what was
+    /// Result folder A: before
     a: PathBuf,
-    /// Result folder B: what is now
+    /// Result folder B: after
     #[arg(conflicts_with = "factor")]
     b: Option<PathBuf>,
     /// Compare two levels of a factor within A, such as target=nginx,serve
     #[arg(long, value_name = "FACTOR=LEVEL,LEVEL")]
     factor: Option<String>,
-    /// Exit with status 1 if B is shown to be worse by more than this, such as 5%, and with 3 if that cannot be told
+    /// Exit with status 1 if B is worse than A by more than this, such as 5%, and with 3 if that is not decided
     #[arg(long, value_name = "SHARE")]
     fail_if_worse: Option<String>,
     /// Confidence of all verdicts together
     #[arg(long, value_name = "SHARE", default_value = "95%")]
     confidence: String,
-    /// Compare these quantities, such as throughput_per_s, response_p99_us or lower_bound; several with commas
+    /// Compare these quantities, such as throughput_per_s, response_p99_us or lower_bound; separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     quantities: Vec<String>,
-    /// Compare although the plans are not the same
+    /// Compare even if the plans differ
     #[arg(long)]
     force: bool,
-    /// Write the comparison as JSON; - is standard output, and then nothing else is written there
+    /// Write the comparison as JSON; - writes it, and nothing else, to standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// Compares, and shows it.
+/// Compares the results and shows the comparison.
 pub(crate) fn run(arguments: &CompareArgs) -> Result<Exit, Refusal> {
     let options = arguments.options().map_err(Refusal::new)?;
     if arguments.b.is_none() && arguments.factor.is_none() {
         return Err(Refusal::one(
-            "result folder B is missing: compare A with what? For two levels within A give --factor FACTOR=LEVEL,LEVEL",
+            "result folder B is missing; to compare two levels within A, give --factor FACTOR=LEVEL,LEVEL",
         ));
     }
-    let json = Destination::of("--json", arguments.json.as_deref())?;
+    let json = Destination::open_optional("--json", arguments.json.as_deref())?;
     let (a_plan, a_result, a_environment) = read(&arguments.a)?;
     let a_name = arguments.a.display().to_string();
     let a = Side { name: &a_name, plan: &a_plan, result: &a_result, environment: a_environment.as_ref() };
@@ -76,11 +76,11 @@ pub(crate) fn run(arguments: &CompareArgs) -> Result<Exit, Refusal> {
             let b = Side { name: &name, plan: &plan, result: &result, environment: environment.as_ref() };
             compare(a, b, &options)
         }
-        (None, None) => unreachable!("one of them was asked for above"),
+        (None, None) => unreachable!("refused above"),
     };
     let comparison = comparison.map_err(Refusal::one)?;
-    leave(json, &comparison, false, || comparison_text::render(&comparison))?;
-    Ok(judge(&comparison))
+    write_result(json, &comparison, false, || comparison_text::render(&comparison))?;
+    Ok(exit_status(&comparison))
 }
 
 impl CompareArgs {
@@ -94,7 +94,7 @@ impl CompareArgs {
         let (quantities, force) = (self.quantities.clone(), self.force);
         let options =
             confidence.map(|confidence| CompareOptions { confidence, fail_if_worse, quantities, force });
-        Ok(m.none_or(options)?.expect("what could not be read has been told"))
+        Ok(m.into_result(options)?.expect("a missing value is a mistake"))
     }
 }
 
@@ -103,30 +103,30 @@ fn read(path: &Path) -> Result<(StudyPlan, StudyResult, Option<Environment>), Re
     let Results { plan, result, environment, .. } = Results::read(&folder).map_err(Refusal::one)?;
     let result = result.ok_or_else(|| {
         Refusal::one(format_args!(
-            "{}: the run still goes on, or was killed before it had a result; finish it with --resume",
+            "{}: no result yet: the run is still going on or was killed; finish it with --resume",
             path.display()
         ))
     })?;
     Ok((plan, result, environment))
 }
 
-/// The factor, and its two levels as the plan has them.
+/// Parses `FACTOR=LEVEL,LEVEL`; levels that the plan has keep their type.
 fn levels<'a>(text: &'a str, plan: &StudyPlan) -> Result<(&'a str, [Level; 2]), Refusal> {
     let refuse = || {
         Refusal::one(format_args!("--factor: '{text}' is not FACTOR=LEVEL,LEVEL, such as target=nginx,serve"))
     };
     let (factor, levels) = text.split_once('=').ok_or_else(refuse)?;
     let known = plan.factors.iter().find(|known| known.name == factor);
-    let as_known = |text: &str| {
-        let level = known.and_then(|known| known.levels.iter().find(|level| level.to_string() == text));
-        // One that is not there is told by the comparison, with those that are.
-        level.cloned().unwrap_or_else(|| Level::Text(text.to_owned()))
+    let level = |text: &str| {
+        let found = known.and_then(|known| known.levels.iter().find(|level| level.to_string() == text));
+        // `compare_levels` refuses an unknown level and lists the known ones.
+        found.cloned().unwrap_or_else(|| Level::Text(text.to_owned()))
     };
     let (a, b) = levels.split_once(',').ok_or_else(refuse)?;
-    Ok((factor, [as_known(a.trim()), as_known(b.trim())]))
+    Ok((factor, [level(a.trim()), level(b.trim())]))
 }
 
-fn judge(comparison: &Comparison) -> Exit {
+fn exit_status(comparison: &Comparison) -> Exit {
     match (comparison.gate, comparison.verdict) {
         (Some(Gate::Failed), _) => Exit::GoalsNotMet,
         (Some(Gate::Undecided), _) | (_, Overall::CannotTell) => Exit::Void,
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn with_one_result_two_levels_can_be_compared() {
+    fn a_single_result_needs_a_factor() {
         let refusal = run(&Line::try_parse_from(["compare", "a"]).unwrap().compare).unwrap_err();
         assert!(format!("{refusal:?}").contains("--factor FACTOR=LEVEL,LEVEL"), "{refusal:?}");
     }

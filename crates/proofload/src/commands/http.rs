@@ -1,4 +1,4 @@
-//! `proofload http`: one trial.
+//! `proofload http`: runs one trial.
 
 use std::sync::atomic::Ordering;
 
@@ -7,21 +7,21 @@ use load::{Host, RunError, host::raise_descriptors, preflight};
 use record::{HttpPlan, Trial};
 use study::single;
 
-use super::{http_args::HttpArgs, http_kept::Kept, stop, workload_args::told_by_option};
+use super::{http_args::HttpArgs, http_outputs::Outputs, stop, workload_args::option_mistake};
 use crate::{
     exit::{Exit, Refusal},
     output::{progress::Progress, standard, trial_text},
 };
 
-/// Runs the trial and shows it.
+/// Runs the trial and shows the result.
 pub(crate) fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     let host = Host::read().map_err(Refusal::one)?;
     let mut plan = arguments.plan(&host).map_err(Refusal::new)?;
-    // Of what was asked for, not of what is made of it.
-    let doubt = arguments.doubt(&plan, &host);
+    // Before the plan is fitted to the machine: the hint is about the options as given.
+    let hint = arguments.ab_hint(&plan, &host);
     fit(&mut plan, &host, arguments)?;
-    doubt.iter().for_each(|doubt| standard::tell(format_args!("proofload: {doubt}")));
-    let kept = Kept::open(arguments)?;
+    hint.iter().for_each(|hint| standard::message(format_args!("proofload: {hint}")));
+    let outputs = Outputs::open(arguments)?;
     raise_descriptors();
     let stop = stop::on_signal()?;
 
@@ -34,29 +34,29 @@ pub(crate) fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     let trial = match outcome {
         Ok(trial) => trial,
         Err((FleetError::Run(RunError::CalledOff), _)) if stop.load(Ordering::Relaxed) => {
-            standard::tell("proofload: interrupted before the start; nothing was measured");
+            standard::message("proofload: interrupted before the start; nothing was measured");
             return Ok(Exit::Interrupted);
         }
         Err((error, _)) => return Err(Refusal::one(error)),
     };
-    let is_shown = !kept.json_on_stdout();
-    let written = kept.write(&trial, &arguments.workload());
-    // What was measured is told, whatever became of the files.
+    let is_shown = !outputs.json_on_stdout();
+    let written = outputs.write(&trial, &arguments.workload());
+    // The result is shown even if a file cannot be written.
     let shown = if is_shown { standard::show(&trial_text::render(&trial)) } else { Ok(()) };
-    written.and(shown).and(receipts(&trial))?;
-    Ok(verdict(&trial))
+    written.and(shown).and(check_receipts(&trial))?;
+    Ok(exit_status(&trial))
 }
 
-/// Receipts are files that were asked for, as all others: without them the trial has not done what it was for.
-fn receipts(trial: &Trial) -> Result<(), Refusal> {
+/// Refuses a trial whose receipts could not be written.
+fn check_receipts(trial: &Trial) -> Result<(), Refusal> {
     let lost = trial.warnings.iter().filter(|warning| warning.code == "receipts_lost");
     let lost: Vec<String> = lost.map(|warning| format!("--receipts: {}", warning.message)).collect();
     if lost.is_empty() { Ok(()) } else { Err(Refusal::new(lost)) }
 }
 
-/// Fits the plan to this machine, and says how; refuses what does not fit unless it is forced.
+/// Adapts the plan to this machine and prints the changes. Refuses a plan that does not fit, unless it is forced.
 fn fit(plan: &mut HttpPlan, host: &Host, arguments: &HttpArgs) -> Result<(), Refusal> {
-    let mut refusals: Vec<String> = preflight::missing_here(plan).into_iter().map(told_by_option).collect();
+    let mut refusals: Vec<String> = preflight::missing_here(plan).into_iter().map(option_mistake).collect();
     let mut notes = Vec::new();
     let option = if plan.load.is_open() { "--connections" } else { "--users" };
     match preflight::fit_or_advise(plan, host, arguments.workload().asked(), option) {
@@ -64,29 +64,30 @@ fn fit(plan: &mut HttpPlan, host: &Host, arguments: &HttpArgs) -> Result<(), Ref
         Err(more) => refusals.extend(more),
     }
     if !refusals.is_empty() && !plan.forced {
-        refusals
-            .push("nothing was sent; --force runs it all the same, and the trial will be void".to_owned());
+        refusals.push("nothing was sent; --force runs the trial anyway, and it will be void".to_owned());
         return Err(Refusal::new(refusals));
     }
-    notes.iter().for_each(|note| standard::tell(format_args!("proofload: using {note}")));
+    notes.iter().for_each(|note| standard::message(format_args!("proofload: using {note}")));
     for refusal in refusals {
-        standard::tell(format_args!("proofload: forced to run although: {refusal}"));
+        standard::message(format_args!("proofload: running because of --force, although {refusal}"));
     }
     Ok(())
 }
 
-/// A worker process.
+/// Runs as a worker process.
 pub(crate) fn work() -> Result<Exit, Refusal> {
     raise_descriptors();
     fleet::work().map(|()| Exit::GoalsMet).map_err(Refusal::one)
 }
 
-fn verdict(trial: &Trial) -> Exit {
-    match () {
-        () if trial.interrupted => Exit::Interrupted,
-        () if trial.validity.is_void() => Exit::Void,
-        () if report::trial_answer(trial).0 == report::Status::Met => Exit::GoalsMet,
-        () => Exit::GoalsNotMet,
+fn exit_status(trial: &Trial) -> Exit {
+    if trial.interrupted {
+        return Exit::Interrupted;
+    }
+    match report::trial_answer(trial).0 {
+        report::Status::Void => Exit::Void,
+        report::Status::Met => Exit::GoalsMet,
+        report::Status::NotMet | report::Status::Unfinished => Exit::GoalsNotMet,
     }
 }
 
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_processors_of_others_are_refused_by_their_options() {
+    fn foreign_addresses_and_processors_are_refused() {
         let host = Host::EXAMPLE;
         let fits = |line: &str| {
             let words = ["http", "127.0.0.1/"].into_iter().chain(line.split_whitespace());
@@ -111,9 +112,12 @@ mod tests {
             fit(&mut arguments.plan(&host).unwrap(), &host, &arguments)
         };
         assert!(fits("--source 127.0.0.1-127.0.0.9").is_ok());
-        let told = format!("{:?}", fits("--source 192.0.2.9 --cpus 4095").unwrap_err());
-        assert!(told.contains("--source: 192.0.2.9 is no address of this machine; see `ip addr`"), "{told}");
-        assert!(told.contains("--cpus: no thread can be pinned to 4095"), "{told}");
+        let refusal = format!("{:?}", fits("--source 192.0.2.9 --cpus 4095").unwrap_err());
+        assert!(
+            refusal.contains("--source: 192.0.2.9 is no address of this machine; see `ip addr`"),
+            "{refusal}"
+        );
+        assert!(refusal.contains("--cpus: no thread can be pinned to 4095"), "{refusal}");
         assert!(fits("--source 192.0.2.9 --force").is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! The options of `proofload http`, and the plan they make.
+//! The options of `proofload http` and the plan made from them.
 
 use std::path::PathBuf;
 
@@ -6,62 +6,62 @@ use clap::Args;
 use load::{Host, HttpWorkload};
 use record::HttpPlan;
 
-use super::workload_args::{WorkloadArgs, told_by_option};
+use super::workload_args::{WorkloadArgs, option_mistake};
 
 const OUTPUT: &str = "Output";
 
 /// Run one trial against an HTTP service.
 ///
-/// Without --rate or --stage, users send, wait for the answer, and send again (closed load). With them,
-/// requests leave when the schedule says, whatever the service does (open load).
+/// Without --rate or --stage, each user sends a request, waits for the answer, and sends the next (closed load). With
+/// them, requests are sent on schedule, whatever the service does (open load).
 #[derive(Debug, Args)]
 pub(crate) struct HttpArgs {
     #[command(flatten)]
     common: WorkloadArgs<false>,
 
-    /// Write the result as JSON; - is standard output, and then nothing else is written there
+    /// Write the result as JSON; - writes it, and nothing else, to standard output
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub json: Option<PathBuf>,
     /// Write the histograms as an HdrHistogram log
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub hlog: Option<PathBuf>,
-    /// Leave a result folder, which `proofload report` reads
+    /// Write a result folder, which `proofload report` reads
     #[arg(long, value_name = "FOLDER", help_heading = OUTPUT)]
     pub out: Option<PathBuf>,
-    /// Write the page that opens offline
+    /// Write an HTML page that opens offline
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub html: Option<PathBuf>,
-    /// No progress on standard error
+    /// Print no progress on standard error
     #[arg(short, long, help_heading = OUTPUT)]
     pub quiet: bool,
 
-    /// A deliberate fault in the instrument, to see the trial voided
+    /// A deliberate fault of the instrument, to test that the trial becomes void
     #[arg(long, value_name = "FAULT", hide = true)]
     inject_fault: Option<String>,
 }
 
 impl HttpArgs {
-    /// The workload, as written.
+    /// The workload as given.
     pub(crate) fn workload(&self) -> HttpWorkload {
         HttpWorkload { fault: self.inject_fault.clone(), ..self.common.workload() }
     }
 
-    /// The plan.
+    /// Makes the plan.
     ///
     /// # Errors
     /// Every mistake in the options.
     pub(crate) fn plan(&self, host: &Host) -> Result<HttpPlan, Vec<String>> {
-        let mut mistakes = self.common.habit_mistakes();
+        let mut mistakes = self.common.foreign_mistakes();
         match self.workload().plan(host) {
             Ok(plan) if mistakes.is_empty() => return Ok(plan),
             Ok(_) => {}
-            Err(more) => mistakes.extend(more.into_iter().map(told_by_option)),
+            Err(more) => mistakes.extend(more.into_iter().map(option_mistake)),
         }
         Err(mistakes)
     }
 
-    /// What is done as asked and may have been meant otherwise: users of ab mean seconds by -t.
-    pub(crate) fn doubt(&self, plan: &HttpPlan, host: &Host) -> Option<String> {
+    /// A hint for users of ab, who may mean seconds by `-t`.
+    pub(crate) fn ab_hint(&self, plan: &HttpPlan, host: &Host) -> Option<String> {
         let HttpPlan { threads, .. } = plan;
         (*threads > host.cpus && self.workload().duration.is_none()).then(|| {
             format!(
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn events_may_have_a_value_and_never_take_the_url_for_one() {
+    fn the_value_of_events_is_optional_and_never_the_url() {
         let events = plan("--events http://127.0.0.1/x --retries 3 --ack synced").unwrap().events.unwrap();
         assert_eq!((events.template.as_str(), events.retries), (record::receipt::REFERENCE_EVENT, 3));
         let line = "http://127.0.0.1/x --events={\"a\":1} --events-per-request 5 --as array --receipts r";
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_wrk_users_type_works() {
+    fn options_of_wrk_work() {
         let plan = plan("-t2 -c400 -d30s http://127.0.0.1:8080/index.html?x=1").unwrap();
         assert!(matches!(plan.load, LoadModel::Closed { users: 400, .. }));
         assert_eq!((plan.threads, plan.duration_ns), (2, Some(30_000_000_000)));
@@ -113,26 +113,26 @@ mod tests {
     }
 
     #[test]
-    fn what_ab_users_type_works() {
+    fn options_of_ab_work() {
         let plan = plan("-n 1000 -c 10 127.0.0.1/").unwrap();
         assert_eq!((plan.requests, plan.duration_ns), (Some(1000), None));
         assert_eq!(plan.targets, ["127.0.0.1:80".parse().unwrap()]);
     }
 
     #[test]
-    fn what_ab_users_may_mean_is_asked() {
-        let doubt = |line: &str| {
+    fn many_threads_without_a_duration_give_a_hint() {
+        let hint = |line: &str| {
             let words = ["http"].into_iter().chain(line.split_whitespace());
             let arguments = Line::try_parse_from(words).unwrap().http;
-            arguments.doubt(&arguments.plan(&HOST).unwrap(), &HOST)
+            arguments.ab_hint(&arguments.plan(&HOST).unwrap(), &HOST)
         };
-        assert!(doubt("-t 30 -c 10 127.0.0.1/").unwrap().contains("ab's -t 30 is --duration 30"));
-        assert_eq!(doubt("-t 2 -c 10 127.0.0.1/"), None);
-        assert_eq!(doubt("-t 4 -c 10 -d 30 127.0.0.1/"), None);
+        assert!(hint("-t 30 -c 10 127.0.0.1/").unwrap().contains("ab's -t 30 is --duration 30"));
+        assert_eq!(hint("-t 2 -c 10 127.0.0.1/"), None);
+        assert_eq!(hint("-t 4 -c 10 -d 30 127.0.0.1/"), None);
     }
 
     #[test]
-    fn habits_of_other_tools_are_mistakes_among_others() {
+    fn foreign_options_are_reported_with_other_mistakes() {
         assert!(plan("-k --latency 127.0.0.1/").is_ok());
         let mistakes = plan("-s x.lua -u 0 127.0.0.1/").unwrap_err();
         assert_eq!(mistakes.len(), 2, "{mistakes:?}");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_wrk2_users_type_works() {
+    fn options_of_wrk2_work() {
         let plan = plan("-t1 -c100 -d30s -R2000 http://127.0.0.1/").unwrap();
         let LoadModel::Open { stages, connections, .. } = plan.load else { panic!() };
         assert_eq!(stages[0].from_rate_per_s, 2_000.0);
@@ -149,18 +149,19 @@ mod tests {
     }
 
     #[test]
-    fn users_that_start_slowly_are_given_time() {
+    fn the_default_duration_includes_the_ramp_up() {
         let plan = plan("http://127.0.0.1:8080/ --users 200k --ramp-up 20s --think-time 10s").unwrap();
         assert_eq!(plan.duration_ns, Some(30_000_000_000));
     }
 
     #[test]
-    fn all_mistakes_are_told_at_once() {
+    fn all_mistakes_are_reported_at_once() {
         let mistakes =
             plan("ftp://x -u 0 --timeout soon --expect ok --cpus x --header nonsense -d never").unwrap_err();
         assert_eq!(mistakes.len(), 7, "{mistakes:#?}");
         let mistakes = plan("127.0.0.1 --stage x --pipeline 0 --header y --inject-fault z").unwrap_err();
-        let options: Vec<_> = mistakes.iter().filter_map(|told| Some(told.split_once(": ")?.0)).collect();
+        let options: Vec<_> =
+            mistakes.iter().filter_map(|mistake| Some(mistake.split_once(": ")?.0)).collect();
         assert_eq!(options, ["--header", "--stage", "--pipeline", "--inject-fault"]);
     }
 

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// How long a lab may take to go down.
-const DOWN_PATIENCE: Duration = Duration::from_secs(30);
+const DOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Hosts, links and processes on this machine, from a lab file.
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ enum LabCommand {
     Up(up::UpArgs),
     /// Run a shell, or a command, in a host of a running lab.
     Shell(ShellArgs),
-    /// Draw a lab's hosts and links.
+    /// Show the hosts and links of a lab.
     Graph(GraphArgs),
     /// Take a running lab down.
     Down(DownArgs),
@@ -53,22 +53,22 @@ enum LabCommand {
 struct ShellArgs {
     /// Host, such as web3; LAB/HOST where several labs run.
     host: String,
-    /// Command; your shell unless given.
+    /// Command [default: your shell].
     #[arg(last = true)]
     command: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 struct GraphArgs {
-    /// Lab file; the lab that is up unless given.
+    /// Lab file [default: the running lab].
     file: Option<PathBuf>,
-    /// Title or identity of the lab that is up, where several are.
+    /// Title or identity of the running lab, where several run.
     #[arg(long, conflicts_with = "file")]
     lab: Option<String>,
-    /// Write SVG to this file, - for standard output.
+    /// Write SVG to this file; - is standard output.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Print it for Graphviz's dot.
+    /// Print the graph in the DOT language of Graphviz.
     #[arg(long, conflicts_with = "svg")]
     dot: bool,
 }
@@ -77,12 +77,12 @@ struct GraphArgs {
 struct DownArgs {
     /// Title or identity of the lab, where several run.
     lab: Option<String>,
-    /// Take all of your labs down.
+    /// Take down all of your labs.
     #[arg(long, conflicts_with = "lab")]
     all: bool,
 }
 
-/// Does what was asked.
+/// Runs the subcommand.
 pub(crate) fn run(arguments: &LabArgs) -> Result<Exit, Refusal> {
     match &arguments.command {
         LabCommand::Up(arguments) => up::up(arguments),
@@ -92,23 +92,23 @@ pub(crate) fn run(arguments: &LabArgs) -> Result<Exit, Refusal> {
     }
 }
 
-/// The process that holds a host's namespaces.
+/// Runs as the process that holds a host's namespaces.
 pub(crate) fn hold() -> Result<Exit, Refusal> {
     lab::hold().map_err(Refusal::one)?;
     Ok(Exit::GoalsMet)
 }
 
-/// The process that becomes one of a host's.
-pub(crate) fn exec(order: &str) -> Result<Exit, Refusal> {
-    Err(Refusal::one(lab::exec(order)))
+/// Enters a host and executes a program there.
+pub(crate) fn exec(request: &str) -> Result<Exit, Refusal> {
+    Err(Refusal::one(lab::exec(request)))
 }
 
 fn shell(arguments: &ShellArgs) -> Result<Exit, Refusal> {
-    let folder = journals()?;
+    let folder = undo_folder()?;
     let labs = Running::all(&folder).map_err(Refusal::one)?;
     let (lab, name) = match arguments.host.rsplit_once('/') {
-        Some((lab, name)) => (pick(&labs, Some(lab))?, name),
-        None => (pick(&labs, None)?, arguments.host.as_str()),
+        Some((lab, name)) => (find_lab(&labs, Some(lab))?, name),
+        None => (find_lab(&labs, None)?, arguments.host.as_str()),
     };
     let Some((_, holder)) = lab.hosts.iter().find(|(host, _)| host == name) else {
         let hosts: Vec<&str> = lab.hosts.iter().map(|(host, _)| host.as_str()).collect();
@@ -125,14 +125,14 @@ fn shell(arguments: &ShellArgs) -> Result<Exit, Refusal> {
         None => Command::new(shell),
     };
     command.env("PROOFLOAD_HOST", name);
-    // Ctrl-C is the command's, and we stay to tell how it ended. Caught, not ignored: that would be inherited.
+    // Ctrl-C is for the command; this process waits for its status. A handler, since an ignored signal would be inherited.
     for signal in [SIGINT, SIGQUIT] {
         flag::register(signal, Arc::default())
             .map_err(|e| Refusal::one(format_args!("cannot handle signal {signal}: {e}")))?;
     }
     let status = lab::run_in_host(*holder, command)
         .map_err(|error| Refusal::one(format_args!("cannot run in {name}: {error}")))?;
-    // Its status is ours, as with ssh and env, and 128 more than the signal that ended it, as in shells.
+    // Exits with the command's status, as ssh and env do, or with 128 plus the signal, as shells do.
     std::process::exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()));
 }
 
@@ -153,39 +153,36 @@ fn graph(arguments: &GraphArgs) -> Result<Exit, Refusal> {
     Ok(Exit::GoalsMet)
 }
 
-/// Where the labs of this user are written down.
-fn journals() -> Result<Folder, Refusal> {
+/// The folder that lists the labs of this user.
+fn undo_folder() -> Result<Folder, Refusal> {
     lab::see_own_numbers().map_err(Refusal::one)?;
     Folder::of_this_user().map_err(Refusal::one)
 }
 
 fn plan_of_running(name: Option<&str>) -> Result<Plan, Refusal> {
-    let folder = journals()?;
+    let folder = undo_folder()?;
     let labs = Running::all(&folder).map_err(Refusal::one)?;
-    let lab = pick(&labs, name)?;
+    let lab = find_lab(&labs, name)?;
     lab.plan().map_err(|error| {
-        Refusal::one(format_args!(
-            "cannot read what the lab {} ({}) consists of: {error}",
-            lab.run, lab.title
-        ))
+        Refusal::one(format_args!("cannot read the plan of the lab {} ({}): {error}", lab.run, lab.title))
     })
 }
 
 fn down(arguments: &DownArgs) -> Result<Exit, Refusal> {
-    let folder = journals()?;
-    clean::before(&folder)?;
+    let folder = undo_folder()?;
+    clean::clean_before(&folder)?;
     let labs = Running::all(&folder).map_err(Refusal::one)?;
     let chosen: Vec<&Running> =
-        if arguments.all { labs.iter().collect() } else { vec![pick(&labs, arguments.lab.as_deref())?] };
+        if arguments.all { labs.iter().collect() } else { vec![find_lab(&labs, arguments.lab.as_deref())?] };
     for lab in &chosen {
         lab.ask_down().map_err(Refusal::one)?;
     }
-    let deadline = Instant::now() + DOWN_PATIENCE;
+    let deadline = Instant::now() + DOWN_TIMEOUT;
     while chosen.iter().any(|lab| lab.owner.is_alive()) {
         if Instant::now() > deadline {
             return Err(Refusal::one(format_args!(
-                "a lab is still up after {} s; see its process {}",
-                DOWN_PATIENCE.as_secs(),
+                "a lab is still up after {} s; its process is {}",
+                DOWN_TIMEOUT.as_secs(),
                 chosen[0].owner.pid
             )));
         }
@@ -194,10 +191,10 @@ fn down(arguments: &DownArgs) -> Result<Exit, Refusal> {
     Ok(Exit::GoalsMet)
 }
 
-/// The lab that is meant: by title or identity, or the only one.
-fn pick<'a>(labs: &'a [Running], name: Option<&str>) -> Result<&'a Running, Refusal> {
-    let meant = |lab: &&Running| name.is_none_or(|name| lab.title == name || lab.run == name);
-    let found: Vec<&Running> = labs.iter().filter(meant).collect();
+/// Finds a lab by its title or identity; without a name, the only one.
+fn find_lab<'a>(labs: &'a [Running], name: Option<&str>) -> Result<&'a Running, Refusal> {
+    let matches = |lab: &&Running| name.is_none_or(|name| lab.title == name || lab.run == name);
+    let found: Vec<&Running> = labs.iter().filter(matches).collect();
     match (&found[..], name) {
         ([lab], _) => Ok(lab),
         ([], Some(name)) => Err(Refusal::one(format_args!("no lab '{name}' is up"))),

@@ -1,16 +1,16 @@
-//! `proofload limit`: the largest load that meets the goals.
+//! `proofload limit`: searches the largest load that meets the goals.
 
 use load::Host;
 
 pub(crate) use super::limit_args::LimitArgs;
-use super::study::{Order, conduct};
+use super::study::{StudyRun, run_study};
 use crate::exit::{Exit, Refusal};
 
-/// Searches, and shows what was found.
+/// Runs the search and shows the result.
 pub(crate) fn run(arguments: &LimitArgs) -> Result<Exit, Refusal> {
     let host = Host::read().map_err(Refusal::one)?;
     let study = arguments.study(&host).map_err(Refusal::new)?;
-    conduct(Order {
+    run_study(StudyRun {
         study,
         name: "limit",
         out: arguments.out.clone(),

@@ -1,4 +1,4 @@
-//! The options of `proofload limit`, and the study they make.
+//! The options of `proofload limit` and the study made from them.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -11,38 +11,37 @@ use record::{
 use study::{Fresh, Search, Setup, Source, Study, Target, TrialShape, Workload};
 
 use super::{
-    text::Mistakes,
-    workload_args::{WorkloadArgs, told_by_option},
+    mistakes::Mistakes,
+    workload_args::{WorkloadArgs, option_mistake},
 };
 
 const GOALS: &str = "Goals";
 const SEARCH: &str = "Search";
 const OUTPUT: &str = "Output";
 
-/// Loops of each user under the preset jmeter, as in the published test it is named after.
+/// Loops of each user with the preset `jmeter`, as in the published test that it reproduces.
 const JMETER_LOOPS: &str = "100";
 
-/// What the exit status says, at the end of the help.
-const STATUS: &str = "Exit status: 0 a load that meets all goals was found, 1 a goal is not met even at \
-                      the least load, or a confirmation missed it, 2 wrong use, refused, or something \
-                      failed, 3 void (nothing may be concluded), 130 interrupted.";
+const EXIT_STATUS: &str = "Exit status: 0 a load that meets all goals was found, 1 a goal is not met even at \
+                           the smallest load, or a confirmation trial missed it, 2 wrong use, refused or \
+                           failed, 3 void (nothing may be concluded), 130 interrupted.";
 
 /// Find the largest number of users, rate or connections that meets the goals.
 ///
-/// The answer is two bounds for each goal: a load that was measured to meet it, and one that was measured not to.
+/// The answer is two bounds for each goal: the largest load that met it, and the smallest load that did not.
 #[derive(Debug, Args)]
-#[command(after_help = STATUS)]
+#[command(after_help = EXIT_STATUS)]
 pub(crate) struct LimitArgs {
-    /// What to find the limit of
+    /// What to increase until a goal is missed
     #[arg(value_enum)]
     unit: UnitArg,
     #[command(flatten)]
     common: WorkloadArgs<true>,
-    /// What other commands have, and a search says otherwise
+    /// Option of other commands; a search has --trial instead
     #[arg(short, long, value_name = "TIME", hide = true)]
     duration: Option<String>,
 
-    /// Largest share of requests that may fail or never be sent: 0, 0.001 or 0.1% [default: what the preset allows, mostly 0, if no other goal is given]
+    /// Largest share of requests that may fail or never be sent: 0, 0.001 or 0.1% [default without other goals: what the preset allows, mostly 0]
     #[arg(long, visible_alias = "error-ratio", value_name = "SHARE", help_heading = GOALS)]
     errors: Option<String>,
     /// Largest median of response time
@@ -60,38 +59,38 @@ pub(crate) struct LimitArgs {
     /// Largest 99.9th percentile of response time
     #[arg(long = "p99.9", visible_alias = "p99-9", value_name = "TIME", help_heading = GOALS)]
     p99_9: Option<String>,
-    /// Largest 99th percentile of the time to open a connection, such as 900ms: just below the first SYN retry
+    /// Largest 99th percentile of the time to open a connection, such as 900ms, just below the first SYN retransmission
     #[arg(long, value_name = "TIME", help_heading = GOALS)]
     connect_p99: Option<String>,
 
-    /// Least load [default: 1 user, 1 connection, 10 requests per second]
+    /// Smallest load [default: 1 user, 1 connection, 10 requests per second]
     #[arg(long, value_name = "LOAD", help_heading = SEARCH)]
     min: Option<String>,
     /// Largest load [default: 10,000 users or connections, 1,000,000 requests per second]
     #[arg(long, value_name = "LOAD", help_heading = SEARCH)]
     max: Option<String>,
-    /// How near the bounds are brought to each other [default: 0.5%, one user or connection up to 200; of a rate under mlrsearch 5%]
+    /// Relative distance between the bounds at the end [default: 0.5%, or 1 user or connection below 200; 5% for a rate with mlrsearch]
     #[arg(long, value_name = "SHARE", help_heading = SEARCH)]
     width: Option<String>,
-    /// Length of a trial that counts in full [default: the preset's; mlrsearch: 5s]
+    /// Length of a full trial [default: the preset's; mlrsearch: 5s]
     #[arg(long, value_name = "TIME", help_heading = SEARCH)]
     trial: Option<String>,
     /// Trials that decide about a load [default: the preset's; mlrsearch: 3]
     #[arg(long, value_name = "N", help_heading = SEARCH)]
     repeats: Option<String>,
-    /// Run so many trials more at the lower bound once it is found; six give a 95 % interval of the median
+    /// Number of further trials at the lower bound; six give a 95 % confidence interval of the median
     #[arg(long, value_name = "N", help_heading = SEARCH)]
     confirm: Option<String>,
-    /// Begin no further trial after this long; the bounds are then as near as they are
+    /// Start no further trial after this time; the bounds found so far are the result
     #[arg(long, value_name = "TIME", help_heading = SEARCH)]
     budget: Option<String>,
-    /// How to search: mlrsearch, jmeter, rfc2544, tst009, csit-ndr, csit-pdr
+    /// Search method: mlrsearch, jmeter, rfc2544, tst009, csit-ndr, csit-pdr
     #[arg(long, value_name = "NAME", default_value = "mlrsearch", help_heading = SEARCH)]
     preset: String,
-    /// Void trials in a row after which a load is more than this machine can make
+    /// Void trials in a row after which a load counts as too large for this machine
     #[arg(long, value_name = "N", default_value = "5", help_heading = SEARCH)]
     void_attempts: String,
-    /// A trial of this length before the search; its figures decide nothing
+    /// Length of a warm-up trial before the search; its figures are ignored
     #[arg(long, value_name = "TIME", help_heading = SEARCH)]
     warm_up: Option<String>,
     /// Pause before every trial
@@ -101,20 +100,20 @@ pub(crate) struct LimitArgs {
     /// Folder for the result [default: results/limit-DATE-TIME]
     #[arg(long, value_name = "FOLDER", help_heading = OUTPUT)]
     pub out: Option<PathBuf>,
-    /// Go on where a killed search of the same options was; needs --out
+    /// Resume an interrupted search with the same options; needs --out
     #[arg(long, requires = "out", help_heading = OUTPUT)]
     pub resume: bool,
-    /// Write the result as JSON; - is standard output, and then nothing else is written there
+    /// Write the result as JSON; - writes it, and nothing else, to standard output
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub json: Option<PathBuf>,
-    /// No progress on standard error
+    /// Print no progress on standard error
     #[arg(short, long, help_heading = OUTPUT)]
     pub quiet: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum UnitArg {
-    /// Users that send, wait for the answer, and send again
+    /// Users that send a request, wait for the answer and send the next
     Users,
     /// Requests per second, whatever the service does
     Rate,
@@ -123,7 +122,7 @@ enum UnitArg {
 }
 
 impl LimitArgs {
-    /// The study.
+    /// Makes the study.
     ///
     /// # Errors
     /// Every mistake in the options.
@@ -148,7 +147,7 @@ impl LimitArgs {
             m.add(format!("--min: {} is not below the largest load, {}", unit.show(min), unit.show(max)));
         }
         let time = |text: &str| match parse_time(text) {
-            Ok(Duration::ZERO) => Err("0 is no time; give one such as 5s".to_owned()),
+            Ok(Duration::ZERO) => Err("it must be longer than 0, such as 5s".to_owned()),
             read => read.map_err(|error| error.to_string()),
         };
         let count = |text: &str| match parse_count(text) {
@@ -156,11 +155,11 @@ impl LimitArgs {
             Ok(_) => Err("it must be 1 to 1,000".to_owned()),
             Err(error) => Err(error.to_string()),
         };
-        let nearest = match self.preset.parse::<search::Preset>() {
+        let default_width = match self.preset.parse::<search::Preset>() {
             Ok(search::Preset::Mlrsearch) | Err(_) if !unit.is_whole() => 0.05,
             _ => 0.005,
         };
-        let width = m.optional("--width", self.width.as_deref(), parse_ratio).unwrap_or(nearest);
+        let width = m.optional("--width", self.width.as_deref(), parse_ratio).unwrap_or(default_width);
         let search = Search {
             unit: unit.clone(),
             min,
@@ -189,18 +188,18 @@ impl LimitArgs {
                 pause: m.optional("--pause", self.pause.as_deref(), time).unwrap_or_default(),
                 settle: Duration::ZERO,
                 fresh: Fresh::Setting,
-                // A study counts how often a void trial is tried again, behind the first try.
+                // The option counts all attempts; a study counts only the repeated ones.
                 void_attempts: m
                     .optional("--void-attempts", Some(&self.void_attempts), count)
-                    .map_or(4, |tries| tries.saturating_sub(1)),
+                    .map_or(4, |attempts| attempts.saturating_sub(1)),
             },
             search: Some(search),
             other_searches: Vec::new(),
             warnings: Vec::new(),
             source: Source::Fixed(Box::new(self.setup(&mut m))),
         };
-        let study = m.none_or(study)?;
-        let mistakes = try_ends(&study, host);
+        let study = m.into_result(study)?;
+        let mistakes = check_ends(&study, host);
         if mistakes.is_empty() { Ok(study) } else { Err(mistakes) }
     }
 
@@ -215,12 +214,12 @@ impl LimitArgs {
     fn goals(&self, m: &mut Mistakes) -> Vec<Goal> {
         let mut goals = Vec::new();
         let bound = |text: &str| match study::file::parse_bound(text)? {
-            Duration::ZERO => Err("no answer takes no time; give a bound such as 10ms".to_owned()),
+            Duration::ZERO => Err("it must be longer than 0, such as 10ms".to_owned()),
             time => Ok(time.as_nanos() as u64),
         };
         let ratio = |text: &str| match parse_ratio(text) {
             Ok(ratio) if ratio < 1.0 => Ok(ratio),
-            Ok(_) => Err("every load meets that; give a share below 1".to_owned()),
+            Ok(_) => Err("every load meets it; give a share below 1".to_owned()),
             Err(error) => Err(error.to_string()),
         };
         goals.extend(m.optional("--errors", self.errors.as_deref(), ratio).map(Goal::errors));
@@ -244,35 +243,35 @@ impl LimitArgs {
     }
 
     fn setup(&self, m: &mut Mistakes) -> Setup {
-        self.common.habit_mistakes().into_iter().for_each(|mistake| m.add(mistake));
+        self.common.foreign_mistakes().into_iter().for_each(|mistake| m.add(mistake));
         m.optional("--preset", Some(&self.preset), str::parse::<search::Preset>);
         if self.duration.is_some() {
-            m.add("--duration: a search's trials are as long as --trial says; leave it out");
+            m.add("--duration: use --trial for the length of the trials of a search");
         }
         let mut workload = self.common.workload();
         if workload.body.as_deref() == Some("@-") {
             m.add(
-                "--body: standard input can be read once, and every trial needs the body; write it to a file and give @FILE",
+                "--body: every trial needs the body, and standard input can be read only once; write it to a file and give @FILE",
             );
         }
         if workload.receipts.is_some() {
             m.add(
-                "--receipts: every trial of a search needs a folder of its own; a study with an audit gives it one (proofload \
-                 run), or run one trial (proofload http)",
+                "--receipts: each trial of a search needs its own folder; use a study with an audit (proofload run), or run one \
+                 trial (proofload http)",
             );
         }
         match (self.unit, &workload.rate) {
             (UnitArg::Connections, None) => {
                 m.add(
-                    "--rate is missing: how many requests per second the connections share (for users that each wait \
-                     for their own answers: limit users)",
+                    "--rate is missing: the requests per second that the connections share (for users that each wait for \
+                     their own answers, use `limit users`)",
                 );
             }
             (UnitArg::Users, Some(_)) => {
-                m.add("--rate: users send when they have their answer; leave it out")
+                m.add("--rate: users send as soon as they have their answer; leave it out")
             }
             (UnitArg::Rate, Some(_)) => {
-                m.add("--rate: it is what is searched for; bound it by --min and --max")
+                m.add("--rate: the search varies the rate; bound it with --min and --max")
             }
             _ => {}
         }
@@ -285,27 +284,27 @@ impl LimitArgs {
     }
 }
 
-/// The plans of the least and the largest load must fit this machine: better known now than after an hour.
-fn try_ends(study: &Study, host: &Host) -> Vec<String> {
+/// Plans the smallest and the largest load, so that a plan that does not fit this machine is refused before the search.
+fn check_ends(study: &Study, host: &Host) -> Vec<String> {
     let Some(search) = &study.search else { return Vec::new() };
     let mut mistakes = Vec::new();
     for load in [search.min, search.max] {
         let Ok(setup) = study.setup(0, Some(load)) else { continue };
-        let workload = setup.workload.http().expect("it was made just so");
+        let workload = setup.workload.http().expect("`setup` makes an HTTP workload");
         match workload.plan(host) {
             Err(wrong) => {
-                mistakes.extend(wrong.into_iter().map(told_by_option));
+                mistakes.extend(wrong.into_iter().map(option_mistake));
             }
             Ok(mut plan) => {
                 let missing = load::preflight::missing_here(&plan).into_iter().filter(|_| !plan.forced);
-                mistakes.extend(missing.map(told_by_option));
+                mistakes.extend(missing.map(option_mistake));
                 let asked = workload.asked();
                 let option = if search.unit == LoadUnit::Rate { "--connections" } else { "--max" };
                 if let Err(refusals) = load::preflight::fit_or_advise(&mut plan, host, asked, option)
                     && !plan.forced
                 {
-                    let told = |refusal| format!("at {}: {refusal}", search.unit.show(load));
-                    mistakes.extend(refusals.into_iter().map(told));
+                    let at_load = |refusal| format!("at {}: {refusal}", search.unit.show(load));
+                    mistakes.extend(refusals.into_iter().map(at_load));
                 }
             }
         }
@@ -313,8 +312,8 @@ fn try_ends(study: &Study, host: &Host) -> Vec<String> {
     if let Err(why) = study::plan(study, Vec::new()) {
         mistakes.push(why);
     }
-    let mut told = std::collections::BTreeSet::new();
-    mistakes.retain(|mistake| told.insert(mistake.clone()));
+    let mut seen = std::collections::BTreeSet::new();
+    mistakes.retain(|mistake| seen.insert(mistake.clone()));
     mistakes
 }
 

@@ -1,4 +1,4 @@
-//! `proofload link`: an emulated link between two hosts that exist.
+//! `proofload link`: an emulated link between two existing hosts.
 
 use std::{
     io::{self, BufRead},
@@ -15,7 +15,7 @@ use record::units::{show_count, show_time_ns};
 use serde::Serialize;
 
 use super::{
-    link_args::{Job, LinkArgs, Order},
+    link_args::{Job, LinkArgs, LinkCommand},
     stop,
 };
 use crate::{
@@ -23,13 +23,13 @@ use crate::{
     output::{destination::Destination, standard},
 };
 
-/// How often a wish to stop is looked for.
-const GLANCE: Duration = Duration::from_millis(50);
+/// How often the stop flag is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Says something where whoever waits for it hears it now.
-type Say<'a> = &'a dyn Fn(&str) -> Result<(), Refusal>;
+/// Prints a line at once, to standard output or, if the JSON goes there, to standard error.
+type Print<'a> = &'a dyn Fn(&str) -> Result<(), Refusal>;
 
-/// What a link leaves behind.
+/// The JSON report of a link.
 #[derive(Serialize)]
 struct Report<'a> {
     spec: &'a LinkSpec,
@@ -37,74 +37,75 @@ struct Report<'a> {
     counters: Option<&'a [Counters; 2]>,
 }
 
-/// Runs a link until told to stop.
+/// Runs a link until it is stopped or its duration is over.
 pub(crate) fn run(arguments: &LinkArgs) -> Result<Exit, Refusal> {
     let job = arguments.job().map_err(Refusal::new)?;
-    let json = Destination::of("--json", arguments.json.as_deref())?;
+    let json = Destination::open_optional("--json", arguments.json.as_deref())?;
     lab::see_own_numbers().map_err(Refusal::one)?;
     let [a, b] = &job.ends;
     Namespace::await_apart(&a.namespace, &b.namespace).map_err(Refusal::one)?;
     let stop = stop::on_signal()?;
     let is_stopped = || stop.load(Ordering::Relaxed);
-    let say_on_stdout = !json.as_ref().is_some_and(Destination::is_stdout);
-    let say = |text: &str| {
-        if say_on_stdout {
+    let print_on_stdout = !json.as_ref().is_some_and(Destination::is_stdout);
+    let print = |text: &str| {
+        if print_on_stdout {
             return standard::show(&format!("{text}\n"));
         }
-        standard::tell(text);
+        standard::message(text);
         Ok(())
     };
-    let leave = |report: Report<'_>| json.map_or(Ok(()), |json| json.write_json(&report));
+    let write_report = |report: Report<'_>| json.map_or(Ok(()), |json| json.write_json(&report));
     if job.spec.driver == Driver::Netem {
-        run_netem(&job, &say, &is_stopped)?;
-        leave(Report { spec: &job.spec, certificate: None, counters: None })?;
+        run_netem(&job, &print, &is_stopped)?;
+        write_report(Report { spec: &job.spec, certificate: None, counters: None })?;
         return Ok(Exit::GoalsMet);
     }
     let [a, b] = job.ends.clone();
     let mut link = Link::start(job.spec.clone(), a, b).map_err(Refusal::one)?;
     let certificate = match &job.certify {
         Some(options) => {
-            let most_s = options.most_time(&job.spec).as_secs();
-            standard::tell(format_args!("proofload: measuring the link; about 8 s, {most_s} s at most"));
+            let max_s = options.most_time(&job.spec).as_secs();
+            standard::message(format_args!("proofload: measuring the link for about 8 s, at most {max_s} s"));
             let certificate = link.certify(options).map_err(Refusal::one)?;
-            say(&certificate_text(&certificate))?;
+            print(&certificate_text(&certificate))?;
             Some(certificate)
         }
         None => None,
     };
-    say(&ready(&job))?;
-    obey_until_the_end(&mut link, &job, &say, &is_stopped)?;
+    print(&ready(&job))?;
+    run_commands(&mut link, &job, &print, &is_stopped)?;
     let counters = link.counters().map_err(Refusal::one)?;
-    leave(Report { spec: link.spec(), certificate: certificate.as_ref(), counters: Some(&counters) })?;
-    say(&counters_text(&counters))?;
+    write_report(Report { spec: link.spec(), certificate: certificate.as_ref(), counters: Some(&counters) })?;
+    print(&counters_text(&counters))?;
     let is_certified = certificate.is_none_or(|certificate| certificate.certified);
     Ok(if is_certified { Exit::GoalsMet } else { Exit::Void })
 }
 
-/// The link's own process.
+/// Runs as the process of a link.
 pub(crate) fn work() -> Result<Exit, Refusal> {
     worker::work().map_err(Refusal::one)?;
     Ok(Exit::GoalsMet)
 }
 
-fn run_netem(job: &Job, say: Say<'_>, is_stopped: &dyn Fn() -> bool) -> Result<(), Refusal> {
+fn run_netem(job: &Job, print: Print<'_>, is_stopped: &dyn Fn() -> bool) -> Result<(), Refusal> {
     let [a, b] = &job.ends;
     netem::apply(&job.spec, a, b).map_err(Refusal::one)?;
-    let told = say(&ready(job));
+    let printed = print(&ready(job));
     let started = Instant::now();
-    while told.is_ok() && !is_stopped() && job.duration.is_none_or(|duration| started.elapsed() < duration) {
-        thread::sleep(GLANCE);
+    while printed.is_ok() && !is_stopped() && job.duration.is_none_or(|duration| started.elapsed() < duration)
+    {
+        thread::sleep(POLL_INTERVAL);
     }
     let removed = [a, b].map(netem::remove);
     removed.into_iter().collect::<Result<Vec<()>, _>>().map_err(Refusal::one)?;
-    told
+    printed
 }
 
-/// Carries out what standard input says until the time is over or a signal comes.
-fn obey_until_the_end(
+/// Executes the commands on standard input until the duration is over or a signal comes.
+fn run_commands(
     link: &mut Link,
     job: &Job,
-    say: Say<'_>,
+    print: Print<'_>,
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<(), Refusal> {
     let (sender, lines) = mpsc::channel();
@@ -120,11 +121,11 @@ fn obey_until_the_end(
         if !link.is_running() {
             return Err(Refusal::one("the link's process has ended"));
         }
-        let line = match lines.recv_timeout(GLANCE) {
+        let line = match lines.recv_timeout(POLL_INTERVAL) {
             Ok(line) => line,
             Err(mpsc::RecvTimeoutError::Timeout) => continue,
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                thread::sleep(GLANCE);
+                thread::sleep(POLL_INTERVAL);
                 continue;
             }
         };
@@ -132,23 +133,23 @@ fn obey_until_the_end(
             continue;
         }
         match line.trim().parse() {
-            Ok(order) => match obey(link, &order) {
-                Ok(answer) => say(&answer)?,
-                Err(mistake) => standard::tell(format_args!("proofload: {mistake}")),
+            Ok(command) => match execute(link, &command) {
+                Ok(answer) => print(&answer)?,
+                Err(mistake) => standard::message(format_args!("proofload: {mistake}")),
             },
-            Err(mistake) => standard::tell(format_args!("proofload: {mistake}")),
+            Err(mistake) => standard::message(format_args!("proofload: {mistake}")),
         }
     }
     Ok(())
 }
 
-fn obey(link: &mut Link, order: &Order) -> Result<String, String> {
-    let told = |error: lab::link::LinkError| error.to_string();
-    match order {
-        Order::Down => link.down().map(|()| "down".to_owned()).map_err(told),
-        Order::Up => link.up().map(|()| "up".to_owned()).map_err(told),
-        Order::Counters => link.counters().map(|counters| counters_text(&counters)).map_err(told),
-        Order::Set(directions, text) => {
+fn execute(link: &mut Link, command: &LinkCommand) -> Result<String, String> {
+    let message = |error: lab::link::LinkError| error.to_string();
+    match command {
+        LinkCommand::Down => link.down().map(|()| "down".to_owned()).map_err(message),
+        LinkCommand::Up => link.up().map(|()| "up".to_owned()).map_err(message),
+        LinkCommand::Counters => link.counters().map(|counters| counters_text(&counters)).map_err(message),
+        LinkCommand::Set(directions, text) => {
             for &direction in directions {
                 let spec = link.spec();
                 let base = if direction == Direction::AToB { &spec.a_to_b } else { &spec.b_to_a };
@@ -156,7 +157,7 @@ fn obey(link: &mut Link, order: &Order) -> Result<String, String> {
                     let all = mistakes.iter().map(|mistake| format!("{}: {}", mistake.key, mistake.message));
                     all.collect::<Vec<_>>().join("; ")
                 })?;
-                link.set(direction, shape).map_err(told)?;
+                link.set(direction, shape).map_err(message)?;
             }
             Ok("set".to_owned())
         }
@@ -176,8 +177,8 @@ fn counters_text(counters: &[Counters; 2]) -> String {
     let line = |name: &str, c: &Counters| {
         let p = &c.pipe;
         let mut text = format!(
-            "{name}: {} packets came, {} arrived; dropped: {} queue full, {} lost, {} link down; {} twice, {} late; \
-             written late p50 {} p99.9 {}",
+            "{name}: {} packets offered, {} delivered; dropped: {} queue full, {} lost, {} link down; {} duplicated, \
+             {} reordered; lateness p50 {} p99.9 {}",
             show_count(p.offered_packets),
             show_count(p.delivered_packets),
             show_count(p.dropped_queue_packets),
@@ -190,14 +191,15 @@ fn counters_text(counters: &[Counters; 2]) -> String {
         );
         let faults = c.not_emulated();
         if faults > 0 {
-            text += &format!("; NOT EMULATED: {} packets, this machine was too slow", show_count(faults));
+            text +=
+                &format!("; NOT EMULATED: {} packets, because this machine was too slow", show_count(faults));
         }
         text
     };
     let away = match counters[0].away {
         away if away.times == 0 => String::new(),
         away => format!(
-            "\nthe emulator was away {} times, {} in all",
+            "\nthe emulator was away (not scheduled) {} times, {} in total",
             show_count(away.times),
             show_time_ns(away.total_ns)
         ),
@@ -216,8 +218,8 @@ fn certificate_text(certificate: &Certificate) -> String {
             },
         );
         format!(
-            "{name}: delay p50 {:.3} ms (should be {:.3}), p99.9 {:.3} ms; rate {rate}; {:.4} % of {} packets lost \
-             (should be {:.4} %)",
+            "{name}: delay p50 {:.3} ms (expected {:.3}), p99.9 {:.3} ms; rate {rate}; {:.4} % of {} packets lost \
+             (expected {:.4} %)",
             delay.p50_ns as f64 / 1e6,
             delay.expected_p50_ns as f64 / 1e6,
             delay.p999_ns as f64 / 1e6,

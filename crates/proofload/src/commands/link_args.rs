@@ -9,23 +9,21 @@ use lab::link::{
 };
 use record::units::{parse_count, parse_time};
 
-use super::text::Mistakes;
+use super::mistakes::Mistakes;
 
 const SHAPE: &str = "The link (both directions)";
-const ENDS: &str = "Its ends";
+const ENDS: &str = "The ends of the link";
 const OUTPUT: &str = "Output";
 
-/// What the exit status says, at the end of the help.
-const STATUS: &str = "Exit status: 0 ended by --duration, Ctrl-C or SIGTERM, 2 wrong use, or the link \
-                      cannot be had, 3 it ran but --certify did not find it as it should be.";
+const EXIT_STATUS: &str = "Exit status: 0 ended by --duration, Ctrl-C or SIGTERM, 2 wrong use, or the link \
+                           cannot be made, 3 the link ran, but --certify found other values than specified.";
 
-/// Join two hosts by a link of a certain rate, delay and loss.
+/// Join two hosts by a link with a given rate, delay and loss.
 ///
-/// A host is a process (its number), a name under /run/netns, or a path such as /proc/PID/ns/net. While the
-/// link runs it takes orders on standard input: `set rate=20mbit delay=5ms`, `set a-to-b loss=1%`, `down`,
-/// `up`, `counters`.
+/// A host is a process id, a name under /run/netns, or a path such as /proc/PID/ns/net. While the link runs, it reads
+/// commands from standard input: `set rate=20mbit delay=5ms`, `set a-to-b loss=1%`, `down`, `up`, `counters`.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = STATUS)]
+#[command(after_help = EXIT_STATUS)]
 pub(crate) struct LinkArgs {
     /// The first host
     #[arg(value_name = "A")]
@@ -33,7 +31,7 @@ pub(crate) struct LinkArgs {
     /// The second host
     #[arg(value_name = "B")]
     b: String,
-    /// 1gbit, 20mbit, 64kbit or unlimited
+    /// Rate: 1gbit, 20mbit, 64kbit or unlimited
     #[arg(long, value_name = "RATE", help_heading = SHAPE)]
     rate: Option<String>,
     /// What the rate counts: wire (Ethernet with preamble and gap), frame or ip
@@ -42,25 +40,25 @@ pub(crate) struct LinkArgs {
     /// One-way delay
     #[arg(long, value_name = "T", help_heading = SHAPE)]
     delay: Option<String>,
-    /// Added to the delay: uniform:0ms..2ms, exp:1ms, lognormal:1ms,0.5 or file:PATH
+    /// Random time added to the delay: uniform:0ms..2ms, exp:1ms, lognormal:1ms,0.5 or file:PATH
     #[arg(long, value_name = "DIST", help_heading = SHAPE)]
     jitter: Option<String>,
     /// Whether packets keep their order under jitter, or overtake each other as with netem
     #[arg(long, value_name = "keep|free", help_heading = SHAPE)]
     jitter_order: Option<String>,
-    /// 0.1%, burst:0.1%,8 (share, mean length) or ge:P,R,LOSS_GOOD,LOSS_BAD
+    /// Loss: 0.1%, burst:0.1%,8 (share, mean length) or ge:P,R,LOSS_GOOD,LOSS_BAD
     #[arg(long, value_name = "LOSS", help_heading = SHAPE)]
     loss: Option<String>,
-    /// What may wait: 64KiB, or 1bdp of rate and round-trip time
+    /// Size of the queue: 64KiB, or 1bdp (rate times round-trip time)
     #[arg(long, value_name = "SIZE", help_heading = SHAPE)]
     queue: Option<String>,
-    /// Share that comes late, and by how much: 1%,2ms
+    /// Share of packets that are reordered, and their extra delay: 1%,2ms
     #[arg(long, value_name = "RATIO,T", help_heading = SHAPE)]
     reorder: Option<String>,
-    /// Share that comes twice
+    /// Share of packets that are duplicated
     #[arg(long, value_name = "RATIO", help_heading = SHAPE)]
     duplicate: Option<String>,
-    /// What is different from B to A, such as rate=20mbit; repeatable
+    /// Values that differ from B to A, such as rate=20mbit; repeatable
     #[arg(long, value_name = "KEY=VALUE", help_heading = SHAPE)]
     back: Vec<String>,
     /// Seed of everything random
@@ -72,13 +70,13 @@ pub(crate) struct LinkArgs {
     /// Names of the interfaces in A and B
     #[arg(long, value_name = "A[,B]", default_value = "link0", help_heading = ENDS)]
     device: String,
-    /// Their addresses; netem leaves those that there are
+    /// Addresses of the interfaces; netem keeps the existing ones
     #[arg(long, value_name = "A,B", default_value = "10.255.255.1/30,10.255.255.2/30", help_heading = ENDS)]
     addresses: String,
-    /// Largest IP packet
+    /// Largest IP packet, in bytes
     #[arg(long, value_name = "BYTES", default_value = "1500", help_heading = ENDS)]
     mtu: String,
-    /// Measure the link before it is declared ready; exit status 3 if it is not what it should be
+    /// Measure the link before it is announced as ready; exit status 3 if the values differ from the specification
     #[arg(long)]
     certify: bool,
     /// Packets sent each way to measure the loss
@@ -87,32 +85,32 @@ pub(crate) struct LinkArgs {
     /// How long to measure the delay
     #[arg(long, value_name = "T", requires = "certify")]
     certify_delay: Option<String>,
-    /// End by itself after this long
+    /// Stop after this time
     #[arg(short, long, value_name = "T")]
     duration: Option<String>,
-    /// Write specification, certificate and counters as JSON at the end (- for standard output)
+    /// Write specification, certificate and counters as JSON at the end; - is standard output
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub json: Option<PathBuf>,
 }
 
-/// What is to be done.
+/// A link to run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Job {
     /// The link.
     pub spec: LinkSpec,
-    /// Its ends.
+    /// The ends of the link.
     pub ends: [End; 2],
-    /// Whether and how to measure it.
+    /// How to certify the link; `None` if it is not certified.
     pub certify: Option<CertifyOptions>,
-    /// How long it runs; without end if not given.
+    /// How long the link runs; `None` is without end.
     pub duration: Option<std::time::Duration>,
 }
 
 impl LinkArgs {
-    /// What is to be done.
+    /// Reads the options.
     ///
     /// # Errors
-    /// Every mistake.
+    /// Every mistake in the options.
     pub(crate) fn job(&self) -> Result<Job, Vec<String>> {
         let mut m = Mistakes::default();
         let text = ShapeText {
@@ -130,13 +128,13 @@ impl LinkArgs {
         let common = Shape { seed, ..Shape::default() };
         let LinkSpec { a_to_b, b_to_a, .. } =
             LinkSpec::symmetric(shape(&mut m, "", text.read(&common), Shape::default()));
-        let back = m.optional("--back", Some(&self.back.join(" ")), parse_settings);
+        let back = m.optional("--back", Some(&self.back.join(" ")), parse_shape_text);
         let b_to_a = shape(&mut m, "--back ", back.unwrap_or_default().read(&b_to_a), b_to_a);
         let driver = match self.driver.as_str() {
             "emulator" => Driver::Emulator,
             "netem" => Driver::Netem,
             other => {
-                m.add(format!("--driver: '{other}' is not a driver; emulator or netem"));
+                m.add(format!("--driver: '{other}' is not a driver; give emulator or netem"));
                 Driver::Emulator
             }
         };
@@ -160,7 +158,7 @@ impl LinkArgs {
         if driver == Driver::Netem && job.certify.is_some() {
             m.add("--certify measures the emulator; the kernel's netem has no certificate");
         }
-        m.none_or(job)
+        m.into_result(job)
     }
 
     fn ends(&self, m: &mut Mistakes) -> [End; 2] {
@@ -191,8 +189,8 @@ fn namespace(host: &str) -> Namespace {
     }
 }
 
-/// What was read; with mistakes in it, which are told by `prefix` or by their options, what was to hold otherwise.
-fn shape(m: &mut Mistakes, prefix: &str, read: Result<Shape, Vec<Mistake>>, otherwise: Shape) -> Shape {
+/// The shape that was read. Mistakes are recorded under `prefix` or their options, and `default` is returned.
+fn shape(m: &mut Mistakes, prefix: &str, read: Result<Shape, Vec<Mistake>>, default: Shape) -> Shape {
     read.unwrap_or_else(|mistakes| {
         for Mistake { key, message } in mistakes {
             m.add(match prefix {
@@ -200,37 +198,37 @@ fn shape(m: &mut Mistakes, prefix: &str, read: Result<Shape, Vec<Mistake>>, othe
                 prefix => format!("{prefix}{key}: {message}"),
             });
         }
-        otherwise
+        default
     })
 }
 
-/// Settings parted by blanks: `rate=20mbit delay=5ms`.
-pub(crate) fn parse_settings(text: &str) -> Result<ShapeText, String> {
-    let mut settings = ShapeText::default();
+/// Parses values separated by spaces: `rate=20mbit delay=5ms`.
+fn parse_shape_text(text: &str) -> Result<ShapeText, String> {
+    let mut shape = ShapeText::default();
     for word in text.split_whitespace() {
         let (key, value) =
-            word.split_once('=').ok_or_else(|| format!("'{word}' is not a setting such as rate=20mbit"))?;
-        let slot = settings.setting(key);
-        *slot.ok_or_else(|| format!("'{key}' is not a setting; one of {}", KEYS.join(", ")))? =
+            word.split_once('=').ok_or_else(|| format!("'{word}' is not KEY=VALUE, such as rate=20mbit"))?;
+        let slot = shape.setting(key);
+        *slot.ok_or_else(|| format!("'{key}' is not known; the keys are {}", KEYS.join(", ")))? =
             Some(value.to_owned());
     }
-    Ok(settings)
+    Ok(shape)
 }
 
-/// An order on standard input.
+/// A command on standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// Change these directions.
+pub(crate) enum LinkCommand {
+    /// Change the shape of these directions.
     Set(Vec<Direction>, Box<ShapeText>),
-    /// Cut it.
+    /// Take the link down.
     Down,
-    /// Mend it.
+    /// Bring the link up again.
     Up,
     /// Show the counters.
     Counters,
 }
 
-impl std::str::FromStr for Order {
+impl std::str::FromStr for LinkCommand {
     type Err = String;
 
     fn from_str(line: &str) -> Result<Self, String> {
@@ -244,11 +242,11 @@ impl std::str::FromStr for Order {
                     Some(("b-to-a", rest)) => (vec![Direction::BToA], rest),
                     _ => (Direction::BOTH.to_vec(), rest),
                 };
-                Ok(Self::Set(directions, Box::new(parse_settings(rest)?)))
+                Ok(Self::Set(directions, Box::new(parse_shape_text(rest)?)))
             }
-            _ => {
-                Err(format!("'{line}' is not an order; set [a-to-b|b-to-a] KEY=VALUE…, down, up or counters"))
-            }
+            _ => Err(format!(
+                "'{line}' is not a command; give set [a-to-b|b-to-a] KEY=VALUE…, down, up or counters"
+            )),
         }
     }
 }
@@ -269,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn both_directions_and_what_differs_on_the_way_back() {
+    fn back_overrides_the_shape_from_b_to_a() {
         let job =
             job("12 lab --rate 1gbit --delay 114ms --back rate=20mbit --device eth1,eth2 --certify").unwrap();
         assert_eq!(job.spec.a_to_b.rate_bits_per_s, Some(1_000_000_000));
@@ -295,13 +293,13 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_read() {
-        assert_eq!("down".parse(), Ok(Order::Down));
-        let both: Order = "set rate=20mbit delay=5ms".parse().unwrap();
-        assert!(matches!(both, Order::Set(ref directions, ref text)
+    fn commands_are_parsed() {
+        assert_eq!("down".parse(), Ok(LinkCommand::Down));
+        let both: LinkCommand = "set rate=20mbit delay=5ms".parse().unwrap();
+        assert!(matches!(both, LinkCommand::Set(ref directions, ref text)
             if directions.len() == 2 && text.delay.as_deref() == Some("5ms")));
-        let one: Order = "set b-to-a loss=1%".parse().unwrap();
-        assert!(matches!(one, Order::Set(ref directions, _) if *directions == [Direction::BToA]));
-        assert!("sideways".parse::<Order>().is_err() && "set speed=1".parse::<Order>().is_err());
+        let one: LinkCommand = "set b-to-a loss=1%".parse().unwrap();
+        assert!(matches!(one, LinkCommand::Set(ref directions, _) if *directions == [Direction::BToA]));
+        assert!("sideways".parse::<LinkCommand>().is_err() && "set speed=1".parse::<LinkCommand>().is_err());
     }
 }

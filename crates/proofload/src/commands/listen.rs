@@ -1,10 +1,10 @@
-//! `proofload listen`: the HTTP data listener as a service: its settings, its signals, its log.
+//! `proofload listen`: runs the HTTP data listener as a service, with its settings, signals and log.
 
 mod args;
-mod draft;
+mod body_rules;
+mod config_builder;
 mod file;
 mod logs;
-mod reading;
 mod schema;
 mod secrets;
 mod service;
@@ -35,20 +35,20 @@ use tracing::{error, info, warn};
 pub(crate) use args::ListenArgs;
 
 use self::{
-    draft::{Draft, Plan},
+    config_builder::{ConfigBuilder, Plan},
     service::Service,
     watch::Watch,
 };
 use crate::{
     exit::{Exit, Refusal},
     output::{
-        destination::{Destination, leave},
+        destination::{Destination, write_result},
         standard,
     },
 };
 
-/// How often it is looked what has changed.
-const GLANCE: Duration = Duration::from_millis(500);
+/// How often the statistics are checked for changes.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What the service waits for.
 enum Event {
@@ -56,27 +56,30 @@ enum Event {
     Ended(Box<Report>),
 }
 
-/// Listens until told to stop, then tells what was done.
+/// Listens until stopped, then prints the report.
 pub(crate) fn run(arguments: &ListenArgs) -> Result<Exit, Refusal> {
-    // First of all: it changes the environment, which only one thread may do.
-    let handed = service::handed()?;
+    // First, since it changes the environment: no other thread may run yet.
+    let inherited = service::inherited_sockets()?;
     if arguments.schema {
         standard::print(&format!("{:#}\n", schema::schema()))?;
         return Ok(Exit::GoalsMet);
     }
     let (plan, notes) = plan(arguments)?;
     if arguments.check {
-        Server::check(&plan.config, handed.len()).map_err(refused)?;
-        notes.iter().chain(&plan.warnings).for_each(|note| standard::tell(format_args!("proofload: {note}")));
-        standard::show(&format!("the settings are sound: {}\n", in_words(&plan.config)))?;
+        Server::check(&plan.config, inherited.len()).map_err(start_refusal)?;
+        notes
+            .iter()
+            .chain(&plan.warnings)
+            .for_each(|note| standard::message(format_args!("proofload: {note}")));
+        standard::show(&format!("the settings are valid: {}\n", description(&plan.config)))?;
         return Ok(Exit::GoalsMet);
     }
-    let report = Destination::of("--report", plan.report.as_deref())?;
+    let report = Destination::open_optional("--report", plan.report.as_deref())?;
     raise_descriptors();
-    logs::begin(plan.log, plan.log_level);
-    let ended = listen(plan, notes, handed, report, arguments.quiet);
-    match (logs::end(), ended) {
-        // Standard error makes whoever writes there wait.
+    logs::start(plan.log, plan.log_level);
+    let ended = listen(plan, notes, inherited, report, arguments.quiet);
+    match (logs::flush(), ended) {
+        // Standard error blocks: printing the refusal would, too.
         (false, Err(_)) => Ok(Exit::WrongUse),
         (_, ended) => ended,
     }
@@ -85,52 +88,55 @@ pub(crate) fn run(arguments: &ListenArgs) -> Result<Exit, Refusal> {
 fn listen(
     plan: Plan,
     notes: Vec<String>,
-    handed: Vec<OwnedFd>,
+    inherited: Vec<OwnedFd>,
     report: Option<Destination>,
     quiet: bool,
 ) -> Result<Exit, Refusal> {
     let (sender, events) = mpsc::channel();
-    pass_signals(sender.clone())?;
+    forward_signals(sender.clone())?;
     let mut config = plan.config;
-    if !handed.is_empty() && !plan.listens_as_told {
+    if !inherited.is_empty() && !plan.has_explicit_addresses {
         config.listen.clear();
     }
-    let (stored, asked_files) = (storage_in_words(&config), config.store.open_most);
-    let server = Server::bind(config, handed).map_err(refused)?;
+    let (storage, asked_files) = (storage_pattern(&config), config.store.open_most);
+    let server = Server::bind(config, inherited).map_err(start_refusal)?;
     notes.iter().for_each(|note| info!("{note}"));
     plan.warnings.iter().for_each(|warning| warn!("{warning}"));
     if server.open_files() < asked_files {
         warn!(
-            "{} files are open at once, not {asked_files} (--open-files): this process may have no more descriptors; raise \
+            "at most {} files are open at once, not {asked_files} (--open-files), because of the descriptor limit; raise \
              `ulimit -n`, or LimitNOFILE= of the service",
             server.open_files()
         );
     }
-    tell_recovery(&server);
-    let listening = addresses_in_words(&server);
-    info!("listening on {listening}; storing in {stored}");
-    let (done, stops) = serve(server, sender, &events, &format!("listening on {listening}"))?;
-    // From here on a signal ends the process: standard output may make us wait, too.
+    log_recovery(&server);
+    let addresses = address_list(&server);
+    info!("listening on {addresses}; storing in {storage}");
+    let (final_report, stops) = serve(server, sender, &events, &format!("listening on {addresses}"))?;
+    // From here on a signal ends the process, since standard output may block.
     drop(events);
-    if let Some(why) = &done.close_error {
-        error!("{why}{}", unsure(&done.statistics));
+    if let Some(why) = &final_report.close_error {
+        error!("{why}{}", unstored_note(&final_report.statistics));
     }
-    leave(report, &done, quiet, || render(&done))?;
+    write_result(report, &final_report, quiet, || render(&final_report))?;
     Ok(match stops {
-        _ if done.close_error.is_some() || done.statistics.accepted_events_lost > 0 => Exit::GoalsNotMet,
+        _ if final_report.close_error.is_some() || final_report.statistics.accepted_events_lost > 0 => {
+            Exit::GoalsNotMet
+        }
         0 | 1 => Exit::GoalsMet,
         _ => Exit::Interrupted,
     })
 }
 
-/// All settings: what was imported, the file over it, the options over both. With them what should be known.
+/// Reads all settings: options override the settings file, which overrides the imported configuration. Also returns
+/// notes on the import.
 pub(crate) fn plan(arguments: &ListenArgs) -> Result<(Plan, Vec<String>), Refusal> {
     let mut mistakes = Vec::new();
     let mut notes = Vec::new();
     if let Some(path) = &arguments.fluentd_config {
         let path = path.display();
         mistakes.push(format!(
-            "-c: write --import {path} for a configuration of Fluentd's, --config {path} for one of proofload's own"
+            "-c: write --import {path} for a configuration of Fluentd, --config {path} for one of proofload"
         ));
     }
     let imported = arguments.import.as_deref().and_then(|path| match import(path) {
@@ -143,24 +149,24 @@ pub(crate) fn plan(arguments: &ListenArgs) -> Result<(Plan, Vec<String>), Refusa
             None
         }
     });
-    let mut draft = Draft::new(imported).map_err(Refusal::one)?;
+    let mut builder = ConfigBuilder::new(imported).map_err(Refusal::one)?;
     if let Some(path) = &arguments.config {
-        let read = text_of("--config", path).and_then(|text| {
-            let told = |wrong: Vec<::settings::Mistake>| wrong.iter().map(ToString::to_string).collect();
-            file::read(&path.display().to_string(), &text, &mut draft).map_err(told)
+        let read = file_text("--config", path).and_then(|text| {
+            let messages = |wrong: Vec<::settings::Mistake>| wrong.iter().map(ToString::to_string).collect();
+            file::read(&path.display().to_string(), &text, &mut builder).map_err(messages)
         });
         mistakes.extend(read.err().unwrap_or_default());
     }
-    mistakes.extend(arguments.given.put(&mut draft));
-    match draft.finish() {
+    mistakes.extend(arguments.given.apply(&mut builder));
+    match builder.build() {
         Ok(plan) if mistakes.is_empty() => Ok((plan, notes)),
         Ok(_) => Err(Refusal::new(mistakes)),
         Err(more) => Err(Refusal::new([mistakes, more].concat())),
     }
 }
 
-/// Why it cannot start, every mistake on its own.
-fn refused(error: listen::Error) -> Refusal {
+/// The refusal for a listener that cannot start.
+fn start_refusal(error: listen::Error) -> Refusal {
     match error {
         listen::Error::Config(mistakes) => Refusal::new(mistakes),
         listen::Error::Start(listen::StartError::Processors { .. }) => {
@@ -172,21 +178,21 @@ fn refused(error: listen::Error) -> Refusal {
 }
 
 fn import(path: &Path) -> Result<listen::import::Imported, Vec<String>> {
-    let text = text_of("--import", path)?;
+    let text = file_text("--import", path)?;
     let imported = listen::import::fluentd(&path.display().to_string(), &text);
     imported.map_err(|wrong| wrong.iter().map(ToString::to_string).collect())
 }
 
-fn text_of(option: &str, path: &Path) -> Result<String, Vec<String>> {
+fn file_text(option: &str, path: &Path) -> Result<String, Vec<String>> {
     record::input::read_text(path).map_err(|error| vec![format!("{option}: {error}")])
 }
 
-fn pass_signals(sender: Sender<Event>) -> Result<(), Refusal> {
+fn forward_signals(sender: Sender<Event>) -> Result<(), Refusal> {
     let failed = |error| Refusal::one(format_args!("cannot handle signals: {error}"));
-    // Beyond the largest file that this process may have (`ulimit -f`), writing is to fail, not to kill.
+    // A file beyond the size limit (`ulimit -f`) must give a write error, not kill the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
-    // Ends with the process.
+    // The thread ends with the process.
     thread::spawn(move || {
         for signal in signals.forever() {
             if sender.send(Event::Signal(signal)).is_err() {
@@ -197,7 +203,7 @@ fn pass_signals(sender: Sender<Event>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Serves until the end, obeys signals meanwhile. Hands out the report and how often it was told to stop.
+/// Serves and handles signals until the server ends. Returns the report and the number of stop signals.
 fn serve(
     server: Server,
     sender: Sender<Event>,
@@ -207,16 +213,16 @@ fn serve(
     let handle = server.handle();
     let running = thread::spawn(move || {
         let report = server.run();
-        // Nobody is left to hear it only if this process ends anyhow.
+        // Sending fails only if this process is ending.
         let _ = sender.send(Event::Ended(Box::new(report)));
     });
     let mut service = Service::new(status);
     service.ready();
     let mut watch = Watch::new(handle.statistics());
-    let mut next_look = Instant::now() + GLANCE;
+    let mut next_check = Instant::now() + POLL_INTERVAL;
     let mut stops = 0;
     loop {
-        match events.recv_timeout(next_look.saturating_duration_since(Instant::now())) {
+        match events.recv_timeout(next_check.saturating_duration_since(Instant::now())) {
             Ok(Event::Signal(SIGHUP)) => reload(&handle, &mut service),
             Ok(Event::Signal(_)) => {
                 stops += 1;
@@ -224,34 +230,34 @@ fn serve(
             }
             Ok(Event::Ended(report)) => return Ok((*report, stops)),
             Err(RecvTimeoutError::Timeout) => {
-                next_look = Instant::now() + GLANCE;
+                next_check = Instant::now() + POLL_INTERVAL;
                 let statistics = handle.statistics();
                 if handle.has_died() && stops == 0 {
                     error!(
-                        "a thread of the storage has died: ending, so that the next start can recover what is stored"
+                        "a storage thread has died: stopping, so that the next start can recover what is stored"
                     );
                     stops = 1;
                     stop(&handle, &mut service, stops);
                 }
-                watch.look(statistics).iter().for_each(watch::Change::tell);
+                watch.update(statistics).iter().for_each(watch::Change::log);
                 service.alive();
                 if running.is_finished() {
-                    // It may have ended since nothing was heard.
-                    let report = report_among(events);
+                    // The report may have come after the timeout.
+                    let report = pending_report(events);
                     let report = report
-                        .ok_or_else(|| Refusal::one("the listener broke down; what it said is above"))?;
+                        .ok_or_else(|| Refusal::one("the listener has crashed; its messages are above"))?;
                     return Ok((*report, stops));
                 }
             }
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(Refusal::one("nobody is left to end the listener"));
+                return Err(Refusal::one("the listener's threads have ended without a report"));
             }
         }
     }
 }
 
-/// The report, if it is among what is there already.
-fn report_among(events: &Receiver<Event>) -> Option<Box<Report>> {
+/// The report, if it is among the pending events.
+fn pending_report(events: &Receiver<Event>) -> Option<Box<Report>> {
     events.try_iter().find_map(|event| match event {
         Event::Ended(report) => Some(report),
         Event::Signal(_) => None,
@@ -261,8 +267,8 @@ fn report_among(events: &Receiver<Event>) -> Option<Box<Report>> {
 fn reload(handle: &Handle, service: &mut Service) {
     service.reloading();
     match handle.reload() {
-        Ok(()) => info!("reloaded: files are opened anew, certificates were read again"),
-        Err(error) => error!("not reloaded: {error}; the old certificates stay"),
+        Ok(()) => info!("reloaded: files are reopened, certificates were read again"),
+        Err(error) => error!("not reloaded: {error}; the old certificates stay in use"),
     }
     service.ready();
 }
@@ -270,24 +276,24 @@ fn reload(handle: &Handle, service: &mut Service) {
 fn stop(handle: &Handle, service: &mut Service, times: u32) {
     match times {
         1 => {
-            info!("stopping: requests in flight are finished; once more does not wait for them");
+            info!("stopping: waiting for requests in flight; a second signal does not wait for them");
             service.stopping();
             handle.stop();
         }
         2 => {
-            warn!("stopping at once; once more ends without waiting for the disk");
+            warn!("stopping at once; another signal does not wait for the disk");
             handle.stop_now();
         }
         _ => {
-            error!("ended without waiting for the disk{}", unsure(&handle.statistics()));
-            logs::end();
+            error!("stopped without waiting for the disk{}", unstored_note(&handle.statistics()));
+            logs::flush();
             process::exit(130)
         }
     }
 }
 
-/// How many events were promised nothing but to be stored, and may not be.
-fn unsure(statistics: &Statistics) -> String {
+/// A note on events that were acknowledged as accepted and may not be stored; empty if there are none.
+fn unstored_note(statistics: &Statistics) -> String {
     match statistics.accepted_events_pending {
         0 => String::new(),
         count => {
@@ -296,22 +302,22 @@ fn unsure(statistics: &Statistics) -> String {
     }
 }
 
-fn tell_recovery(server: &Server) {
+fn log_recovery(server: &Server) {
     let recovery = server.recovery();
     if recovery.journal_damaged_lines > 0 {
-        warn!("{} damaged lines of the journal were passed over", recovery.journal_damaged_lines);
+        warn!("{} damaged lines of the journal were skipped", recovery.journal_damaged_lines);
     }
     for cut in &recovery.cuts {
         let bytes = cut.from_bytes - cut.to_bytes;
         warn!(
-            "cut a torn end of {bytes} bytes off {}: nobody was told that it was written",
+            "removed a torn end of {bytes} bytes from {}: its events were not acknowledged",
             cut.path.display()
         );
     }
     if recovery.segments > 0 {
         info!(
-            "recovered from an end without a stop: {} files were open, {} of them gone or replaced since; {} torn ends cut; \
-             {} compressions finished, {} begun anew",
+            "recovered from an unclean end: {} files were open, {} of them deleted or replaced since; {} torn ends removed; \
+             {} compressions finished, {} restarted",
             recovery.segments,
             recovery.replaced,
             recovery.cuts.len(),
@@ -321,19 +327,19 @@ fn tell_recovery(server: &Server) {
     }
 }
 
-fn addresses_in_words(server: &Server) -> String {
+fn address_list(server: &Server) -> String {
     let list: Vec<String> = server.local_addrs().iter().map(ToString::to_string).collect();
     let admin = server.admin_addr().map_or(String::new(), |admin| format!(" (admin {admin})"));
     format!("{}{admin}", list.join(", "))
 }
 
-fn storage_in_words(config: &Config) -> String {
+fn storage_pattern(config: &Config) -> String {
     format!("{}{}", config.store.template, config.store.suffix)
 }
 
-fn in_words(config: &Config) -> String {
+fn description(config: &Config) -> String {
     let list: Vec<String> = config.listen.iter().map(ToString::to_string).collect();
-    format!("it would listen on {} and store in {}", list.join(", "), storage_in_words(config))
+    format!("the listener would listen on {} and store in {}", list.join(", "), storage_pattern(config))
 }
 
 #[cfg(test)]
@@ -349,23 +355,23 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_came_behind_a_signal_is_no_breakdown() {
+    fn a_report_behind_a_signal_is_found() {
         let (sender, events) = mpsc::channel();
         sender.send(Event::Signal(SIGTERM)).unwrap();
-        let done = Report { unanswered: 3, ..Report::default() };
-        sender.send(Event::Ended(Box::new(done))).unwrap();
-        assert_eq!(report_among(&events).map(|report| report.unanswered), Some(3));
-        assert!(report_among(&events).is_none());
+        let report = Report { unanswered: 3, ..Report::default() };
+        sender.send(Event::Ended(Box::new(report))).unwrap();
+        assert_eq!(pending_report(&events).map(|report| report.unanswered), Some(3));
+        assert!(pending_report(&events).is_none());
     }
 
     fn checked(line: &str) -> Result<(), Refusal> {
         let words = ["listen"].into_iter().chain(line.split_whitespace());
         let (plan, _) = plan(&Line::try_parse_from(words).unwrap().listen)?;
-        Server::check(&plan.config, 0).map_err(refused)
+        Server::check(&plan.config, 0).map_err(start_refusal)
     }
 
     #[test]
-    fn a_check_finds_what_would_not_start() {
+    fn check_finds_settings_that_cannot_start() {
         assert!(checked("--max-body 1MiB").is_ok());
         for (line, part) in [
             ("--max-body 10GiB --budget 1MB", "the budget must hold the largest body"),
@@ -376,8 +382,8 @@ mod tests {
             ("--path e/${tag}.log.gz", "--compress gzip"),
             ("--path e/${tag}.zst --rotate-size 1MB", "--compress gzip"),
         ] {
-            let told = format!("{:?}", checked(line).unwrap_err());
-            assert!(told.contains(part), "{line}: {told}");
+            let refusal = format!("{:?}", checked(line).unwrap_err());
+            assert!(refusal.contains(part), "{line}: {refusal}");
         }
     }
 }

@@ -1,22 +1,22 @@
-//! Tables of options as clap takes them.
+//! Makes the arguments of clap from tables of options.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 use settings::options::{Kind, OptionSpec};
 
-/// A table of options of a command.
+/// The table of a command's options.
 pub(crate) trait Table: 'static {
-    /// What they are put into.
-    type Into: 'static;
-    /// Whether other words stand beside them: a value that may be left out then has a `=` before it.
-    const HAS_WORDS: bool;
+    /// The type that the options are stored in.
+    type Config: 'static;
+    /// Whether the command also has positional arguments: an optional value then needs a `=` before it.
+    const HAS_POSITIONALS: bool;
 
     /// The options, in the order of the help.
-    fn settings() -> impl Iterator<Item = &'static OptionSpec<Self::Into>>;
+    fn settings() -> impl Iterator<Item = &'static Setting<Self::Config>>;
 }
 
-/// Options of a table that were given, with their values as they were.
+/// The options of a table that were given, with their values as text.
 #[derive(Debug)]
-pub(crate) struct Given<T: Table>(pub Vec<(&'static OptionSpec<T::Into>, Vec<String>)>);
+pub(crate) struct Given<T: Table>(pub Vec<(&'static Setting<T::Config>, Vec<String>)>);
 
 impl<T: Table> Given<T> {
     /// Whether the option of this key was given.
@@ -24,12 +24,12 @@ impl<T: Table> Given<T> {
         self.0.iter().any(|(setting, _)| setting.key == key)
     }
 
-    /// Puts the values where they belong; all that are wrong are told.
-    pub(crate) fn put(&self, into: &mut T::Into) -> Vec<String> {
+    /// Stores the values in `config`. Returns all mistakes.
+    pub(crate) fn apply(&self, config: &mut T::Config) -> Vec<String> {
         let mut mistakes = Vec::new();
         for (setting, values) in &self.0 {
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
-            if let Err(why) = (setting.apply)(into, &values) {
+            if let Err(why) = (setting.apply)(config, &values) {
                 mistakes.push(format!("--{}: {why}", setting.flag()));
             }
         }
@@ -67,7 +67,7 @@ impl<T: Table> FromArgMatches for Given<T> {
     }
 }
 
-fn argument<T: Table>(setting: &'static OptionSpec<T::Into>) -> Arg {
+fn argument<T: Table>(setting: &'static Setting<T::Config>) -> Arg {
     let heading = Some(setting.heading).filter(|heading| !heading.is_empty());
     let argument = Arg::new(setting.key).long(setting.flag()).help(setting.help()).help_heading(heading);
     let argument = setting.short.into_iter().fold(argument, Arg::short);
@@ -78,7 +78,7 @@ fn argument<T: Table>(setting: &'static OptionSpec<T::Into>) -> Arg {
         _ => argument
             .value_name(setting.value_name)
             .num_args(0..=1)
-            .require_equals(T::HAS_WORDS)
-            .default_missing_value(setting.bare_value),
+            .require_equals(T::HAS_POSITIONALS)
+            .default_missing_value(setting.bare),
     }
 }

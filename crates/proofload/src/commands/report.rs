@@ -1,4 +1,4 @@
-//! `proofload report`: a result for people and for other tools.
+//! `proofload report`: shows a result or exports it for other tools.
 
 use std::{
     fs,
@@ -16,75 +16,74 @@ use crate::{
     output::{destination::Destination, standard},
 };
 
-/// What the exit status says, at the end of the help.
-const STATUS: &str = "Exit status: 0 shown, whatever the result says, 2 wrong use, or something cannot be \
-                      read or written. Whether the goals were met is the exit status of the run itself.";
+const EXIT_STATUS: &str = "Exit status: 0 shown, whether or not the goals are met, 2 wrong use, or a file cannot be \
+                           read or written. The exit status of the run itself says whether the goals are met.";
 
-/// Show a result: on the terminal, as a page, or for other tools.
+/// Show a result on the terminal, as an HTML page, or for other tools.
 ///
-/// Without options it is shown on the terminal; a FILE called - is standard output.
+/// Without options the result is shown on the terminal. The FILE - is standard output.
 #[derive(Debug, Args)]
-#[command(after_help = STATUS)]
+#[command(after_help = EXIT_STATUS)]
 pub(crate) struct ReportArgs {
     /// Result folder
     result: PathBuf,
-    /// Write the page that opens offline
+    /// Write an HTML page that opens offline
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write everything as one JSON document
+    /// Write one JSON document with plan, trials and result
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a JUnit report: a test case for each goal
+    /// Write a JUnit report with one test case per goal
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
     /// Write metrics in the OpenMetrics text format
     #[arg(long, value_name = "FILE")]
     openmetrics: Option<PathBuf>,
-    /// Append markdown to this file; on a GitHub runner, $GITHUB_STEP_SUMMARY
+    /// Append Markdown to this file, such as $GITHUB_STEP_SUMMARY on a GitHub runner
     #[arg(long, value_name = "FILE")]
     github: Option<PathBuf>,
-    /// Print GitHub's ::error and ::warning lines
+    /// Print ::error and ::warning lines for GitHub
     #[arg(long)]
     github_annotations: bool,
 }
 
-/// Shows it. A file called - is standard output.
+/// Shows the result, or writes it in the formats that were asked for.
 pub(crate) fn run(arguments: &ReportArgs) -> Result<Exit, Refusal> {
     let folder = ResultFolder::open(&arguments.result).map_err(Refusal::one)?;
     let mut results = Results::read(&folder).map_err(Refusal::one)?;
     if results.result.is_none() {
-        // A run that was killed, or still goes on.
-        results.so_far = study::outcome::outcomes(&results.plan, &results.trials).map_err(Refusal::one)?;
+        // The run was killed or is still going on.
+        results.so_far = study::outcome::of(&results.plan, &results.trials).map_err(Refusal::one)?;
     }
     let mut options = terminal_options();
     let page = folder.path().join("report.html");
     options.page = page.exists().then(|| page.display().to_string());
-    let asked = [
+    let outputs = [
         ("--html", &arguments.html, Format::Html),
         ("--json", &arguments.json, Format::Json),
         ("--junit", &arguments.junit, Format::Junit),
         ("--openmetrics", &arguments.openmetrics, Format::OpenMetrics),
         ("--github", &arguments.github, Format::Github),
     ];
-    let mut shown = arguments.github_annotations;
-    for (option, path, format) in asked {
+    let mut is_exported = arguments.github_annotations;
+    for (option, path, format) in outputs {
         let Some(path) = path else { continue };
-        shown = true;
-        let fill = |output: &mut dyn Write| report::write(&results, format, &options, output);
-        // GitHub's summary may hold what earlier steps wrote; every other file is ours.
+        is_exported = true;
+        let export = |output: &mut dyn Write| report::write(&results, format, &options, output);
+        // Appended, since GitHub's summary may hold the text of earlier steps.
         if format == Format::Github && path != Path::new("-") {
             let file = fs::OpenOptions::new().append(true).create(true).open(path);
-            file.and_then(|mut file| fill(&mut file)).map_err(|error| {
+            file.and_then(|mut file| export(&mut file)).map_err(|error| {
                 Refusal::one(format_args!("{option}: cannot write {}: {error}", path.display()))
             })?;
             continue;
         }
-        Destination::open(option, path).map_err(Refusal::one)?.write(fill)?;
+        Destination::open(option, path).map_err(Refusal::one)?.write(export)?;
     }
     if arguments.github_annotations {
         standard::print(&report::render(&results, Format::GithubAnnotations, &options))?;
     }
-    if !shown {
+    if !is_exported {
         standard::show_coloured(&report::render(&results, Format::Terminal, &options))?;
     }
     Ok(Exit::GoalsMet)

@@ -1,4 +1,4 @@
-//! `proofload run`: a study file.
+//! `proofload run`: runs a study file.
 
 use std::path::{Path, PathBuf};
 
@@ -7,47 +7,45 @@ use load::Host;
 use record::input;
 use study::Study;
 
-use super::study::{Order, conduct};
+use super::study::{StudyRun, run_study};
 use crate::{
     exit::{Exit, Refusal},
     output::standard,
 };
 
-/// What the exit status says, at the end of the help.
-const STATUS: &str = "Exit status: 0 all goals met (or there are none), 1 a goal not met, in a search not \
-                      even at the least load, 2 wrong use, refused, or something failed on the way, 3 void \
-                      (nothing may be concluded), 130 interrupted: what was measured is kept, and --resume \
-                      goes on.";
+const EXIT_STATUS: &str = "Exit status: 0 all goals met (or there are none), 1 a goal not met (in a search: not \
+                           even at the smallest load), 2 wrong use, refused or failed, 3 void (nothing may be \
+                           concluded), 130 interrupted: what was measured is kept, and --resume continues.";
 
 /// Run a study file.
 ///
-/// It leaves a result folder, with a report in several forms. --dry-run tells what would be run and how long it takes.
+/// Writes a result folder with reports in several formats. --dry-run shows the plan and how long it takes.
 #[derive(Debug, Args)]
-#[command(after_help = STATUS)]
+#[command(after_help = EXIT_STATUS)]
 pub(crate) struct RunArgs {
     /// Study file
     study: PathBuf,
-    /// Give a factor other levels, or another value to a key of the file: users=100,200 or trial.repeats=3
+    /// Replace the levels of a factor or the value of a key in the file: users=100,200 or trial.repeats=3
     #[arg(long = "set", value_name = "FACTOR=LEVEL")]
     set: Vec<String>,
-    /// Print the plan and how long it takes, and start nothing
+    /// Print the plan and how long it takes, without running it
     #[arg(long)]
     dry_run: bool,
-    /// Go on where a killed run was; needs --out
+    /// Resume an interrupted run; needs --out
     #[arg(long, requires = "out")]
     resume: bool,
     /// Folder for the result [default: results/STUDY-DATE-TIME]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Write the result as JSON; - is standard output, and then nothing else is written there
+    /// Write the result as JSON; - writes it, and nothing else, to standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// No progress on standard error
+    /// Print no progress on standard error
     #[arg(short, long)]
     quiet: bool,
 }
 
-/// Reads the study, and runs it or shows its plan.
+/// Reads the study file, then runs the study or shows its plan.
 pub(crate) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
     let study = arguments.read(&Host::read().map_err(Refusal::one)?)?;
     if arguments.dry_run {
@@ -55,7 +53,7 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
         return Ok(Exit::GoalsMet);
     }
     let name = arguments.study.file_stem().unwrap_or(Path::new("study").as_os_str()).to_string_lossy();
-    conduct(Order {
+    run_study(StudyRun {
         study,
         name: &name,
         out: arguments.out.clone(),
@@ -66,7 +64,7 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
 }
 
 impl RunArgs {
-    /// The study as it is to be run on this machine.
+    /// Reads the study for this machine, with the overrides of --set.
     pub(crate) fn read(&self, host: &Host) -> Result<Study, Refusal> {
         let file = self.study.display().to_string();
         let text = input::read_text(&self.study).map_err(Refusal::one)?;

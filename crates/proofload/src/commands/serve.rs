@@ -18,15 +18,15 @@ use super::{serve_args::ServeArgs, stop};
 use crate::{
     exit::{Exit, Refusal},
     output::{
-        destination::{Destination, leave},
+        destination::{Destination, write_result},
         standard,
     },
 };
 
-/// How long worker processes may take to listen, and to hand in their reports.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a wish to stop is looked for.
-const GLANCE: Duration = Duration::from_millis(50);
+/// How long worker processes may take to listen, and to send their reports.
+const WORKER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often the stop flag is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -36,24 +36,24 @@ enum Answer {
     Failed(String),
 }
 
-/// Serves until told to stop, then tells what was really done.
+/// Serves until stopped, then shows what was served.
 pub(crate) fn run(arguments: &ServeArgs) -> Result<Exit, Refusal> {
     let (config, processes) = arguments.config().map_err(Refusal::new)?;
-    let json = Destination::of("--json", arguments.json.as_deref())?;
+    let json = Destination::open_optional("--json", arguments.json.as_deref())?;
     raise_descriptors();
     let stop = stop::on_signal()?;
     let report = if processes > 1 {
         serve_in_processes(&config, processes as usize, &stop)?
     } else {
-        let server = Server::bind(config).map_err(|error| Refusal::one(told(&error)))?;
+        let server = Server::bind(config).map_err(|error| Refusal::one(error_text(&error)))?;
         announce(server.local_addrs())?;
         server.run(stop)
     };
-    leave(json, &report, arguments.quiet, || render(&report))?;
+    write_result(json, &report, arguments.quiet, || render(&report))?;
     Ok(Exit::GoalsMet)
 }
 
-/// A worker process.
+/// Runs as a worker process.
 pub(crate) fn work() -> Result<Exit, Refusal> {
     raise_descriptors();
     let stop = Arc::new(AtomicBool::new(false));
@@ -66,14 +66,14 @@ pub(crate) fn work() -> Result<Exit, Refusal> {
             report(&Answer::Listening(server.local_addrs().to_vec())).map_err(Refusal::one)?;
             Answer::Report(Box::new(server.run(stop)))
         }
-        Err(error) => Answer::Failed(told(&error)),
+        Err(error) => Answer::Failed(error_text(&error)),
     };
     report(&answer).map_err(Refusal::one)?;
     Ok(Exit::GoalsMet)
 }
 
-/// With the option that it is about, where the error cannot know it.
-fn told(error: &serve::Error) -> String {
+/// The message of an error, with the option that it is about.
+fn error_text(error: &serve::Error) -> String {
     match error {
         serve::Error::Start(serve::StartError::Processors { .. }) => format!("--cpus: {error}"),
         _ => error.to_string(),
@@ -82,81 +82,82 @@ fn told(error: &serve::Error) -> String {
 
 /// Several processes share the addresses; the kernel spreads connections over them (SO_REUSEPORT).
 fn serve_in_processes(config: &Config, count: usize, stop: &AtomicBool) -> Result<Report, Refusal> {
-    Server::check_free(&config.listen).map_err(|error| Refusal::one(told(&error)))?;
+    Server::check_free(&config.listen).map_err(|error| Refusal::one(error_text(&error)))?;
     let start = |e| Refusal::one(format_args!("cannot start a worker process: {e}; see `ulimit -u`"));
     let arguments = ["serve-worker".to_owned()];
     let each = std::iter::repeat_n(&arguments[..], count);
     let mut workers: Processes<Answer> = Processes::start(each).map_err(start)?;
-    // The first may be given port 0; the others then take the port it got.
-    let addresses = order_to_serve(&mut workers, 0, config)?;
+    // The first worker may get port 0; the others then use its port.
+    let addresses = start_serving(&mut workers, 0, config)?;
     let rest = Config { listen: addresses.clone(), ..config.clone() };
     for index in 1..count {
-        // Each draws its own random numbers.
+        // Each worker has its own random numbers.
         let config = Config { seed: rest.seed.wrapping_add(index as u64), ..rest.clone() };
-        order_to_serve(&mut workers, index, &config)?;
+        start_serving(&mut workers, index, &config)?;
     }
     announce(&addresses)?;
     gather(&mut workers, stop)
 }
 
-fn order_to_serve(
+fn start_serving(
     workers: &mut Processes<Answer>,
     index: usize,
     config: &Config,
 ) -> Result<Vec<SocketAddr>, Refusal> {
     workers.tell(index, config).map_err(Refusal::one)?;
-    match workers.hear(PATIENCE) {
+    match workers.hear(WORKER_TIMEOUT) {
         Some((_, Heard::Message(Answer::Listening(addresses)))) => Ok(addresses),
         Some((_, Heard::Message(Answer::Failed(why)))) => Err(Refusal::one(why)),
         Some(_) => Err(Refusal::one("a worker process ended before it listened")),
-        None => {
-            Err(Refusal::one(format_args!("a worker process did not listen within {} s", PATIENCE.as_secs())))
-        }
+        None => Err(Refusal::one(format_args!(
+            "a worker process did not listen within {} s",
+            WORKER_TIMEOUT.as_secs()
+        ))),
     }
 }
 
-/// Waits for the end, and adds up what the workers did.
+/// Waits until the workers end, and adds up their reports.
 fn gather(workers: &mut Processes<Answer>, stop: &AtomicBool) -> Result<Report, Refusal> {
-    let mut gathered = Gathered::of(workers.count());
-    let mut told = false;
-    while gathered.missing() > 0 {
-        if stop.load(Ordering::Relaxed) && !told {
+    let mut reports = WorkerReports::new(workers.count());
+    let mut stop_sent = false;
+    while reports.missing() > 0 {
+        if stop.load(Ordering::Relaxed) && !stop_sent {
             workers.stop_all();
-            told = true;
+            stop_sent = true;
         }
-        match workers.hear(if told { PATIENCE } else { GLANCE }) {
-            Some((index, heard)) => gathered.take(index, heard)?,
-            None if told => {
+        match workers.hear(if stop_sent { WORKER_TIMEOUT } else { POLL_INTERVAL }) {
+            Some((index, heard)) => reports.take(index, heard)?,
+            None if stop_sent => {
                 return Err(Refusal::one(format_args!(
-                    "{} worker process(es) did not hand in their report",
-                    gathered.missing()
+                    "{} worker process(es) sent no report",
+                    reports.missing()
                 )));
             }
             None => {}
         }
     }
-    gathered.whole.ok_or_else(|| Refusal::one("no worker process handed in a report"))
+    reports.whole.ok_or_else(|| Refusal::one("no worker process sent a report"))
 }
 
-/// What worker processes have handed in.
-struct Gathered {
-    /// Of each, whether it has.
+/// The reports of the worker processes.
+struct WorkerReports {
+    /// Which workers have reported.
     reported: Vec<bool>,
     whole: Option<Report>,
 }
 
-impl Gathered {
-    /// Nothing yet of so many.
-    fn of(count: usize) -> Self {
+impl WorkerReports {
+    /// No reports yet of `count` workers.
+    fn new(count: usize) -> Self {
         Self { reported: vec![false; count], whole: None }
     }
 
-    /// How many have not handed in their report.
+    /// How many workers have not reported yet.
     fn missing(&self) -> usize {
         self.reported.iter().filter(|reported| !**reported).count()
     }
 
-    /// Takes what one says; refuses to go on without the report of one that has failed or is lost.
+    /// Takes a message of a worker. Refuses if the worker failed or ended without a report.
     fn take(&mut self, index: usize, heard: Heard<Answer>) -> Result<(), Refusal> {
         match heard {
             Heard::Message(Answer::Report(part)) => {
@@ -169,10 +170,9 @@ impl Gathered {
             Heard::Message(Answer::Failed(why)) => {
                 return Err(Refusal::one(format_args!("worker process {} failed: {why}", index + 1)));
             }
-            // After the report it is the usual end.
             Heard::Ended if !self.reported[index] => {
                 return Err(Refusal::one(format_args!(
-                    "worker process {} was lost: it left no report",
+                    "worker process {} was lost: it sent no report",
                     index + 1
                 )));
             }
@@ -196,20 +196,20 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_ends_without_a_report_is_lost_whatever_others_did() {
-        let mut gathered = Gathered::of(3);
-        gathered.take(1, report(5)).unwrap();
-        gathered.take(1, Heard::Ended).unwrap();
-        gathered.take(0, report(7)).unwrap();
-        assert_eq!(gathered.missing(), 1);
-        let lost = gathered.take(2, Heard::Ended).unwrap_err();
+    fn a_worker_that_ends_without_a_report_is_lost() {
+        let mut reports = WorkerReports::new(3);
+        reports.take(1, report(5)).unwrap();
+        reports.take(1, Heard::Ended).unwrap();
+        reports.take(0, report(7)).unwrap();
+        assert_eq!(reports.missing(), 1);
+        let lost = reports.take(2, Heard::Ended).unwrap_err();
         assert!(format!("{lost:?}").contains("worker process 3 was lost"), "{lost:?}");
-        gathered.take(2, report(1)).unwrap();
-        assert_eq!((gathered.missing(), gathered.whole.map(|whole| whole.requests)), (0, Some(13)));
+        reports.take(2, report(1)).unwrap();
+        assert_eq!((reports.missing(), reports.whole.map(|whole| whole.requests)), (0, Some(13)));
     }
 
     #[test]
-    fn processes_do_not_share_an_address_with_others_unnoticed() {
+    fn an_address_in_use_is_refused() {
         let forgotten = Server::bind(Config { reuse_port: true, ..Config::default() }).unwrap();
         let listen = forgotten.local_addrs().to_vec();
         let config = Config { reuse_port: true, listen: listen.clone(), ..Config::default() };
@@ -218,9 +218,9 @@ mod tests {
     }
 
     #[test]
-    fn processors_are_told_by_their_option() {
+    fn an_error_about_processors_names_its_option() {
         let error =
             serve::Error::Start(serve::StartError::Processors { missing: vec![99], allowed: vec![0, 1] });
-        assert!(told(&error).starts_with("--cpus: processors [99] are not there"), "{error}");
+        assert!(error_text(&error).starts_with("--cpus: processors [99] are not there"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! What `limit` and `run` have in common: a study is conducted, shown and judged.
+//! Runs a study for `limit` and `run`, shows its result and derives the exit status.
 
 use std::{
     io::IsTerminal,
@@ -17,52 +17,52 @@ use crate::{
     output::{destination::Destination, standard, study_progress::StudyProgress},
 };
 
-/// What is to be conducted, and how it is shown.
-pub(super) struct Order<'a> {
+/// A study to run, and where its result goes.
+pub(super) struct StudyRun<'a> {
     /// The study.
     pub study: Study,
-    /// What the folder is called after.
+    /// The beginning of the default folder's name.
     pub name: &'a str,
-    /// The folder, if it was given.
+    /// The result folder, if given.
     pub out: Option<PathBuf>,
-    /// Goes on where a killed run was.
+    /// Resume an interrupted run.
     pub resume: bool,
-    /// Where the result goes as JSON.
+    /// Output of the result as JSON.
     pub json: Option<&'a Path>,
-    /// No progress.
+    /// Print no progress.
     pub quiet: bool,
 }
 
-/// The command line, without what takes up an earlier run.
+/// The command line, without --resume.
 fn command_line() -> Vec<String> {
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     words.filter(|word| word != "--resume").collect()
 }
 
-/// Files that every result folder gets.
-const KEPT: [Format; 3] = [Format::Html, Format::Junit, Format::OpenMetrics];
+/// The reports in every result folder.
+const FOLDER_FORMATS: [Format; 3] = [Format::Html, Format::Junit, Format::OpenMetrics];
 
-/// Conducts the study, and leaves its result.
-pub(super) fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
+/// Runs the study, writes its result and shows it.
+pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit, Refusal> {
     let mut lab = lab::Options::new().map_err(Refusal::one)?;
-    let least = order.study.search.as_ref().map(|search| search.min);
+    let min_load = run.study.search.as_ref().map(|search| search.min);
     let (mut has_lab, mut has_programs) = (false, false);
-    let settings = (0..order.study.settings.len()).map(|setting| (setting, least));
-    order.study.each_setup(settings, &mut |_, setup| {
+    let settings = (0..run.study.settings.len()).map(|setting| (setting, min_load));
+    run.study.each_setup(settings, &mut |_, setup| {
         has_lab = setup.as_ref().is_ok_and(|setup| setup.lab.is_some());
         has_programs |= setup.is_ok_and(|setup| setup.workload.kind() == Kind::Command);
         !has_lab
     });
     if has_lab {
         lab::see_own_numbers().map_err(Refusal::one)?;
-        // Before any thread is started, and after the folder is known: users have other numbers inside.
+        // Before any thread starts, and after the folder is determined: user ids differ inside the namespace.
         lab.rootless = lab::enter_user_namespace().map_err(Refusal::one)?;
     }
     if has_lab || has_programs {
-        clean::before(&lab.folder)?;
+        clean::clean_before(&lab.folder)?;
     }
     raise_descriptors();
-    let json = Destination::of("--json", order.json)?;
+    let json = Destination::open_optional("--json", run.json)?;
     let stop = stop::on_signal()?;
     lab.stop = stop.clone();
     let options = study::Options {
@@ -70,28 +70,27 @@ pub(super) fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
         worker: vec!["worker".to_owned()],
         command: command_line(),
         stop,
-        resume: order.resume,
+        resume: run.resume,
     };
-    let path = order.out.unwrap_or_else(|| default_folder(order.name));
-    // What is finished stays as it is.
-    let keeps = match order.resume {
-        true => result_folder(&path, true)?.read().map_err(Refusal::one)?.result,
-        false => None,
+    let path = run.out.unwrap_or_else(|| default_folder(run.name));
+    // The reports of a finished study are not written again.
+    let is_finished = run.resume && {
+        let result = result_folder(&path, true)?.read().map_err(Refusal::one)?.result;
+        result.is_some_and(|result| result.ending == Ending::Finished)
     };
-    let keeps = keeps.is_none_or(|result| result.ending != Ending::Finished);
-    study::probe_targets(&order.study, &options).map_err(Refusal::one)?;
-    let folder = result_folder(&path, order.resume)?;
-    let mut progress = StudyProgress::new(&order.study, order.quiet);
-    let outcome = study::run(&order.study, &folder, &options, &mut |event| progress.show(&event));
+    study::refuse_silent(&run.study, &options).map_err(Refusal::one)?;
+    let folder = result_folder(&path, run.resume)?;
+    let mut progress = StudyProgress::new(&run.study, run.quiet);
+    let outcome = study::run(&run.study, &folder, &options, &mut |event| progress.show(&event));
     progress.end();
     let result = outcome.map_err(Refusal::one)?;
-    // Also with --quiet, and where standard output is JSON.
-    for why in result.warnings.iter().filter(|warning| warning.code == study::FAILED) {
-        standard::tell(format_args!("proofload: the study failed: {}", why.message));
+    // Reported even with --quiet and with JSON on standard output.
+    for warning in result.warnings.iter().filter(|warning| warning.code == study::FAILED) {
+        standard::message(format_args!("proofload: the study failed: {}", warning.message));
     }
     let results = Results::read(&folder).map_err(Refusal::one)?;
-    show(&results, &folder, keeps, json)?;
-    Ok(judge(&result))
+    show(&results, &folder, is_finished, json)?;
+    Ok(exit_status(&result))
 }
 
 fn result_folder(path: &Path, resume: bool) -> Result<ResultFolder, Refusal> {
@@ -99,9 +98,8 @@ fn result_folder(path: &Path, resume: bool) -> Result<ResultFolder, Refusal> {
         return ResultFolder::create(path).map_err(Refusal::one);
     }
     ResultFolder::open(path).map_err(|error| match error {
-        FolderError::NotAResultFolder { path, missing } => Refusal::one(format_args!(
-            "--resume: there is no {missing} in {}, so nothing that could be gone on with; leave out --resume to begin \
-             anew",
+        FolderError::NoResult { path, missing } => Refusal::one(format_args!(
+            "--resume: there is no {missing} in {}, so there is no run to resume; leave out --resume to start a new one",
             path.display()
         )),
         error => Refusal::one(error),
@@ -111,36 +109,36 @@ fn result_folder(path: &Path, resume: bool) -> Result<ResultFolder, Refusal> {
 fn show(
     results: &Results,
     folder: &ResultFolder,
-    keeps: bool,
+    is_finished: bool,
     json: Option<Destination>,
 ) -> Result<(), Refusal> {
     let mut options = terminal_options();
-    let kept = if keeps { write_kept(results, folder, &options) } else { Ok(()) };
-    options.page = kept.is_ok().then(|| folder.path().join("report.html").display().to_string());
+    let reports = if is_finished { Ok(()) } else { write_reports(results, folder, &options) };
+    options.page = reports.is_ok().then(|| folder.path().join("report.html").display().to_string());
     let on_stdout = json.as_ref().is_some_and(Destination::is_stdout);
     let written = json
         .map_or(Ok(()), |json| json.write(|output| report::write(results, Format::Json, &options, output)));
-    // What was measured is told, whatever became of the files.
+    // The result is shown even if a file cannot be written.
     let shown = match on_stdout {
         true => Ok(()),
         false => standard::show_coloured(&report::render(results, Format::Terminal, &options)),
     };
-    kept.and(written).and(shown)
+    reports.and(written).and(shown)
 }
 
-/// Writes the reports that every result folder gets.
-pub(super) fn write_kept(
+/// Writes the reports of a result folder.
+pub(super) fn write_reports(
     results: &Results,
     folder: &ResultFolder,
     options: &report::Options,
 ) -> Result<(), Refusal> {
-    KEPT.into_iter().try_for_each(|format| {
+    FOLDER_FORMATS.into_iter().try_for_each(|format| {
         let name = format.file_name().expect("these formats have files");
         folder.write(name, &report::render(results, format, options)).map_err(Refusal::one)
     })
 }
 
-/// What the terminal can show.
+/// The options of a report on this terminal.
 pub(super) fn terminal_options() -> report::Options {
     let on_terminal = std::io::stdout().is_terminal();
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -149,7 +147,7 @@ pub(super) fn terminal_options() -> report::Options {
 }
 
 /// The exit status of a result.
-pub(super) fn judge(result: &StudyResult) -> Exit {
+fn exit_status(result: &StudyResult) -> Exit {
     match result.ending {
         Ending::Interrupted => return Exit::Interrupted,
         Ending::Failed => return Exit::WrongUse,
@@ -159,41 +157,41 @@ pub(super) fn judge(result: &StudyResult) -> Exit {
         || result.outcomes.iter().flat_map(|outcome| &outcome.searches).flat_map(|search| &search.goals);
     let searched = result.outcomes.iter().any(|outcome| !outcome.searches.is_empty());
     let fixed = || result.outcomes.iter().filter_map(|outcome| outcome.goals_met);
-    let nothing = goals().any(|goal| goal.lower.is_none() && goal.kind != BoundKind::Below)
+    let is_missed = goals().any(|goal| goal.kind == BoundKind::Below)
+        || fixed().any(|met| !met)
+        || has_warning(result, &["not_confirmed"]);
+    let is_void = goals().any(|goal| goal.lower.is_none() && goal.kind != BoundKind::Below)
         || (result.trials > 0 && result.trials == result.void_trials)
         || (!searched && result.trials == 0)
-        || warned(result, &["all_void", "search_void"])
+        || has_warning(result, &["all_void", "search_void"])
         || (result.ending == Ending::OutOfBudget && result.outcomes.iter().any(is_empty));
-    match () {
-        () if goals().any(|goal| goal.kind == BoundKind::Below)
-            || fixed().any(|met| !met)
-            || warned(result, &["not_confirmed"]) =>
-        {
-            Exit::GoalsNotMet
-        }
-        () if nothing => Exit::Void,
-        () => Exit::GoalsMet,
+    if is_missed {
+        Exit::GoalsNotMet
+    } else if is_void {
+        Exit::Void
+    } else {
+        Exit::GoalsMet
     }
 }
 
-/// Whether an outcome carries one of these warnings.
-fn warned(result: &StudyResult, codes: &[&str]) -> bool {
+/// Whether a setting has a warning with one of these codes.
+fn has_warning(result: &StudyResult, codes: &[&str]) -> bool {
     let mut warnings = result.outcomes.iter().flat_map(|outcome| &outcome.warnings);
     warnings.any(|warning| codes.contains(&warning.code.as_str()))
 }
 
-/// Whether a setting was not even begun.
+/// Whether nothing was measured in a setting.
 fn is_empty(outcome: &SettingOutcome) -> bool {
     outcome.searches.is_empty() && outcome.goals_met.is_none() && outcome.summaries.is_empty()
 }
 
-/// `results/NAME-2026-01-31-120000`, in UTC; with a number where that is taken.
+/// `results/NAME-2026-01-31-120000` with the time in UTC, and a number at the end if that folder exists.
 fn default_folder(name: &str) -> PathBuf {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let stamp = now.trim_end_matches('Z').replace(':', "").replace('T', "-");
     let path = |suffix: &str| PathBuf::from(format!("results/{name}-{stamp}{suffix}"));
     let numbered = (2..).map(|number| path(&format!("-{number}")));
-    std::iter::once(path("")).chain(numbered).find(|path| !path.exists()).expect("numbers do not end")
+    std::iter::once(path("")).chain(numbered).find(|path| !path.exists()).expect("some number is free")
 }
 
 #[cfg(test)]
@@ -201,8 +199,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_never_begun_cannot_be_gone_on_with() {
+    fn a_missing_run_cannot_be_resumed() {
         let refusal = result_folder(Path::new("/does/not/exist"), true).unwrap_err();
-        assert!(format!("{refusal:?}").contains("leave out --resume to begin anew"), "{refusal:?}");
+        assert!(format!("{refusal:?}").contains("leave out --resume to start a new one"), "{refusal:?}");
     }
 }

@@ -5,30 +5,31 @@ use load::{FieldMistake, HttpWorkload, OPTIONS};
 use settings::options::OptionSpec;
 
 use super::{
-    habits::HabitArgs,
+    foreign_options::ForeignOptions,
     options::{Given, Table},
 };
 
-/// A workload, as written; [`HttpWorkload::plan`] reads it. Of a `SEARCH` without what a search says.
+/// A workload as given on the command line; [`HttpWorkload::plan`] parses it. With `SEARCH`, it has no options that a
+/// search sets itself.
 #[derive(Debug, Args)]
 pub(crate) struct WorkloadArgs<const SEARCH: bool> {
-    /// What to send requests to, such as http://127.0.0.1:8080/path
+    /// URL to send requests to, such as http://127.0.0.1:8080/path
     url: String,
     #[command(flatten)]
     given: Given<Workload<SEARCH>>,
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Machine")]
     seed: u64,
-    /// Run even though the plan does not fit this machine (the trial will be void)
+    /// Run even if the plan does not fit this machine (the trial will be void)
     #[arg(long, help_heading = "Machine")]
     force: bool,
 
     #[command(flatten)]
-    habits: HabitArgs,
+    foreign: ForeignOptions,
 }
 
 impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
-    /// What requests are sent to, as given.
+    /// The URL as given.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
@@ -38,29 +39,29 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
         self.seed
     }
 
-    /// Mistakes in options that other tools have and this one has not.
-    pub(crate) fn habit_mistakes(&self) -> Vec<String> {
-        self.habits.mistakes(self.given.has("keepalive"))
+    /// Mistakes in options of other tools.
+    pub(crate) fn foreign_mistakes(&self) -> Vec<String> {
+        self.foreign.mistakes(self.given.has("keepalive"))
     }
 
-    /// The workload, as written.
+    /// The workload as given.
     pub(crate) fn workload(&self) -> HttpWorkload {
         let Self { url, seed, force, .. } = self;
         let mut workload =
             HttpWorkload { url: url.clone(), seed: *seed, force: *force, ..HttpWorkload::default() };
-        // It keeps texts, of which none is wrong before they are read.
-        self.given.put(&mut workload);
+        // Values are stored as text, so storing them cannot fail.
+        self.given.apply(&mut workload);
         workload
     }
 }
 
-/// The table, of a `SEARCH` without what a search says.
+/// The options of a workload; with `SEARCH`, without those that a search sets itself.
 #[derive(Debug)]
 struct Workload<const SEARCH: bool>;
 
 impl<const SEARCH: bool> Table for Workload<SEARCH> {
-    type Into = HttpWorkload;
-    const HAS_WORDS: bool = true;
+    type Config = HttpWorkload;
+    const HAS_POSITIONALS: bool = true;
 
     fn settings() -> impl Iterator<Item = &'static OptionSpec<HttpWorkload>> {
         let options = OPTIONS.iter().filter(|option| !(SEARCH && option.is_of_one_trial));
@@ -68,9 +69,9 @@ impl<const SEARCH: bool> Table for Workload<SEARCH> {
     }
 }
 
-/// A mistake in a field, told by its option.
-pub(crate) fn told_by_option(mistake: FieldMistake) -> String {
-    let option = OPTIONS.iter().find(|option| option.spec.key == mistake.field);
+/// The message of a mistake in a field, under the name of its option.
+pub(crate) fn option_mistake(mistake: FieldMistake) -> String {
+    let option = OPTIONS.iter().find(|option| option.setting.key == mistake.field);
     let name = match (mistake.field, option) {
         ("fault", _) => "--inject-fault".to_owned(),
         (_, Some(option)) => format!("--{}", option.spec.flag()),

@@ -1,4 +1,4 @@
-//! A comparison for people: a row for each quantity, then what all of them show.
+//! A comparison as text: a table with one row per quantity, then the overall verdict and the warnings.
 
 use comfy_table::{CellAlignment, Table, TableComponent, presets};
 use record::printable;
@@ -6,22 +6,13 @@ use record::units::{show_number, show_rate, show_time_ns};
 use search::statistics::{Scale, Verdict};
 use study::compare::{Comparison, Gate, Overall, Row};
 
-/// The text.
+/// Renders a comparison as text.
 pub(crate) fn render(comparison: &Comparison) -> String {
     let mut out = format!("A  {}\nB  {}\n\n", printable(&comparison.a), printable(&comparison.b));
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     table.set_style(TableComponent::HeaderLines, '─');
-    table.set_header([
-        "setting",
-        "quantity",
-        "A",
-        "B",
-        "B against A",
-        "interval",
-        "could be seen",
-        "verdict",
-    ]);
+    table.set_header(["setting", "quantity", "A", "B", "B vs. A", "interval", "detectable", "verdict"]);
     table.add_rows(comparison.rows.iter().map(cells));
     for column in 2..6 {
         if let Some(column) = table.column_mut(column) {
@@ -50,7 +41,7 @@ fn cells(row: &Row) -> [String; 8] {
     let statistics = &row.statistics;
     let effect = |value: f64| match statistics.scale {
         Scale::Ratio => format!("{:+.2} %", (value - 1.0) * 100.0),
-        // The only such quantity is a share of requests, whose values are shown in percent.
+        // Only the share of failed requests is compared by difference; its unit is percentage points.
         Scale::Difference => format!("{:+.3} pp", value * 100.0),
     };
     let quantity = match &row.goal {
@@ -70,7 +61,7 @@ fn cells(row: &Row) -> [String; 8] {
     };
     let gate = match row.gate {
         Some(Gate::Failed) => "; worse than allowed",
-        Some(Gate::Undecided) => "; undecided whether worse than allowed",
+        Some(Gate::Undecided) => "; may be worse than allowed",
         Some(Gate::Passed) | None => "",
     };
     [
@@ -85,7 +76,7 @@ fn cells(row: &Row) -> [String; 8] {
     ]
 }
 
-/// A value in the unit that its name carries.
+/// Formats a value in the unit that the quantity's name ends with.
 fn show(quantity: &str, value: f64) -> String {
     match quantity {
         name if name.ends_with("_bytes_per_s") => {
@@ -104,18 +95,18 @@ fn overall(comparison: &Comparison) -> String {
         Overall::BBetter => "B is better.",
         Overall::Mixed => "A is better in some quantities, B in others.",
         Overall::NoDifferenceShown => {
-            "No difference shown. That does not make them equal: see what could have been seen."
+            "No difference shown. A and B may still differ by less than the column “detectable” says."
         }
-        Overall::CannotTell => "No difference can be told from these runs: the warnings say why.",
+        Overall::CannotTell => "These runs cannot show whether A and B differ: the warnings say why.",
     };
     let gate = match comparison.gate {
         Some(Gate::Passed) => " B is no worse than allowed.",
-        Some(Gate::Undecided) => " Whether B is worse than allowed cannot be told from these runs.",
+        Some(Gate::Undecided) => " These runs cannot show whether B is worse than allowed.",
         Some(Gate::Failed) => " B is worse than allowed.",
         None => "",
     };
     format!(
-        "{verdict}{gate} (All verdicts together: {} % confidence.)",
-        show_number(comparison.confidence * 100.0)
+        "{verdict}{gate} (Confidence of all verdicts together: {} %.)",
+        plain(comparison.confidence * 100.0)
     )
 }

@@ -1,4 +1,4 @@
-//! Where a file that the user asked for goes.
+//! Output files that the user asks for by an option.
 
 use std::{
     fs::File,
@@ -11,68 +11,68 @@ use serde::Serialize;
 
 use crate::{exit::Refusal, output::standard};
 
-/// A file, or standard output, opened before anything is measured: a wrong path must not cost an hour.
+/// A file or standard output. It is opened before the measurement, so that a wrong path is found at once.
 pub(crate) enum Destination {
-    /// What `-` stands for.
+    /// Standard output, given as `-`.
     Stdout,
-    /// A file, by its path.
+    /// A file and its path.
     File(PathBuf, File),
 }
 
 impl Destination {
-    /// Opens it; `-` is standard output.
+    /// Opens `path` for writing; `-` is standard output.
     ///
     /// # Errors
-    /// Names the option and the path that cannot be written.
+    /// If the file cannot be opened; the message names the option and the path.
     pub(crate) fn open(option: &str, path: &Path) -> Result<Self, String> {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
         }
-        // Emptied only when there is something to write: what is refused until then must not cost an older result.
+        // Truncated only by `write`: a run that is refused before must not destroy an older result.
         match File::options().write(true).create(true).truncate(false).open(path) {
             Ok(file) => Ok(Self::File(path.to_owned(), file)),
             Err(error) => Err(format!("{option}: cannot write {}: {error}", path.display())),
         }
     }
 
-    /// Opens what an option names, if it was given.
+    /// Opens the path of an option that may be missing.
     ///
     /// # Errors
     /// As for [`Destination::open`].
-    pub(crate) fn of(option: &str, path: Option<&Path>) -> Result<Option<Self>, Refusal> {
+    pub(crate) fn open_optional(option: &str, path: Option<&Path>) -> Result<Option<Self>, Refusal> {
         path.map(|path| Self::open(option, path)).transpose().map_err(Refusal::one)
     }
 
-    /// Whether it has standard output for itself.
+    /// Whether the destination is standard output; then nothing else may be written there.
     pub(crate) fn is_stdout(&self) -> bool {
         matches!(self, Self::Stdout)
     }
 
-    /// Lets `write` write to it.
+    /// Calls `write` with the opened output.
     ///
     /// # Errors
-    /// Names the file that could not be written.
+    /// If writing fails; the message names the file.
     pub(crate) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Refusal> {
         match self {
             Self::Stdout => {
-                let output = PrintableWriter::new(BufWriter::new(io::stdout().lock()), standard::harmless);
-                flushed(output, write).map_err(|error| standard::failed(&error))
+                let output = Escaping::new(BufWriter::new(io::stdout().lock()), standard::visible_lines);
+                write_and_flush(output, write).map_err(|error| standard::write_failed(&error))
             }
             Self::File(path, file) => {
-                // A pipe or a device has no length.
+                // Pipes and devices cannot be truncated.
                 let is_file = file.metadata().is_ok_and(|about| about.is_file());
-                let empty = || if is_file { file.set_len(0) } else { Ok(()) };
-                let written = empty().and_then(|()| flushed(BufWriter::new(&file), write));
+                let truncate = || if is_file { file.set_len(0) } else { Ok(()) };
+                let written = truncate().and_then(|()| write_and_flush(BufWriter::new(&file), write));
                 written.map_err(|error| {
-                    // A part of a file looks like a file. That it cannot be emptied was told by the first error.
-                    let _ = empty();
+                    // A partial file looks like a whole one. An error here is not reported: the first error is.
+                    let _ = truncate();
                     Refusal::one(format_args!("cannot write {}: {error}", path.display()))
                 })
             }
         }
     }
 
-    /// Writes a value as indented JSON, with a newline at the end.
+    /// Writes a value as indented JSON with a final newline.
     ///
     /// # Errors
     /// As for [`Destination::write`].
@@ -84,11 +84,12 @@ impl Destination {
     }
 }
 
-/// Writes a result as JSON where that was asked for, and shows its text unless the JSON has standard output for itself.
+/// Writes the result as JSON to `json`, if given. Then prints `text`, unless `is_quiet` or the JSON went to standard
+/// output.
 ///
 /// # Errors
 /// As for [`Destination::write`].
-pub(crate) fn leave(
+pub(crate) fn write_result(
     json: Option<Destination>,
     result: &impl Serialize,
     is_quiet: bool,
@@ -101,7 +102,10 @@ pub(crate) fn leave(
     if is_shown { standard::show(&text()) } else { Ok(()) }
 }
 
-fn flushed(mut output: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+fn write_and_flush(
+    mut output: impl Write,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
     write(&mut output)?;
     output.flush()
 }

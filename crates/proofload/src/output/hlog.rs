@@ -1,4 +1,4 @@
-//! The histograms of a trial as a log that other programs read.
+//! The histograms of a trial as an HdrHistogram log, which other programs read.
 
 use std::{
     io::{self, Write},
@@ -11,8 +11,8 @@ use hdrhistogram::serialization::{
 };
 use record::Trial;
 
-/// A log in the format of the HdrHistogram libraries, version 1.3: one line a quantity, told apart by tags.
-/// Values are nanoseconds, shown in milliseconds.
+/// Writes a log in version 1.3 of the HdrHistogram format: one line per quantity, distinguished by its tag.
+/// Values are nanoseconds; the column with the maximum is in milliseconds.
 pub(crate) fn write(mut output: &mut dyn Write, trial: &Trial) -> io::Result<()> {
     let Some(http) = trial.http() else { return Ok(()) };
     let start = UNIX_EPOCH + Duration::from_secs_f64(trial.started_unix_s);

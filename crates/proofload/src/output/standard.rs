@@ -7,34 +7,34 @@ use std::{
     os::fd::AsFd,
 };
 
-pub(crate) use record::printable::printable_lines as harmless;
+pub(crate) use record::visible::visible_lines;
 
 use super::wrap::wrapped;
 use crate::exit::{Exit, Refusal};
 
-/// Writes text to standard output for a program that reads it, or for people. Whoever made it has escaped what is
-/// foreign in it as its format demands; what acts on a terminal none the less is shown here.
+/// Writes text to standard output as it is, for programs and people. The caller escapes foreign text as the format
+/// requires; control characters that are left are made visible here.
 ///
 /// # Errors
-/// As [`failed`] says.
+/// See [`write_failed`].
 pub(crate) fn print(text: &str) -> Result<(), Refusal> {
-    write(&harmless(text))
+    write(&visible_lines(text))
 }
 
-/// Writes text that people read to standard output, as wide as the terminal if it is one.
+/// Writes text for people to standard output, wrapped at the width of the terminal if it is one.
 ///
 /// # Errors
-/// As [`failed`] says.
+/// See [`write_failed`].
 pub(crate) fn show(text: &str) -> Result<(), Refusal> {
-    show_coloured(&harmless(text))
+    show_coloured(&visible_lines(text))
 }
 
-/// The same for text in which colours are set, and in which foreign text has been escaped.
+/// As [`show`], for text that has colour sequences and whose foreign text is already escaped.
 ///
 /// # Errors
-/// As [`failed`] says.
+/// See [`write_failed`].
 pub(crate) fn show_coloured(text: &str) -> Result<(), Refusal> {
-    let text = without_commands(text);
+    let text = without_workflow_commands(text);
     match columns(io::stdout()) {
         Some(columns) => write(&wrapped(&text, columns)),
         None => write(&text),
@@ -43,54 +43,53 @@ pub(crate) fn show_coloured(text: &str) -> Result<(), Refusal> {
 
 fn write(text: &str) -> Result<(), Refusal> {
     let mut output = io::stdout().lock();
-    output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(|error| failed(&error))
+    output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(|error| write_failed(&error))
 }
 
-/// How wide a terminal is; none if it is none, or does not know.
+/// The width of a terminal in columns; `None` if it is no terminal or the width is unknown.
 pub(crate) fn columns(terminal: impl IsTerminal + AsFd) -> Option<usize> {
     let size = terminal.is_terminal().then(|| rustix::termios::tcgetwinsize(&terminal).ok())??;
     (size.ws_col > 0).then_some(size.ws_col.into())
 }
 
-/// Writes a line to standard error, secrets masked. That nobody can read it ends nothing: a terminal may be gone.
-pub(crate) fn tell(line: impl Display) {
-    let _ = writeln!(io::stderr().lock(), "{}", fitted(&secrets::mask(&line.to_string())));
+/// Writes a line to standard error with secrets masked. Errors are ignored: the terminal may be closed.
+pub(crate) fn message(line: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{}", for_stderr(&secrets::mask(&line.to_string())));
 }
 
-/// A line for standard error, harmless, and as wide as the terminal if it is one.
-pub(crate) fn fitted(line: &str) -> String {
-    let line = harmless(&without_commands(line)).into_owned();
+/// Prepares a line for standard error: makes control characters visible and wraps at the width of the terminal.
+pub(crate) fn for_stderr(line: &str) -> String {
+    let line = visible_lines(&without_workflow_commands(line)).into_owned();
     columns(io::stderr()).map(|columns| wrapped(&line, columns)).unwrap_or(line)
 }
 
-/// The text without lines that the log of a GitHub workflow would obey: only `--github-annotations` gives orders.
-fn without_commands(text: &str) -> Cow<'_, str> {
+/// Escapes lines that GitHub's runner would execute as workflow commands: only `--github-annotations` prints commands.
+fn without_workflow_commands(text: &str) -> Cow<'_, str> {
     if !text.contains("::") && !text.contains("##[") {
         return Cow::Borrowed(text);
     }
     let line = |line: &str| {
         let words = line.trim_start();
-        let obeyed = words.starts_with("::") || words.starts_with("##[");
-        if obeyed { line.replacen(words, &format!("\\{words}"), 1) } else { line.to_owned() }
+        let is_command = words.starts_with("::") || words.starts_with("##[");
+        if is_command { line.replacen(words, &format!("\\{words}"), 1) } else { line.to_owned() }
     };
     Cow::Owned(text.split('\n').map(line).collect::<Vec<_>>().join("\n"))
 }
 
-/// What it means that standard output takes no more: nothing is wrong where its reader has left (`| head`), but what was
-/// found was not read.
-pub(crate) fn failed(error: &io::Error) -> Refusal {
+/// The refusal for a failed write to standard output. A closed pipe (`| head`) is no mistake and has a status of its own.
+pub(crate) fn write_failed(error: &io::Error) -> Refusal {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => Refusal::nobody_reads(),
+        io::ErrorKind::BrokenPipe => Refusal::stdout_closed(),
         _ => Refusal::one(format_args!("cannot write to standard output: {error}")),
     }
 }
 
-/// Tells every mistake on standard error, secrets masked, and gives the exit status.
-pub(crate) fn refuse(refusal: &Refusal) -> Exit {
+/// Prints every mistake of a refusal to standard error and returns the exit status.
+pub(crate) fn print_refusal(refusal: &Refusal) -> Exit {
     for mistake in refusal.mistakes() {
-        tell(format_args!("proofload: {mistake}"));
+        message(format_args!("proofload: {mistake}"));
     }
-    if refusal.mistakes().is_empty() { Exit::NobodyReads } else { Exit::WrongUse }
+    if refusal.mistakes().is_empty() { Exit::StdoutClosed } else { Exit::WrongUse }
 }
 
 #[cfg(test)]
@@ -98,14 +97,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn foreign_text_gives_no_orders() {
+    fn foreign_text_cannot_act_on_a_terminal_or_a_workflow() {
         for (text, shown) in [
             ("a\u{1b}[2Jb\rc\td\n", "a\\u{1b}[2Jb\\rc\td\n"),
             ("\u{1b}]0;title\u{7}\u{9b}2J\u{202e}", "\\u{1b}]0;title\\u{7}\\u{9b}2J\\u{202e}"),
         ] {
-            assert_eq!(harmless(text), shown);
+            assert_eq!(visible_lines(text), shown);
         }
-        let obeyed = "a\n::error::b\n  ##[error]c\n[::1]:80\n";
-        assert_eq!(without_commands(obeyed), "a\n\\::error::b\n  \\##[error]c\n[::1]:80\n");
+        let commands = "a\n::error::b\n  ##[error]c\n[::1]:80\n";
+        assert_eq!(without_workflow_commands(commands), "a\n\\::error::b\n  \\##[error]c\n[::1]:80\n");
     }
 }

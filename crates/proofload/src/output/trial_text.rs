@@ -1,4 +1,4 @@
-//! A trial for people, in the order in which they ask: may I believe it, how much, how long, what failed.
+//! A trial as text: validity first, then counts, times, failures and what the generator itself used.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use record::{
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
 
-/// The text.
+/// Renders a trial of requests as text.
 pub(crate) fn render(trial: &Trial) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -22,7 +22,7 @@ fn write_all(out: &mut String, trial: &Trial) -> std::fmt::Result {
     writeln!(out, "{} {}", http.plan.request.method, http.plan.url)?;
     writeln!(out, "  {}", plan_line(http))?;
     if trial.interrupted {
-        writeln!(out, "\nINTERRUPTED: the figures are of the {:.1} s that ran.", trial.elapsed_s)?;
+        writeln!(out, "\nINTERRUPTED after {:.1} s: the figures cover this time.", trial.elapsed_s)?;
     }
     write_validity(out, trial)?;
     write_counts(out, http, trial.elapsed_s)?;
@@ -32,7 +32,7 @@ fn write_all(out: &mut String, trial: &Trial) -> std::fmt::Result {
     for warning in &trial.warnings {
         writeln!(out, "\nWarning: {}.", warning.message)?;
     }
-    writeln!(out, "\nGoal: every planned request completed, every connection sound: {}.", status.word())
+    writeln!(out, "\nGoal: every planned request completed and no connection failed: {}.", status.word())
 }
 
 fn plan_line(http: &HttpTrial) -> String {
@@ -73,7 +73,7 @@ fn plan_line(http: &HttpTrial) -> String {
     if let Some(events) = &plan.events {
         parts.push(match events.per_request {
             1 => "numbered events".to_owned(),
-            n => format!("{} numbered events a request", show_count(n.into())),
+            n => format!("{} numbered events per request", show_count(n.into())),
         });
         if events.retries > 0 {
             parts.push(format!("up to {} retries", events.retries));
@@ -91,7 +91,7 @@ fn plan_line(http: &HttpTrial) -> String {
 
 fn write_validity(out: &mut String, trial: &Trial) -> std::fmt::Result {
     match &trial.validity {
-        Validity::Valid => writeln!(out, "\nValid: nothing says that the generator was the limit."),
+        Validity::Valid => writeln!(out, "\nValid: no sign that the generator was the limit."),
         Validity::Void { reasons } => {
             writeln!(out, "\nVOID: nothing may be concluded about the target.")?;
             reasons.iter().try_for_each(|reason| writeln!(out, "  - {}", reason.evidence))
@@ -101,9 +101,10 @@ fn write_validity(out: &mut String, trial: &Trial) -> std::fmt::Result {
 
 fn write_counts(out: &mut String, http: &HttpTrial, elapsed_s: f64) -> std::fmt::Result {
     let c = &http.counts;
-    let not_made = |errors: &ErrorCounts| errors.connect_failures() - errors.of(ErrorClass::ClosedUnused);
+    let connect_failures =
+        |errors: &ErrorCounts| errors.connect_failures() - errors.of(ErrorClass::ClosedUnused);
     let errors = [&http.errors, &http.retried_errors, &http.connection_errors];
-    let unopened = c.connections_unopened + errors.into_iter().map(not_made).sum::<u64>();
+    let unopened = c.connections_unopened + errors.into_iter().map(connect_failures).sum::<u64>();
     writeln!(
         out,
         "\nRequests     {} scheduled, {} sent, {} completed, {} failed, {} never sent, {} in flight at the end",
@@ -118,14 +119,14 @@ fn write_counts(out: &mut String, http: &HttpTrial, elapsed_s: f64) -> std::fmt:
         let (n, unsent) = (show_count(c.retried), show_count(c.retried_unsent));
         writeln!(
             out,
-            "Retries      {n} attempts failed and were made again, {unsent} of them before anything was sent"
+            "Retries      {n} failed attempts were retried, {unsent} of them before anything was sent"
         )?;
     }
     let per_s = |bytes: u64| show_bytes((bytes as f64 / elapsed_s.max(1e-9)) as u64);
     writeln!(out, "Throughput   {} over {:.2} s", show_rate(http.throughput_per_s), http.measured_s)?;
     writeln!(
         out,
-        "Bytes        {} received ({}/s, {} of it bodies), {} sent ({}/s)",
+        "Bytes        {} received ({}/s; bodies {}), {} sent ({}/s)",
         show_bytes(c.received_bytes),
         per_s(c.received_bytes),
         show_bytes(c.received_body_bytes),
@@ -144,7 +145,7 @@ fn write_counts(out: &mut String, http: &HttpTrial, elapsed_s: f64) -> std::fmt:
 
 fn write_times(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
     if http.counts.completed == 0 && http.response_time.censored.is_empty() {
-        return writeln!(out, "\nNo request was completed: there are no times to show.");
+        return writeln!(out, "\nNo request was completed, so there are no times.");
     }
     writeln!(
         out,
@@ -163,26 +164,26 @@ fn write_times(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
         write_histogram(out, "  generator's share", &http.own_lateness)?;
         writeln!(
             out,
-            "Response time counts from when a request was due; service time from when it left, and hides what waited."
+            "Response time starts when a request is due, service time when it is sent: only response time includes the wait."
         )?;
     }
     Ok(())
 }
 
-const SHOWN: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
+const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 
 fn write_censored(out: &mut String, name: &str, times: &CensoredTimes) -> std::fmt::Result {
     if times.lower_bound().is_empty() {
         return Ok(());
     }
-    // What may be the generator's own stands in brackets.
+    // A time in parentheses may be the generator's, not the target's.
     let shown = |percentile: Percentile| {
         let mark = if percentile.at_least { "≥" } else { "" };
         let shown = format!("{mark}{}", show_time_ns(percentile.ns));
         if percentile.is_own() { format!("({shown})") } else { shown }
     };
     let longest = Percentile { at_least: !times.censored.is_empty(), ..times.percentile(1.0) };
-    let percentiles = SHOWN.map(|quantile| times.percentile(quantile));
+    let percentiles = QUANTILES.map(|quantile| times.percentile(quantile));
     write_row(out, name, [times.mean()].into_iter().chain(percentiles).chain([longest]).map(shown))
 }
 
@@ -190,7 +191,7 @@ fn write_histogram(out: &mut String, name: &str, times: &Histogram) -> std::fmt:
     if times.is_empty() {
         return Ok(());
     }
-    let quantiles = SHOWN.map(|quantile| times.quantile_ns(quantile));
+    let quantiles = QUANTILES.map(|quantile| times.quantile_ns(quantile));
     let all = [times.mean_ns() as u64].into_iter().chain(quantiles).chain([times.max_ns()]);
     write_row(out, name, all.map(show_time_ns))
 }
@@ -205,7 +206,7 @@ fn write_row(out: &mut String, name: &str, times: impl Iterator<Item = String>) 
 
 fn write_failures(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
     for (heading, errors) in [
-        ("Attempts made again", &http.retried_errors),
+        ("Retried attempts", &http.retried_errors),
         ("Failed requests", &http.errors),
         ("Failed connections", &http.connection_errors),
     ] {
@@ -229,14 +230,14 @@ fn write_generator(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
     let cpu = &http.cpu;
     let per_request = if http.counts.sent > 0 {
         let used_s = cpu.user_s + cpu.system_s - cpu.spin_s;
-        format!(", {:.1} µs a request", used_s.max(0.0) * 1e6 / http.counts.sent as f64)
+        format!(", {:.1} µs per request", used_s.max(0.0) * 1e6 / http.counts.sent as f64)
     } else {
         String::new()
     };
     let spin = if cpu.spin_s > 0.0 { format!(", {:.2} s polling", cpu.spin_s) } else { String::new() };
     writeln!(
         out,
-        "\nGenerator    busiest thread at work {:.0} % of the time; {:.2} s user, {:.2} s system{spin}{per_request}; {} memory",
+        "\nGenerator    busiest thread {:.0} % busy; {:.2} s user, {:.2} s system{spin}{per_request}; {} memory",
         cpu.busiest_loop_ratio * 100.0,
         cpu.user_s,
         cpu.system_s,

@@ -1,7 +1,7 @@
-//! Long lines for a terminal, which would break them in the midst of words.
+//! Wraps long lines at spaces, since a terminal would break them inside words.
 
-/// The text with its lines broken between words, so that they fit so many columns. What goes on stands below the text
-/// of its line: right of a label, or of a list's mark.
+/// Wraps the lines of a text at spaces to fit `columns`. Continuation lines are indented to where the text of the line
+/// starts: to the right of a label or a list marker.
 pub(super) fn wrapped(text: &str, columns: usize) -> String {
     text.split('\n').map(|line| wrapped_line(line, columns)).collect::<Vec<_>>().join("\n")
 }
@@ -10,27 +10,27 @@ fn wrapped_line(line: &str, columns: usize) -> String {
     if width(line) <= columns {
         return line.to_owned();
     }
-    let hang = hanging(line).min(columns / 2);
+    let indent = text_column(line).min(columns / 2);
     let (mut broken, mut column) = (String::with_capacity(line.len() + 16), 0);
     for (number, word) in line.split(' ').enumerate() {
-        let wide = width(word);
-        if column > hang && wide > 0 && column + 1 + wide > columns {
+        let word_width = width(word);
+        if column > indent && word_width > 0 && column + 1 + word_width > columns {
             broken.truncate(broken.trim_end().len());
             broken += "\n";
-            broken += &" ".repeat(hang);
-            column = hang;
+            broken += &" ".repeat(indent);
+            column = indent;
         } else if number > 0 {
             broken.push(' ');
             column += 1;
         }
         broken += word;
-        column += wide;
+        column += word_width;
     }
     broken
 }
 
-/// The column in which a line's text begins.
-fn hanging(line: &str) -> usize {
+/// The column where the text of a line starts, after its indentation, label or list marker.
+fn text_column(line: &str) -> usize {
     let indent = width(line) - width(line.trim_start());
     let text = line.trim_start();
     match text.find("  ") {
@@ -39,7 +39,7 @@ fn hanging(line: &str) -> usize {
     }
 }
 
-/// Columns that text takes; sequences that set colours take none.
+/// The number of columns that a text takes; colour sequences take none.
 fn width(text: &str) -> usize {
     let mut parts = text.split('\u{1b}');
     let plain = parts.next().map_or(0, |part| part.chars().count());
@@ -52,9 +52,9 @@ mod tests {
 
     #[test]
     fn lines_are_broken_between_words_below_their_text() {
-        let told = wrapped("Requests     25,000 scheduled, 25,000 sent\n  - too late by far\nshort", 32);
+        let text = wrapped("Requests     25,000 scheduled, 25,000 sent\n  - too late by far\nshort", 32);
         assert_eq!(
-            told,
+            text,
             "Requests     25,000 scheduled,\n             25,000 sent\n  - too late by far\nshort"
         );
         assert_eq!(wrapped("  - too late by far", 14), "  - too late\n    by far");

@@ -1,4 +1,4 @@
-//! For GitHub's jobs: a summary in Markdown, and the lines that become errors and warnings of the job.
+//! Output for GitHub jobs: a summary in Markdown, and lines that become errors and warnings of the job.
 
 use std::fmt::Write;
 
@@ -14,19 +14,16 @@ use crate::{
     warnings::warnings,
 };
 
-/// Markdown, to be appended to the file that `GITHUB_STEP_SUMMARY` names.
+/// Markdown for the file in `GITHUB_STEP_SUMMARY`.
 pub(crate) struct Github;
 
-/// `::error::` and `::warning::` lines, to be printed on standard output.
+/// `::error::` and `::warning::` lines for standard output.
 pub(crate) struct GithubAnnotations;
 
-const MOST_PLACES: usize = 4;
+/// Most settings and trials listed with a warning.
+const MAX_LOCATIONS: usize = 4;
 
 impl Export for Github {
-    fn name(&self) -> &'static str {
-        "github"
-    }
-
     fn file_name(&self) -> Option<&'static str> {
         Some("summary.md")
     }
@@ -40,10 +37,6 @@ impl Export for Github {
 }
 
 impl Export for GithubAnnotations {
-    fn name(&self) -> &'static str {
-        "github-annotations"
-    }
-
     fn file_name(&self) -> Option<&'static str> {
         None
     }
@@ -68,12 +61,12 @@ impl Export for GithubAnnotations {
                 Status::Unfinished => "warning",
                 Status::Met => return None,
             };
-            let mut place = String::new();
+            let mut setting = String::new();
             if results.plan.settings.len() > 1 {
-                place = format!("{}: ", text::printable(&results.setting_name(answer.setting)));
+                setting = format!("{}: ", text::visible(&results.setting_name(answer.setting)));
             }
             let block = answer.block.map(|block| format!("{}: ", text::block(block))).unwrap_or_default();
-            let message = message_escaped(&format!("{place}{block}{}", answer.sentence));
+            let message = message_escaped(&format!("{setting}{block}{}", answer.sentence));
             Some(format!("::{command} title={}::{message}\n", property_escaped(&title)))
         });
         lines.collect::<String>() + &unconfirmed + &audits
@@ -96,8 +89,8 @@ fn write_summary(out: &mut String, results: &Results) -> std::fmt::Result {
     write_repeats(out, results, &readings, &answers)?;
     write_audits(out, results)?;
     writeln!(out, "{}\n", trials_line(results))?;
-    for told in warnings(results) {
-        writeln!(out, "- Warning: {}", markdown(&told.sentence(MOST_PLACES)))?;
+    for warning in warnings(results) {
+        writeln!(out, "- Warning: {}", markdown(&warning.sentence(MAX_LOCATIONS)))?;
     }
     writeln!(out, "\nRepeat it:\n\n{}", fenced(&text::shell_line(&results.plan.command)))
 }
@@ -127,16 +120,16 @@ fn write_searches(out: &mut String, results: &Results, answers: &[Answer]) -> st
 
 fn write_confirmed(out: &mut String, results: &Results) -> std::fmt::Result {
     for confirmed in confirmed::confirmed(results) {
-        let mut place = Vec::new();
+        let mut words = Vec::new();
         if results.plan.settings.len() > 1 {
-            place.push(results.setting_name(confirmed.setting));
+            words.push(results.setting_name(confirmed.setting));
         }
-        place.extend(confirmed.block.map(text::block));
-        place.push(confirmed.sentence());
-        writeln!(out, "{} {}\n", confirmed.status().sign(), markdown(&place.join(", ")))?;
+        words.extend(confirmed.block.map(text::block));
+        words.push(confirmed.sentence());
+        writeln!(out, "{} {}\n", confirmed.status().sign(), markdown(&words.join(", ")))?;
         write_table(out, &confirmed::HEADER, &confirmed.rows())?;
         if let Some(confidence) = confirmed.confidence() {
-            writeln!(out, "In brackets: where the true median lies at {confidence}.\n")?;
+            writeln!(out, "In brackets: the interval of the true median at {confidence} confidence.\n")?;
         }
     }
     Ok(())
@@ -168,7 +161,9 @@ fn write_repeats(
     let rows = rows.into_iter().map(|(_, name, cells)| std::iter::once(name).chain(cells).collect());
     write_table(out, &header, &rows.collect::<Vec<_>>())?;
     match confidence {
-        Some(confidence) => writeln!(out, "In brackets: where the true median lies at {confidence}.\n"),
+        Some(confidence) => {
+            writeln!(out, "In brackets: the interval of the true median at {confidence} confidence.\n")
+        }
         None => Ok(()),
     }
 }
@@ -183,7 +178,7 @@ fn write_table(out: &mut String, header: &[&str], rows: &[Vec<String>]) -> std::
     writeln!(out)
 }
 
-/// Text in which nothing is markup.
+/// Escapes text so that Markdown does not interpret it.
 fn markdown(text: &str) -> String {
     let mut escaped = String::new();
     for c in text::printable(text).chars() {
@@ -191,7 +186,7 @@ fn markdown(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '&' => escaped.push_str("&amp;"),
-            // A mention would notify people, and a bare address become a link.
+            // Against mentions, which notify people, and links.
             '@' => escaped.push_str("&#64;"),
             ':' => escaped.push_str("&#58;"),
             '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' | '~' | '$' => {
@@ -201,11 +196,11 @@ fn markdown(text: &str) -> String {
             c => escaped.push(c),
         }
     }
-    // GitHub makes links of these too.
+    // GitHub makes links of such names, too.
     escaped.replace("www.", "www&#46;")
 }
 
-/// A fence longer than any row of backticks inside.
+/// A code block with a fence longer than any run of backticks in the code.
 fn fenced(code: &str) -> String {
     let longest = code.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
@@ -227,7 +222,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn foreign_text_is_no_markup(text in any::<String>()) {
+        fn foreign_text_is_escaped(text in any::<String>()) {
             let shown = markdown(&text);
             prop_assert!(!shown.contains(['<', '>', '@', '\n']));
             let code = fenced(&text::printable(&text));

@@ -1,4 +1,4 @@
-//! One page that opens offline: no script, no address to fetch anything from, at most 1 MB.
+//! One HTML page that opens offline: it has no scripts, fetches nothing and has at most 1 MB.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use record::{BoundKind, GoalOutcome};
@@ -14,7 +14,6 @@ use crate::{
 
 mod about;
 mod answers;
-mod chosen;
 mod curve;
 mod factors;
 mod flows;
@@ -25,27 +24,24 @@ mod limits;
 mod parts;
 mod path;
 mod percentiles;
+mod representative;
 mod series;
 mod validity;
 
 use limits::Limits;
 
-/// The page.
+/// The HTML page.
 pub(crate) struct Html;
 
 /// The largest page, in bytes.
-const MOST_BYTES: usize = 1_000_000;
+const MAX_BYTES: usize = 1_000_000;
 
 const STYLE: &str = include_str!("html/style.css");
-/// Nothing is fetched, nothing is run.
+/// Forbids scripts and fetching.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
 
 impl Export for Html {
-    fn name(&self) -> &'static str {
-        "html"
-    }
-
     fn file_name(&self) -> Option<&'static str> {
         Some("report.html")
     }
@@ -57,14 +53,14 @@ impl Export for Html {
         loop {
             let text = page.render().into_string();
             match page.limits.smaller() {
-                Some(smaller) if text.len() > MOST_BYTES => page.limits = smaller,
+                Some(smaller) if text.len() > MAX_BYTES => page.limits = smaller,
                 _ => return text,
             }
         }
     }
 }
 
-/// What every section is made from.
+/// The data of all sections.
 struct Page<'a> {
     results: &'a Results,
     readings: Vec<Reading>,
@@ -72,7 +68,7 @@ struct Page<'a> {
     limits: Limits,
 }
 
-/// A section: its anchor, its heading, what is in it.
+/// A section of the page.
 struct Section {
     anchor: &'static str,
     heading: &'static str,
@@ -109,7 +105,7 @@ impl Page<'_> {
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="generator" content={ "proofload " (self.text(&self.results.plan.proofload_version)) };
                     title { (title) }
-                    // Without this the browser would ask the page's own host for one.
+                    // Without an icon, the browser would request one from the page's host.
                     link rel="icon" href="data:,";
                     style { (PreEscaped(STYLE)) }
                 }
@@ -144,34 +140,34 @@ impl Page<'_> {
     }
 
     fn facts(&self) -> String {
-        let started = self.results.result.as_ref().and_then(|result| text::moment(result.started_unix_s));
+        let started = self.results.result.as_ref().and_then(|result| text::utc(result.started_unix_s));
         let resumed = self.results.result.as_ref().map_or(0, |result| result.resumed);
-        let mut facts: Vec<String> = started.map(|moment| format!("Started {moment}.")).into_iter().collect();
+        let mut facts: Vec<String> = started.map(|time| format!("Started {time}.")).into_iter().collect();
         facts.push(trials_line(self.results));
         if resumed > 0 {
-            facts.push(format!("Taken up again {}.", text::counted(resumed as usize, "time")));
+            facts.push(format!("Resumed {}.", text::counted(resumed as usize, "time")));
         }
         facts.push(format!("proofload {}.", self.text(&self.results.plan.proofload_version)));
         facts.join(" ")
     }
 
-    /// Foreign text, as long as there is room for.
+    /// Foreign text, shortened to the limit of the page.
     fn text(&self, text: &str) -> String {
         text::clipped(text, self.limits.text_chars)
     }
 
-    /// A setting's name, as long as there is room for.
+    /// A setting's name, shortened to the limit of the page.
     fn setting(&self, number: usize) -> String {
         self.text(&self.results.setting_name(number))
     }
 
-    /// Whether settings must be told apart.
+    /// Whether the study has several settings.
     fn several_settings(&self) -> bool {
         self.results.plan.settings.len() > 1
     }
 
-    /// Lower and upper bound of a search, with `≥` or `<` where the other one is missing. What the generator could
-    /// not make is no bound of the target.
+    /// Lower and upper bound of a search, with `≥` or `<` if the other one is missing. An upper bound of the generator is
+    /// left out.
     fn bounds_shown(&self, outcome: &GoalOutcome) -> [(Option<f64>, String); 2] {
         let generator_bound = matches!(outcome.kind, BoundKind::GeneratorBound { .. });
         let lower = outcome.lower.as_ref().map(|bound| bound.load);

@@ -1,4 +1,4 @@
-//! One document for other tools.
+//! One JSON document for other tools.
 
 use std::io::{self, Write};
 
@@ -11,24 +11,20 @@ use serde_json::{Value, json};
 
 use crate::{Options, Results, answer, export::Export};
 
-/// Plan, environment, trials and result in one JSON document; of each histogram, what people read.
+/// Plan, environment, trials and result in one JSON document; histograms are reduced to their summaries.
 pub(crate) struct Json;
 
-/// The form of the document.
+/// Name and version of the document's schema.
 const SCHEMA: &str = "proofload/report/1";
 
 impl Export for Json {
-    fn name(&self) -> &'static str {
-        "json"
-    }
-
     fn file_name(&self) -> Option<&'static str> {
         Some("report.json")
     }
 
     fn render(&self, results: &Results, options: &Options) -> String {
         let mut text = Vec::new();
-        self.write(results, options, &mut text).expect("memory takes it");
+        self.write(results, options, &mut text).expect("writing to memory cannot fail");
         String::from_utf8(text).expect("JSON is text")
     }
 
@@ -65,31 +61,31 @@ struct Document<'a> {
     trials: Trials<'a>,
 }
 
-/// One is put together at a time.
+/// The trials, converted one at a time to save memory.
 struct Trials<'a>(&'a [TrialEntry]);
 
 impl Serialize for Trials<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.0.iter().map(|entry| {
             let mut trial = value(entry);
-            drop_whole_histograms(&mut trial);
+            remove_histograms(&mut trial);
             trial
         }))
     }
 }
 
 fn value(record: &impl Serialize) -> Value {
-    serde_json::to_value(record).expect("records have no maps with keys that are no text")
+    serde_json::to_value(record).expect("all map keys of records are strings")
 }
 
-/// The histograms' summaries stay; the whole of them stands in `trials.jsonl`.
-fn drop_whole_histograms(value: &mut Value) {
+/// Removes the encoded histograms, which are in `trials.jsonl`; their summaries stay.
+fn remove_histograms(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             fields.remove("hdr_v2_deflate_base64");
-            fields.values_mut().for_each(drop_whole_histograms);
+            fields.values_mut().for_each(remove_histograms);
         }
-        Value::Array(items) => items.iter_mut().for_each(drop_whole_histograms),
+        Value::Array(items) => items.iter_mut().for_each(remove_histograms),
         _ => {}
     }
 }

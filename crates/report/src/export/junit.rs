@@ -1,4 +1,4 @@
-//! A test case for each goal in each setting, as continuous-integration systems read them.
+//! JUnit XML for continuous integration: a test case for each goal in each setting.
 
 use std::time::Duration;
 
@@ -12,14 +12,10 @@ use crate::{
     text,
 };
 
-/// JUnit XML: met is a pass, not met a failure, not decided for void trials an error, unfinished skipped.
+/// JUnit XML: a goal that is met is a pass, not met a failure, not decided an error, unfinished is skipped.
 pub(crate) struct Junit;
 
 impl Export for Junit {
-    fn name(&self) -> &'static str {
-        "junit"
-    }
-
     fn file_name(&self) -> Option<&'static str> {
         Some("junit.xml")
     }
@@ -30,7 +26,7 @@ impl Export for Junit {
         for number in 0..results.plan.settings.len() {
             report.add_test_suite(suite(results, number, &answers));
         }
-        report.to_string().expect("XML is written to memory, and foreign text holds no forbidden characters")
+        report.to_string().expect("the text has no characters that XML forbids")
     }
 }
 

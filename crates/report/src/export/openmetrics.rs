@@ -1,6 +1,6 @@
 //! The OpenMetrics text format, for files that a collector reads.
 //!
-//! Written by hand: the client libraries know no summaries, and a file needs no registry.
+//! No client library is used: they do not support summaries.
 
 use std::{collections::BTreeSet, fmt::Write};
 
@@ -17,14 +17,10 @@ use crate::{
     text,
 };
 
-/// OpenMetrics 1.0 text, as the specification of the OpenMetrics project has it.
+/// OpenMetrics 1.0 text.
 pub(crate) struct OpenMetrics;
 
 impl Export for OpenMetrics {
-    fn name(&self) -> &'static str {
-        "openmetrics"
-    }
-
     fn file_name(&self) -> Option<&'static str> {
         Some("metrics.txt")
     }
@@ -37,7 +33,7 @@ impl Export for OpenMetrics {
     }
 }
 
-/// A metric family: all its samples stand together.
+/// A metric family with all its samples.
 struct Family {
     name: &'static str,
     kind: &'static str,
@@ -53,7 +49,7 @@ struct Sample {
 }
 
 impl Family {
-    /// A gauge without a unit, and without samples yet.
+    /// A gauge without unit and samples.
     fn gauge(name: &'static str, help: &'static str) -> Self {
         Self { name, kind: "gauge", unit: "", help, samples: Vec::new() }
     }
@@ -91,20 +87,20 @@ fn write_family(out: &mut String, family: &Family) -> std::fmt::Result {
         writeln!(out, "# UNIT {name} {unit}")?;
     }
     writeln!(out, "# HELP {name} {}", escaped(help))?;
-    // Two goals of the same name are one series, which may be told once only.
-    let mut told = BTreeSet::new();
+    // Two goals with the same name would be one series, which may occur only once.
+    let mut written = BTreeSet::new();
     for Sample { suffix, labels, value } in samples {
         let labels: Vec<String> =
             labels.iter().map(|(key, text)| format!("{key}=\"{}\"", escaped(text))).collect();
         let labels = labels.join(",");
-        if told.insert(labels.clone()) {
+        if written.insert(labels.clone()) {
             writeln!(out, "{name}{suffix}{{{labels}}} {value}")?;
         }
     }
     Ok(())
 }
 
-/// Escapes as the format has them. Other control characters are shown and not sent.
+/// Escapes text as the format requires and makes control characters visible.
 fn escaped(text: &str) -> String {
     let lines = text.split('\n').map(|line| text::printable(line).replace('\\', "\\\\").replace('"', "\\\""));
     lines.collect::<Vec<_>>().join("\\n")
@@ -137,7 +133,7 @@ fn ending(results: &Results) -> Family {
         name: "proofload_study_ending",
         kind: "stateset",
         unit: "",
-        help: "How the study ended; all 0 if it was killed or still goes on.",
+        help: "How the study ended; all 0 if it was killed or is still running.",
         samples: states
             .into_iter()
             .map(|state| {
@@ -149,15 +145,17 @@ fn ending(results: &Results) -> Family {
 }
 
 fn bounds(results: &Results) -> Vec<Family> {
-    let mut lower =
-        Family::gauge("proofload_lower_bound", "Largest load that meets the goal, below all that do not.");
+    let mut lower = Family::gauge(
+        "proofload_lower_bound",
+        "Largest load that meets the goal, below all loads that do not.",
+    );
     let mut upper = Family::gauge(
         "proofload_upper_bound",
-        "Smallest load that does not meet the goal; missing where the search ran out of load.",
+        "Smallest load that does not meet the goal; missing if there is none.",
     );
     let mut throughput = Family::gauge(
         "proofload_conditional_throughput",
-        "The lower bound less what was lost at it (RFC 9971).",
+        "The lower bound minus the loss at that load (RFC 9971).",
     );
     let unit = results.plan.search.as_ref().map_or("", |search| match &search.unit {
         LoadUnit::Rate => "per_second",
@@ -235,15 +233,21 @@ fn repeats(results: &Results, readings: &[Reading]) -> Vec<Family> {
 
 fn confirmations(results: &Results) -> Vec<Family> {
     let mut load =
-        Family::gauge("proofload_confirmed_load", "The lower bound that further trials were run at.");
+        Family::gauge("proofload_confirmed_load", "The lower bound at which further trials were run.");
     let mut median = Family::gauge(
         "proofload_confirmed_median",
-        "What further trials at the lower bound gave, by quantity: the median of the valid ones.",
+        "Median of each quantity over the valid further trials at the lower bound.",
     );
-    let mut mean = Family::gauge("proofload_confirmed_mean", "The same: the mean of the valid ones.");
+    let mut mean = Family::gauge(
+        "proofload_confirmed_mean",
+        "Mean of each quantity over the valid further trials at the lower bound.",
+    );
     let mut valid =
-        Family::gauge("proofload_confirmed_valid", "How many of these further trials were valid.");
-    let mut met = Family::gauge("proofload_confirmed_met", "How many of the valid ones met the goal.");
+        Family::gauge("proofload_confirmed_valid", "Number of valid further trials at the lower bound.");
+    let mut met = Family::gauge(
+        "proofload_confirmed_met",
+        "Number of valid further trials at the lower bound that met the goal.",
+    );
     for confirmed in confirmed::confirmed(results) {
         let labels = |quantity: Option<&str>| {
             let mut labels = vec![("setting", results.setting_name(confirmed.setting))];
@@ -290,7 +294,7 @@ fn audits(results: &Results) -> Family {
         let labels = move |what: &str| vec![("setting", setting.clone()), ("events", what.to_owned())];
         counts.map(|(what, count)| Sample::new(labels(what), count as f64))
     });
-    let help = "Events of all audited trials, by what the audits found.";
+    let help = "Events of all audited trials, by finding.";
     Family { samples: samples.collect(), ..Family::gauge("proofload_audited_events", help) }
 }
 
@@ -300,7 +304,7 @@ fn goals(results: &Results, readings: &[Reading]) -> Family {
         name: "proofload_goal_met",
         kind: "gauge",
         unit: "",
-        help: "1 if the goal is met (in a search: at the lower bound), 0 if it is not; missing where \
+        help: "1 if the goal is met (in a search: at the lower bound), 0 if it is not; missing if \
          nothing may be concluded.",
         samples: answers
             .into_iter()
@@ -320,12 +324,12 @@ fn goals(results: &Results, readings: &[Reading]) -> Family {
 }
 
 fn trials(results: &Results) -> Family {
-    counter(results, "proofload_trials", "Trials run, the void ones included.", |_| true)
+    counter(results, "proofload_trials", "Trials run, including void ones.", |_| true)
 }
 
 fn void_trials(results: &Results) -> Family {
     let void = |entry: &record::TrialEntry| entry.trial.validity.is_void();
-    counter(results, "proofload_void_trials", "Trials of which nothing may be concluded.", void)
+    counter(results, "proofload_void_trials", "Void trials: nothing may be concluded from them.", void)
 }
 
 fn counter(

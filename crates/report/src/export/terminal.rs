@@ -1,4 +1,4 @@
-//! Plain tables for a terminal.
+//! Sentences and tables for a terminal.
 
 use std::fmt::Write;
 
@@ -18,14 +18,10 @@ use comfy_table::{
     Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, TableComponent, Width, presets,
 };
 
-/// Tables on standard output.
+/// Text for standard output.
 pub(crate) struct Terminal;
 
 impl Export for Terminal {
-    fn name(&self) -> &'static str {
-        "terminal"
-    }
-
     fn file_name(&self) -> Option<&'static str> {
         None
     }
@@ -38,8 +34,10 @@ impl Export for Terminal {
     }
 }
 
-const MOST_PLACES: usize = 4;
-const LONGEST_NAME: usize = 90;
+/// Most settings and trials listed with a warning.
+const MAX_LOCATIONS: usize = 4;
+/// Longest name in a table, in characters.
+const MAX_NAME_CHARS: usize = 90;
 const HEADING: Style = Style::new().bold();
 const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
@@ -81,21 +79,21 @@ impl Page<'_> {
     }
 }
 
-/// Of each column, the length of its longest word.
+/// The length of the longest word in each column.
 fn longest_words(header: &[&str], rows: &[Vec<String>]) -> Vec<u16> {
     let longest = |text: &str| text.split_whitespace().map(|word| word.chars().count() as u16).max();
-    let of_column = |(column, title): (usize, &&str)| {
+    let longest_in_column = |(column, title): (usize, &&str)| {
         let cells = rows.iter().filter_map(|row| row.get(column)).filter_map(|cell| longest(cell));
         cells.chain(longest(title)).max().unwrap_or(0)
     };
-    header.iter().enumerate().map(of_column).collect()
+    header.iter().enumerate().map(longest_in_column).collect()
 }
 
-/// Lets no column become narrower than its longest word, with less room between the columns if that helps.
+/// Makes each column at least as wide as its longest word, with less padding if necessary.
 fn keep_words_whole(table: &mut Table, longest: &[u16], width: u16) {
     let words: u16 = longest.iter().sum();
     let columns = longest.len() as u16;
-    // Beside the room that cells have, there is a column of it between any two.
+    // A column of the table takes its words, the padding on both sides and a separator.
     let Some(left) = [1, 0].into_iter().find(|left| words + columns * (left + 2) < width) else { return };
     for (column, longest) in table.column_iter_mut().zip(longest) {
         column.set_padding((left, 1));
@@ -130,9 +128,9 @@ fn write_all(out: &mut Page, results: &Results) -> std::fmt::Result {
     write_repeats(out, results, &readings, &answers)?;
     write_audits(out, results)?;
     writeln!(out.text, "\n{}", trials_line(results))?;
-    for told in warnings(results) {
+    for warning in warnings(results) {
         let label = out.styled(DOUBTFUL, "Warning");
-        writeln!(out.text, "\n{label}: {}", told.sentence(MOST_PLACES))?;
+        writeln!(out.text, "\n{label}: {}", warning.sentence(MAX_LOCATIONS))?;
     }
     match &out.options.page {
         Some(page) => writeln!(out.text, "\nFigures: {}", text::printable(page)),
@@ -149,15 +147,15 @@ fn write_searches(out: &mut Page, results: &Results, answers: &[Answer]) -> std:
             let name = out.styled(HEADING, &text::printable(&results.setting_name(number)));
             writeln!(out.text, "{name}")?;
         }
-        let of_setting: Vec<&Answer> = answers.iter().filter(|answer| answer.setting == number).collect();
-        let blocks = of_setting.iter().any(|answer| answer.block.is_some());
+        let own_answers: Vec<&Answer> = answers.iter().filter(|answer| answer.setting == number).collect();
+        let blocks = own_answers.iter().any(|answer| answer.block.is_some());
         let mut header = summary::SEARCH_HEADER.to_vec();
         if blocks {
             header.insert(1, "block");
         }
-        let rows = of_setting.into_iter().map(|answer| {
+        let rows = own_answers.into_iter().map(|answer| {
             let mut row = summary::search_row(answer);
-            row[0] = text::clipped(&row[0], LONGEST_NAME);
+            row[0] = text::clipped(&row[0], MAX_NAME_CHARS);
             if blocks {
                 row.insert(1, answer.block.map_or_else(String::new, |block| (block + 1).to_string()));
             }
@@ -173,25 +171,27 @@ fn write_searches(out: &mut Page, results: &Results, answers: &[Answer]) -> std:
 
 fn write_confirmed(out: &mut Page, results: &Results, confirmed: &Confirmed) -> std::fmt::Result {
     let sign = confirmed.status().sign();
-    let mut place = Vec::new();
+    let mut location = Vec::new();
     if results.plan.settings.len() > 1 {
-        place.push(text::printable(&results.setting_name(confirmed.setting)));
+        location.push(text::visible(&results.setting_name(confirmed.setting)));
     }
-    place.extend(confirmed.block.map(text::block));
-    let place = if place.is_empty() { String::new() } else { format!("{}: ", place.join(", ")) };
-    writeln!(out.text, "\n{sign} {place}{}", text::printable(&confirmed.sentence()))?;
+    location.extend(confirmed.block.map(text::block));
+    let location = if location.is_empty() { String::new() } else { format!("{}: ", location.join(", ")) };
+    writeln!(out.text, "\n{sign} {location}{}", text::visible(&confirmed.sentence()))?;
     let rows = confirmed.rows();
     if rows.is_empty() {
         return Ok(());
     }
     out.table(&confirmed::HEADER, rows)?;
     match confirmed.confidence() {
-        Some(confidence) => writeln!(out.text, "In brackets: where the true median lies at {confidence}."),
+        Some(confidence) => {
+            writeln!(out.text, "In brackets: the interval of the true median at {confidence} confidence.")
+        }
         None => Ok(()),
     }
 }
 
-/// Every setting's audits, if there were any.
+/// The audits of every setting, if there were any.
 fn write_audits(out: &mut Page, results: &Results) -> std::fmt::Result {
     let audited = confirmed::audited(results);
     if audited.is_empty() {
@@ -203,7 +203,7 @@ fn write_audits(out: &mut Page, results: &Results) -> std::fmt::Result {
         header.insert(0, "setting");
     }
     let rows = audited.iter().map(|audited| {
-        let name = several.then(|| text::clipped(&results.setting_name(audited.setting), LONGEST_NAME));
+        let name = several.then(|| text::clipped(&results.setting_name(audited.setting), MAX_NAME_CHARS));
         name.into_iter().chain(audited.row()).collect()
     });
     writeln!(out.text)?;
@@ -222,12 +222,14 @@ fn write_repeats(
     }
     let header: Vec<&str> = std::iter::once("setting").chain(header.iter().map(String::as_str)).collect();
     let rows = rows.into_iter().map(|(_, name, cells)| {
-        std::iter::once(name).chain(cells).map(|cell| text::clipped(&cell, LONGEST_NAME)).collect()
+        std::iter::once(name).chain(cells).map(|cell| text::clipped(&cell, MAX_NAME_CHARS)).collect()
     });
     writeln!(out.text)?;
     out.table(&header, rows.collect())?;
     match confidence {
-        Some(confidence) => writeln!(out.text, "In brackets: where the true median lies at {confidence}."),
+        Some(confidence) => {
+            writeln!(out.text, "In brackets: the interval of the true median at {confidence} confidence.")
+        }
         None => Ok(()),
     }
 }

@@ -1,26 +1,26 @@
-//! An axis: a scale, its name, and how its values are written.
+//! An axis of a chart: its scale, label and number format.
 
 use super::Scale;
 
 /// An axis.
 pub(crate) struct Axis {
-    /// What it counts, with the unit if the ticks do not carry it.
+    /// The label, with the unit if the ticks have none.
     pub label: String,
-    /// Where values lie.
+    /// The scale.
     pub scale: Scale,
-    /// How a tick is written.
+    /// Formats the value of a tick.
     pub show: fn(f64) -> String,
-    /// What stands at 0, 1, 2 and so on, instead of numbers.
+    /// Names for the values 0, 1, 2 and so on, instead of numbers.
     pub names: Option<Vec<String>>,
 }
 
 impl Axis {
-    /// An axis.
+    /// An axis with numbers.
     pub(crate) fn new(label: impl Into<String>, scale: Scale, show: fn(f64) -> String) -> Self {
         Self { label: label.into(), scale, show, names: None }
     }
 
-    /// Ticks and what is written at them, about so many.
+    /// About `about` ticks with their labels.
     pub(crate) fn ticks(&self, about: usize) -> Vec<(f64, String)> {
         match &self.names {
             Some(names) => names.iter().enumerate().map(|(at, name)| (at as f64, name.clone())).collect(),
@@ -29,7 +29,7 @@ impl Axis {
     }
 }
 
-/// `12k`, `1.5M`: short enough for a tick.
+/// A number for a tick: `12k`, `1.5M`.
 pub(crate) fn short_number(value: f64) -> String {
     let (scaled, unit) = match value.abs() {
         v if v >= 1e9 => (value / 1e9, "G"),
@@ -40,7 +40,7 @@ pub(crate) fn short_number(value: f64) -> String {
     format!("{}{unit}", four_digits(scaled))
 }
 
-/// Microseconds as `250 µs`, `10 ms`, `1.5 s`.
+/// A time in microseconds for a tick: `250 µs`, `10 ms`, `1.5 s`.
 pub(crate) fn short_time_us(us: f64) -> String {
     let (scaled, unit) = match us.abs() {
         v if v >= 0.999_999e6 => (us / 1e6, "s"),
@@ -51,13 +51,13 @@ pub(crate) fn short_time_us(us: f64) -> String {
     format!("{} {unit}", four_digits(scaled))
 }
 
-/// A share as `99.9 %`.
+/// A share for a tick: `99.9 %`.
 pub(crate) fn short_share(share: f64) -> String {
     let text = format!("{:.6}", share * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Seconds as they are.
+/// Seconds for a tick, without unit.
 pub(crate) fn short_seconds(seconds: f64) -> String {
     four_digits(seconds)
 }

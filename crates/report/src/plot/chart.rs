@@ -1,4 +1,4 @@
-//! A chart: two axes and what is drawn between them.
+//! A chart: two axes and the layers between them.
 
 use maud::{Markup, html};
 
@@ -16,62 +16,62 @@ const LEFT: f64 = 70.0;
 
 /// A chart.
 pub(crate) struct Chart {
-    /// What it shows, for those who cannot see it.
+    /// The title, as alternative text.
     pub title: String,
-    /// Height of the plot itself, in pixels.
+    /// Height of the plot area, in pixels.
     pub height: f64,
     /// The horizontal axis.
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// What is drawn, from the back to the front.
+    /// The layers from back to front.
     pub layers: Vec<Layer>,
 }
 
-/// Something that is drawn.
+/// A layer of a chart.
 pub(crate) enum Layer {
     /// A line through points.
     Line(Line),
     /// Points alone.
     Points(Points),
-    /// A line across at a value of the vertical axis, named at its right end.
-    Across(Rule),
-    /// A line upright at a value of the horizontal axis, named at its top.
-    Upright(Rule),
-    /// Upright lines from one value to another at a place of the horizontal axis.
+    /// A horizontal line at a value of the vertical axis, with its label at the right end.
+    Horizontal(Rule),
+    /// A vertical line at a value of the horizontal axis, with its label at the top.
+    Vertical(Rule),
+    /// Vertical lines between two values.
     Whiskers {
-        /// Which colour.
+        /// CSS class of the colour.
         class: String,
-        /// Place, and both ends.
+        /// The horizontal value and both vertical values.
         ends: Vec<(f64, f64, f64)>,
     },
 }
 
-/// A line through points; where there is none, there is a gap.
+/// A line through points; `None` is a gap.
 pub(crate) struct Line {
-    /// Its name in the legend; empty for none.
+    /// The name in the legend; empty for no entry.
     pub name: String,
-    /// Which colour.
+    /// CSS class of the colour.
     pub class: String,
     /// The points.
     pub points: Vec<Option<(f64, f64)>>,
-    /// Whether a value holds until the next.
+    /// Whether the line has steps: a value applies until the next.
     pub steps: bool,
-    /// The mark at points, if any.
+    /// The mark at the points, if any.
     pub mark: Option<Shape>,
-    /// The mark is at every so many points.
+    /// Only one in this many points has the mark.
     pub mark_every: usize,
 }
 
 /// Points alone.
 pub(crate) struct Points {
-    /// Their name in the legend; empty for none.
+    /// The name in the legend; empty for no entry.
     pub name: String,
-    /// Which colour.
+    /// CSS class of the colour.
     pub class: String,
-    /// Their mark.
+    /// The mark of the points.
     pub shape: Shape,
-    /// Where they are, and what is told of each.
+    /// The points with their tooltips.
     pub points: Vec<(f64, f64, String)>,
 }
 
@@ -79,9 +79,9 @@ pub(crate) struct Points {
 pub(crate) struct Rule {
     /// The value.
     pub at: f64,
-    /// What it is.
+    /// The label.
     pub label: String,
-    /// Which colour and dashes.
+    /// CSS class of the colour and the dashes.
     pub class: String,
 }
 
@@ -110,7 +110,7 @@ impl Points {
     }
 }
 
-/// The plot's place inside the picture.
+/// The position and size of the plot area.
 struct Frame {
     left: f64,
     top: f64,
@@ -120,11 +120,11 @@ struct Frame {
 
 impl Frame {
     fn x(&self, scale: &Scale, value: f64) -> Option<f64> {
-        scale.place(value).map(|place| self.left + place * self.width)
+        scale.position(value).map(|position| self.left + position * self.width)
     }
 
     fn y(&self, scale: &Scale, value: f64) -> Option<f64> {
-        scale.place(value).map(|place| self.top + (1.0 - place) * self.height)
+        scale.position(value).map(|position| self.top + (1.0 - position) * self.height)
     }
 
     fn right(&self) -> f64 {
@@ -137,14 +137,14 @@ impl Frame {
 }
 
 impl Chart {
-    /// The picture.
+    /// Renders the chart.
     pub(crate) fn svg(&self) -> Markup {
         let legend = self.legend();
-        let across: Vec<&Rule> = self.rules(true);
-        let right = across.iter().map(|rule| width(&rule.label) + 14.0).fold(16.0, f64::max);
+        let horizontal: Vec<&Rule> = self.rules(true);
+        let right = horizontal.iter().map(|rule| width(&rule.label) + 14.0).fold(16.0, f64::max);
         let mut frame = Frame { left: LEFT, top: 0.0, width: WIDTH - LEFT - right, height: self.height };
-        let upright = self.upright_labels(&frame);
-        let rows = upright.iter().map(|(.., row)| row + 1).max().unwrap_or(0);
+        let labels = self.vertical_labels(&frame);
+        let rows = labels.iter().map(|(.., row)| row + 1).max().unwrap_or(0);
         let legend_bottom = legend.last().map_or(0.0, |key| key.1 + LINE + 4.0);
         frame.top = legend_bottom + 24.0 + rows as f64 * LINE;
         let height = frame.bottom() + if self.x.label.is_empty() { 26.0 } else { 44.0 };
@@ -157,8 +157,8 @@ impl Chart {
                 }
                 (self.axes(&frame, legend_bottom + 12.0))
                 @for layer in &self.layers { (self.layer(layer, &frame)) }
-                (self.across_labels(&across, &frame))
-                @for (label, class, x, row) in &upright {
+                (self.horizontal_labels(&horizontal, &frame))
+                @for (label, class, x, row) in &labels {
                     @let y = frame.top - 6.0 - *row as f64 * LINE;
                     text class={ "rule-name " (class) } x=(round(*x)) y=(round(y)) text-anchor="middle" { (label) }
                 }
@@ -192,11 +192,11 @@ impl Chart {
     }
 
     fn layer(&self, layer: &Layer, frame: &Frame) -> Markup {
-        let place = |x: f64, y: f64| Some((frame.x(&self.x.scale, x)?, frame.y(&self.y.scale, y)?));
+        let position = |x: f64, y: f64| Some((frame.x(&self.x.scale, x)?, frame.y(&self.y.scale, y)?));
         match layer {
             Layer::Line(line) => {
                 let placed: Vec<Option<(f64, f64)>> =
-                    line.points.iter().map(|point| point.and_then(|(x, y)| place(x, y))).collect();
+                    line.points.iter().map(|point| point.and_then(|(x, y)| position(x, y))).collect();
                 html! {
                     path class={ "line " (line.class) } d=(path_of(&placed, line.steps)) {}
                     @if let Some(mark) = line.mark {
@@ -207,20 +207,20 @@ impl Chart {
                 }
             }
             Layer::Points(points) => html! {
-                @for (x, y, told) in &points.points {
-                    @if let Some((x, y)) = place(*x, *y) {
-                        @if told.is_empty() { (points.shape.svg(x, y, &points.class)) }
-                        @else { g { title { (told) } (points.shape.svg(x, y, &points.class)) } }
+                @for (x, y, tooltip) in &points.points {
+                    @if let Some((x, y)) = position(*x, *y) {
+                        @if tooltip.is_empty() { (points.shape.svg(x, y, &points.class)) }
+                        @else { g { title { (tooltip) } (points.shape.svg(x, y, &points.class)) } }
                     }
                 }
             },
-            Layer::Across(rule) => html! {
+            Layer::Horizontal(rule) => html! {
                 @if let Some(y) = frame.y(&self.y.scale, rule.at) {
                     path class={ "rule " (rule.class) }
                         d={ "M" (round(frame.left)) " " (round(y)) "H" (round(frame.right())) } {}
                 }
             },
-            Layer::Upright(rule) => html! {
+            Layer::Vertical(rule) => html! {
                 @if let Some(x) = frame.x(&self.x.scale, rule.at) {
                     path class={ "rule " (rule.class) }
                         d={ "M" (round(x)) " " (round(frame.top)) "V" (round(frame.bottom())) } {}
@@ -228,7 +228,7 @@ impl Chart {
             },
             Layer::Whiskers { class, ends } => html! {
                 @for &(x, low, high) in ends {
-                    @if let (Some((x, low)), Some((_, high))) = (place(x, low), place(x, high)) {
+                    @if let (Some((x, low)), Some((_, high))) = (position(x, low), position(x, high)) {
                         path class={ "whisker " (class) }
                             d={ "M" (round(x - 5.0)) " " (round(low)) "h10m-5 0V" (round(high)) "m-5 0h10" } {}
                     }
@@ -237,16 +237,16 @@ impl Chart {
         }
     }
 
-    fn rules(&self, across: bool) -> Vec<&Rule> {
-        let rules = self.layers.iter().filter_map(|layer| match (layer, across) {
-            (Layer::Across(rule), true) | (Layer::Upright(rule), false) => Some(rule),
+    fn rules(&self, is_horizontal: bool) -> Vec<&Rule> {
+        let rules = self.layers.iter().filter_map(|layer| match (layer, is_horizontal) {
+            (Layer::Horizontal(rule), true) | (Layer::Vertical(rule), false) => Some(rule),
             _ => None,
         });
         rules.collect()
     }
 
-    /// Names at the right end of rules, pushed apart where they would lie upon each other.
-    fn across_labels(&self, rules: &[&Rule], frame: &Frame) -> Markup {
+    /// Labels at the right end of horizontal rules, moved apart if they would overlap.
+    fn horizontal_labels(&self, rules: &[&Rule], frame: &Frame) -> Markup {
         let placed = rules.iter().filter_map(|rule| Some((frame.y(&self.y.scale, rule.at)?, *rule)));
         let mut placed: Vec<(f64, &Rule)> = placed.collect();
         placed.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -266,8 +266,8 @@ impl Chart {
         }
     }
 
-    /// Names at the top of rules: label, class, place, and the row (0 next to the plot) that it fits into.
-    fn upright_labels(&self, frame: &Frame) -> Vec<(String, String, f64, usize)> {
+    /// Labels at the top of vertical rules: text, class, x position, and the row (0 is next to the plot) where it fits.
+    fn vertical_labels(&self, frame: &Frame) -> Vec<(String, String, f64, usize)> {
         let mut ends_of_rows: Vec<f64> = Vec::new();
         let placed = self.rules(false).into_iter();
         let placed = placed.filter_map(|rule| Some((frame.x(&self.x.scale, rule.at)?, rule)));
@@ -288,7 +288,7 @@ impl Chart {
             .collect()
     }
 
-    /// Name, top and left of each key, and the key itself.
+    /// Name, top, left and symbol of each entry of the legend.
     fn legend(&self) -> Vec<(String, f64, f64, Key)> {
         let (mut x, mut y) = (LEFT, 0.0);
         let named = self.layers.iter().filter_map(|layer| match layer {
@@ -307,15 +307,15 @@ impl Chart {
                 if x + width > WIDTH && x > LEFT {
                     (x, y) = (LEFT, y + LINE + 4.0);
                 }
-                let place = (name.clone(), y, x, key);
+                let entry = (name.clone(), y, x, key);
                 x += width;
-                place
+                entry
             })
             .collect()
     }
 }
 
-/// What stands before a name in the legend.
+/// The symbol of an entry in the legend.
 struct Key {
     class: String,
     line: bool,
@@ -324,7 +324,7 @@ struct Key {
 
 impl Key {
     fn svg(&self, x: f64, y: f64) -> Markup {
-        // An arrow stands above its place.
+        // This mark is drawn above its point.
         let lowered = if self.mark == Some(Shape::AtLeast) { 10.0 } else { 0.0 };
         html! {
             @if self.line { path class={ "line " (self.class) } d={ "M" (round(x)) " " (round(y)) "h24" } {} }
@@ -343,7 +343,7 @@ fn path_of(points: &[Option<(f64, f64)>], steps: bool) -> String {
             let _ = match last {
                 Some(_) if steps => write!(path, "H{}V{}", round(x), round(y)),
                 Some(_) => write!(path, "L{} {}", round(x), round(y)),
-                // A point between two gaps is still seen: a line of no length has round ends.
+                // A line without length makes a single point between gaps visible, since it has round ends.
                 None => write!(path, "M{0} {1}L{0} {1}", round(x), round(y)),
             };
         }

@@ -1,14 +1,14 @@
-//! Room for labels: how wide they are, and where they go when they would lie upon each other.
+//! The width of labels, and their positions without overlaps.
 
-/// Room for a letter, in pixels; generous, since the reader's font is not known.
+/// Width of a character in pixels; an upper estimate, since the reader's font is not known.
 const LETTER: f64 = 7.2;
 
-/// Room for a label, in pixels.
+/// Width of a label in pixels.
 pub(crate) fn width(label: &str) -> f64 {
     label.chars().count() as f64 * LETTER
 }
 
-/// Ticks whose labels do not touch.
+/// Leaves out ticks whose labels would overlap.
 pub(super) fn thinned(ticks: impl Iterator<Item = (f64, String)>) -> Vec<(f64, String)> {
     let mut end = f64::NEG_INFINITY;
     let keep = ticks.filter(|(x, label)| {
@@ -22,27 +22,27 @@ pub(super) fn thinned(ticks: impl Iterator<Item = (f64, String)>) -> Vec<(f64, S
     keep.collect()
 }
 
-/// Places in rising order, moved as little as makes them lie `least` apart.
-pub(super) fn pushed_apart(wanted: &[f64], least: f64, top: f64, bottom: f64) -> Vec<f64> {
-    let mut places = wanted.to_vec();
-    for i in 1..places.len() {
-        places[i] = places[i].max(places[i - 1] + least);
+/// Moves increasing positions as little as possible so that they are `distance` apart.
+pub(super) fn pushed_apart(wanted: &[f64], distance: f64, top: f64, bottom: f64) -> Vec<f64> {
+    let mut positions = wanted.to_vec();
+    for i in 1..positions.len() {
+        positions[i] = positions[i].max(positions[i - 1] + distance);
     }
-    let over = places.last().map_or(0.0, |last| (last - bottom).max(0.0));
+    let over = positions.last().map_or(0.0, |last| (last - bottom).max(0.0));
     if over > 0.0 {
-        let last = places.len() - 1;
-        places[last] -= over;
+        let last = positions.len() - 1;
+        positions[last] -= over;
         for i in (0..last).rev() {
-            places[i] = places[i].min(places[i + 1] - least);
+            positions[i] = positions[i].min(positions[i + 1] - distance);
         }
     }
-    // Two that push each other meet half way.
-    if let ([a, b], [wanted_a, wanted_b]) = (&mut places[..], wanted) {
+    // Two positions are moved by the same distance.
+    if let ([a, b], [wanted_a, wanted_b]) = (&mut positions[..], wanted) {
         let shift = ((*a - wanted_a) + (*b - wanted_b)) / 2.0;
         let shift = shift.min(*a - top).max(*b - bottom);
         (*a, *b) = (*a - shift, *b - shift);
     }
-    places
+    positions
 }
 
 #[cfg(test)]
@@ -51,9 +51,12 @@ mod tests {
 
     #[test]
     fn labels_are_pushed_apart_and_stay_inside() {
-        let places = pushed_apart(&[50.0, 52.0], 16.0, 0.0, 200.0);
-        assert_eq!(places, [43.0, 59.0]);
-        let places = pushed_apart(&[190.0, 195.0, 199.0], 16.0, 0.0, 200.0);
-        assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 16.0) && places[2] <= 200.0, "{places:?}");
+        let positions = pushed_apart(&[50.0, 52.0], 16.0, 0.0, 200.0);
+        assert_eq!(positions, [43.0, 59.0]);
+        let positions = pushed_apart(&[190.0, 195.0, 199.0], 16.0, 0.0, 200.0);
+        assert!(
+            positions.windows(2).all(|pair| pair[1] - pair[0] >= 16.0) && positions[2] <= 200.0,
+            "{positions:?}"
+        );
     }
 }

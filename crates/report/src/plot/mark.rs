@@ -1,31 +1,31 @@
-//! Marks that are told apart without colour.
+//! Marks that can be distinguished without colour.
 
 use maud::{Markup, html};
 
-/// A mark.
+/// The shape of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// A goal was met.
     Met,
     /// A goal was not met.
     NotMet,
-    /// Nothing may be concluded.
+    /// A void trial.
     Void,
-    /// It decides nothing.
+    /// A warm-up trial.
     WarmUp,
-    /// The true value is larger: an arrow upwards, above the place.
+    /// The true value may be larger: an arrow above the point.
     AtLeast,
-    /// A series of a figure, by its number.
+    /// A series of a chart, by its index.
     Series(usize),
-    /// A single trial behind a series.
+    /// A single trial.
     Dot,
 }
 
-/// How many series are told apart.
+/// Number of series with different marks.
 pub(crate) const SERIES: usize = 6;
 
 impl Shape {
-    /// The mark at a place. The class gives its colour.
+    /// Draws the mark at a point. The class sets its colour.
     pub(crate) fn svg(self, x: f64, y: f64, class: &str) -> Markup {
         let (x, y) = (round(x), round(y));
         let at = |path: &str| format!("M{x} {y}{path}");
@@ -52,7 +52,7 @@ impl Shape {
     }
 }
 
-/// A tenth of a pixel is enough, and short.
+/// Rounds to a tenth of a pixel, which keeps the page small.
 pub(super) fn round(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }

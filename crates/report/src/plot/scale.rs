@@ -1,6 +1,6 @@
-//! From a quantity to a place along an axis, and the ticks between.
+//! Maps values to positions on an axis and chooses ticks.
 
-/// How a quantity lies along an axis. Both ends belong to it.
+/// The mapping of values to an axis, including both ends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Scale {
     /// Equal distances for equal differences.
@@ -17,15 +17,15 @@ pub(crate) enum Scale {
         /// The value at the end.
         high: f64,
     },
-    /// Shares (0 to 1) by how few are beyond them: 0, 90 %, 99 %, 99.9 % at equal distances.
+    /// Shares (0 to 1) with 0, 90 %, 99 %, 99.9 % at equal distances.
     Nines {
-        /// How many nines there are at the end.
+        /// The number of nines at the end.
         nines: f64,
     },
 }
 
 impl Scale {
-    /// A linear scale that begins at 0 and holds every value.
+    /// A linear scale that starts at 0 and includes every value.
     pub(crate) fn from_zero(values: impl IntoIterator<Item = f64>) -> Self {
         let high = values.into_iter().filter(|v| v.is_finite()).fold(0.0, f64::max);
         let high = if high > 0.0 { high } else { 1.0 };
@@ -33,32 +33,32 @@ impl Scale {
         Self::Linear { low: 0.0, high: (high / step - 1e-9).ceil() * step }
     }
 
-    /// A linear scale around values, for those that never come near 0.
+    /// A linear scale around the values, for values far from 0.
     pub(crate) fn around(values: impl IntoIterator<Item = f64>) -> Self {
         let (low, high) = ends(values, |_| true).unwrap_or((0.0, 1.0));
         let span = if high > low { high - low } else { high.abs().max(1.0) };
         Self::Linear { low: low - span * 0.04, high: high + span * 0.04 }
     }
 
-    /// A logarithmic scale that holds every value above 0.
+    /// A logarithmic scale that includes every value above 0.
     pub(crate) fn log(values: impl IntoIterator<Item = f64>) -> Self {
         let (low, high) = ends(values, |v| v > 0.0).unwrap_or((1.0, 10.0));
         let pad = (high / low).powf(0.05).max(1.12);
         Self::Log { low: low / pad, high: high * pad }
     }
 
-    /// Where a value lies, 0 to 1; none if it cannot be shown.
-    pub(crate) fn place(&self, value: f64) -> Option<f64> {
-        let place = match *self {
+    /// The position of a value, 0 to 1; `None` if it is not on the scale.
+    pub(crate) fn position(&self, value: f64) -> Option<f64> {
+        let position = match *self {
             Self::Linear { low, high } => (value - low) / (high - low),
             Self::Log { low, high } if value > 0.0 => (value / low).ln() / (high / low).ln(),
             Self::Log { .. } => return None,
             Self::Nines { nines } => -(1.0 - value).max(0.0).log10() / nines,
         };
-        (place.is_finite() && (-1e-9..=1.0 + 1e-9).contains(&place)).then(|| place.clamp(0.0, 1.0))
+        (position.is_finite() && (-1e-9..=1.0 + 1e-9).contains(&position)).then(|| position.clamp(0.0, 1.0))
     }
 
-    /// Values worth a tick, about so many.
+    /// About `about` values for ticks.
     pub(crate) fn ticks(&self, about: usize) -> Vec<f64> {
         let about = about.max(2);
         match *self {
@@ -69,18 +69,18 @@ impl Scale {
     }
 }
 
-fn ends(values: impl IntoIterator<Item = f64>, wanted: impl Fn(f64) -> bool) -> Option<(f64, f64)> {
-    let values = values.into_iter().filter(|&value| value.is_finite() && wanted(value));
+fn ends(values: impl IntoIterator<Item = f64>, is_included: impl Fn(f64) -> bool) -> Option<(f64, f64)> {
+    let values = values.into_iter().filter(|&value| value.is_finite() && is_included(value));
     values.fold(None, |ends, value| match ends {
         None => Some((value, value)),
         Some((low, high)) => Some((low.min(value), high.max(value))),
     })
 }
 
-/// The next of 1, 2, 2.5, 5 and their decimal multiples.
-fn nice_step(least: f64) -> f64 {
-    let power = 10_f64.powf(least.log10().floor());
-    let step = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().find(|step| step * power >= least * (1.0 - 1e-9));
+/// The smallest of 1, 2, 2.5, 5 and their decimal multiples that is at min `min`.
+fn nice_step(min: f64) -> f64 {
+    let power = 10_f64.powf(min.log10().floor());
+    let step = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().find(|step| step * power >= min * (1.0 - 1e-9));
     step.unwrap_or(10.0) * power
 }
 
@@ -123,7 +123,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn ticks_are_the_numbers_people_count_in() {
+    fn ticks_are_round_numbers() {
         assert_eq!(
             Scale::Linear { low: 0.0, high: 40_000.0 }.ticks(4),
             [0.0, 10_000.0, 20_000.0, 30_000.0, 40_000.0]
@@ -135,27 +135,27 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_shown_has_no_place() {
-        assert_eq!(Scale::log([1.0, 10.0]).place(0.0), None);
-        assert_eq!(Scale::from_zero([1.0]).place(f64::NAN), None);
-        assert_eq!(Scale::Nines { nines: 3.0 }.place(1.0), None);
-        assert!((Scale::Nines { nines: 4.0 }.place(0.99).unwrap() - 0.5).abs() < 1e-9);
+    fn values_off_the_scale_have_no_position() {
+        assert_eq!(Scale::log([1.0, 10.0]).position(0.0), None);
+        assert_eq!(Scale::from_zero([1.0]).position(f64::NAN), None);
+        assert_eq!(Scale::Nines { nines: 3.0 }.position(1.0), None);
+        assert!((Scale::Nines { nines: 4.0 }.position(0.99).unwrap() - 0.5).abs() < 1e-9);
     }
 
     proptest! {
         #[test]
-        fn every_value_has_a_place_on_its_scale(values in prop::collection::vec(1e-9_f64..1e12, 1..20)) {
+        fn every_value_has_a_position_on_its_scale(values in prop::collection::vec(1e-9_f64..1e12, 1..20)) {
             for scale in [
                 Scale::from_zero(values.iter().copied()),
                 Scale::around(values.iter().copied()),
                 Scale::log(values.iter().copied()),
             ] {
                 for &value in &values {
-                    prop_assert!(scale.place(value).is_some(), "{scale:?} {value}");
+                    prop_assert!(scale.position(value).is_some(), "{scale:?} {value}");
                 }
                 let ticks = scale.ticks(5);
                 prop_assert!((1..=14).contains(&ticks.len()), "{scale:?} {ticks:?}");
-                prop_assert!(ticks.iter().all(|&tick| scale.place(tick).is_some()), "{scale:?} {ticks:?}");
+                prop_assert!(ticks.iter().all(|&tick| scale.position(tick).is_some()), "{scale:?} {ticks:?}");
             }
         }
     }

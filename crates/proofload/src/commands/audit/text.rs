@@ -1,4 +1,4 @@
-//! An audit for people: the answer, then every event by what became of it, then the findings.
+//! An audit as text: the answer, then the events by how they were acknowledged, then the findings.
 
 use std::fmt::{self, Write};
 
@@ -8,7 +8,7 @@ use record::{
     units::{show_bytes, show_count},
 };
 
-/// The text.
+/// Renders the result of an audit as text.
 pub(super) fn render(result: &AuditResult) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -42,7 +42,7 @@ fn answer(result: &AuditResult) -> String {
         Some(level) => format!("event acknowledged as {level}"),
     };
     match (result.is_clean(), result.is_conclusive()) {
-        (true, true) => format!("Every {promised} is stored, whole, and none more often than it was sent."),
+        (true, true) => format!("Every {promised} is stored intact, and none more often than it was sent."),
         (true, false) => "Nothing may be concluded: receipts are missing.".to_owned(),
         (false, whole) => {
             let found = [
@@ -50,7 +50,7 @@ fn answer(result: &AuditResult) -> String {
                 (result.duplicated, "duplicated"),
                 (result.corrupt, "corrupt"),
                 (result.never_sent, "stored and never sent"),
-                (result.places.wrong, "not where their receipts say"),
+                (result.places.wrong, "not at the position in their receipts"),
             ];
             let found: Vec<String> = found
                 .iter()
@@ -80,34 +80,30 @@ fn write_events(out: &mut String, result: &AuditResult) -> fmt::Result {
     }
     let (sent, missing) = (result.sent.total(), result.missing.total());
     let stored = show_count(sent - missing);
-    writeln!(out, "  {:<12}{:>14}{stored:>14}{:>14}", "together", show_count(sent), show_count(missing))
+    writeln!(out, "  {:<12}{:>14}{stored:>14}{:>14}", "total", show_count(sent), show_count(missing))
 }
 
 fn write_findings(out: &mut String, result: &AuditResult) -> fmt::Result {
     writeln!(out)?;
     let places = &result.places;
     for (name, n, meaning) in [
-        ("Lost", result.lost, "acknowledged and not stored"),
+        ("Lost", result.lost, "acknowledged, but not stored"),
         ("Duplicated", result.duplicated, "copies beyond the number of times an event was sent"),
         ("Corrupt", result.corrupt, "not as sent, torn, or with NUL bytes"),
-        ("Never sent", result.never_sent, "stored, and never sent"),
-        ("Wrong place", places.wrong, "not where the receipt says"),
+        ("Never sent", result.never_sent, "stored, but never sent"),
+        ("Misplaced", places.wrong, "not at the position in the receipt"),
     ] {
         writeln!(out, "{name:<13}{:>15}  {meaning}", show_count(n))?;
     }
     for (name, n, meaning) in [
-        ("Right place", places.right, "where the receipt says"),
-        ("Unchecked", places.unchecked, "receipts that name a file which was not given"),
-        (
-            "Repeated",
-            result.repeated,
-            "further copies of events that were sent again: retries stored as well",
-        ),
-        ("Out of order", result.out_of_order, "behind a later event of the same client in the same file"),
-        ("Refused", result.refused_stored, "stored although the sender was refused"),
-        ("Unknown", result.unknown_stored, "stored although the sender had no answer"),
-        ("Unaccounted", result.unaccounted, "stored, and their receipts are missing"),
-        ("Foreign", result.foreign_events, "events of other runs, left out"),
+        ("In position", places.right, "at the position in the receipt"),
+        ("Unchecked", places.unchecked, "events whose receipts name a file that was not given"),
+        ("Repeated", result.repeated, "further copies of events that the client sent again"),
+        ("Out of order", result.out_of_order, "after a later event of the same client in the same file"),
+        ("Refused", result.refused_stored, "stored, although the client got a refusal"),
+        ("Unknown", result.unknown_stored, "stored, although the client got no answer"),
+        ("Unaccounted", result.unaccounted, "stored, but their receipts are missing"),
+        ("Foreign", result.foreign_events, "events of other runs, not counted"),
         ("Other lines", result.other_lines, "lines without an event"),
     ] {
         if n > 0 {
@@ -120,19 +116,19 @@ fn write_findings(out: &mut String, result: &AuditResult) -> fmt::Result {
             let name = example.finding.name().replace('_', " ");
             writeln!(out, "\nThe first {name} (at most {MAX_EXAMPLES}):")?;
         }
-        writeln!(out, "  {}", shown(example))?;
+        writeln!(out, "  {}", example_line(example))?;
     }
     Ok(())
 }
 
-fn shown(example: &AuditExample) -> String {
-    let place = match (&example.file, example.line) {
+fn example_line(example: &AuditExample) -> String {
+    let position = match (&example.file, example.line) {
         (Some(file), Some(line)) => format!("{file}:{line}: "),
         (Some(file), None) => format!("{file}: "),
         (None, _) => String::new(),
     };
     let event = example.event.as_ref().map_or_else(String::new, |event| format!("event {event}: "));
-    format!("{place}{event}{}", example.detail)
+    format!("{position}{event}{}", example.detail)
 }
 
 #[cfg(test)]

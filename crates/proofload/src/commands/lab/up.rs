@@ -1,4 +1,4 @@
-//! `proofload lab up`.
+//! `proofload lab up`: brings a lab up and keeps it up.
 
 use std::{
     path::PathBuf,
@@ -18,9 +18,9 @@ use crate::{
     output::standard,
 };
 
-/// How often a wish to stop is looked for.
-const GLANCE: Duration = Duration::from_millis(50);
-/// What the line begins with that says that a lab is ready.
+/// How often the stop flag is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The beginning of the line that announces a ready lab.
 pub(super) const READY: &str = "ready in ";
 
 #[derive(Debug, Args)]
@@ -30,10 +30,10 @@ pub(super) struct UpArgs {
     /// Copy the processes' logs to this folder when the lab goes down.
     #[arg(long, value_name = "FOLDER")]
     pub keep_logs: Option<PathBuf>,
-    /// Return when the lab is ready, and leave it to a process in the background until `lab down`.
+    /// Return when the lab is ready; a background process keeps it up until `lab down`.
     #[arg(long)]
     pub detach: bool,
-    /// Be that process; started by proofload itself.
+    /// Run as that background process; started by proofload itself.
     #[arg(long, hide = true)]
     pub background: bool,
 }
@@ -46,16 +46,16 @@ pub(super) fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
     }
     let plan = read(&arguments.file)?;
     let mut options = Options::new().map_err(Refusal::one)?;
-    // Before any thread is started, and after the folder is known: users have other numbers inside.
+    // Before any thread starts, and after the folder is determined: user ids differ inside the namespace.
     options.rootless = lab::enter_user_namespace().map_err(Refusal::one)?;
     options.keep_logs = arguments.keep_logs.clone();
     load::host::raise_descriptors();
-    clean::before(&options.folder)?;
+    clean::clean_before(&options.folder)?;
     let running = Running::all(&options.folder).map_err(Refusal::one)?;
     if let Some(other) = running.iter().find(|other| !plan.title.is_empty() && other.title == plan.title) {
         return Err(Refusal::one(format_args!(
-            "a lab '{}' is up already, kept up by process {}; `proofload lab down '{}'` takes it down, or give this one \
-             another title",
+            "a lab '{}' is up already, kept up by process {}; take it down with `proofload lab down '{}'`, or change the \
+             title of this lab",
             other.title, other.owner.pid, other.title
         )));
     }
@@ -64,28 +64,28 @@ pub(super) fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
     if arguments.background {
         detach::leave_session().map_err(Refusal::one)?;
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     let lab = match Lab::up(&plan, &options) {
         Ok(lab) => lab,
         Err(lab::Error::CalledOff) => return Ok(Exit::Interrupted),
         Err(error) => return Err(Refusal::one(error)),
     };
     if arguments.background {
-        let log = detach::let_go(lab.run_folder()).map_err(Refusal::one)?;
-        announce(&lab, begun.elapsed(), true)?;
-        detach::hang_up(&log).map_err(Refusal::one)?;
+        let log = detach::detach_from_parent(lab.run_folder()).map_err(Refusal::one)?;
+        announce(&lab, started.elapsed(), true)?;
+        detach::close_parent_pipe(&log).map_err(Refusal::one)?;
     } else {
-        announce(&lab, begun.elapsed(), false)?;
+        announce(&lab, started.elapsed(), false)?;
     }
     if let Some(why) = lab.crowding() {
-        standard::tell(format_args!("proofload: {why}"));
+        standard::message(format_args!("proofload: {why}"));
     }
     let failure = keep_up(&lab, &stop);
     if let Some(failure) = &failure {
-        // Before the log that it may go to is copied and removed.
-        standard::tell(format_args!("proofload: {failure}"));
+        // Printed before `down`, which copies and removes the log that this may go to.
+        standard::message(format_args!("proofload: {failure}"));
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     let down = lab.down();
     if let Err(errors) = down {
         return Err(Refusal::new(errors.iter().map(ToString::to_string).collect()));
@@ -93,7 +93,7 @@ pub(super) fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
     match failure {
         Some(_) => Err(Refusal::one("the lab has been taken down")),
         None => {
-            standard::tell(format_args!("down in {:.2} s", begun.elapsed().as_secs_f64()));
+            standard::message(format_args!("down in {:.2} s", started.elapsed().as_secs_f64()));
             Ok(Exit::GoalsMet)
         }
     }
@@ -101,7 +101,7 @@ pub(super) fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
 
 fn keep_up(lab: &Lab, stop: &AtomicBool) -> Option<lab::ProcessFailure> {
     while !stop.load(Ordering::Relaxed) {
-        if let Some(failure) = lab.watch(GLANCE) {
+        if let Some(failure) = lab.watch(POLL_INTERVAL) {
             return Some(failure);
         }
     }
@@ -116,9 +116,9 @@ fn announce(lab: &Lab, took: Duration, in_background: bool) -> Result<(), Refusa
     }
     out += &format!("files and logs in {}\n", lab.run_folder().display());
     let end = if in_background {
-        format!("process {} keeps it up until `proofload lab down`", std::process::id())
+        format!("process {} keeps the lab up until `proofload lab down`", std::process::id())
     } else {
-        "Ctrl-C or `proofload lab down` takes it down".to_owned()
+        "Ctrl-C or `proofload lab down` takes the lab down".to_owned()
     };
     out += &format!("{READY}{:.2} s; {end}\n", took.as_secs_f64());
     standard::show(&out)

@@ -31,7 +31,7 @@ fn users_without_goals_must_have_no_errors() {
 }
 
 #[test]
-fn the_jmeter_habit_is_a_preset() {
+fn the_preset_jmeter_sets_loops() {
     let study = study("users http://127.0.0.1/ --preset jmeter --no-keepalive").unwrap();
     let setup = study.setup(0, Some(3.0)).unwrap();
     let workload = setup.workload.http().unwrap();
@@ -50,8 +50,8 @@ fn all_mistakes_at_once() {
 fn mistakes_name_their_options() {
     for (line, expected) in [
         ("--preset wrk", "--preset: there is no search preset \"wrk\": use mlrsearch"),
-        ("--duration 5s", "--duration: a search's trials are as long as --trial says"),
-        ("-d 5s", "--duration: a search's trials are as long as --trial says"),
+        ("--duration 5s", "--duration: use --trial for the length"),
+        ("-d 5s", "--duration: use --trial for the length"),
         ("--p99 10", "--p99: '10' has no unit; write 10ms or 10s"),
         ("-m POST", "-m: write -X POST"),
         ("--source 192.0.2.9", "--source: 192.0.2.9 is no address of this machine"),
@@ -62,7 +62,7 @@ fn mistakes_name_their_options() {
 }
 
 #[test]
-fn all_users_must_have_started_before_a_trial_ends() {
+fn the_ramp_up_must_end_before_the_trial() {
     let mistakes = study("users 127.0.0.1 --ramp-up 20s --trial 5s").unwrap_err();
     assert!(mistakes.len() == 1 && mistakes[0].contains("20 s (ramp_up, --ramp-up)"), "{mistakes:?}");
     assert!(study("users 127.0.0.1 --ramp-up 2s --trial 5s").is_ok());
@@ -70,9 +70,9 @@ fn all_users_must_have_started_before_a_trial_ends() {
 }
 
 #[test]
-fn a_void_trial_is_tried_as_often_as_told_in_all() {
+fn void_attempts_include_the_first() {
     let study = study("users 127.0.0.1 --void-attempts 2").unwrap();
-    assert_eq!(study.trial.void_attempts, 1, "again, in a study's words");
+    assert_eq!(study.trial.void_attempts, 1, "a study counts only repeated attempts");
     let plan = study::plan(&study, Vec::new()).unwrap();
     let search = plan.search_of(0).unwrap();
     assert_eq!(search.method_settings["void"]["attempts"], 2);

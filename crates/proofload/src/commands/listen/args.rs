@@ -1,40 +1,40 @@
-//! The command line of `proofload listen`: every setting, and what only a command line says.
+//! The command line of `proofload listen`: every setting, and the options that are no settings.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::{
-    draft::Draft,
-    settings::{self, OptionSpec},
+    config_builder::ConfigBuilder,
+    settings::{self, Setting},
 };
 use crate::commands::options::{Given, Table};
 
-const END: &str = "POST /a/b stores the body's events under the tag a.b: a JSON object, an array of objects, or one object a line, \
-compressed or not.
+const AFTER_HELP: &str = "POST /a/b stores the events of the body with the tag a.b. The body is a JSON object, an array \
+of objects, or one object per line, and may be compressed.
 
-SIGTERM and Ctrl-C finish what was begun, sync it and end; the second one does not wait for requests. SIGHUP opens \
-files and certificates anew. Exit status: 0 everything taken is on the disk, 1 not everything, 2 wrong use, 130 ended by \
-the second signal.";
+SIGTERM and Ctrl-C wait for requests in flight, sync the files and end; a second signal does not wait for requests. SIGHUP \
+reopens files and certificates. Exit status: 0 all acknowledged events are on the disk, 1 some are not, 2 wrong use or \
+failed, 130 ended by a second signal.";
 
 /// Take events over HTTP and store them in files, acknowledged at a chosen level
 #[derive(Debug, Args)]
-#[command(after_help = END)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct ListenArgs {
-    /// Settings file in TOML: the same names with underscores; options win over it
+    /// Settings file in TOML; keys are option names with underscores, and options override it
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Fluentd's configuration: what it says holds unless a setting says otherwise
+    /// Configuration file of Fluentd; settings override it
     #[arg(long, value_name = "FILE")]
     pub import: Option<PathBuf>,
-    /// Read all settings and the files they name, tell every mistake, and start nothing
-    // The alias is what Fluentd calls it.
+    /// Check all settings and the files they name, without starting
+    // The alias is Fluentd's name of the option.
     #[arg(long, alias = "dry-run")]
     pub check: bool,
-    /// Fluentd's option, given as to it
+    /// Fluentd's option for its configuration
     #[arg(short = 'c', long, value_name = "FILE", hide = true)]
     pub fluentd_config: Option<PathBuf>,
-    /// Print the JSON Schema of the settings file, and start nothing
+    /// Print the JSON Schema of the settings file, without starting
     #[arg(long)]
     pub schema: bool,
     /// Print no report at the end
@@ -44,13 +44,13 @@ pub(crate) struct ListenArgs {
     pub given: Given<Settings>,
 }
 
-/// Every setting.
+/// All settings of the listener.
 #[derive(Debug)]
 pub(crate) struct Settings;
 
 impl Table for Settings {
-    type Into = Draft;
-    const HAS_WORDS: bool = false;
+    type Config = ConfigBuilder;
+    const HAS_POSITIONALS: bool = false;
 
     fn settings() -> impl Iterator<Item = &'static OptionSpec> {
         settings::all()
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_given_as_they_were_typed() {
+    fn options_keep_their_text() {
         let line = "listen --listen 127.0.0.1:0 --listen [::1]:0 --max-body 1MiB --no-tag --config f.toml -q";
         let given = Cli::try_parse_from(line.split(' ')).unwrap().listen;
         let values: Vec<(&str, Vec<String>)> =
@@ -88,13 +88,13 @@ mod tests {
     }
 
     #[test]
-    fn what_fluentd_users_type_is_understood() {
+    fn options_of_fluentd_are_accepted() {
         let given = Cli::try_parse_from(["listen", "--dry-run", "-c", "fluent.conf"]).unwrap().listen;
         assert_eq!((given.check, given.fluentd_config), (true, Some("fluent.conf".into())));
     }
 
     #[test]
-    fn the_command_is_sound() {
+    fn clap_accepts_the_definition() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
     }

@@ -1,23 +1,23 @@
-//! The settings file: TOML whose keys are the names of the settings.
+//! The settings file: TOML with the names of the settings as keys.
 
 use ::settings::{Mistake, Reader, Value};
 use toml::de::DeValue;
 
 use super::{
-    draft::Draft,
-    settings::{self, Kind, OptionSpec},
+    config_builder::ConfigBuilder,
+    settings::{self, Kind, Setting},
 };
 
-/// Reads a file's text into the draft. `name` is the file's, as mistakes tell it.
+/// Applies the settings of a file. `name` is the file's name for messages.
 ///
 /// # Errors
-/// Every mistake, in the order of the file, each with its line.
-pub(super) fn read(name: &str, text: &str, draft: &mut Draft) -> Result<(), Vec<Mistake>> {
+/// Every mistake with its line, in the order of the file.
+pub(super) fn read(name: &str, text: &str, builder: &mut ConfigBuilder) -> Result<(), Vec<Mistake>> {
     let mut reader = Reader::new(name, text);
     let document = reader.document(text);
     if reader.has_mistakes() {
-        // What is guessed behind a mistake in TOML itself would only confuse.
-        return reader.finish(());
+        // After a syntax error, further mistakes would only mislead.
+        return reader.end(());
     }
     let mut table = reader.root(&document);
     for setting in settings::all() {
@@ -25,7 +25,7 @@ pub(super) fn read(name: &str, text: &str, draft: &mut Draft) -> Result<(), Vec<
         let Some(values) = texts(&mut reader, setting, value) else { continue };
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
         if !values.is_empty() {
-            let applied = (setting.apply)(draft, &values);
+            let applied = (setting.apply)(builder, &values);
             reader.checked(value, applied.map_err(|why| format!("{}: {why}", setting.key)));
         }
     }
@@ -33,13 +33,13 @@ pub(super) fn read(name: &str, text: &str, draft: &mut Draft) -> Result<(), Vec<
     reader.finish(())
 }
 
-/// A value as it would stand on the command line; none, and a mistake, if it is of another kind.
-fn texts(reader: &mut Reader<'_>, setting: &OptionSpec, value: &Value<'_>) -> Option<Vec<String>> {
+/// A value as the texts that the command line would have. `None`, with a mistake in `reader`, if its type is wrong.
+fn texts(reader: &mut Reader<'_>, setting: &Setting, value: &Value<'_>) -> Option<Vec<String>> {
     let one = |text: Option<&str>| Some(vec![text?.to_owned()]);
     match (setting.kind, value.get_ref()) {
         (Kind::Flag | Kind::On, _) => {
-            let usual = setting.kind == Kind::On;
-            reader.flag(value).map(|flag| if flag == usual { Vec::new() } else { vec![flag.to_string()] })
+            let default = setting.kind == Kind::On;
+            reader.flag(value).map(|flag| if flag == default { Vec::new() } else { vec![flag.to_string()] })
         }
         (Kind::Count(_) | Kind::Rate | Kind::Size | Kind::Choice(_), DeValue::Integer(number))
             if number.radix() == 10 =>
@@ -64,8 +64,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_says_the_same_as_options() {
-        let mut by_file = Draft::new(None).unwrap();
+    fn a_file_and_options_mean_the_same() {
+        let mut by_file = ConfigBuilder::new(None).unwrap();
         read(
             "f",
             "listen = [\"127.0.0.1:1\", \"[::1]:2\"]\nroute = \"/a=synced\"\nbacklog = 1_000\nmax_body = 1024\n\
@@ -73,7 +73,7 @@ mod tests {
             &mut by_file,
         )
         .unwrap();
-        let mut by_options = Draft::new(None).unwrap();
+        let mut by_options = ConfigBuilder::new(None).unwrap();
         for (key, values) in [
             ("listen", &["127.0.0.1:1", "[::1]:2"][..]),
             ("route", &["/a=synced"]),
@@ -91,22 +91,22 @@ mod tests {
     }
 
     #[test]
-    fn the_documented_file_is_sound() {
+    fn the_documented_file_is_valid() {
         let text = include_str!("../../../../../docs/listen.md");
         let lines = text.lines().skip_while(|line| *line != "    # listen.toml");
         let lines: Vec<&str> = lines.map_while(|line| line.strip_prefix("    ")).collect();
-        let mut draft = Draft::new(None).unwrap();
-        assert_eq!(read("listen.toml", &lines.join("\n"), &mut draft), Ok(()));
-        assert_eq!(draft.config.store.suffix, ".log");
-        assert!(lines.len() > 5 && draft.finish().is_ok());
+        let mut builder = ConfigBuilder::new(None).unwrap();
+        assert_eq!(read("listen.toml", &lines.join("\n"), &mut builder), Ok(()));
+        assert_eq!(builder.config.store.suffix, ".log");
+        assert!(lines.len() > 5 && builder.build().is_ok());
     }
 
     #[test]
     fn every_mistake_has_its_line() {
         let text = "listen = [\"here\"]\nmax_bdy = 1\nack = \"often\"\n\nbacklog = true\nutc = \"yes\"\nidle_timeout = 5\nroute = [1]";
-        let mistakes = read("f", text, &mut Draft::new(None).unwrap()).unwrap_err();
-        let told: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-        let wanted = [
+        let mistakes = read("f", text, &mut ConfigBuilder::new(None).unwrap()).unwrap_err();
+        let messages: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+        let expected = [
             "f:1:10: listen: 'here' is not an address",
             "f:2:1: unknown key 'max_bdy'; did you mean 'max_body'?",
             "f:3:7: ack: 'often' is not known here (known: accepted, written, synced)",
@@ -115,11 +115,11 @@ mod tests {
             "f:7:16: expected a time in quotes",
             "f:8:10: expected text in quotes, found a whole number",
         ];
-        for (told, wanted) in told.iter().zip(wanted) {
-            assert!(told.starts_with(wanted), "{wanted}\n{told}");
+        for (message, expected) in messages.iter().zip(expected) {
+            assert!(message.starts_with(expected), "{expected}\n{message}");
         }
-        assert_eq!(told.len(), wanted.len(), "{told:#?}");
-        let broken = read("f", "a = = b\nc", &mut Draft::new(None).unwrap()).unwrap_err();
+        assert_eq!(messages.len(), expected.len(), "{messages:#?}");
+        let broken = read("f", "a = = b\nc", &mut ConfigBuilder::new(None).unwrap()).unwrap_err();
         assert_eq!(broken[0].line, 1, "{broken:?}");
     }
 }

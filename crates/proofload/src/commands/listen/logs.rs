@@ -1,5 +1,5 @@
-//! What happens, told on standard error, which holds nobody up: whoever should read it may have gone, its disk may be full,
-//! and a pipe that nobody reads would make us wait. A thread of its own writes; what it cannot write is dropped and counted.
+//! The log on standard error. A thread of its own writes it, since writing may block (an unread pipe) or fail (a full
+//! disk). Lines that cannot be written are dropped and counted.
 
 use std::{
     collections::VecDeque,
@@ -12,12 +12,12 @@ use std::{
 
 use tracing::{error, level_filters::LevelFilter};
 
-use super::draft::LogForm;
+use super::config_builder::LogFormat;
 
-/// Lines that may wait to be written; further ones are dropped.
-const LINES_MOST: usize = 1024;
-/// How long the end waits for those.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Most lines in the queue; further lines are dropped.
+const MAX_LINES: usize = 1024;
+/// How long [`flush`] waits.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 static QUEUE: Queue = Queue { state: Mutex::new(State::NEW), changed: Condvar::new() };
 
@@ -38,30 +38,30 @@ impl State {
     const NEW: Self = Self { lines: VecDeque::new(), is_writing: false, dropped: 0 };
 }
 
-/// Begins to tell. Nothing but the first call has an effect.
-pub(super) fn begin(form: LogForm, level: LevelFilter) {
+/// Starts logging. Only the first call has an effect.
+pub(super) fn start(format: LogFormat, level: LevelFilter) {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)
         .with_writer(|| &QUEUE)
-        // It would tell on standard error that standard error fails, and panic.
+        // Such an error would be written to standard error, which fails, and panic.
         .log_internal_errors(false);
-    // The journal and its like have times of their own; JSON goes to those who have not.
-    let begun = match form {
-        LogForm::Text => subscriber.without_time().try_init(),
-        LogForm::Json => subscriber.json().flatten_event(true).try_init(),
+    // systemd's journal adds its own times; readers of JSON need them in the line.
+    let started = match format {
+        LogFormat::Text => subscriber.without_time().try_init(),
+        LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
     };
-    // Refused where somebody tells already, such as another test in this process.
-    if begun.is_ok() {
+    // Fails if a subscriber is installed already, such as by another test in this process.
+    if started.is_ok() {
         panic::set_hook(Box::new(|panicked| error!("{panicked}")));
         thread::spawn(|| QUEUE.write_to(io::stderr()));
     }
 }
 
-/// Waits until all is written, for a second at the most. Whether it is.
-pub(super) fn end() -> bool {
-    let waits = |state: &mut State| !state.lines.is_empty() || state.is_writing;
-    let waited = QUEUE.changed.wait_timeout_while(QUEUE.lock(), PATIENCE, waits);
+/// Waits up to [`FLUSH_TIMEOUT`] until all lines are written; returns whether they are.
+pub(super) fn flush() -> bool {
+    let is_pending = |state: &mut State| !state.lines.is_empty() || state.is_writing;
+    let waited = QUEUE.changed.wait_timeout_while(QUEUE.lock(), FLUSH_TIMEOUT, is_pending);
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
 }
 
@@ -70,13 +70,13 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what comes, for ever.
+    /// Writes the lines of the queue, without end.
     fn write_to(&self, mut output: impl Write) {
-        let mut told = 0;
+        let mut reported = 0;
         loop {
-            let waits = |state: &mut State| state.lines.is_empty();
+            let is_empty = |state: &mut State| state.lines.is_empty();
             let mut state =
-                self.changed.wait_while(self.lock(), waits).unwrap_or_else(PoisonError::into_inner);
+                self.changed.wait_while(self.lock(), is_empty).unwrap_or_else(PoisonError::into_inner);
             let Some(line) = state.lines.pop_front() else { continue };
             state.is_writing = true;
             drop(state);
@@ -85,23 +85,23 @@ impl Queue {
             state.is_writing = false;
             state.dropped += u64::from(written.is_err());
             let dropped = state.dropped;
-            // Told as any line is: while there is no room, that would be dropped as well.
-            let has_room = state.lines.len() < LINES_MOST / 2;
+            // The report is a line of the queue too, so it waits until there is room.
+            let has_room = state.lines.len() < MAX_LINES / 2;
             self.changed.notify_all();
             drop(state);
-            if written.is_ok() && has_room && dropped > told {
-                error!("{} lines before this could not be written here and were dropped", dropped - told);
-                told = dropped;
+            if written.is_ok() && has_room && dropped > reported {
+                error!("{} lines before this could not be written here and were dropped", dropped - reported);
+                reported = dropped;
             }
         }
     }
 }
 
 impl Write for &Queue {
-    /// Takes a line, which comes whole.
+    /// Adds a whole line to the queue.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut state = self.lock();
-        if state.lines.len() < LINES_MOST {
+        if state.lines.len() < MAX_LINES {
             state.lines.push_back(line.to_vec());
             self.changed.notify_all();
         } else {
@@ -122,10 +122,10 @@ mod tests {
     #[test]
     fn lines_beyond_the_bound_are_dropped_and_counted() {
         let queue = Queue { state: Mutex::new(State::NEW), changed: Condvar::new() };
-        for _ in 0..LINES_MOST + 5 {
+        for _ in 0..MAX_LINES + 5 {
             (&queue).write_all(b"line\n").unwrap();
         }
         let state = queue.lock();
-        assert_eq!((state.lines.len(), state.dropped), (LINES_MOST, 5));
+        assert_eq!((state.lines.len(), state.dropped), (MAX_LINES, 5));
     }
 }

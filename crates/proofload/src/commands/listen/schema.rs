@@ -1,10 +1,10 @@
-//! The JSON Schema of the settings file: what editors complete and underline.
+//! The JSON Schema of the settings file, for editors.
 
 use serde_json::{Map, Value, json};
 
 use super::settings::{self, Kind, OptionSpec};
 
-/// The schema, draft 7, which the TOML plugins of editors know.
+/// The schema in draft 7, which the TOML plugins of editors support.
 pub(super) fn schema() -> Value {
     let properties: Map<String, Value> =
         settings::all().map(|setting| (setting.key.to_owned(), property(setting))).collect();
@@ -52,35 +52,37 @@ mod tests {
 
     use super::*;
 
-    /// What is written at a place of the documentation is what the code says; `UPDATE_SCHEMA` writes it.
-    fn published(path: &str, wanted: impl FnOnce(&str) -> String) {
+    /// Checks that a file of the documentation agrees with the code; `UPDATE_SCHEMA` writes the file.
+    fn check_published(path: &str, expected: impl FnOnce(&str) -> String) {
         let path = format!("{}/../../docs/{path}", env!("CARGO_MANIFEST_DIR"));
         let present = fs::read_to_string(&path).unwrap_or_default();
-        let wanted = wanted(&present);
+        let expected = expected(&present);
         if std::env::var_os("UPDATE_SCHEMA").is_some() {
-            fs::write(&path, &wanted).unwrap();
+            fs::write(&path, &expected).unwrap();
             return;
         }
-        assert!(present == wanted, "{path}: run `UPDATE_SCHEMA=1 cargo test -p proofload` and commit docs");
+        assert!(present == expected, "{path}: run `UPDATE_SCHEMA=1 cargo test -p proofload` and commit docs");
     }
 
     #[test]
-    fn the_published_schema_is_the_one_of_this_code() {
-        published("schema/listen.schema.json", |_| serde_json::to_string_pretty(&schema()).unwrap() + "\n");
+    fn the_published_schema_is_up_to_date() {
+        check_published("schema/listen.schema.json", |_| {
+            serde_json::to_string_pretty(&schema()).unwrap() + "\n"
+        });
     }
 
     #[test]
-    fn the_documented_options_are_those_of_this_code() {
+    fn the_documented_options_are_up_to_date() {
         const BEGIN: &str = "<!-- options: written by `UPDATE_SCHEMA=1 cargo test -p proofload` -->\n";
         const END: &str = "<!-- end of options -->";
-        published("listen.md", |text| {
+        check_published("listen.md", |text| {
             let (before, rest) = text.split_once(BEGIN).expect("docs/listen.md has the options' beginning");
             let (_, after) = rest.split_once(END).expect("docs/listen.md has the options' end");
             format!("{before}{BEGIN}{}{END}{after}", options())
         });
     }
 
-    /// Tables of all options by what they are about.
+    /// Tables of all options, one per heading.
     fn options() -> String {
         let mut text = String::new();
         let mut heading = "";

@@ -1,26 +1,26 @@
-//! Files of secrets: who may post. Secrets never stand on the command line, where everybody can read them.
+//! Files with the credentials of clients. Secrets are not given on the command line, which every user can read.
 
 use std::path::Path;
 
 use ::secrets::reference::{Lines, read_lines};
 use listen::Credential;
 
-/// Reads one line.
+/// Parses one line.
 pub(super) type Reader = fn(&str) -> Result<Credential, &'static str>;
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Debug)]
 pub(super) struct Secrets {
-    /// Who may post, at least one.
+    /// The credentials, at least one.
     pub credentials: Vec<Credential>,
-    /// What should be known.
+    /// A warning about the file.
     pub warning: Option<String>,
 }
 
-/// Reads a file, one secret a line; empty lines and those that begin with `#` are passed over.
+/// Reads a file with one secret per line; skips empty lines and lines that begin with `#`.
 ///
 /// # Errors
-/// Names the file, and the line that is wrong, but not what is in it.
+/// Names the file and the wrong line, without its content.
 pub(super) fn read(path: &Path, read_line: Reader) -> Result<Secrets, String> {
     let Lines { lines, warning } = read_lines(path)?;
     let mut credentials = Vec::new();
@@ -29,23 +29,23 @@ pub(super) fn read(path: &Path, read_line: Reader) -> Result<Secrets, String> {
         credentials.push(credential.map_err(|why| format!("{}:{number}: {why}", path.display()))?);
     }
     if credentials.is_empty() {
-        return Err(format!("{} holds no secret, so that nobody could post", path.display()));
+        return Err(format!("{} has no secret, so nobody could post", path.display()));
     }
     Ok(Secrets { credentials, warning })
 }
 
-/// A token.
+/// Parses a bearer token.
 pub(super) fn bearer(line: &str) -> Result<Credential, &'static str> {
-    // The characters of RFC 6750's b64token, in which a token travels.
-    let is_sound = |c: char| c.is_ascii_alphanumeric() || "-._~+/=".contains(c);
-    if line.chars().all(is_sound) {
+    // The characters of `b64token` in RFC 6750.
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || "-._~+/=".contains(c);
+    if line.chars().all(is_valid) {
         Ok(Credential::Bearer(line.to_owned()))
     } else {
-        Err("a token has letters, digits and -._~+/= only")
+        Err("a token has only letters, digits and -._~+/=")
     }
 }
 
-/// `NAME:PASSWORD`.
+/// Parses `NAME:PASSWORD`.
 pub(super) fn basic(line: &str) -> Result<Credential, &'static str> {
     let (user, password) = line.split_once(':').ok_or("expected NAME:PASSWORD")?;
     if user.is_empty() || password.is_empty() {
@@ -53,7 +53,9 @@ pub(super) fn basic(line: &str) -> Result<Credential, &'static str> {
     }
     if ["$2y$", "$2b$", "$2a$", "$apr1$", "$5$", "$6$", "{SHA}"].iter().any(|hash| password.starts_with(hash))
     {
-        return Err("passwords are not hashed here: write the password itself, readable by this user only");
+        return Err(
+            "hashed passwords are not supported; write the password itself into a file that only this user can read",
+        );
     }
     Ok(Credential::Basic { user: user.to_owned(), password: password.to_owned() })
 }
@@ -90,7 +92,7 @@ mod tests {
             ("ok\nse cret", bearer as Reader, ":2: a token has"),
             ("secret", basic, ":1: expected NAME:PASSWORD"),
             ("secret:", basic, "may be empty"),
-            ("ann:$2y$05$secret", basic, "not hashed"),
+            ("ann:$2y$05$secret", basic, "hashed passwords"),
             ("# secret", bearer, "nobody could post"),
         ] {
             let error = read_text(text, 0o600, line).unwrap_err();

@@ -1,6 +1,5 @@
-//! What systemd is told, and what it hands in: readiness, reloads, the watchdog, sockets.
-//!
-//! Protocols: sd_notify(3), sd_listen_fds(3). Without systemd nothing of this happens.
+//! Integration with systemd: readiness, reloads, the watchdog and socket activation, see sd_notify(3) and
+//! sd_listen_fds(3). Without systemd this does nothing.
 
 use std::{
     os::fd::OwnedFd,
@@ -13,75 +12,77 @@ use tracing::warn;
 
 use crate::exit::Refusal;
 
-/// Sockets that were handed in (LISTEN_FDS), in their order. Takes the variables out of the environment, so call it
-/// before there is a second thread.
+/// The sockets passed by systemd (LISTEN_FDS), in order. Removes the variables from the environment, so call it before a
+/// second thread starts.
 ///
 /// # Errors
-/// When one is no TCP socket.
-pub(super) fn handed() -> Result<Vec<OwnedFd>, Refusal> {
+/// If one is no TCP socket.
+pub(super) fn inherited_sockets() -> Result<Vec<OwnedFd>, Refusal> {
     let mut list = ListenFd::from_env();
-    let sockets = (0..list.len()).map(|place| match list.take_tcp_listener(place) {
+    let sockets = (0..list.len()).map(|index| match list.take_tcp_listener(index) {
         Ok(Some(listener)) => Ok(OwnedFd::from(listener)),
-        Ok(None) => Err(Refusal::one(format_args!("socket {place} handed in is gone"))),
+        Ok(None) => Err(Refusal::one(format_args!("socket {index} from systemd is missing"))),
         Err(error) => Err(Refusal::one(format_args!(
-            "socket {place} handed in cannot be used: {error}; hand in TCP sockets (ListenStream=) only"
+            "socket {index} from systemd cannot be used: {error}; pass only TCP sockets (ListenStream=)"
         ))),
     });
     sockets.collect()
 }
 
-/// The service that systemd knows.
+/// Notifies systemd of the state of the service.
 #[derive(Debug)]
 pub(super) struct Service {
     status: String,
-    /// How often it wants to hear that we live.
+    /// How often systemd expects a sign of life.
     watchdog: Option<Duration>,
-    told: Instant,
-    could_tell: bool,
+    /// When the last sign of life was sent.
+    last_alive: Instant,
+    has_warned: bool,
 }
 
 impl Service {
-    /// `status` is what `systemctl status` shows while it listens.
+    /// `status` is shown by `systemctl status` while the listener runs.
     pub(super) fn new(status: &str) -> Self {
-        // Twice as often as asked, as sd_watchdog_enabled(3) recommends.
+        // Half the interval, as sd_watchdog_enabled(3) recommends.
         let watchdog = sd_notify::watchdog_enabled().map(|timeout| timeout / 2);
-        Self { status: status.to_owned(), watchdog, told: Instant::now(), could_tell: true }
+        Self { status: status.to_owned(), watchdog, last_alive: Instant::now(), has_warned: false }
     }
 
-    /// It listens.
+    /// Notifies that the listener is ready.
     pub(super) fn ready(&mut self) {
         let status = self.status.clone();
-        self.tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
+        self.notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
     }
 
-    /// It reads files anew; [`Service::ready`] comes behind.
+    /// Notifies that the listener reloads its files; call [`Service::ready`] afterwards.
     pub(super) fn reloading(&mut self) {
         match NotifyState::monotonic_usec_now() {
-            Ok(now) => self.tell(&[NotifyState::Reloading, now]),
-            Err(_) => self.tell(&[NotifyState::Reloading]),
+            Ok(now) => self.notify(&[NotifyState::Reloading, now]),
+            Err(_) => self.notify(&[NotifyState::Reloading]),
         }
     }
 
-    /// It ends.
+    /// Notifies that the listener stops.
     pub(super) fn stopping(&mut self) {
-        self.tell(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
+        self.notify(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
     }
 
-    /// It lives; to be said at least as often as the watchdog wants to hear it.
+    /// Sends a sign of life if the watchdog is due for one. Call it at least every [`super::POLL_INTERVAL`].
     pub(super) fn alive(&mut self) {
-        if self.watchdog.is_some_and(|interval| self.told.elapsed() >= interval.saturating_sub(super::GLANCE))
-        {
-            self.told = Instant::now();
-            self.tell(&[NotifyState::Watchdog]);
+        if self.watchdog.is_some_and(|interval| {
+            self.last_alive.elapsed() >= interval.saturating_sub(super::POLL_INTERVAL)
+        }) {
+            self.last_alive = Instant::now();
+            self.notify(&[NotifyState::Watchdog]);
         }
     }
 
-    fn tell(&mut self, state: &[NotifyState<'_>]) {
+    fn notify(&mut self, state: &[NotifyState<'_>]) {
         if let Err(error) = sd_notify::notify(state)
-            && self.could_tell
+            && !self.has_warned
         {
-            self.could_tell = false;
-            warn!("systemd cannot be told of this service: {error}");
+            self.has_warned = true;
+            warn!("cannot notify systemd of the state of this service: {error}");
         }
     }
 }

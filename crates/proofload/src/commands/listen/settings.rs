@@ -1,8 +1,6 @@
-//! Every setting of the listener: its name on the command line and in the settings file, what it takes, what it
-//! does, all in one place.
+//! The settings of the listener: one table entry has the name, help, default and parser of a setting.
 //!
-//! A setting is called the same everywhere: `--max-body` on the command line is `max_body` in the file. Both are
-//! given to the same reader, so that both mean the same and are refused for the same reasons.
+//! `--max-body` on the command line is `max_body` in the settings file. Both use the same parser.
 
 mod addresses;
 mod answers;
@@ -16,10 +14,10 @@ pub(super) use ::settings::options::Kind;
 use ::settings::options::{count, error_text};
 use record::units::{UnitError, parse_size, parse_time};
 
-use super::draft::Draft;
+use super::config_builder::ConfigBuilder;
 
 /// One setting.
-pub(super) type OptionSpec = ::settings::options::OptionSpec<Draft>;
+pub(super) type Setting = ::settings::options::Setting<ConfigBuilder>;
 
 /// All settings, in the order of the help.
 pub(super) fn all() -> impl Iterator<Item = &'static OptionSpec> {
@@ -28,17 +26,17 @@ pub(super) fn all() -> impl Iterator<Item = &'static OptionSpec> {
         .flatten()
 }
 
-fn size(text: &str, least: u64) -> Result<u64, String> {
-    match parse_size(text).map_err(error_text)? {
-        size if size < least => Err(format!("{text} is too small; at least {least} bytes")),
+fn size(text: &str, min: u64) -> Result<u64, String> {
+    match parse_size(text).map_err(told)? {
+        size if size < min => Err(format!("{text} is too small; give at min {min} bytes")),
         size => Ok(size),
     }
 }
 
-/// A time that is not zero.
+/// Parses a time above zero.
 fn time(text: &str) -> Result<Duration, String> {
-    match parse_time(text).map_err(error_text)? {
-        Duration::ZERO => Err(format!("{text} is no time; give one such as 10s")),
+    match parse_time(text).map_err(told)? {
+        Duration::ZERO => Err(format!("{text} is too short; give a time such as 10s")),
         time => Ok(time),
     }
 }
@@ -53,10 +51,10 @@ fn path(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() { Err("a path is missing".to_owned()) } else { Ok(PathBuf::from(text)) }
 }
 
-/// The value at the place of a word among those known.
+/// The value with the same index as `text` has in `words`.
 fn choice<T: Copy>(text: &str, words: &[&str], values: &[T]) -> Result<T, String> {
-    let place = words.iter().position(|word| *word == text);
-    let value = place.and_then(|place| values.get(place).copied());
+    let index = words.iter().position(|word| *word == text);
+    let value = index.and_then(|index| values.get(index).copied());
     value.ok_or_else(|| format!("'{text}' is not known here (known: {})", words.join(", ")))
 }
 
@@ -65,32 +63,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_setting_is_told_once_and_takes_its_example_and_its_default() {
+    fn keys_are_unique_and_examples_and_defaults_are_accepted() {
         let mut keys = std::collections::BTreeSet::new();
         for setting in all() {
             assert!(keys.insert(setting.key), "{} is there twice", setting.key);
             assert!(!setting.help.ends_with('.') && !setting.help.is_empty(), "{}", setting.key);
             let examples: Vec<&str> = setting.example.split_whitespace().collect();
-            let result = (setting.apply)(&mut Draft::new(None).unwrap(), &examples);
+            let result = (setting.apply)(&mut ConfigBuilder::new(None).unwrap(), &examples);
             assert_eq!(result, Ok(()), "{} {}", setting.key, setting.example);
             if let Kind::Choice(words) = setting.kind {
                 assert!(words.contains(&setting.example), "{}", setting.key);
                 for word in words {
-                    assert_eq!((setting.apply)(&mut Draft::new(None).unwrap(), &[word]), Ok(()), "{word}");
+                    assert_eq!(
+                        (setting.apply)(&mut ConfigBuilder::new(None).unwrap(), &[word]),
+                        Ok(()),
+                        "{word}"
+                    );
                 }
             }
-            // Drafts of two runs differ in nothing, so that the text of one tells what it holds.
-            let plain = format!("{:?}", Draft::new(None).unwrap());
+            // The debug text shows every field, so equal texts mean equal settings.
+            let plain = format!("{:?}", ConfigBuilder::new(None).unwrap());
             if !setting.default.is_empty() {
-                let mut draft = Draft::new(None).unwrap();
-                assert_eq!((setting.apply)(&mut draft, &[setting.default]), Ok(()), "{}", setting.key);
-                // That something was said is kept, even if it changes nothing else.
-                draft.listens_as_told = false;
-                assert_eq!(format!("{draft:?}"), plain, "{} does not have its default", setting.key);
+                let mut builder = ConfigBuilder::new(None).unwrap();
+                assert_eq!((setting.apply)(&mut builder, &[setting.default]), Ok(()), "{}", setting.key);
+                // This field records that addresses were given, even the default ones.
+                builder.has_explicit_addresses = false;
+                assert_eq!(format!("{builder:?}"), plain, "{} does not have its default", setting.key);
             }
-            let mut draft = Draft::new(None).unwrap();
-            (setting.apply)(&mut draft, &examples).unwrap();
-            assert_ne!(format!("{draft:?}"), plain, "{} {} changes nothing", setting.key, setting.example);
+            let mut builder = ConfigBuilder::new(None).unwrap();
+            (setting.apply)(&mut builder, &examples).unwrap();
+            assert_ne!(format!("{builder:?}"), plain, "{} {} changes nothing", setting.key, setting.example);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What changes while the listener runs, and should be told: states of the storage, losses, refusals.
+//! Finds the changes in the statistics that are logged: states of the storage, lost events, refusals.
 
 use std::time::{Duration, Instant};
 
@@ -6,20 +6,20 @@ use listen::Statistics;
 use record::units::show_count;
 use tracing::{Level, error, info, warn};
 
-/// Refusals are told together, at most so often.
-const PAUSE: Duration = Duration::from_secs(10);
+/// Shortest time between two log lines about refusals.
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Compares counters as time goes on.
+/// Compares the statistics with earlier ones.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// As last looked at.
+    /// The statistics of the last update.
     seen: Statistics,
-    /// As last told, for what is told together.
-    told: Statistics,
-    told_at: Option<Instant>,
+    /// The statistics when refusals were last logged.
+    logged: Statistics,
+    logged_at: Option<Instant>,
 }
 
-/// Something that should be told.
+/// A message to log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Change {
     level: Level,
@@ -31,8 +31,8 @@ impl Change {
         Self { level, message }
     }
 
-    /// Tells it in the log.
-    pub(super) fn tell(&self) {
+    /// Writes the message to the log.
+    pub(super) fn log(&self) {
         let message = &self.message;
         match self.level {
             Level::ERROR => error!("{message}"),
@@ -43,17 +43,17 @@ impl Change {
 }
 
 impl Watch {
-    /// From these counters on.
+    /// Starts with these statistics.
     pub(super) fn new(now: Statistics) -> Self {
-        Self { told: now.clone(), seen: now, told_at: None }
+        Self { logged: now.clone(), seen: now, logged_at: None }
     }
 
-    /// What has changed.
-    pub(super) fn look(&mut self, now: Statistics) -> Vec<Change> {
+    /// Takes new statistics and returns the changes to log.
+    pub(super) fn update(&mut self, now: Statistics) -> Vec<Change> {
         let mut changes = Vec::new();
         if now.storage != self.seen.storage {
             changes.push(match now.storage.as_str() {
-                "ok" => Change::new(Level::INFO, "the storage takes lines again".into()),
+                "ok" => Change::new(Level::INFO, "events can be stored again".into()),
                 why => Change::new(
                     Level::ERROR,
                     format!("nothing can be stored: {why}; requests are refused until it can"),
@@ -68,34 +68,34 @@ impl Watch {
             ));
         }
         self.seen = now;
-        if self.told_at.is_none_or(|told_at| told_at.elapsed() >= PAUSE)
+        if self.logged_at.is_none_or(|logged_at| logged_at.elapsed() >= REFUSAL_INTERVAL)
             && let Some(message) = self.refusals()
         {
             changes.push(Change::new(Level::WARN, message));
-            self.told_at = Some(Instant::now());
-            self.told = self.seen.clone();
+            self.logged_at = Some(Instant::now());
+            self.logged = self.seen.clone();
         }
         changes
     }
 
-    /// What was refused since it was last told.
+    /// The refusals since they were last logged.
     fn refusals(&self) -> Option<String> {
         let more = |now: u64, before: u64| now.saturating_sub(before);
         let mut parts: Vec<String> = self
             .seen
             .refused
             .iter()
-            .map(|(reason, &now)| (reason, more(now, self.told.refused.get(reason).copied().unwrap_or(0))))
+            .map(|(reason, &now)| (reason, more(now, self.logged.refused.get(reason).copied().unwrap_or(0))))
             .filter(|(_, count)| *count > 0)
             .map(|(reason, count)| format!("{} requests ({})", show_count(count), reason.replace('_', " ")))
             .collect();
-        let connections = more(self.seen.connections_refused, self.told.connections_refused);
+        let connections = more(self.seen.connections_refused, self.logged.connections_refused);
         if connections > 0 {
             parts.push(format!("{} connections (--max-connections)", show_count(connections)));
         }
-        let accepts = more(self.seen.accept_errors, self.told.accept_errors);
+        let accepts = more(self.seen.accept_errors, self.logged.accept_errors);
         if accepts > 0 {
-            parts.push(format!("{} accepts that failed (see ulimit -n)", show_count(accepts)));
+            parts.push(format!("{} failed accepts (see ulimit -n)", show_count(accepts)));
         }
         (!parts.is_empty()).then(|| format!("refused: {}", parts.join(", ")))
     }
@@ -114,30 +114,30 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_while_nothing_changes() {
+    fn nothing_is_logged_while_nothing_changes() {
         let mut watch = Watch::new(calm());
         let busy = Statistics { received_bytes: 5, requests: [(204, 7)].into(), ..calm() };
-        assert_eq!(watch.look(busy), []);
+        assert_eq!(watch.update(busy), []);
     }
 
     #[test]
-    fn states_of_the_storage_are_told_once_each() {
+    fn each_state_of_the_storage_is_logged_once() {
         let mut watch = Watch::new(calm());
         let full = Statistics { storage: "full".into(), accepted_events_lost: 3, ..calm() };
         assert_eq!(
-            messages(&watch.look(full.clone())),
+            messages(&watch.update(full.clone())),
             [
                 (Level::ERROR, "nothing can be stored: full; requests are refused until it can"),
                 (Level::ERROR, "3 events that were acknowledged as accepted could not be stored")
             ]
         );
-        assert_eq!(watch.look(full.clone()), []);
+        assert_eq!(watch.update(full.clone()), []);
         let again = Statistics { storage: "ok".into(), ..full };
-        assert_eq!(messages(&watch.look(again)), [(Level::INFO, "the storage takes lines again")]);
+        assert_eq!(messages(&watch.update(again)), [(Level::INFO, "events can be stored again")]);
     }
 
     #[test]
-    fn refusals_are_told_together_and_not_too_often() {
+    fn refusals_are_logged_together_and_not_too_often() {
         let mut watch = Watch::new(calm());
         let refused = |count| Statistics {
             refused: [("budget".to_owned(), count), ("storage_full".to_owned(), 2)].into(),
@@ -146,15 +146,15 @@ mod tests {
             ..calm()
         };
         assert_eq!(
-            messages(&watch.look(refused(5))),
+            messages(&watch.update(refused(5))),
             [(
                 Level::WARN,
-                "refused: 5 requests (budget), 2 requests (storage full), 1 connections (--max-connections), 4 accepts \
-                 that failed (see ulimit -n)"
+                "refused: 5 requests (budget), 2 requests (storage full), 1 connections (--max-connections), 4 failed \
+                 accepts (see ulimit -n)"
             )]
         );
-        assert_eq!(watch.look(refused(9)), []);
-        watch.told_at = Instant::now().checked_sub(PAUSE);
-        assert_eq!(messages(&watch.look(refused(10))), [(Level::WARN, "refused: 5 requests (budget)")]);
+        assert_eq!(watch.update(refused(9)), []);
+        watch.logged_at = Instant::now().checked_sub(REFUSAL_INTERVAL);
+        assert_eq!(messages(&watch.update(refused(10))), [(Level::WARN, "refused: 5 requests (budget)")]);
     }
 }

@@ -1,4 +1,4 @@
-//! What it was measured on, how to repeat it, and what to be careful about.
+//! The sections on environment, command and warnings.
 
 use maud::html;
 use record::units::{show_bytes, show_count};
@@ -9,7 +9,8 @@ use super::{
 };
 use crate::{text, warnings};
 
-const MOST_PLACES: usize = 6;
+/// Most settings and trials listed with a warning.
+const MAX_LOCATIONS: usize = 6;
 
 pub(super) fn environment(page: &Page) -> Option<Section> {
     let environment = page.results.environment.as_ref()?;
@@ -20,7 +21,7 @@ pub(super) fn environment(page: &Page) -> Option<Section> {
         ("System", page.text(&environment.system)),
         ("Kernel", page.text(&environment.kernel)),
         ("Virtualisation", page.text(&environment.virtualisation)),
-        ("Descriptors of a process", show_count(environment.hard_descriptors)),
+        ("Descriptor limit of a process", show_count(environment.hard_descriptors)),
         ("Load average before", text::number(environment.load_average)),
         ("proofload", page.text(&environment.proofload_version)),
     ];
@@ -46,23 +47,23 @@ pub(super) fn command(page: &Page) -> Section {
     let words: Vec<String> = plan.command.iter().take(page.limits.lines * 4).cloned().collect();
     let line = text::shell_line(&words);
     let body = html! {
-        p { "The same command with the same seed asks the same questions in the same order:" }
+        p { "The same command with the same seed runs the same plan in the same order:" }
         pre { code { (text::clipped(&line, page.limits.text_chars * 8)) } }
-        p.note { "Seed " (plan.seed) ". The plan is in plan.json, every trial with its whole histograms in \
+        p.note { "Seed " (plan.seed) ". The plan is in plan.json, the trials with their full histograms are in \
          trials.jsonl." }
     };
     Section { anchor: "repeat", heading: "Repeat it", body }
 }
 
 pub(super) fn warnings(page: &Page) -> Option<Section> {
-    let told = warnings::warnings(page.results);
-    if told.is_empty() {
+    let all = warnings::warnings(page.results);
+    if all.is_empty() {
         return None;
     }
-    let shown = told.len().min(page.limits.lines);
+    let shown = all.len().min(page.limits.lines);
     let body = html! {
-        ul { @for warning in &told[..shown] { li { bdi { (page.text(&warning.sentence(MOST_PLACES))) } } } }
-        (left_out(shown, told.len(), "warning"))
+        ul { @for warning in &all[..shown] { li { bdi { (page.text(&warning.sentence(MAX_LOCATIONS))) } } } }
+        (left_out(shown, all.len(), "warning"))
     };
     Some(Section { anchor: "warnings", heading: "Warnings", body })
 }

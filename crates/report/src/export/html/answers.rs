@@ -1,4 +1,4 @@
-//! The answer: a sentence for each goal in each setting, the bounds as a ladder, and the tables.
+//! The answers: sentences, the bounds as a chart, and the tables.
 
 use maud::{Markup, html};
 use record::Factor;
@@ -13,16 +13,16 @@ use crate::{
     text,
 };
 
-/// Factors with a column of their own.
-const MOST_FACTORS: usize = 4;
+/// With more factors than this, they share one column.
+const MAX_FACTOR_COLUMNS: usize = 4;
 
-/// The sentences that come first.
+/// The sentences at the top of the page.
 pub(super) fn headline(page: &Page) -> Markup {
-    let told = sentence::headline(page.results, &page.answers);
-    let shown = told.len().min(page.limits.settings);
+    let sentences = sentence::headline(page.results, &page.answers);
+    let shown = sentences.len().min(page.limits.settings);
     html! {
         ul.answers {
-            @for (status, sentence) in &told[..shown] {
+            @for (status, sentence) in &sentences[..shown] {
                 li {
                     @if let Some(status) = status {
                         span class={ "sign " (class(*status)) } aria-hidden="true" { (status.sign()) }
@@ -30,7 +30,7 @@ pub(super) fn headline(page: &Page) -> Markup {
                     bdi { (page.text(sentence)) }
                 }
             }
-            (left_out(shown, told.len(), "answer"))
+            (left_out(shown, sentences.len(), "answer"))
         }
     }
 }
@@ -46,7 +46,7 @@ pub(super) fn section(page: &Page) -> Section {
     Section { anchor: "answer", heading: "The answer", body }
 }
 
-/// The class that colours a status.
+/// The CSS class of a status.
 pub(super) fn class(status: Status) -> &'static str {
     match status {
         Status::Met => "met",
@@ -106,7 +106,7 @@ fn confirmed(page: &Page) -> Markup {
         @for confirmed in &all[..shown] {
             @let status = confirmed.status();
             h3 {
-                "The lower bound again"
+                "Further trials at the lower bound"
                 @if page.several_settings() { ", " bdi { (page.setting(confirmed.setting)) } }
                 @if let Some(block) = confirmed.block { ", " (text::block(block)) }
             }
@@ -117,8 +117,8 @@ fn confirmed(page: &Page) -> Markup {
             @let columns = [Column::Name, Column::Number, Column::Number];
             @let columns: Vec<(Column, &str)> = columns.into_iter().zip(confirmed::HEADER).collect();
             @let caption = match confirmed.confidence() {
-                Some(at) => format!("Over its valid trials; in brackets where the true median lies at {at}"),
-                None => "Over its valid trials".to_owned(),
+                Some(confidence) => format!("Over the valid further trials; in brackets the interval of the true median at {confidence} confidence"),
+                None => "Over the valid further trials".to_owned(),
             };
             (table(&caption, &columns, &confirmed.rows()))
         }
@@ -146,13 +146,13 @@ fn audits(page: &Page) -> Markup {
         })
         .collect();
     html! {
-        (table("Events: what was acknowledged, held against what was stored", &columns, &rows))
+        (table("Events: acknowledged compared with stored", &columns, &rows))
         (left_out(shown, all.len(), "setting"))
         (examples(page))
     }
 }
 
-/// The first findings of the audits, with where they are.
+/// The first findings of the audits and their positions.
 fn examples(page: &Page) -> Markup {
     let examples = page.results.trials.iter().flat_map(|entry| {
         let audit = entry.audit.iter();
@@ -161,7 +161,7 @@ fn examples(page: &Page) -> Markup {
     let rows: Vec<Vec<String>> = examples
         .take(page.limits.lines)
         .map(|(index, example)| {
-            let place = match (&example.file, example.line) {
+            let position = match (&example.file, example.line) {
                 (Some(file), Some(line)) => format!("{file}:{line}"),
                 (Some(file), None) => file.clone(),
                 (None, _) => "–".to_owned(),
@@ -170,7 +170,7 @@ fn examples(page: &Page) -> Markup {
                 index.to_string(),
                 example.finding.name().replace('_', " "),
                 example.event.clone().unwrap_or_else(|| "–".to_owned()),
-                page.text(&place),
+                page.text(&position),
                 page.text(&example.detail),
             ]
         })
@@ -183,12 +183,9 @@ fn examples(page: &Page) -> Markup {
         (Column::Word, "finding"),
         (Column::Word, "event"),
         (Column::Short, "where"),
-        (Column::Long, "what is known"),
+        (Column::Long, "detail"),
     ];
-    details(
-        "What the audits found",
-        table("Findings of the audits, the first of each trial", &columns, &rows),
-    )
+    details("What the audits found", table("The first findings of each audited trial", &columns, &rows))
 }
 
 fn repeats(page: &Page) -> Markup {
@@ -198,7 +195,7 @@ fn repeats(page: &Page) -> Markup {
         return html! {};
     }
     let factors = &page.results.plan.factors;
-    let by_factor = (1..=MOST_FACTORS).contains(&factors.len());
+    let by_factor = (1..=MAX_FACTOR_COLUMNS).contains(&factors.len());
     let names: Vec<String> = if by_factor {
         factors.iter().map(|factor| page.text(&factor.name)).collect()
     } else {
@@ -222,9 +219,9 @@ fn repeats(page: &Page) -> Markup {
         names.into_iter().chain(cells.iter().map(|cell| page.text(cell))).collect()
     });
     let cells: Vec<Vec<String>> = cells.collect();
-    let at = confidence.unwrap_or_else(|| "the confidence given".to_owned());
+    let confidence = confidence.unwrap_or_else(|| "the given".to_owned());
     let caption = format!(
-        "Medians over the valid trials of each setting; in brackets where the true median lies at {at}"
+        "Medians over the valid trials of each setting; in brackets the interval of the true median at {confidence} confidence"
     );
     let all = page.results.plan.settings.iter().filter(|setting| !setting.searched).count();
     html! {

@@ -1,4 +1,4 @@
-//! Load against latency, with the goals, the bounds and the knee.
+//! Charts of latency over load, with the goals, the bounds and the knee.
 
 use maud::{Markup, html};
 use record::{
@@ -25,15 +25,15 @@ pub(super) fn section(page: &Page) -> Option<Section> {
         return None;
     }
     let body = html! {
-        @if let [curve] = &curves[..] { (alone(page, curve)) } @else { (side_by_side(page, &curves)) }
+        @if let [curve] = &curves[..] { (single_curve(page, curve)) } @else { (several_curves(page, &curves)) }
         (details("The figures as a table", numbers(page, &curves)))
     };
     Some(Section { anchor: "load-latency", heading: "Load against latency", body })
 }
 
-const LOWER_BOUND_KEY: &str = "≥: not all had been answered";
+const LOWER_BOUND_KEY: &str = "≥: some requests were unanswered";
 
-fn alone(page: &Page, curve: &Curve) -> Markup {
+fn single_curve(page: &Page, curve: &Curve) -> Markup {
     let trials: Vec<&Reading> = page
         .readings
         .iter()
@@ -56,10 +56,10 @@ fn alone(page: &Page, curve: &Curve) -> Markup {
     layers.extend(bound_lines(page, curve));
     layers.extend(knees(page, curve));
     let caption = html! {
-        "Response time, from the moment a request was due, against load. Small dots are single trials, marks \
-         the medians at each load, in a search of the trials that counted in full. "
+        "Response time, from when a request was due, over load. Small dots are single trials. Marks are the medians at \
+         each load; in a search, only over full trials. "
         @if has_knee(page, curve) {
-            "The knee is the load from which on response time rises faster than load."
+            "The knee is the load above which response time rises faster than the load."
         } @else if page.results.plan.search.is_some() {
             "The trials show no knee."
         }
@@ -67,23 +67,23 @@ fn alone(page: &Page, curve: &Curve) -> Markup {
     figure(&chart(page, "p50 and p99 of response time against load", "response time", layers), caption)
 }
 
-fn side_by_side(page: &Page, curves: &[Curve]) -> Markup {
+fn several_curves(page: &Page, curves: &[Curve]) -> Markup {
     let figures = curves.len().div_ceil(SERIES).min((page.limits.figures / 2).max(1));
     let shown = curves.len().min(figures * SERIES);
     let (first, others) = curves[..shown].split_at(shown.min(SERIES));
     html! {
-        (together(page, first))
+        (chart_of_curves(page, first))
         @if !others.is_empty() {
             (details(&format!("{} more", text::counted(others.len(), "curve")),
-                html! { @for curves in others.chunks(SERIES) { (together(page, curves)) } }))
+                html! { @for curves in others.chunks(SERIES) { (chart_of_curves(page, curves)) } }))
         }
         (left_out(shown, curves.len(), "curve"))
     }
 }
 
-fn together(page: &Page, curves: &[Curve]) -> Markup {
+fn chart_of_curves(page: &Page, curves: &[Curve]) -> Markup {
     let refs: Vec<&Curve> = curves.iter().collect();
-    let of = |name: &str, of: fn(&LoadPoint) -> Option<QuantityValue>| {
+    let chart_of = |name: &str, of: fn(&LoadPoint) -> Option<QuantityValue>| {
         let lines = curves.iter().enumerate();
         let mut layers: Vec<Layer> =
             lines.map(|(number, curve)| line(curve, &text::clipped(&curve.name, 60), number, of)).collect();
@@ -98,8 +98,8 @@ fn together(page: &Page, curves: &[Curve]) -> Markup {
         figure(&chart(page, &title, &format!("response time, {name}"), layers), caption)
     };
     html! {
-        (of("p99", |point| point.p99))
-        (of("p50", |point| point.p50))
+        (chart_of("p99", |point| point.p99))
+        (chart_of("p50", |point| point.p50))
     }
 }
 
@@ -108,17 +108,17 @@ fn chart(page: &Page, title: &str, y_label: &str, layers: Vec<Layer>) -> Chart {
         match layer {
             Layer::Line(line) => line.points.iter().flatten().map(|(_, y)| *y).collect(),
             Layer::Points(points) => points.points.iter().map(|(_, y, _)| *y).collect(),
-            Layer::Across(rule) => vec![rule.at],
+            Layer::Horizontal(rule) => vec![rule.at],
             _ => Vec::new(),
         }
     });
     let y = Scale::log(times.collect::<Vec<f64>>());
-    // Nothing that was measured lies outside the picture, and neither does a bound or the knee.
+    // The axes include all measured values, the bounds and the knee.
     let loads = layers.iter().flat_map(|layer| -> Vec<f64> {
         match layer {
             Layer::Line(line) => line.points.iter().flatten().map(|(x, _)| *x).collect(),
             Layer::Points(points) => points.points.iter().map(|(x, ..)| *x).collect(),
-            Layer::Upright(rule) => vec![rule.at],
+            Layer::Vertical(rule) => vec![rule.at],
             _ => Vec::new(),
         }
     });
@@ -151,7 +151,7 @@ fn dots(page: &Page, trials: &[&Reading], class: &str, time: &str) -> Layer {
 
 type Times<'a> = (&'a str, fn(&LoadPoint) -> Option<QuantityValue>);
 
-/// An arrow at each median, and at whatever else, that is only a lower bound.
+/// An arrow at each median that is only a lower bound, and at the points in `others`.
 fn at_least(curves: &[&Curve], times: &[Times], others: Vec<(f64, f64, String)>) -> Layer {
     let points = curves.iter().flat_map(|curve| &curve.points);
     let censored = points.flat_map(|point| {
@@ -164,7 +164,7 @@ fn arrow(load: f64, name: &str, time: QuantityValue) -> (f64, f64, String) {
     (load, time.value, format!("{name} {}", text::value(RESPONSE_P50, Some(time))))
 }
 
-/// Single trials that no median stands for.
+/// Arrows for short trials, which no median includes.
 fn censored_dots(page: &Page, trials: &[&Reading]) -> Vec<(f64, f64, String)> {
     let short = trials.iter().filter(|reading| reading.short && !reading.void);
     let times = short.flat_map(|reading| {
@@ -189,28 +189,28 @@ fn goal_lines(page: &Page) -> Vec<Layer> {
     let bounds = goals.filter_map(|goal| {
         let GoalQuantity::ResponseTime { bound_ns } = goal.quantity else { return None };
         let (at, label) = (bound_ns as f64 / 1e3, text::clipped(&goal.name, 24));
-        Some(Layer::Across(Rule { at, label, class: "goal-line".to_owned() }))
+        Some(Layer::Horizontal(Rule { at, label, class: "goal-line".to_owned() }))
     });
     bounds.collect()
 }
 
-/// The bounds of one search: those of several would hide each other, and stand in the ladder.
+/// The bounds of a single search. Those of several would overlap; the chart of bounds shows them.
 fn bound_lines(page: &Page, curve: &Curve) -> Vec<Layer> {
     let searches: Vec<_> =
         curve.settings.iter().flat_map(|&number| searches_of(page.results, number)).collect();
     let [search] = &searches[..] else { return Vec::new() };
     let several = search.goals.len() > 1;
     let goals = search.goals.iter().take(2).flat_map(|goal| {
-        let of = |(load, shown): (Option<f64>, String), what: &str| {
+        let rule = |(load, shown): (Option<f64>, String), what: &str| {
             let name = if several { format!("{}: ", text::clipped(&goal.goal, 24)) } else { String::new() };
-            Some(Layer::Upright(Rule {
+            Some(Layer::Vertical(Rule {
                 at: load?,
                 label: format!("{name}{what} bound {shown}"),
                 class: what.to_owned(),
             }))
         };
         let [lower, upper] = page.bounds_shown(goal);
-        [of(lower, "lower"), of(upper, "upper")]
+        [rule(lower, "lower"), rule(upper, "upper")]
     });
     goals.flatten().collect()
 }
@@ -222,7 +222,7 @@ fn has_knee(page: &Page, curve: &Curve) -> bool {
 fn knees(page: &Page, curve: &Curve) -> Vec<Layer> {
     let knees = curve.settings.iter().filter_map(|&number| outcome(page.results, number)?.knee);
     let rule = |knee: record::Knee| {
-        Layer::Upright(Rule {
+        Layer::Vertical(Rule {
             at: knee.load,
             label: format!("knee {}", page.load(knee.load)),
             class: "knee".to_owned(),
@@ -251,7 +251,7 @@ fn numbers(page: &Page, curves: &[Curve]) -> Markup {
         (Column::Number, "valid trials"),
     ];
     let rows = &all[..shown];
-    // A single curve needs no name.
+    // A single curve has no name, so its column is left out.
     let single = curves.iter().all(|curve| curve.name.is_empty());
     html! {
         @if single {

@@ -1,4 +1,4 @@
-//! What the factors do: a figure for one, heat maps for more.
+//! The effect of the factors: a line chart for one factor, heat maps for several.
 
 use std::{borrow::Cow, collections::BTreeSet};
 
@@ -19,11 +19,11 @@ use crate::{
     text,
 };
 
-/// Heat maps of one quantity; with more factors there would be no end of them.
-const PANELS: usize = 8;
-/// Levels along a side of a heat map.
-const LEVELS: usize = 24;
-/// Colours of a heat map, from the least value to the largest.
+/// Most heat maps of one quantity.
+const MAX_PANELS: usize = 8;
+/// Most levels along a side of a heat map.
+const MAX_LEVELS: usize = 24;
+/// Number of colours of a heat map.
 const SHADES: usize = 7;
 
 pub(super) fn section(page: &Page) -> Option<Section> {
@@ -37,29 +37,29 @@ pub(super) fn section(page: &Page) -> Option<Section> {
         return None;
     }
     let body = match &varied[..] {
-        [factor] => html! { @for quantity in &quantities { (along(page, factor, quantity)) } },
+        [factor] => html! { @for quantity in &quantities { (factor_chart(page, factor, quantity)) } },
         factors => html! {
-            p { "The darker a field (in dark mode: the lighter), the larger its \
-             value. " span.none { " – " } " \
-             marks what was not run, or gave nothing valid." }
+            p { "Darker fields have larger values (in dark mode: lighter fields). " span.none { " – " } " \
+             marks settings without a valid trial." }
             @for quantity in &quantities { (heat_maps(page, factors, quantity)) }
         },
     };
     Some(Section { anchor: "factors", heading: "Factors", body })
 }
 
-/// Something that every setting has a value of.
+/// A quantity with a value for each setting.
 struct Quantity {
     title: String,
     unit: Unit,
-    /// One for each setting of the plan.
+    /// One value for each setting of the plan.
     values: Vec<Value>,
 }
 
 #[derive(Clone, PartialEq)]
 enum Unit {
-    /// That in the name of a quantity.
+    /// The unit of the quantity with this name.
     Of(Cow<'static, str>),
+    /// The unit of the search's load.
     Load,
 }
 
@@ -91,9 +91,9 @@ fn quantities(page: &Page) -> Vec<Quantity> {
     let quantities = page.results.quantities();
     let figures = |number| setting::figures(page.results, &page.readings, number).figures;
     let figures: Vec<Vec<Figure>> = settings.map(figures).collect();
-    let plotted = main_figures(&quantities).enumerate().filter_map(|(place, (quantity, column))| {
+    let plotted = main_figures(&quantities).enumerate().filter_map(|(index, (quantity, column))| {
         let value = |figures: &Vec<Figure>| {
-            let Figure { median, interval, at_least, .. } = figures[place];
+            let Figure { median, interval, at_least, .. } = figures[index];
             Value { median, interval, at_least }
         };
         let (unit, values) = (Unit::Of(quantity.name.clone()), figures.iter().map(value).collect());
@@ -102,7 +102,7 @@ fn quantities(page: &Page) -> Vec<Quantity> {
     plotted.collect()
 }
 
-/// The median of the blocks' lower bounds, and their least and largest.
+/// The median of the blocks' lower bounds, with the smallest and largest as the interval.
 fn lower_bound(page: &Page, setting: usize, goal: usize) -> Value {
     let outcomes: Vec<_> =
         searches_of(page.results, setting).iter().filter_map(|s| s.goals.get(goal)).collect();
@@ -122,7 +122,7 @@ fn lower_bound(page: &Page, setting: usize, goal: usize) -> Value {
 fn show(page: &Page, unit: &Unit, value: &Value) -> String {
     let Some(median) = value.median else { return "–".to_owned() };
     let shown = match unit {
-        // The title says of what.
+        // The title names the unit.
         Unit::Of(name) if name == THROUGHPUT => text::number(median.round()),
         Unit::Of(name) => text::quantity(name, median),
         Unit::Load => page.load(median),
@@ -130,7 +130,7 @@ fn show(page: &Page, unit: &Unit, value: &Value) -> String {
     format!("{}{shown}", if value.at_least { "≥ " } else { "" })
 }
 
-fn along(page: &Page, factor: &Factor, quantity: &Quantity) -> Markup {
+fn factor_chart(page: &Page, factor: &Factor, quantity: &Quantity) -> Markup {
     let settings = page.results.plan.settings.iter().enumerate();
     let mut placed: Vec<(usize, &Value)> = settings
         .filter_map(|(number, setting)| {
@@ -159,7 +159,7 @@ fn along(page: &Page, factor: &Factor, quantity: &Quantity) -> Markup {
         Layer::Line(Line { mark: Some(Shape::Series(0)), ..Line::new("", "s0 plain", medians) }),
         Layer::Whiskers { class: "s0".to_owned(), ends },
         Layer::Points(Points::new(
-            "≥: the true value is larger",
+            "≥: the true value may be larger",
             "ink",
             Shape::AtLeast,
             censored.map(|(x, _, median)| (*x, *median, String::new())),
@@ -180,19 +180,19 @@ fn along(page: &Page, factor: &Factor, quantity: &Quantity) -> Markup {
     };
     chart.x.names = Some(levels);
     let caption = html! {
-        "Medians; the whiskers are the "
-        @if quantity.unit == Unit::Load { "least and largest of the blocks." } @else { "medians' intervals." }
+        "Medians; the whiskers show "
+        @if quantity.unit == Unit::Load { "the smallest and largest of the blocks." } @else { "their intervals." }
     };
     figure(&chart, caption)
 }
 
 fn heat_maps(page: &Page, factors: &[&Factor], quantity: &Quantity) -> Markup {
-    // The most levels run across, the next down: few panels, and rows that can be compared.
+    // The factors with the most levels are the sides of the maps, so that there are few maps.
     let mut by_levels: Vec<&Factor> = factors.to_vec();
     by_levels.sort_by_key(|factor| std::cmp::Reverse(factor.levels.len()));
     let [across, down, others @ ..] = &by_levels[..] else { return html! {} };
     let panels = panels(page, others);
-    let shown = panels.len().min(PANELS).min(page.limits.figures.max(2));
+    let shown = panels.len().min(MAX_PANELS).min(page.limits.figures.max(2));
     let known: Vec<f64> = quantity.values.iter().filter_map(|value| value.median).collect();
     html! {
         h3 { bdi { (quantity.title) } }
@@ -200,7 +200,7 @@ fn heat_maps(page: &Page, factors: &[&Factor], quantity: &Quantity) -> Markup {
             @for panel in &panels[..shown] { (heat_map(page, across, down, panel, quantity, &known)) }
         }
         (left_out(shown, panels.len(), "map"))
-        (left_out(LEVELS.min(across.levels.len()), across.levels.len(), "level"))
+        (left_out(MAX_LEVELS.min(across.levels.len()), across.levels.len(), "level"))
     }
 }
 
@@ -223,7 +223,7 @@ fn heat_map(
     quantity: &Quantity,
     known: &[f64],
 ) -> Markup {
-    let place = |column: &Level, row: &Level| {
+    let setting_at = |column: &Level, row: &Level| {
         page.results.plan.settings.iter().position(|setting| {
             let has = |name: &str, level: &Level| setting.levels.get(name) == Some(level);
             has(&across.name, column)
@@ -233,7 +233,7 @@ fn heat_map(
     };
     let short = |level: &Level| text::clipped(&level.to_string(), 24);
     let name: Vec<String> = panel.iter().map(|(name, level)| page.text(&format!("{name}={level}"))).collect();
-    let columns = &across.levels[..across.levels.len().min(LEVELS)];
+    let columns = &across.levels[..across.levels.len().min(MAX_LEVELS)];
     html! {
         table.heat {
             caption {
@@ -242,11 +242,11 @@ fn heat_map(
             }
             thead { tr { td {} @for column in columns { th scope="col" { (short(column)) } } } }
             tbody {
-                @for row in down.levels.iter().take(LEVELS) {
+                @for row in down.levels.iter().take(MAX_LEVELS) {
                     tr {
                         th scope="row" { (short(row)) }
                         @for column in columns {
-                            @match place(column, row).map(|number| &quantity.values[number]) {
+                            @match setting_at(column, row).map(|number| &quantity.values[number]) {
                                 Some(value) if value.median.is_some() => {
                                     @let shade = shade(value.median.unwrap_or_default(), known);
                                     td class={ "h" (shade) } { (show(page, &quantity.unit, value)) }
@@ -261,14 +261,14 @@ fn heat_map(
     }
 }
 
-/// Which of the colours a value has: by equal ratios where values lie far apart, else by equal differences.
+/// The index of a value's colour: on a logarithmic scale if values differ by more than a factor of 8, else linear.
 fn shade(value: f64, known: &[f64]) -> usize {
     let (low, high) =
         known.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), &v| (l.min(v), h.max(v)));
-    let place = if low > 0.0 && high > low * 8.0 {
+    let position = if low > 0.0 && high > low * 8.0 {
         (value / low).ln() / (high / low).ln()
     } else {
         (value - low) / (high - low)
     };
-    if place.is_finite() { ((place * SHADES as f64) as usize).min(SHADES - 1) } else { 0 }
+    if position.is_finite() { ((position * SHADES as f64) as usize).min(SHADES - 1) } else { 0 }
 }

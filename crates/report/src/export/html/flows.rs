@@ -1,58 +1,59 @@
-//! What programs sent and received over time, in chosen trials.
+//! Charts of the traffic of programs over time, for representative trials.
 
 use maud::{Markup, html};
 use record::{CommandTrial, Flow};
 
 use super::{
     Page, Section,
-    chosen::{Chosen, chosen},
     parts::folded,
+    representative::{RepresentativeTrial, representative_trials},
 };
 use crate::{
     plot::{Axis, Chart, Layer, Line, Scale, short_number, short_seconds},
     text,
 };
 
-/// Trials that are shown at once; the others are folded.
-const OPEN: usize = 12;
-/// Directions that are drawn together; the others carried less.
-const LINES: usize = 6;
+/// Trials that are shown unfolded.
+const MAX_UNFOLDED: usize = 12;
+/// Most lines in a chart: those with the most bytes are drawn.
+const MAX_LINES: usize = 6;
 
 pub(super) fn section(page: &Page) -> Option<Section> {
-    let all: Vec<Chosen> = chosen(page).into_iter().filter(|chosen| programs(chosen).is_some()).collect();
+    let all: Vec<RepresentativeTrial> =
+        representative_trials(page).into_iter().filter(|trial| programs(trial).is_some()).collect();
     if all.is_empty() {
         return None;
     }
     let body = html! {
-        p { "What went over the interfaces of the load's hosts, and over emulated links, while the programs ran. Of each \
-         setting: the valid trial nearest to its median, and the first void one. Bytes on an interface are those that the \
-         kernel counts, headers included; over a link they are bytes on the wire." }
-        (folded(&all, (OPEN, page.limits.figures.max(OPEN)), ("trial", "chosen trial"), |chosen| one(page, chosen)))
+        p { "Traffic on the interfaces of the load's hosts and on emulated links while the programs ran, for the valid trial \
+         nearest to the median of each setting and for the first void trial. On interfaces, bytes are counted by the kernel, \
+         including headers; on links, they are bytes on the wire." }
+        (folded(&all, (MAX_UNFOLDED, page.limits.figures.max(MAX_UNFOLDED)), ("trial", "selected trial"), |trial| trial_chart(page, trial)))
     };
     Some(Section { anchor: "flows", heading: "Rate over time", body })
 }
 
-fn programs<'a>(chosen: &Chosen<'a>) -> Option<&'a CommandTrial> {
-    chosen.entry.trial.command().filter(|trial| !trial.flows.is_empty())
+fn programs<'a>(selected: &RepresentativeTrial<'a>) -> Option<&'a CommandTrial> {
+    selected.entry.trial.programs().filter(|trial| !trial.flows.is_empty())
 }
 
-fn one(page: &Page, chosen: &Chosen) -> Markup {
-    let Some(trial) = programs(chosen) else { return html! {} };
-    let void = chosen.entry.trial.validity.is_void();
+fn trial_chart(page: &Page, selected: &RepresentativeTrial) -> Markup {
+    let Some(trial) = programs(selected) else { return html! {} };
+    let void = selected.entry.trial.validity.is_void();
     let mut flows: Vec<(&String, &Flow)> = trial.flows.iter().collect();
     flows.sort_by_key(|(_, flow)| std::cmp::Reverse(flow.bytes));
-    let most = flows.iter().map(|(_, flow)| flow.bins.len()).max().unwrap_or(0);
-    let together = most.div_ceil(page.limits.points.max(1)).max(1);
+    let bins = flows.iter().map(|(_, flow)| flow.bins.len()).max().unwrap_or(0);
+    let together = bins.div_ceil(page.limits.points.max(1)).max(1);
     let width_s = trial.bin_s * together as f64;
     let layers: Vec<Layer> = flows
         .iter()
-        .take(LINES)
+        .take(MAX_LINES)
         .enumerate()
         .map(|(number, (name, flow))| {
             let rate =
                 |bins: &[u64]| bins.iter().sum::<u64>() as f64 * 8.0 / (bins.len() as f64 * trial.bin_s);
-            let points = flow.bins.chunks(together).enumerate().flat_map(|(place, bins)| {
-                let (from_s, rate) = (place as f64 * width_s, rate(bins));
+            let points = flow.bins.chunks(together).enumerate().flat_map(|(index, bins)| {
+                let (from_s, rate) = (index as f64 * width_s, rate(bins));
                 [Some((from_s, rate)), Some((from_s + bins.len() as f64 * trial.bin_s, rate))]
             });
             Layer::Line(Line::new(page.text(name), format!("s{}", number % 6), points))
@@ -68,13 +69,13 @@ fn one(page: &Page, chosen: &Chosen) -> Markup {
         y: Axis::new("bit/s", Scale::from_zero(rates.collect::<Vec<f64>>()), short_number),
         x: Axis::new(
             "time since the start",
-            Scale::Linear { low: 0.0, high: (most as f64 * trial.bin_s).max(1e-3) },
+            Scale::Linear { low: 0.0, high: (bins as f64 * trial.bin_s).max(1e-3) },
             short_seconds,
         ),
         layers,
     };
     html! {
-        h3 { "Trial " (chosen.entry.index) @if void { " (void)" } ": " bdi { (chosen.why) } }
+        h3 { "Trial " (selected.entry.index) @if void { " (void)" } ": " bdi { (selected.why) } }
         figure {
             div.wide { (chart.svg()) }
             figcaption {

@@ -1,4 +1,4 @@
-//! How to read the page.
+//! The glossary of the page.
 
 use maud::html;
 
@@ -7,63 +7,58 @@ use super::Section;
 const TERMS: [(&str, &str); 15] = [
     (
         "Goal",
-        "What a load must satisfy, such as: at most 1 % of the requests fail, are never sent, or take \
-         longer than 10 ms (p99 ≤ 10 ms).",
+        "A condition for a load. Example: p99 ≤ 10 ms, at most 1 % of the requests fail, are never sent, or take longer \
+         than 10 ms.",
     ),
-    ("Lower bound", "The largest load that meets the goal and lies below every load that does not."),
+    ("Lower bound", "The largest load that meets the goal and is smaller than every load that does not."),
     (
         "Upper bound",
         "The smallest load that does not meet the goal. The true limit lies between the two bounds.",
     ),
     (
         "≥ and <",
-        "The search ran out of load first: the limit is at least, or below, the load named. A time with ≥ \
-         may be longer, because some requests had not been answered when the trial ended.",
+        "≥ on a load: all loads of the search met the goal. < on a load: none did. ≥ on a time: the true time may be \
+         longer, because some requests were unanswered when the trial ended.",
     ),
-    (
-        "Generator-bound",
-        "The instrument could not make more load. The figure says nothing about where the target ends.",
-    ),
+    ("Generator-bound", "The generator could not make more load, so the limit of the target is not known."),
     (
         "Further trials",
-        "Trials at the lower bound after the search, whose figures are those of that load; the search's own trials \
-         stopped as soon as they had decided.",
+        "Trials at the lower bound after the search. The figures of that load are from these trials, since a search runs \
+         only as many trials as it needs to decide.",
     ),
     (
         "Audit",
-        "Every event carries a number and a checksum. What the target acknowledged is looked for in the files it \
-         stored: lost is what is not there, duplicated what is there more often than it was sent.",
+        "Every event has a number and a checksum. The audit searches the stored files for acknowledged events. Lost events \
+         are not there; duplicated events are there more often than they were sent.",
     ),
-    ("Conditional throughput", "The lower bound less what was lost at it (RFC 9971)."),
+    ("Conditional throughput", "The lower bound minus the loss at that load (RFC 9971)."),
     (
         "Response time",
-        "From the moment a request was due to the last byte of its answer. It counts waiting, whoever \
-         caused it.",
+        "From when a request was due to the last byte of its answer. It includes all waiting, whatever the cause.",
     ),
     (
         "Service time",
-        "From the moment a request left to the last byte of its answer. It hides what waited before.",
+        "From when a request was sent to the last byte of its answer. It does not include waiting before that.",
     ),
     (
         "Lateness",
-        "How much later than due a request left. The instrument's own part is that in which a connection \
-         was free.",
+        "How much later than due a request was sent. The generator's share is the time during which a connection was \
+         free.",
     ),
-    ("p50, p99", "Half of the requests, or 99 of 100, took no longer than this."),
+    ("p50, p99", "Percentiles: half of the requests, or 99 of 100, took no longer."),
     (
         "Void",
-        "A trial in which the instrument was, or may have been, the limit. It decides nothing and is \
+        "A trial in which the generator or this machine was, or may have been, the limit. It decides nothing and is \
          repeated.",
     ),
     (
         "Block",
-        "One interleaved pass over all settings, so that slow changes of the machine do not favour one of \
-         them.",
+        "One interleaved pass over all settings, so that slow changes of the machine affect all of them alike.",
     ),
     (
         "Interval",
-        "In brackets behind a median: where the true median lies with the confidence named, whatever the \
-         distribution of the values.",
+        "In brackets after a median: the range of the true median at the given confidence, for any distribution of the \
+         values.",
     ),
 ];
 

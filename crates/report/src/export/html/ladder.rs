@@ -1,4 +1,4 @@
-//! The bounds of every goal, one above the other on the same axis.
+//! A chart of the bounds of every goal on a common axis.
 
 use maud::{Markup, html};
 use record::{BoundKind, GoalOutcome};
@@ -13,40 +13,40 @@ use crate::{
 
 const WIDTH: f64 = 880.0;
 const ROW: f64 = 26.0;
-const LONGEST_NAME: usize = 42;
+/// Longest name of a row, in characters.
+const MAX_NAME_CHARS: usize = 42;
 
-/// The ladder; nothing where no search was made, or a single bracket says no more than its sentence.
+/// The chart; empty with fewer than two searches, since the sentence says as much as a single bar.
 pub(super) fn figure(page: &Page) -> Markup {
-    let rungs = rungs(page);
-    let loads = rungs.iter().flat_map(|rung| [rung.lower, rung.upper]).flatten();
+    let rows = rows(page);
+    let loads = rows.iter().flat_map(|row| [row.lower, row.upper]).flatten();
     let scale = Scale::from_zero(loads.clone());
-    if rungs.len() < 2 || loads.count() == 0 {
+    if rows.len() < 2 || loads.count() == 0 {
         return html! {};
     }
     let caption = html! {
-        "Each bar reaches from the lower bound (the largest load that meets the goal) to the upper bound \
-         (the smallest that does not). An arrow means that the true limit lies further that way: the search \
-         ran out of load first."
+        "Each bar reaches from the lower bound (the largest load that meets the goal) to the upper bound (the smallest \
+         that does not). An arrow means that one bound is missing and the limit lies in that direction."
     };
-    let shown = rungs.len().min(page.limits.lines);
+    let shown = rows.len().min(page.limits.lines);
     html! {
-        (figure_of(picture(page, &rungs[..shown], scale), caption))
-        (super::parts::left_out(shown, rungs.len(), "bar"))
+        (figure_of(picture(page, &rows[..shown], scale), caption))
+        (super::parts::left_out(shown, rows.len(), "bar"))
     }
 }
 
-struct Rung {
+struct Row {
     name: String,
     goal: usize,
     lower: Option<f64>,
     upper: Option<f64>,
-    /// No upper bound is to be drawn: the generator ended first.
+    /// The generator was the limit, so no upper bound is drawn.
     generator_bound: bool,
     label: String,
 }
 
-fn rungs(page: &Page) -> Vec<Rung> {
-    let mut rungs = Vec::new();
+fn rows(page: &Page) -> Vec<Row> {
+    let mut rows = Vec::new();
     for answer in &page.answers {
         let searches = searches_of(page.results, answer.setting);
         let search = searches.iter().find(|search| answer.block.is_none_or(|block| search.block == block));
@@ -59,29 +59,28 @@ fn rungs(page: &Page) -> Vec<Rung> {
             name.push(text::printable(&answer.goal_name));
         }
         name.extend(answer.block.map(text::block));
-        rungs.push(rung(page, text::clipped(&name.join(", "), LONGEST_NAME), answer.goal, outcome));
+        rows.push(row(page, text::clipped(&name.join(", "), MAX_NAME_CHARS), answer.goal, outcome));
     }
-    rungs
+    rows
 }
 
-fn rung(page: &Page, name: String, goal: usize, outcome: &GoalOutcome) -> Rung {
+fn row(page: &Page, name: String, goal: usize, outcome: &GoalOutcome) -> Row {
     let generator_bound = matches!(outcome.kind, BoundKind::GeneratorBound { .. });
     let [(lower, lower_shown), (upper, upper_shown)] = page.bounds_shown(outcome);
     let label = match (lower, upper) {
         (Some(_), Some(_)) => format!("{lower_shown} to {upper_shown}"),
-        (None, None) => "nothing known".to_owned(),
+        (None, None) => "no bounds".to_owned(),
         _ => lower_shown + &upper_shown,
     };
-    Rung { name, goal, lower, upper, generator_bound, label }
+    Row { name, goal, lower, upper, generator_bound, label }
 }
 
-fn picture(page: &Page, rungs: &[Rung], scale: Scale) -> Markup {
-    let widest =
-        |of: fn(&Rung) -> &String| rungs.iter().map(|rung| label_width(of(rung))).fold(0.0, f64::max);
-    let left = (widest(|rung| &rung.name) + 16.0).min(WIDTH * 0.38);
-    let right = WIDTH - (widest(|rung| &rung.label) + 46.0).min(WIDTH * 0.38);
-    let bottom = rungs.len() as f64 * ROW + 8.0;
-    let x = |load: f64| (left + scale.place(load).unwrap_or(0.0) * (right - left)).round();
+fn picture(page: &Page, rows: &[Row], scale: Scale) -> Markup {
+    let widest = |of: fn(&Row) -> &String| rows.iter().map(|row| label_width(of(row))).fold(0.0, f64::max);
+    let left = (widest(|row| &row.name) + 16.0).min(WIDTH * 0.38);
+    let right = WIDTH - (widest(|row| &row.label) + 46.0).min(WIDTH * 0.38);
+    let bottom = rows.len() as f64 * ROW + 8.0;
+    let x = |load: f64| (left + scale.position(load).unwrap_or(0.0) * (right - left)).round();
     html! {
         svg viewBox={ "0 0 " (WIDTH) " " (bottom + 44.0) } width=(WIDTH) height=(bottom + 44.0) role="img"
             aria-label="Lower and upper bound of every goal" {
@@ -90,33 +89,33 @@ fn picture(page: &Page, rungs: &[Rung], scale: Scale) -> Markup {
                 text class="tick" x=(x(tick)) y=(bottom + 18.0) text-anchor="middle" { (short_number(tick)) }
             }
             text class="axis-name" x=(right) y=(bottom + 38.0) text-anchor="end" { (axis_label(page.results)) }
-            @for (number, rung) in rungs.iter().enumerate() {
+            @for (number, row) in rows.iter().enumerate() {
                 @let y = number as f64 * ROW + 18.0;
-                text x="0" y=(y + 4.0) { (rung.name) }
-                g class={ "s" (rung.goal % SERIES) } { (bracket(rung, y, x, right)) }
-                text x=(label_x(rung, x, right)) y=(y + 4.0) {
-                    (rung.label)
-                    @if rung.generator_bound { tspan class="tick" { " *" } }
+                text x="0" y=(y + 4.0) { (row.name) }
+                g class={ "s" (row.goal % SERIES) } { (bracket(row, y, x, right)) }
+                text x=(label_x(row, x, right)) y=(y + 4.0) {
+                    (row.label)
+                    @if row.generator_bound { tspan class="tick" { " *" } }
                 }
             }
         }
-        @if rungs.iter().any(|rung| rung.generator_bound) {
+        @if rows.iter().any(|row| row.generator_bound) {
             p.note { "* generator-bound: the generator could not make more load." }
         }
     }
 }
 
-fn label_x(rung: &Rung, x: impl Fn(f64) -> f64, right: f64) -> f64 {
-    match (rung.lower, rung.upper) {
+fn label_x(row: &Row, x: impl Fn(f64) -> f64, right: f64) -> f64 {
+    match (row.lower, row.upper) {
         (_, Some(upper)) => x(upper) + 12.0,
         (Some(lower), None) => (x(lower) + 44.0).min(right + 32.0),
         (None, None) => x(0.0) + 8.0,
     }
 }
 
-fn bracket(rung: &Rung, y: f64, x: impl Fn(f64) -> f64, right: f64) -> Markup {
+fn bracket(row: &Row, y: f64, x: impl Fn(f64) -> f64, right: f64) -> Markup {
     html! {
-        @match (rung.lower, rung.upper) {
+        @match (row.lower, row.upper) {
             (Some(lower), Some(upper)) => {
                 path class="open" d={ "M" (x(0.0)) " " (y) "H" (x(lower)) } stroke-opacity="0.35" {}
                 path class="open" d={ "M" (x(lower)) " " (y - 8.0) "v16M" (x(upper)) " " (y - 8.0) "v16" } {}

@@ -1,4 +1,4 @@
-//! Lateness: how late requests left, and how much of it was the instrument's own doing.
+//! A chart of lateness: how late requests were sent, and the generator's share of it.
 
 use maud::html;
 
@@ -18,15 +18,13 @@ pub(super) fn section(page: &Page) -> Option<Section> {
     let timed: Vec<&Reading> =
         page.readings.iter().filter(|reading| reading.lateness_p99_ns.is_some()).collect();
     let body = if timed.is_empty() {
-        html! { p { "No trial had a schedule to be late for: in a closed load every user sends when it is \
-        ready." } }
+        html! { p { "No trial had a schedule: in a closed load, each user sends when it is ready." } }
     } else {
         let shown = &timed[..timed.len().min(page.limits.trials)];
         let caption = html! {
-            "The 99th percentile of lateness in each trial. Lateness is how much later than due a request \
-             left, waiting for a free connection included, which is the target's doing. The instrument's \
-             own lateness is the part in which a connection was free. A trial whose own lateness is too \
-             large is void."
+            "The 99th percentile of lateness in each trial. Lateness is how much later than due a request was sent. It \
+             includes waiting for a free connection, which is caused by the target. The generator's share is the part \
+             in which a connection was free; a trial is void if it is too large."
         };
         html! {
             (figure(&chart(shown), caption))
@@ -38,8 +36,8 @@ pub(super) fn section(page: &Page) -> Option<Section> {
 
 fn chart(readings: &[&Reading]) -> Chart {
     let points = |name: &str, class: &str, shape, void: bool, of: fn(&Reading) -> Option<u64>| {
-        let of_kind = readings.iter().filter(|reading| reading.void == void);
-        let points = of_kind.filter_map(|reading| {
+        let shown = readings.iter().filter(|reading| reading.void == void);
+        let points = shown.filter_map(|reading| {
             let us = of(reading)? as f64 / 1e3;
             // A logarithmic axis has no zero; the histogram's own resolution is 64 ns.
             Some((reading.index as f64, us.max(0.064), String::new()))
@@ -48,8 +46,8 @@ fn chart(readings: &[&Reading]) -> Chart {
     };
     let all = [
         points("lateness", "s0", Shape::Series(3), false, |r| r.lateness_p99_ns),
-        points("the instrument's own", "s1 solid", Shape::Dot, false, |r| r.own_lateness_p99_ns),
-        points("either, of a void trial", "void", Shape::Void, true, |r| r.lateness_p99_ns),
+        points("generator's share", "s1 solid", Shape::Dot, false, |r| r.own_lateness_p99_ns),
+        points("both, of void trials", "void", Shape::Void, true, |r| r.lateness_p99_ns),
         points("", "void", Shape::Void, true, |r| r.own_lateness_p99_ns),
     ];
     let scale = Scale::log(all.iter().flat_map(|points| points.points.iter().map(|(_, us, _)| *us)));
@@ -59,7 +57,7 @@ fn chart(readings: &[&Reading]) -> Chart {
         [] => (0.0, 0.0),
     };
     Chart {
-        title: "99th percentile of lateness, and of the instrument's own lateness, in each trial".to_owned(),
+        title: "99th percentile of lateness, and of the generator's share of it, in each trial".to_owned(),
         height: 180.0,
         x: Axis::new(
             "trial",

@@ -1,17 +1,17 @@
-//! Tables, figures and notes.
+//! Building blocks of the page: tables, figures and notes.
 
 use maud::{Markup, html};
 
 use crate::{plot::Chart, text};
 
-/// How a column is set.
+/// How a column is formatted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
-    /// What the row is about.
+    /// The name of the row.
     Name,
-    /// A figure.
+    /// A number.
     Number,
-    /// A word or two, never broken.
+    /// A word or two, without line breaks.
     Word,
     /// Some words.
     Short,
@@ -65,36 +65,36 @@ pub(super) fn figure_of(picture: Markup, caption: Markup) -> Markup {
     }
 }
 
-/// What is there for those who want it.
+/// Content that is folded until the reader opens it.
 pub(super) fn details(summary: &str, body: Markup) -> Markup {
     html! { details { summary { (summary) } (body) } }
 }
 
-/// As many of `all` as `most`, each by `one`: the first few open, the others folded, and a note of those left out.
-/// `more` is what the folded ones are called, `what` one of those left out.
+/// Renders up to `max` of `all` items: the first ones unfolded, the others folded, and a note if some are left out.
+/// `folded_name` and `item_name` name an item in the summary of the folded ones and in the note.
 pub(super) fn folded<T>(
     all: &[T],
-    (open, most): (usize, usize),
-    (more, what): (&str, &str),
-    one: impl Fn(&T) -> Markup,
+    (max_unfolded, max): (usize, usize),
+    (folded_name, item_name): (&str, &str),
+    render: impl Fn(&T) -> Markup,
 ) -> Markup {
-    let shown = all.len().min(most);
-    let (open, folded) = all[..shown].split_at(shown.min(open));
+    let shown = all.len().min(max);
+    let (unfolded, folded) = all[..shown].split_at(shown.min(max_unfolded));
     html! {
-        @for item in open { (one(item)) }
+        @for item in unfolded { (render(item)) }
         @if !folded.is_empty() {
-            @let summary = format!("{} more", text::counted(folded.len(), more).replace("searchs", "searches"));
-            (details(&summary, html! { @for item in folded { (one(item)) } }))
+            @let summary = format!("{} more", text::counted(folded.len(), folded_name).replace("searchs", "searches"));
+            (details(&summary, html! { @for item in folded { (render(item)) } }))
         }
-        (left_out(shown, all.len(), what))
+        (left_out(shown, all.len(), item_name))
     }
 }
 
-/// What was left out, if anything was.
+/// A note if some items are left out.
 pub(super) fn left_out(shown: usize, all: usize, what: &str) -> Markup {
     html! {
         @if shown < all {
-            p.note { "Of " (text::counted(all, what)) " the first " (shown) " are shown, to keep this page \
+            p.note { "The first " (shown) " of " (text::counted(all, what)) " are shown, to keep this page \
              small; the result folder has all of them." }
         }
     }

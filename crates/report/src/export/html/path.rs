@@ -1,4 +1,4 @@
-//! The search: every trial's load, what it said, and the bounds closing in.
+//! Charts of the path of a search: the load and outcome of each trial, and the bounds after it.
 
 use maud::{Markup, html};
 
@@ -8,14 +8,14 @@ use super::{
 };
 use crate::{
     answer::Answer,
-    bounds::{self, Said, Step},
+    bounds::{self, Step, StepOutcome},
     loads::axis_label,
     plot::{Axis, Chart, Layer, Line, Points, Rule, Scale, Shape, short_number},
     text,
 };
 
-/// Searches that are shown at once; the others are folded.
-const OPEN: usize = 2;
+/// Searches that are shown unfolded.
+const MAX_UNFOLDED: usize = 2;
 
 pub(super) fn section(page: &Page) -> Option<Section> {
     let searched: Vec<(&Answer, Vec<Step>)> = page
@@ -29,12 +29,12 @@ pub(super) fn section(page: &Page) -> Option<Section> {
     if searched.is_empty() {
         return None;
     }
-    let one = |(answer, steps): &(&Answer, Vec<Step>)| one(page, answer, steps);
-    let body = folded(&searched, (OPEN, page.limits.figures), ("search", "path"), one);
+    let render = |(answer, steps): &(&Answer, Vec<Step>)| path_charts(page, answer, steps);
+    let body = folded(&searched, (MAX_UNFOLDED, page.limits.figures), ("search", "path"), render);
     Some(Section { anchor: "search", heading: "How the search went", body })
 }
 
-/// The answer's own block, or every block that has trials where there is no result yet.
+/// The answer's block, or every block with trials if there is no result yet.
 fn blocks(page: &Page, answer: &Answer) -> Vec<usize> {
     if let Some(block) = answer.block {
         return vec![block];
@@ -45,7 +45,7 @@ fn blocks(page: &Page, answer: &Answer) -> Vec<usize> {
     blocks
 }
 
-fn one(page: &Page, answer: &Answer, steps: &[Step]) -> Markup {
+fn path_charts(page: &Page, answer: &Answer, steps: &[Step]) -> Markup {
     let mut name = Vec::new();
     if page.several_settings() {
         name.push(page.setting(answer.setting));
@@ -53,23 +53,22 @@ fn one(page: &Page, answer: &Answer, steps: &[Step]) -> Markup {
     name.push(page.text(&answer.goal_name));
     name.extend(answer.block.map(text::block));
     let name = name.join(", ");
-    // The end of a search is where its bounds are.
-    let cut = steps.len().saturating_sub(page.limits.trials);
-    let steps = &steps[cut..];
-    let warm_up = steps.iter().any(|step| step.said == Said::WarmUp);
+    // The last trials are shown, since they decided about the bounds.
+    let left_out = steps.len().saturating_sub(page.limits.trials);
+    let steps = &steps[left_out..];
+    let warm_up = steps.iter().any(|step| step.outcome == StepOutcome::WarmUp);
     let caption = html! {
-        "Each mark is a trial: its number in the study, and its load. The lines are what the search would have answered after each \
-         trial; the bounds named at the right are the result's."
+        "Each mark is a trial, at its number in the study and its load. The lines are the bounds after each trial; the \
+         labels at the right are the final bounds."
         @if warm_up { " Warm-up trials decide nothing." }
-        @if cut > 0 { " The first " (cut) " trials are left out, to keep this page small; the result folder has all of them." }
+        @if left_out > 0 { " The first " (left_out) " trials are left out, to keep this page small; the result folder has all of them." }
     };
     html! {
         h3 { bdi { (name) } }
         (figure(&chart(page, answer, steps, &name), caption))
         @if let Some(end) = near_the_bounds(page, answer, steps) {
             (figure(&chart(page, answer, &end, &format!("{name}, near its bounds")), html! {
-                "The same near the bounds: only trials at loads no further from them than five times their \
-                 distance."
+                "The same chart for loads near the bounds: no further from them than five times their distance."
             }))
         }
     }
@@ -89,15 +88,15 @@ fn chart(page: &Page, answer: &Answer, steps: &[Step], name: &str) -> Chart {
     };
     layers.push(bound("lower bound so far", "lower plain", |step| step.bounds.lower));
     layers.push(bound("upper bound so far", "upper", |step| step.bounds.upper));
-    for (said, name, class, shape) in [
-        (Said::WarmUp, "warm-up", "s5", Shape::WarmUp),
-        (Said::Met, "met", "met", Shape::Met),
-        (Said::NotMet, "not met", "not-met", Shape::NotMet),
-        (Said::Void, "void", "void", Shape::Void),
+    for (outcome, name, class, shape) in [
+        (StepOutcome::WarmUp, "warm-up", "s5", Shape::WarmUp),
+        (StepOutcome::Met, "met", "met", Shape::Met),
+        (StepOutcome::NotMet, "not met", "not-met", Shape::NotMet),
+        (StepOutcome::Void, "void", "void", Shape::Void),
     ] {
-        let points = steps.iter().filter(|step| step.said == said);
-        let told = |step: &Step| format!("trial {}: {}, {name}", step.index, page.load(step.load));
-        let points = points.map(|step| (step.index as f64, step.load, told(step)));
+        let points = steps.iter().filter(|step| step.outcome == outcome);
+        let title = |step: &Step| format!("trial {}: {}, {name}", step.index, page.load(step.load));
+        let points = points.map(|step| (step.index as f64, step.load, title(step)));
         layers.push(Layer::Points(Points::new(name, class, shape, points)));
     }
     layers.extend(final_bounds(page, answer));
@@ -114,18 +113,18 @@ fn chart(page: &Page, answer: &Answer, steps: &[Step], name: &str) -> Chart {
     }
 }
 
-/// The trials that closed the interval in: on the whole axis it is too narrow to be seen.
+/// The trials near the bounds, for a second chart: in the first one, the bounds may be too close together.
 fn near_the_bounds(page: &Page, answer: &Answer, steps: &[Step]) -> Option<Vec<Step>> {
     let outcome = outcome(page, answer)?;
     let (lower, upper) = (outcome.lower.as_ref()?.load, outcome.upper.as_ref()?.load);
-    let reach = (upper - lower) * 5.0;
-    let near = |load: f64| load >= lower - reach && load <= upper + reach;
+    let distance = (upper - lower) * 5.0;
+    let near = |load: f64| load >= lower - distance && load <= upper + distance;
     let mut end: Vec<Step> = steps.iter().filter(|step| near(step.load)).copied().collect();
     for step in &mut end {
         step.bounds.lower = step.bounds.lower.filter(|&load| near(load));
         step.bounds.upper = step.bounds.upper.filter(|&load| near(load));
     }
-    // A picture of nearly the same trials again would tell nothing.
+    // A chart of nearly the same trials is left out.
     (end.len() >= 3 && end.len() * 10 < steps.len() * 7).then_some(end)
 }
 
@@ -139,7 +138,7 @@ fn final_bounds(page: &Page, answer: &Answer) -> Vec<Layer> {
     let Some(outcome) = outcome(page, answer) else { return Vec::new() };
     let bounds = page.bounds_shown(outcome);
     let rule = |load: Option<f64>, label: String, class: &str| {
-        Some(Layer::Across(Rule { at: load?, label, class: format!("{class} faint") }))
+        Some(Layer::Horizontal(Rule { at: load?, label, class: format!("{class} faint") }))
     };
     let [(lower, lower_shown), (upper, upper_shown)] = bounds;
     [rule(lower, lower_shown, "lower"), rule(upper, upper_shown, "upper")].into_iter().flatten().collect()

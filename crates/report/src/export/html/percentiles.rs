@@ -1,4 +1,4 @@
-//! Latency by percentile: response time against service time.
+//! Charts of latency by percentile, for response time and service time.
 
 use maud::{Markup, html};
 use record::{CensoredTimes, Percentile, TrialEntry};
@@ -10,12 +10,12 @@ use super::{
 use crate::{
     answer::searches_of,
     plot::{Axis, Chart, Layer, Line, Points, Scale, Shape, short_share, short_time_us},
-    reading::{decides, quantile},
+    reading::{is_decisive, quantile},
     text,
 };
 
-/// Figures that are shown at once; the others are folded.
-const OPEN: usize = 3;
+/// Settings that are shown unfolded.
+const MAX_UNFOLDED: usize = 3;
 
 pub(super) fn section(page: &Page) -> Option<Section> {
     let all: Vec<Group> =
@@ -24,30 +24,29 @@ pub(super) fn section(page: &Page) -> Option<Section> {
         return None;
     }
     let body = html! {
-        p { "How long the slowest requests took: a share of them, on the horizontal axis, took no longer \
-         than the time on the vertical one. Each further label is ten times as rare. Response time counts \
-         from when a request was due, service time from when it left; what lies between the two lines is \
-         waiting that a generator which waits for answers would hide." }
-        (folded(&all, (OPEN, page.limits.figures), ("setting", "setting"), |group| group_figure(page, group)))
+        p { "The share of requests on the horizontal axis took no longer than the time on the vertical axis. At each \
+         label after 90 %, ten times fewer requests took longer. Response time starts when a request is due, service \
+         time when it is sent. The gap between the lines is waiting time, which a closed load would not show." }
+        (folded(&all, (MAX_UNFOLDED, page.limits.figures), ("setting", "setting"), |group| group_figure(page, group)))
     };
     Some(Section { anchor: "percentiles", heading: "Latency by percentile", body })
 }
 
-/// What is drawn together.
+/// The distributions in one chart.
 struct Group {
     name: String,
-    /// The goal whose bounds are shown.
+    /// The goal whose bounds are shown, in a search.
     goal: Option<String>,
     distributions: Vec<Distribution>,
 }
 
-/// Some trials' times, merged.
+/// The merged times of several trials.
 struct Distribution {
     name: String,
     trials: usize,
-    response: CensoredTimes,
-    /// None where it is the same as response time.
-    service: Option<CensoredTimes>,
+    response: Censored,
+    /// `None` if it equals response time.
+    service: Option<Censored>,
 }
 
 fn group(page: &Page, setting: usize) -> Option<Group> {
@@ -55,31 +54,31 @@ fn group(page: &Page, setting: usize) -> Option<Group> {
         at_bounds(page, setting)?
     } else {
         let valid: Vec<&TrialEntry> =
-            page.results.trials_of(setting).filter(|entry| decides(entry)).collect();
+            page.results.trials_of(setting).filter(|entry| is_decisive(entry)).collect();
         (None, merged("all valid trials".to_owned(), &valid).into_iter().collect::<Vec<_>>())
     };
     let name = if page.several_settings() { page.setting(setting) } else { String::new() };
     (!distributions.is_empty()).then_some(Group { name, goal, distributions })
 }
 
-/// The valid trials at both bounds of the first goal that has any.
+/// The goal and the merged trials at the bounds, for the first goal that has bounds.
 fn at_bounds(page: &Page, setting: usize) -> Option<(Option<String>, Vec<Distribution>)> {
     let searches = searches_of(page.results, setting).iter();
     let mut outcomes = searches.flat_map(|search| search.goals.iter().map(move |goal| (search.block, goal)));
     let (block, outcome) = outcomes.find(|(_, goal)| goal.lower.is_some() || goal.upper.is_some())?;
     let [lower, upper] = page.bounds_shown(outcome);
     let bounds = [("lower", lower), ("upper", upper)];
-    let of_bound = |(which, (load, shown)): (&str, (Option<f64>, String))| {
+    let merged_at_bound = |(which, (load, shown)): (&str, (Option<f64>, String))| {
         let load = load?;
         let trials: Vec<&TrialEntry> = page
             .results
             .trials_of(setting)
             .filter(|entry| entry.block == block && entry.load == Some(load))
-            .filter(|entry| decides(entry) && !entry.is_short(&page.results.plan))
+            .filter(|entry| is_decisive(entry) && !entry.is_short(&page.results.plan))
             .collect();
         merged(format!("{which} bound, {shown}"), &trials)
     };
-    Some((Some(page.text(&outcome.goal)), bounds.into_iter().filter_map(of_bound).collect()))
+    Some((Some(page.text(&outcome.goal)), bounds.into_iter().filter_map(merged_at_bound).collect()))
 }
 
 fn merged(name: String, trials: &[&TrialEntry]) -> Option<Distribution> {
@@ -106,8 +105,8 @@ fn group_figure(page: &Page, group: &Group) -> Markup {
             |what: &str| if several { format!("{what}, {}", distribution.name) } else { what.to_owned() };
         let mut add = |times: &CensoredTimes, what: &str, dashes: &str, mark: Shape| {
             let points = points(times, nines, page.limits.points / 3);
-            let lasting = points.iter().filter(|(_, time)| time.at_least).step_by(4);
-            censored.extend(lasting.map(|(share, time)| (*share, us(*time), String::new())));
+            let at_least = points.iter().filter(|(_, time)| time.at_least).step_by(4);
+            censored.extend(at_least.map(|(share, time)| (*share, us(*time), String::new())));
             let points = points.iter().map(|(share, time)| Some((*share, us(*time))));
             let line = Line::new(name(what), format!("s{number} {dashes}"), points);
             layers.push(Layer::Line(Line { mark: Some(mark), mark_every: 8, ..line }));
@@ -122,7 +121,12 @@ fn group_figure(page: &Page, group: &Group) -> Markup {
         _ => Vec::new(),
     });
     let y = Scale::log(times.collect::<Vec<f64>>());
-    layers.push(Layer::Points(Points::new("≥: not all had been answered", "ink", Shape::AtLeast, censored)));
+    layers.push(Layer::Points(Points::new(
+        "≥: some requests were unanswered",
+        "ink",
+        Shape::AtLeast,
+        censored,
+    )));
     let chart = Chart {
         title: format!("Times by percentile {}", group.name),
         height: 280.0,
@@ -153,18 +157,18 @@ fn us(time: Percentile) -> f64 {
     time.ns as f64 / 1e3
 }
 
-/// The curve, at shares that lie at equal distances on the axis.
-fn points(times: &CensoredTimes, nines: f64, most: usize) -> Vec<(f64, Percentile)> {
+/// The points of the curve, at equal distances on the axis.
+fn points(times: &Censored, nines: f64, max_points: usize) -> Vec<(f64, Percentile)> {
     let all = times.lower_bound();
     if all.is_empty() {
         return Vec::new();
     }
-    // One request of so many is the rarest thing that was seen.
+    // The curve ends where one request is left.
     let nines = nines.min((all.count() as f64).log10());
-    let places = (0..=most).map(|i| 1.0 - 10_f64.powf(-nines * i as f64 / most as f64));
-    // What may be the generator's own is not drawn as the target's.
-    let of = |share: f64| (share, times.percentile(share));
-    places.map(of).filter(|(_, time)| time.ns > 0 && !time.is_own()).collect()
+    let shares = (0..=max_points).map(|i| 1.0 - 10_f64.powf(-nines * i as f64 / max_points as f64));
+    // Times that may be the generator's are not drawn.
+    let point = |share: f64| (share, times.percentile(share));
+    shares.map(point).filter(|(_, time)| time.ns > 0 && !time.is_own()).collect()
 }
 
 fn numbers(group: &Group) -> Markup {
@@ -177,11 +181,11 @@ fn numbers(group: &Group) -> Markup {
         (Column::Number, "max"),
         (Column::Number, "requests"),
     ];
-    let row = |name: String, times: &CensoredTimes| {
-        let of = |share| quantile(times, share).map_or_else(|| "–".to_owned(), text::percentile);
+    let row = |name: String, times: &Censored| {
+        let cell = |share| quantile(times, share).map_or_else(|| "–".to_owned(), text::percentile);
         let count = times.observed.count() + times.censored.count();
         let mut row = vec![name];
-        row.extend([0.5, 0.9, 0.99, 0.999, 1.0].map(of));
+        row.extend([0.5, 0.9, 0.99, 0.999, 1.0].map(cell));
         row.push(record::units::show_count(count));
         row
     };

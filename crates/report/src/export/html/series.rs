@@ -1,12 +1,12 @@
-//! Chosen trials, second by second.
+//! Charts over time for representative trials.
 
 use maud::{Markup, html};
 use record::Interval;
 
 use super::{
     Page, Section,
-    chosen::{Chosen, chosen},
     parts::{Column, details, folded, left_out, table},
+    representative::{RepresentativeTrial, representative_trials},
 };
 use crate::{
     plot::{Axis, Chart, Layer, Line, Scale, short_number, short_seconds, short_time_us},
@@ -14,30 +14,31 @@ use crate::{
     text,
 };
 
-/// Trials that are shown at once; the others are folded.
-const OPEN: usize = 2;
+/// Trials that are shown unfolded.
+const MAX_UNFOLDED: usize = 2;
 
 pub(super) fn section(page: &Page) -> Option<Section> {
-    let all: Vec<Chosen> = chosen(page).into_iter().filter(|chosen| !intervals(chosen).is_empty()).collect();
+    let all: Vec<RepresentativeTrial> =
+        representative_trials(page).into_iter().filter(|trial| !intervals(trial).is_empty()).collect();
     if all.is_empty() {
         return None;
     }
     let body = html! {
-        p { "The course of single trials. Of a search: the last trial at the lower bound and the first that \
-         did not meet the goal at the upper one; of any other setting: the trial nearest to its median; and \
-         the first void one. The result folder has the seconds of all trials." }
-        (folded(&all, (OPEN, page.limits.figures), ("trial", "chosen trial"), |chosen| one(page, chosen)))
+        p { "Single trials over time. For a search: the last trial at the lower bound and the first missed one at the upper \
+         bound; for other settings: the trial nearest to the median; and the first void trial of the study. The result \
+         folder has these data for all trials." }
+        (folded(&all, (MAX_UNFOLDED, page.limits.figures), ("trial", "selected trial"), |trial| trial_charts(page, trial)))
     };
     Some(Section { anchor: "series", heading: "Second by second", body })
 }
 
-/// The seconds of a trial of requests; none of another kind.
-fn intervals<'a>(chosen: &Chosen<'a>) -> &'a [Interval] {
-    chosen.entry.trial.http().map_or(&[], |http| &http.series)
+/// The time series of a trial of requests; empty for other kinds of trials.
+fn intervals<'a>(selected: &RepresentativeTrial<'a>) -> &'a [Interval] {
+    selected.entry.trial.http().map_or(&[], |http| &http.series)
 }
 
-/// A stretch of a trial: one interval, or several taken together.
-struct Stretch {
+/// A step of the charts: one interval of the trial, or several merged ones.
+struct TimeStep {
     start_s: f64,
     end_s: f64,
     sent_per_s: Option<f64>,
@@ -49,56 +50,55 @@ struct Stretch {
     open_connections: f64,
 }
 
-fn one(page: &Page, chosen: &Chosen) -> Markup {
-    let series = intervals(chosen);
+fn trial_charts(page: &Page, selected: &RepresentativeTrial) -> Markup {
+    let series = intervals(selected);
     let together = series.len().div_ceil(page.limits.points.max(1)).max(1);
-    let stretches = stretches(series, together);
-    let void = chosen.entry.trial.validity.is_void();
+    let steps = steps(series, together);
+    let void = selected.entry.trial.validity.is_void();
     let errors = series.iter().any(|interval| interval.failed > 0);
     html! {
-        h3 { "Trial " (chosen.entry.index) @if void { " (void)" } ": " bdi { (chosen.why) } }
+        h3 { "Trial " (selected.entry.index) @if void { " (void)" } ": " bdi { (selected.why) } }
         @if void {
             ul {
-                @for reason in chosen.entry.trial.validity.reasons().iter().take(page.limits.lines) {
+                @for reason in selected.entry.trial.validity.reasons().iter().take(page.limits.lines) {
                     li { bdi { (page.text(&reason.evidence)) } }
                 }
             }
         }
         figure {
-            div.wide { (rates(&stretches)) }
-            div.wide { (times(&stretches)) }
-            @if errors { div.wide { (failures(&stretches)) } }
-            div.wide { (connections(&stretches)) }
+            div.wide { (rates(&steps)) }
+            div.wide { (times(&steps)) }
+            @if errors { div.wide { (failures(&steps)) } }
+            div.wide { (connections(&steps)) }
             figcaption {
                 @if !errors { "No request failed in any second. " }
                 @if together > 1 {
-                    "Each step stands for " (together) " intervals: rates are their means, p50 is the \
-                     median of their p50, p99 and max are the largest of theirs, connections are those open \
-                     at the end."
-                } @else { "Each step is an interval of the trial; where nothing was completed, times have a \
-                 gap. Connections are those open at its end." }
+                    "Each step is " (together) " intervals: rates are means, p50 is the median of their p50, p99 and max are the \
+                     largest values, and connections are those open at the end."
+                } @else { "Each step is an interval of the trial. Times have a gap if no request was completed. \
+                 Connections are those open at the end of the interval." }
             }
         }
-        (details("The figures as a table", numbers(page, &stretches)))
+        (details("The figures as a table", numbers(page, &steps)))
     }
 }
 
-fn stretches(series: &[Interval], together: usize) -> Vec<Stretch> {
+fn steps(series: &[Interval], together: usize) -> Vec<TimeStep> {
     let mut start_s = 0.0;
     let chunks = series.chunks(together);
     chunks
         .map(|chunk| {
             let end_s = chunk.last().map_or(start_s, |last| last.end_s);
-            let begun_s = std::mem::replace(&mut start_s, end_s);
-            let seconds = end_s - begun_s;
+            let begin_s = std::mem::replace(&mut start_s, end_s);
+            let seconds = end_s - begin_s;
             let per_s = |of: fn(&Interval) -> u64| {
                 let sum: u64 = chunk.iter().map(of).sum();
                 (seconds > 0.0).then(|| sum as f64 / seconds)
             };
             let timed = || chunk.iter().filter(|interval| interval.completed > 0);
             let largest = |of: fn(&Interval) -> Option<f64>| timed().filter_map(of).reduce(f64::max);
-            Stretch {
-                start_s: begun_s,
+            TimeStep {
+                start_s: begin_s,
                 end_s,
                 sent_per_s: per_s(|interval| interval.sent),
                 completed_per_s: per_s(|interval| interval.completed),
@@ -112,88 +112,88 @@ fn stretches(series: &[Interval], together: usize) -> Vec<Stretch> {
         .collect()
 }
 
-fn line(stretches: &[Stretch], name: &str, class: &str, of: fn(&Stretch) -> Option<f64>) -> Layer {
-    // A value holds for its whole stretch.
-    let ends = stretches.iter().flat_map(|stretch| {
-        [stretch.start_s, stretch.end_s].map(|at_s| of(stretch).map(|value| (at_s, value)))
-    });
+fn line(steps: &[TimeStep], name: &str, class: &str, of: fn(&TimeStep) -> Option<f64>) -> Layer {
+    // A value applies to the whole step.
+    let ends = steps
+        .iter()
+        .flat_map(|step| [step.start_s, step.end_s].map(|at_s| of(step).map(|value| (at_s, value))));
     Layer::Line(Line::new(name, class, ends))
 }
 
-fn seconds(stretches: &[Stretch], label: &str) -> Axis {
-    let high = stretches.last().map_or(1.0, |last| last.end_s).max(1e-3);
+fn seconds(steps: &[TimeStep], label: &str) -> Axis {
+    let high = steps.last().map_or(1.0, |last| last.end_s).max(1e-3);
     Axis::new(label, Scale::Linear { low: 0.0, high }, short_seconds)
 }
 
-fn values(stretches: &[Stretch], of: &[fn(&Stretch) -> Option<f64>]) -> Vec<f64> {
-    stretches.iter().flat_map(|stretch| of.iter().filter_map(move |of| of(stretch))).collect()
+fn values(steps: &[TimeStep], of: &[fn(&TimeStep) -> Option<f64>]) -> Vec<f64> {
+    steps.iter().flat_map(|step| of.iter().filter_map(move |of| of(step))).collect()
 }
 
-fn rates(stretches: &[Stretch]) -> Markup {
-    let scale = Scale::from_zero(values(stretches, &[|s| s.sent_per_s, |s| s.completed_per_s]));
+fn rates(steps: &[TimeStep]) -> Markup {
+    let scale = Scale::from_zero(values(steps, &[|s| s.sent_per_s, |s| s.completed_per_s]));
     let chart = Chart {
         title: "Requests sent and completed per second".to_owned(),
         height: 120.0,
-        x: seconds(stretches, ""),
+        x: seconds(steps, ""),
         y: Axis::new("requests per second", scale, short_number),
         layers: vec![
-            line(stretches, "completed", "s0", |s| s.completed_per_s),
-            line(stretches, "sent", "s1", |s| s.sent_per_s),
+            line(steps, "completed", "s0", |s| s.completed_per_s),
+            line(steps, "sent", "s1", |s| s.sent_per_s),
         ],
     };
     chart.svg()
 }
 
-fn times(stretches: &[Stretch]) -> Markup {
-    let all = values(stretches, &[|s| s.p50_us, |s| s.p99_us, |s| s.max_us]);
+fn times(steps: &[TimeStep]) -> Markup {
+    let all = values(steps, &[|s| s.p50_us, |s| s.p99_us, |s| s.max_us]);
     if all.is_empty() {
-        return html! { p.note { "No request was completed: there are no times to show." } };
+        return html! { p.note { "No request was completed, so there are no times." } };
     }
     let chart = Chart {
         title: "Response time of the requests completed in each second".to_owned(),
         height: 150.0,
-        x: seconds(stretches, ""),
+        x: seconds(steps, ""),
         y: Axis::new("response time", Scale::log(all), short_time_us),
         layers: vec![
-            line(stretches, "p50", "s0", |s| s.p50_us),
-            line(stretches, "p99", "s1", |s| s.p99_us),
-            line(stretches, "max", "s5", |s| s.max_us),
+            line(steps, "p50", "s0", |s| s.p50_us),
+            line(steps, "p99", "s1", |s| s.p99_us),
+            line(steps, "max", "s5", |s| s.max_us),
         ],
     };
     chart.svg()
 }
 
-fn failures(stretches: &[Stretch]) -> Markup {
+fn failures(steps: &[TimeStep]) -> Markup {
     let chart = Chart {
         title: "Requests failed per second".to_owned(),
         height: 80.0,
-        x: seconds(stretches, ""),
+        x: seconds(steps, ""),
         y: Axis::new(
             "failed requests per second",
-            Scale::from_zero(values(stretches, &[|s| s.failed_per_s])),
+            Scale::from_zero(values(steps, &[|s| s.failed_per_s])),
             short_number,
         ),
-        layers: vec![line(stretches, "", "not-met", |s| s.failed_per_s)],
+        layers: vec![line(steps, "", "not-met", |s| s.failed_per_s)],
     };
     chart.svg()
 }
 
-fn connections(stretches: &[Stretch]) -> Markup {
+fn connections(steps: &[TimeStep]) -> Markup {
     let chart = Chart {
         title: "Open connections at the end of each second".to_owned(),
         height: 80.0,
-        x: seconds(stretches, "seconds since the trial's start"),
+        x: seconds(steps, "seconds since the trial's start"),
         y: Axis::new(
             "open connections",
-            Scale::from_zero(values(stretches, &[|s| Some(s.open_connections)])),
+            Scale::from_zero(values(steps, &[|s| Some(s.open_connections)])),
             short_number,
         ),
-        layers: vec![line(stretches, "", "s2 plain", |s| Some(s.open_connections))],
+        layers: vec![line(steps, "", "s2 plain", |s| Some(s.open_connections))],
     };
     chart.svg()
 }
 
-fn numbers(page: &Page, stretches: &[Stretch]) -> Markup {
+fn numbers(page: &Page, steps: &[TimeStep]) -> Markup {
     let columns = [
         (Column::Number, "until, s"),
         (Column::Number, "sent/s"),
@@ -204,10 +204,10 @@ fn numbers(page: &Page, stretches: &[Stretch]) -> Markup {
         (Column::Number, "max"),
         (Column::Number, "open connections"),
     ];
-    let shown = stretches.len().min(page.limits.lines);
+    let shown = steps.len().min(page.limits.lines);
     let rate = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |rate| text::number(rate.round()));
     let time = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |us| text::quantity("_us", us));
-    let rows: Vec<Vec<String>> = stretches[..shown]
+    let rows: Vec<Vec<String>> = steps[..shown]
         .iter()
         .map(|s| {
             vec![
@@ -224,6 +224,6 @@ fn numbers(page: &Page, stretches: &[Stretch]) -> Markup {
         .collect();
     html! {
         (table("The trial second by second", &columns, &rows))
-        (left_out(shown, stretches.len(), "line"))
+        (left_out(shown, steps.len(), "line"))
     }
 }

@@ -1,4 +1,4 @@
-//! Which trials may be believed, and every trial in a table.
+//! The void trials with their reasons, and a table of all trials.
 
 use maud::{Markup, html};
 use record::{Purpose, TrialEntry, VoidRule, quantity::main_figures};
@@ -17,11 +17,11 @@ pub(super) fn section(page: &Page) -> Section {
         @if all == 0 {
             p { "No trial was run." }
         } @else if void.is_empty() {
-            p { "No trial is void: nothing says that the instrument was the limit in any of \
+            p { "No trial is void: there is no sign that the generator was the limit in any of \
              the " (text::counted(all, "trial")) "." }
         } @else {
-            p { "Void: " (void.len()) " of " (text::counted(all, "trial")) ". In these the instrument was, \
-             or may have been, the limit, and they decide nothing about the target." }
+            p { (void.len()) " of " (text::counted(all, "trial")) " are void: the generator or this machine was, or may \
+             have been, the limit. They decide nothing about the target." }
             (reasons(page, &void))
         }
         @if all > 0 { (details("Every trial", every_trial(page))) }
@@ -40,7 +40,7 @@ fn reasons(page: &Page, void: &[&TrialEntry]) -> Markup {
         .iter()
         .flat_map(|entry| {
             entry.trial.validity.reasons().iter().enumerate().map(|(number, reason)| {
-                // The trial's own cells stand once, before the first of its reasons.
+                // The cells of the trial are filled only for its first reason.
                 let once = |cell: String| if number == 0 { cell } else { String::new() };
                 let mut row = vec![once(entry.index.to_string())];
                 if page.several_settings() {
@@ -63,7 +63,7 @@ fn rule(rule: VoidRule) -> &'static str {
     match rule {
         VoidRule::Late => "generator late",
         VoidRule::RateNotReached => "rate not reached",
-        VoidRule::CpuExhausted => "generator's processor exhausted",
+        VoidRule::CpuExhausted => "generator's processor fully used",
         VoidRule::ProcessorShared => "generator's processor shared",
         VoidRule::UnopenedConnections => "connections not opened",
         VoidRule::LocalExhaustion => "this machine exhausted",
@@ -82,14 +82,14 @@ fn every_trial(page: &Page) -> Markup {
     if page.several_settings() {
         columns.push((Column::Short, "setting"));
     }
-    columns.extend([(Column::Number, "block"), (Column::Word, "for"), (Column::Number, "load")]);
+    columns.extend([(Column::Number, "block"), (Column::Word, "purpose"), (Column::Number, "load")]);
     let quantities = page.results.quantities();
     let heads: Vec<String> = main_figures(&quantities).map(|(_, column)| page.text(&column.head)).collect();
     columns.extend(heads.iter().map(|head| (Column::Number, head.as_str())));
-    columns.push((Column::Word, "says"));
+    columns.push((Column::Word, "outcome"));
     let rows: Vec<Vec<String>> = page.readings[..shown].iter().map(|reading| row(page, reading)).collect();
     html! {
-        (table("Every trial, in the order they ran", &columns, &rows))
+        (table("Every trial, in the order of the runs", &columns, &rows))
         (left_out(shown, page.readings.len(), "trial"))
     }
 }
@@ -111,12 +111,12 @@ fn row(page: &Page, reading: &Reading) -> Vec<String> {
         reading.load.map_or_else(|| "–".to_owned(), |load| page.load(load)),
     ]);
     row.extend(reading.figures.iter().map(|(name, figure)| text::value(name, *figure)));
-    row.push(says(reading));
+    row.push(outcome(reading));
     row
 }
 
 /// `met`, `not met`, `met 1 of 2`, `void`.
-fn says(reading: &Reading) -> String {
+fn outcome(reading: &Reading) -> String {
     if reading.void {
         return "◇ void".to_owned();
     }
@@ -128,5 +128,5 @@ fn says(reading: &Reading) -> String {
         (0, _) => "✗ not met".to_owned(),
         (met, all) => format!("✗ met {met} of {all}"),
     };
-    if reading.piles_up { format!("{word}, response time growing") } else { word }
+    if reading.response_time_grows { format!("{word}, response time growing") } else { word }
 }

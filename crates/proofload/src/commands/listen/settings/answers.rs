@@ -1,4 +1,4 @@
-//! What events are taken, and when they are acknowledged.
+//! Settings for acknowledgements and for reading events.
 
 use events::TimeFormat;
 use listen::{Level, Route};
@@ -18,57 +18,57 @@ fn level(text: &str) -> Result<Level, String> {
 
 fn route(text: &str) -> Result<Route, String> {
     let (path, name) =
-        text.rsplit_once('=').ok_or_else(|| format!("'{text}' is not a route such as /audit=synced"))?;
+        text.rsplit_once('=').ok_or_else(|| format!("'{text}' is not PATH=LEVEL, such as /audit=synced"))?;
     if !path.starts_with('/') {
-        return Err(format!("'{path}' is not the beginning of a path, such as /audit"));
+        return Err(format!("the path '{path}' does not begin with /; give one such as /audit"));
     }
     Ok(Route { path: path.to_owned(), level: level(name)? })
 }
 
-pub(super) const SETTINGS: &[OptionSpec] = settings::option_table! {
-    /// When a request is answered: its events are accepted (in memory), written (in the file) or synced (on the disk)
+pub(super) const SETTINGS: &[Setting] = settings::table! {
+    /// Answer a request when its events are accepted (in memory), written (to the file) or synced (to the disk)
     "ack", Kind::Choice(LEVELS), "LEVEL", ACKNOWLEDGING, "written", "synced",
-        |draft, values| draft.config.level = level(values[0])?;
-    /// Level of the paths that begin so; repeatable; the longest holds
+        |builder, values| builder.config.level = level(values[0])?;
+    /// Level for paths with this prefix; repeatable; the longest prefix wins
     "route", Kind::List, "PATH=LEVEL", ACKNOWLEDGING, "", "/audit=synced /clicks=accepted",
-        |draft, values| draft.config.routes = values.iter().map(|text| route(text)).collect::<Result<_, _>>()?;
-    /// How long a group commit waits for company; 0 takes all that came during the last one
+        |builder, values| builder.config.routes = values.iter().map(|text| route(text)).collect::<Result<_, _>>()?;
+    /// Maximum delay to batch events before a sync; 0 batches only what arrived during the previous sync
     "sync_delay", Kind::Time, "TIME", ACKNOWLEDGING, "0", "2ms",
-        |draft, values| draft.config.store.sync_delay = parse_time(values[0]).map_err(error_text)?;
-    /// Idempotency keys remembered at least, so that a request sent again is not stored again; 0 ignores them
+        |builder, values| builder.config.store.sync_delay = parse_time(values[0]).map_err(told)?;
+    /// Minimum number of idempotency keys remembered, so that repeated requests are stored once; 0 ignores keys
     "idempotency_keys", Kind::Count(0), "N", ACKNOWLEDGING, "100k", "1M",
-        |draft, values| draft.config.limits.idempotency_keys = count(values[0], 0)?;
-    /// How long they are remembered
+        |builder, values| builder.config.limits.idempotency_keys = count(values[0], 0)?;
+    /// How long idempotency keys are remembered
     "idempotency_window", Kind::Time, "TIME", ACKNOWLEDGING, "5m", "1h",
-        |draft, values| draft.config.limits.idempotency_window = time(values[0])?;
-    /// Goes before every tag, joined by a dot; the tag itself is the path of the request, /a/b is a.b
+        |builder, values| builder.config.limits.idempotency_window = time(values[0])?;
+    /// Prefix of every tag, joined by a dot; the tag is the path of the request: /a/b is a.b
     "tag_prefix", Kind::Text, "TAG", EVENTS, "", "web",
-        |draft, values| draft.config.tag_prefix = Some(values[0].to_owned()).filter(|prefix| !prefix.is_empty());
-    /// Member of an event that is its time; otherwise that is ?time= of the request, or the time of arrival
+        |builder, values| builder.config.tag_prefix = Some(values[0].to_owned()).filter(|prefix| !prefix.is_empty());
+    /// Member with the time of an event; without it, the time is ?time= of the request or the time of arrival
     "time_key", Kind::Text, "NAME", EVENTS, "", "at",
-        |draft, values| draft.reading.time_key = Some(Some(values[0].to_owned()).filter(|key| !key.is_empty()));
-    /// How that member is written, as strftime has it; otherwise seconds since 1970 or ISO 8601
+        |builder, values| builder.body_rules.time_key = Some(Some(values[0].to_owned()).filter(|key| !key.is_empty()));
+    /// Format of that member, as for strftime; without it, seconds since 1970 or ISO 8601
     "time_format", Kind::Text, "FORMAT", EVENTS, "", "%Y-%m-%dT%H:%M:%S%z",
-        |draft, values| draft.reading.time_format = Some(TimeFormat::Strftime(values[0].to_owned()));
-    /// Take that member out of the event when it is stored
+        |builder, values| builder.body_rules.time_format = Some(TimeFormat::Strftime(values[0].to_owned()));
+    /// Remove that member from the event
     "drop_time_key", Kind::Flag, "", EVENTS, "", "true",
-        |draft, _| draft.reading.drops_time_key = true;
-    /// Read and answer as another program does
+        |builder, _| builder.body_rules.drops_time_key = true;
+    /// Parse and answer requests as another program does
     "compat", Kind::Choice(COMPATS), "fluentd", EVENTS, "none", "fluentd",
-        |draft, values| {
+        |builder, values| {
             if choice(values[0], COMPATS, &[false, true])? {
-                draft.be_as_fluentd();
+                builder.use_fluentd_compat();
             } else {
-                draft.be_itself();
+                builder.use_no_compat();
             }
         };
     /// Add the request's headers to its events, as HTTP_NAME; with --compat fluentd
     "add_http_headers", Kind::Flag, "", EVENTS, "", "true",
-        |draft, _| draft.config.added.http_headers = true;
-    /// Add the parameters of the query to its events, as QUERY_NAME; with --compat fluentd
+        |builder, _| builder.config.added.http_headers = true;
+    /// Add the query parameters of the request to its events, as QUERY_NAME; with --compat fluentd
     "add_query_params", Kind::Flag, "", EVENTS, "", "true",
-        |draft, _| draft.config.added.query_params = true;
+        |builder, _| builder.config.added.query_params = true;
     /// Add the client's address to its events, as REMOTE_ADDR; with --compat fluentd
     "add_remote_addr", Kind::Flag, "", EVENTS, "", "true",
-        |draft, _| draft.config.added.remote_addr = true;
+        |builder, _| builder.config.added.remote_addr = true;
 };

@@ -1,27 +1,27 @@
-//! What is told, and where.
+//! Settings for the report, the log and the Date header.
 
 use tracing::level_filters::LevelFilter;
 
-use super::{Kind, OptionSpec, choice, path};
-use crate::commands::listen::draft::LogForm;
+use super::{Kind, Setting, choice, path};
+use crate::commands::listen::config_builder::LogFormat;
 
 const OUTPUT: &str = "Output";
 
-const FORMS: &[&str] = &["text", "json"];
+const LOG_FORMATS: &[&str] = &["text", "json"];
 const LEVELS: &[&str] = &["error", "warn", "info"];
 
-pub(super) const SETTINGS: &[OptionSpec] = settings::option_table! {
-    /// Write what was done as JSON at the end (- for standard output)
+pub(super) const SETTINGS: &[Setting] = settings::table! {
+    /// Write a report as JSON at the end; - is standard output
     "report", Kind::Text, "FILE", OUTPUT, "", "listen.json",
-        |draft, values| draft.report = Some(path(values[0])?);
-    /// How what happens is told on standard error
-    "log", Kind::Choice(FORMS), "text|json", OUTPUT, "text", "json",
-        |draft, values| draft.log = choice(values[0], FORMS, &[LogForm::Text, LogForm::Json])?;
-    /// What is told: error, warn or info
+        |builder, values| builder.report = Some(path(values[0])?);
+    /// Format of the log on standard error
+    "log", Kind::Choice(LOG_FORMATS), "text|json", OUTPUT, "text", "json",
+        |builder, values| builder.log = choice(values[0], LOG_FORMATS, &[LogFormat::Text, LogFormat::Json])?;
+    /// Lowest level that is logged: error, warn or info
     "log_level", Kind::Choice(LEVELS), "LEVEL", OUTPUT, "info", "warn",
-        |draft, values| draft.log_level =
+        |builder, values| builder.log_level =
             choice(values[0], LEVELS, &[LevelFilter::ERROR, LevelFilter::WARN, LevelFilter::INFO])?;
-    /// Answers carry a Date
+    /// Add the header Date to answers
     "date_header", Kind::Flag, "", OUTPUT, "", "true",
-        |draft, _| draft.config.date = true;
+        |builder, _| builder.config.date = true;
 };

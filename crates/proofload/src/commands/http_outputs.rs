@@ -1,4 +1,4 @@
-//! What `proofload http` keeps of its trial: JSON, a log of histograms, the page, and a result folder for `report`.
+//! The files that `proofload http` writes: JSON, a log of histograms, an HTML page and a result folder.
 
 use std::path::PathBuf;
 
@@ -7,50 +7,50 @@ use record::{ResultFolder, Trial};
 use report::{Format, Results};
 use study::single::SingleTrial;
 
-use super::{http_args::HttpArgs, study::write_kept};
+use super::{http_args::HttpArgs, study::write_reports};
 use crate::{
     exit::Refusal,
     output::{destination::Destination, hlog},
 };
 
-/// Places opened before the trial.
-pub(super) struct Kept {
+/// The outputs that were asked for, opened before the trial.
+pub(super) struct Outputs {
     json: Option<Destination>,
     hlog: Option<Destination>,
     folder: Option<ResultFolder>,
     html: Option<Destination>,
 }
 
-impl Kept {
+impl Outputs {
     /// Opens what was asked for.
     ///
     /// # Errors
-    /// Names every place that cannot be written to.
-    pub(super) fn open(asked: &HttpArgs) -> Result<Self, Refusal> {
+    /// Every output that cannot be opened.
+    pub(super) fn open(arguments: &HttpArgs) -> Result<Self, Refusal> {
         let mut mistakes = Vec::new();
-        // First of all: the others may lie in it.
-        let folder = asked.out.as_deref().map(ResultFolder::create).transpose();
+        // Created first: the other files may be inside it.
+        let folder = arguments.out.as_deref().map(ResultFolder::create).transpose();
         let folder = folder.map_err(|error| mistakes.push(format!("--out: {error}"))).unwrap_or_default();
         let mut open = |option: &str, path: &Option<PathBuf>| {
             Destination::open(option, path.as_deref()?).map_err(|mistake| mistakes.push(mistake)).ok()
         };
-        let (json, hlog) = (open("--json", &asked.json), open("--hlog", &asked.hlog));
-        let html = open("--html", &asked.html);
+        let (json, hlog) = (open("--json", &arguments.json), open("--hlog", &arguments.hlog));
+        let html = open("--html", &arguments.html);
         if hlog.as_ref().is_some_and(Destination::is_stdout) {
             mistakes.push("--hlog: a log of histograms goes to a file, not to standard output".to_owned());
         }
         if mistakes.is_empty() { Ok(Self { json, hlog, folder, html }) } else { Err(Refusal::new(mistakes)) }
     }
 
-    /// Whether the JSON has standard output for itself.
+    /// Whether the JSON goes to standard output.
     pub(super) fn json_on_stdout(&self) -> bool {
         self.json.as_ref().is_some_and(Destination::is_stdout)
     }
 
-    /// Writes each, whatever becomes of the others; for the folder and the page, the trial as a study that has no other.
+    /// Writes every output, even if one fails. The folder and the page show a study of this single trial.
     ///
     /// # Errors
-    /// Names the first place that could not be written to.
+    /// The first output that cannot be written.
     pub(super) fn write(self, trial: &Trial, workload: &HttpWorkload) -> Result<(), Refusal> {
         let json = self.json.map_or(Ok(()), |json| json.write_json(trial));
         let hlog = self.hlog.map_or(Ok(()), |hlog| hlog.write(|output| hlog::write(output, trial)));
@@ -79,7 +79,7 @@ fn write_results(
     let results = Results { plan, environment, trials: vec![entry], result, so_far: Vec::new() };
     let options = report::Options { colour: false, width_columns: None, page: None };
     if let Some(folder) = &folder {
-        write_kept(&results, folder, &options)?;
+        write_reports(&results, folder, &options)?;
     }
     let page = |output: &mut dyn std::io::Write| report::write(&results, Format::Html, &options, output);
     html.map_or(Ok(()), |html| html.write(page))

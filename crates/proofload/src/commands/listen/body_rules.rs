@@ -1,30 +1,30 @@
-//! How bodies are read and answered, while it is still open whose way that is.
+//! The settings for parsing and answering bodies, for both values of `--compat`.
 
 use events::{Rules, TimeFormat, Zone};
 use listen::{Compat, import::Imported};
 
-/// Both ways of reading and answering, and what settings say over either of them. `--compat` only chooses between
-/// the two, so that it does not matter what comes first.
+/// The rules of proofload and of Fluentd, and the settings that override both. `--compat` only selects between the two,
+/// so the order of options does not matter.
 #[derive(Debug)]
-pub(crate) struct Reading {
-    /// Our own rules, with what an imported file itself says.
+pub(crate) struct BodyRules {
+    /// Proofload's rules, with the settings in an imported file.
     own: Rules,
-    /// Fluentd's rules, with what an imported file says.
+    /// Fluentd's rules, with the settings in an imported file.
     fluentd: Rules,
-    /// Fluentd's answers, with what an imported file says.
+    /// Fluentd's answers, with the settings in an imported file.
     answers: Compat,
-    /// The member that is an event's time, if any.
+    /// The member with an event's time, if that is set: `Some(None)` is no member.
     pub time_key: Option<Option<String>>,
-    /// How that member is written.
+    /// The format of that member.
     pub time_format: Option<TimeFormat>,
-    /// That member is taken out of the event.
+    /// Whether that member is removed from the event.
     pub drops_time_key: bool,
-    /// Times that name no zone are in UTC.
+    /// Whether times without a zone are in UTC.
     pub is_utc: bool,
 }
 
-impl Reading {
-    /// What holds unless settings say otherwise.
+impl BodyRules {
+    /// The rules before any setting.
     pub(crate) fn new(imported: Option<&Imported>) -> Self {
         let fluentd = imported.map_or_else(Rules::fluentd, |imported| imported.config.rules.clone());
         Self {
@@ -39,19 +39,19 @@ impl Reading {
     }
 
     /// Fluentd's answers.
-    pub(crate) fn fluentds_answers(&self) -> Compat {
+    pub(crate) fn fluentd_answers(&self) -> Compat {
         self.answers.clone()
     }
 
-    /// What is lost of an imported file's answers if they are not Fluentd's; nothing if nothing is.
-    pub(crate) fn lost_without_fluentd(&self) -> Option<&'static str> {
+    /// The mistake of an imported file whose settings need `--compat fluentd`, if there is one.
+    pub(crate) fn settings_for_fluentd_only(&self) -> Option<&'static str> {
         (self.answers != Compat::fluentd()).then_some(
-            "--compat none: cors_allow_origins, cors_allow_credentials, respond_with_empty_img and use_204_response of \
-             the imported file need --compat fluentd: take them out of it, or leave --compat none away",
+            "--compat none: cors_allow_origins, cors_allow_credentials, respond_with_empty_img and use_204_response in \
+             the imported file need --compat fluentd; remove them from the file, or leave out --compat none",
         )
     }
 
-    /// The rules of that way, for so many records in a body.
+    /// The rules for a value of `--compat` and the most records of a body.
     pub(crate) fn rules(&self, compat: &Compat, most_records: usize) -> Rules {
         let base = match compat {
             Compat::None => &self.own,
@@ -73,7 +73,7 @@ mod tests {
     use events::Mode;
 
     use super::*;
-    use crate::commands::listen::{draft::Draft, file, settings};
+    use crate::commands::listen::{config_builder::ConfigBuilder, file, settings};
 
     fn imported(parse: &str, source: &str) -> Imported {
         let text = format!(
@@ -82,19 +82,19 @@ mod tests {
         listen::import::fluentd("f", &text).unwrap()
     }
 
-    /// The rules and answers of settings given in that order.
+    /// The rules and answers after settings are applied in the given order.
     fn read(imported: Option<Imported>, given: &[(&str, &str)]) -> (Rules, Compat) {
-        let mut draft = Draft::new(imported).unwrap();
+        let mut builder = ConfigBuilder::new(imported).unwrap();
         for (key, value) in given {
             let setting = settings::all().find(|setting| setting.key == *key).unwrap();
-            (setting.apply)(&mut draft, &[value]).unwrap();
+            (setting.apply)(&mut builder, &[value]).unwrap();
         }
-        let config = draft.finish().unwrap().config;
+        let config = builder.build().unwrap().config;
         (config.rules, config.compat)
     }
 
     #[test]
-    fn what_is_given_beside_compat_holds_in_any_order() {
+    fn the_order_of_compat_and_other_settings_does_not_matter() {
         let given = [
             ("time_key", "at"),
             ("time_format", "%Y"),
@@ -102,7 +102,7 @@ mod tests {
             ("max_events", "7"),
             ("compat", "fluentd"),
         ];
-        let wanted = Rules {
+        let expected = Rules {
             time_key: Some("at".to_owned()),
             time_format: TimeFormat::Strftime("%Y".to_owned()),
             zone: Zone::Utc,
@@ -112,23 +112,23 @@ mod tests {
         let mut reversed = given;
         reversed.reverse();
         for order in [given, reversed] {
-            assert_eq!(read(None, &order), (wanted.clone(), Compat::fluentd()), "{order:?}");
+            assert_eq!(read(None, &order), (expected.clone(), Compat::fluentd()), "{order:?}");
         }
-        // The file of settings is read before the options, whichever of the two says what.
+        // The settings file is read before the options.
         for (text, option) in [
             ("compat = \"fluentd\"\nmax_events = 7\ntime_format = \"%Y\"\nutc = true", ("time_key", "at")),
             ("time_key = \"at\"\nmax_events = 7\ntime_format = \"%Y\"\nutc = true", ("compat", "fluentd")),
         ] {
-            let mut draft = Draft::new(None).unwrap();
-            file::read("f", text, &mut draft).unwrap();
+            let mut builder = ConfigBuilder::new(None).unwrap();
+            file::read("f", text, &mut builder).unwrap();
             let setting = settings::all().find(|setting| setting.key == option.0).unwrap();
-            (setting.apply)(&mut draft, &[option.1]).unwrap();
-            assert_eq!(draft.finish().unwrap().config.rules, wanted, "{text}");
+            (setting.apply)(&mut builder, &[option.1]).unwrap();
+            assert_eq!(builder.build().unwrap().config.rules, expected, "{text}");
         }
     }
 
     #[test]
-    fn none_takes_back_what_are_only_fluentds_defaults() {
+    fn compat_none_drops_only_defaults_of_fluentd() {
         let none = [("compat", "none")];
         assert_eq!(read(Some(imported("", "")), &none), (Rules::default(), Compat::None));
         assert_eq!(
@@ -136,8 +136,8 @@ mod tests {
             (Rules::default(), Compat::None)
         );
         let (rules, _) = read(Some(imported("time_key at\nutc true", "")), &none);
-        let wanted = Rules { time_key: Some("at".to_owned()), zone: Zone::Utc, ..Rules::default() };
-        assert_eq!((rules.mode, rules), (Mode::Strict, wanted));
+        let expected = Rules { time_key: Some("at".to_owned()), zone: Zone::Utc, ..Rules::default() };
+        assert_eq!((rules.mode, rules), (Mode::Strict, expected));
         let (rules, _) = read(Some(imported("time_key time\nkeep_time_key false", "")), &none);
         assert_eq!((rules.time_key.as_deref(), rules.keep_time_key), (Some("time"), false));
         // And back again.
@@ -147,10 +147,11 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_only_fluentd_gives_are_not_dropped_in_silence() {
-        let mut draft = Draft::new(Some(imported("", "cors_allow_origins [\"https://a\"]"))).unwrap();
-        draft.config.compat = Compat::None;
-        let mistakes = draft.finish().unwrap_err();
+    fn compat_none_refuses_settings_of_answers() {
+        let mut builder =
+            ConfigBuilder::new(Some(imported("", "cors_allow_origins [\"https://a\"]"))).unwrap();
+        builder.config.compat = Compat::None;
+        let mistakes = builder.build().unwrap_err();
         assert!(mistakes[0].contains("cors_allow_origins"), "{mistakes:?}");
     }
 }

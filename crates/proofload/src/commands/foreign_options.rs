@@ -1,46 +1,46 @@
-//! What users of wrk and ab type out of habit, where it is called otherwise here: they are told the way, or it does
-//! nothing because it is so anyhow.
+//! Options of wrk and ab that are named differently here. Some have no effect because they are the default here; for the
+//! others the error message names the option to use.
 
 use clap::Args;
 
-/// Options of wrk and ab that are not shown.
+/// Options of wrk and ab that the help does not show.
 #[derive(Debug, Args)]
-pub(super) struct HabitArgs {
+pub(super) struct ForeignOptions {
     /// wrk: a Lua script
     #[arg(short = 's', long = "script", value_name = "FILE", hide = true)]
     wrk_script: Option<String>,
-    /// wrk: show percentiles, as is done anyhow
-    // Taken from the command line, and for nothing.
+    /// wrk: show percentiles, which is always done
+    // Accepted and ignored.
     #[allow(dead_code)]
     #[arg(long = "latency", hide = true)]
     wrk_latency: bool,
-    /// ab: keep connections, as is done anyhow
+    /// ab: keep connections, which is the default
     #[arg(short = 'k', hide = true)]
     ab_keepalive: bool,
-    /// ab: a file to post
+    /// ab: file to post
     #[arg(short = 'p', value_name = "FILE", hide = true)]
     ab_post: Option<String>,
-    /// ab: the body's type
+    /// ab: content type of the body
     #[arg(short = 'T', value_name = "TYPE", hide = true)]
     ab_content_type: Option<String>,
-    /// ab: the method
+    /// ab: method
     #[arg(short = 'm', value_name = "METHOD", hide = true)]
     ab_method: Option<String>,
 }
 
-impl HabitArgs {
-    /// What cannot be done as it was typed, each with the way to do it.
+impl ForeignOptions {
+    /// Options that proofload does not accept, each with the option to use instead.
     pub(super) fn mistakes(&self, no_keepalive: bool) -> Vec<String> {
         let mut mistakes = Vec::new();
         if self.wrk_script.is_some() {
             mistakes.push(
-                "-s: Lua scripts are not run; say the request with -X, -H and --body, and other loads with --rate, --stage \
-                 and --think-time"
+                "-s: Lua scripts are not supported; describe the request with -X, -H and --body, and the load with --rate, \
+                 --stage and --think-time"
                     .to_owned(),
             );
         }
         if self.ab_keepalive && no_keepalive {
-            mistakes.push("-k: it keeps connections, and --no-keepalive does not: leave out one".to_owned());
+            mistakes.push("-k keeps connections, --no-keepalive does not: leave out one".to_owned());
         }
         mistakes.extend(self.ab_post.iter().map(|file| format!("-p: write --body @{file}")));
         let content_type = self.ab_content_type.iter();
@@ -59,26 +59,26 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        habits: HabitArgs,
+        foreign: ForeignOptions,
     }
 
     fn mistakes(line: &str, no_keepalive: bool) -> Vec<String> {
         let words = ["http"].into_iter().chain(line.split_whitespace());
-        Line::try_parse_from(words).unwrap().habits.mistakes(no_keepalive)
+        Line::try_parse_from(words).unwrap().foreign.mistakes(no_keepalive)
     }
 
     #[test]
-    fn who_comes_from_another_tool_is_told_the_way() {
-        let told = mistakes("-s report.lua -p b.json -T text/html -m PUT", false);
-        assert!(told[0].starts_with("-s: Lua scripts are not run"), "{told:?}");
+    fn mistakes_name_the_option_to_use() {
+        let found = mistakes("-s report.lua -p b.json -T text/html -m PUT", false);
+        assert!(found[0].starts_with("-s: Lua scripts are not supported"), "{found:?}");
         assert_eq!(
-            told[1..],
+            found[1..],
             ["-p: write --body @b.json", "-T: write -H 'Content-Type: text/html'", "-m: write -X PUT"]
         );
     }
 
     #[test]
-    fn what_is_so_anyhow_does_nothing() {
+    fn defaults_are_accepted() {
         assert!(mistakes("-k --latency", false).is_empty());
         assert!(mistakes("-k", true)[0].contains("--no-keepalive"));
     }

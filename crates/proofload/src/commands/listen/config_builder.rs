@@ -1,4 +1,4 @@
-//! What the listener is to do, while settings are still being read: some of them only mean something together.
+//! Collects the settings of the listener, then checks and combines them.
 
 use std::path::PathBuf;
 
@@ -7,47 +7,48 @@ use listen::{Added, Compat, Config, Tls, import::Imported};
 use segments::Template;
 use tracing::level_filters::LevelFilter;
 
-use super::{reading::Reading, secrets};
+use super::{body_rules::BodyRules, secrets};
 
-/// Where events go unless told otherwise.
+/// The default of `path`.
 pub(super) const DEFAULT_PATH: &str = "events/${tag}.%Y-%m-%d.log";
 
-/// What has been read so far.
+/// The settings read so far.
 #[derive(Debug)]
-pub(crate) struct Draft {
-    /// What stands alone. Of its rules only how many records a body may have: [`Draft::reading`] has the others.
+pub(crate) struct ConfigBuilder {
+    /// The settings that need no combining. Of `rules`, only the number of records is set here; the others are in
+    /// [`ConfigBuilder::body_rules`].
     pub config: Config,
-    /// How bodies are read.
-    pub reading: Reading,
-    /// Whether addresses were given, and not the default's.
-    pub listens_as_told: bool,
-    /// How a line looks.
+    /// How bodies are parsed and answered.
+    pub body_rules: BodyRules,
+    /// Whether addresses were given, so that they are not the default.
+    pub has_explicit_addresses: bool,
+    /// Format of a stored line.
     pub format: Format,
-    /// Lines of [`Format::OutFile`] have the time.
+    /// Whether lines of [`Format::OutFile`] have the time.
     pub has_time: bool,
-    /// Lines of [`Format::OutFile`] have the tag.
+    /// Whether lines of [`Format::OutFile`] have the tag.
     pub has_tag: bool,
     /// The columns of [`Format::Csv`].
     pub csv_fields: Vec<String>,
-    /// The journal's folder, if not beside the files.
+    /// The journal's folder; `None` is beside the files.
     pub state: Option<PathBuf>,
-    /// File of certificates.
+    /// File with the certificates.
     pub certificates: Option<PathBuf>,
-    /// File of the private key.
+    /// File with the private key.
     pub key: Option<PathBuf>,
-    /// File of tokens.
+    /// File with tokens.
     pub bearer_tokens: Option<PathBuf>,
-    /// File of names and passwords.
+    /// File with names and passwords.
     pub basic_users: Option<PathBuf>,
-    /// File of the report.
+    /// File for the report.
     pub report: Option<PathBuf>,
-    /// How what happens is told.
-    pub log: LogForm,
-    /// What is told.
+    /// Format of the log.
+    pub log: LogFormat,
+    /// Lowest level that is logged.
     pub log_level: LevelFilter,
 }
 
-/// How a line looks.
+/// Format of a stored line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Time, tag and JSON.
@@ -60,39 +61,39 @@ pub(crate) enum Format {
     Raw,
 }
 
-/// How what happens is told.
+/// Format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LogForm {
-    /// A line for people.
+pub(crate) enum LogFormat {
+    /// Lines of text.
     Text,
-    /// A line of JSON.
+    /// Lines of JSON.
     Json,
 }
 
-/// A draft made whole.
+/// The checked settings.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// For the server.
+    /// The server's configuration.
     pub config: Config,
-    /// Whether addresses were given, and not the default's.
-    pub listens_as_told: bool,
-    /// File of the report.
+    /// Whether addresses were given, so that they are not the default.
+    pub has_explicit_addresses: bool,
+    /// File for the report.
     pub report: Option<PathBuf>,
-    /// How what happens is told.
-    pub log: LogForm,
-    /// What is told.
+    /// Format of the log.
+    pub log: LogFormat,
+    /// Lowest level that is logged.
     pub log_level: LevelFilter,
-    /// What is sound but should be known.
+    /// Warnings about valid settings.
     pub warnings: Vec<String>,
 }
 
-impl Draft {
-    /// Begins with everything by default, or with what was imported.
+impl ConfigBuilder {
+    /// Starts with the defaults, or with an imported configuration.
     ///
     /// # Errors
-    /// None in practice: the default path is sound.
+    /// If the default path is invalid, which a test excludes.
     pub(crate) fn new(imported: Option<Imported>) -> Result<Self, String> {
-        let reading = Reading::new(imported.as_ref());
+        let body_rules = BodyRules::new(imported.as_ref());
         let config = match imported {
             Some(imported) => imported.config,
             None => {
@@ -111,8 +112,8 @@ impl Draft {
         };
         Ok(Self {
             config,
-            reading,
-            listens_as_told: false,
+            body_rules,
+            has_explicit_addresses: false,
             format,
             has_time,
             has_tag,
@@ -123,15 +124,15 @@ impl Draft {
             bearer_tokens: None,
             basic_users: None,
             report: None,
-            log: LogForm::Text,
+            log: LogFormat::Text,
             log_level: LevelFilter::INFO,
         })
     }
 
-    /// Sets where lines are stored; the end of the file's name goes behind its index.
+    /// Sets the path of stored files; the file name's suffix comes after the index of the file.
     ///
     /// # Errors
-    /// What is wrong with the path.
+    /// If the path is invalid.
     pub(crate) fn set_path(&mut self, path: &str) -> Result<(), String> {
         let (template, suffix) = split_path(path)?;
         self.config.store.state = segments::Config::new(template.clone()).state;
@@ -140,30 +141,30 @@ impl Draft {
         Ok(())
     }
 
-    /// Reads and answers as Fluentd; what was imported of Fluentd's stays.
-    pub(crate) fn be_as_fluentd(&mut self) {
-        self.config.compat = self.reading.fluentds_answers();
+    /// Parses and answers as Fluentd does, and keeps the imported settings.
+    pub(crate) fn use_fluentd_compat(&mut self) {
+        self.config.compat = self.body_rules.fluentd_answers();
     }
 
-    /// Reads and answers in our own way; of what was imported only what the file itself says stays.
-    pub(crate) fn be_itself(&mut self) {
+    /// Parses and answers as proofload does; of the imported settings, only those in the file itself are kept.
+    pub(crate) fn use_no_compat(&mut self) {
         self.config.compat = Compat::None;
     }
 
-    /// Makes it whole.
+    /// Checks and combines the settings.
     ///
     /// # Errors
-    /// Every contradiction, and every file of secrets that cannot be used.
-    pub(crate) fn finish(mut self) -> Result<Plan, Vec<String>> {
+    /// Every contradiction, and every file with secrets that cannot be used.
+    pub(crate) fn build(mut self) -> Result<Plan, Vec<String>> {
         let mut mistakes = Vec::new();
         let mut warnings = Vec::new();
         if let Some(state) = self.state.take() {
             self.config.store.state = state;
         }
         self.check_format(&mut mistakes);
-        self.config.rules = self.reading.rules(&self.config.compat, self.config.rules.most_records);
+        self.config.rules = self.body_rules.rules(&self.config.compat, self.config.rules.most_records);
         if self.config.compat == Compat::None {
-            mistakes.extend(self.reading.lost_without_fluentd().map(str::to_owned));
+            mistakes.extend(self.body_rules.settings_for_fluentd_only().map(str::to_owned));
         }
         if self.config.added != Added::default() && self.config.compat == Compat::None {
             mistakes.push(
@@ -193,14 +194,14 @@ impl Draft {
             }
         }
         if !self.config.credentials.is_empty() && self.config.tls.is_none() {
-            warnings.push("tokens and passwords travel in plain text: give --tls-cert and --tls-key".into());
+            warnings.push("tokens and passwords travel in plain text; give --tls-cert and --tls-key".into());
         }
         if !mistakes.is_empty() {
             return Err(mistakes);
         }
         Ok(Plan {
             config: self.config,
-            listens_as_told: self.listens_as_told,
+            has_explicit_addresses: self.has_explicit_addresses,
             report: self.report,
             log: self.log,
             log_level: self.log_level,
@@ -210,13 +211,13 @@ impl Draft {
 
     fn check_format(&mut self, mistakes: &mut Vec<String>) {
         if self.format != Format::OutFile && !(self.has_time && self.has_tag) {
-            mistakes
-                .push("--no-time and --no-tag are for --format out_file: other lines have neither".into());
+            mistakes.push(
+                "--no-time and --no-tag need --format out_file: other lines have neither time nor tag".into(),
+            );
         }
         match (self.format, self.csv_fields.is_empty()) {
-            (Format::Csv, true) => {
-                mistakes.push("--format csv needs --csv-fields: the members that become columns".into())
-            }
+            (Format::Csv, true) => mistakes
+                .push("--format csv needs --csv-fields: the members of an event that become columns".into()),
             (Format::Csv, false) | (_, true) => {}
             (_, false) => mistakes.push("--csv-fields needs --format csv".into()),
         }
@@ -229,13 +230,13 @@ impl Draft {
     }
 }
 
-/// The template, and the end of the file's name that an index goes before, such as `.log`.
+/// Splits a path into the template and the suffix, such as `.log`, that comes after the index.
 fn split_path(path: &str) -> Result<(Template, String), String> {
     let name = path.rfind('/').map_or(0, |slash| slash + 1);
     let dot = path[name..].rfind('.').map(|dot| name + dot).filter(|dot| *dot > name);
     let suffix = dot.map_or("", |dot| &path[dot..]);
-    let is_plain = suffix.len() > 1 && suffix[1..].chars().all(|c| c.is_ascii_alphanumeric());
-    let suffix = if is_plain { suffix } else { "" };
+    let is_suffix = suffix.len() > 1 && suffix[1..].chars().all(|c| c.is_ascii_alphanumeric());
+    let suffix = if is_suffix { suffix } else { "" };
     let template =
         path[..path.len() - suffix.len()].parse::<Template>().map_err(|error| error.to_string())?;
     Ok((template, suffix.to_owned()))
@@ -246,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_name_is_what_an_index_goes_before() {
+    fn paths_are_split_into_template_and_suffix() {
         for (path, template, suffix) in [
             (DEFAULT_PATH, "events/${tag}.%Y-%m-%d", ".log"),
             ("/a.b/c", "/a.b/c", ""),
@@ -262,15 +263,15 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_all_told() {
-        let mut draft = Draft::new(None).unwrap();
-        draft.format = Format::Json;
-        draft.has_tag = false;
-        draft.csv_fields = vec!["a".into()];
-        draft.certificates = Some("c".into());
-        draft.config.added.remote_addr = true;
-        draft.bearer_tokens = Some("/does/not/exist".into());
-        let mistakes = draft.finish().unwrap_err();
+    fn all_contradictions_are_reported() {
+        let mut builder = ConfigBuilder::new(None).unwrap();
+        builder.format = Format::Json;
+        builder.has_tag = false;
+        builder.csv_fields = vec!["a".into()];
+        builder.certificates = Some("c".into());
+        builder.config.added.remote_addr = true;
+        builder.bearer_tokens = Some("/does/not/exist".into());
+        let mistakes = builder.build().unwrap_err();
         for part in
             ["--no-tag", "--csv-fields needs", "--add-remote-addr", "--tls-cert needs", "/does/not/exist"]
         {
@@ -280,14 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_imported_stays_unless_told_otherwise() {
+    fn imported_settings_stay_unless_overridden() {
         let text = "<source>\n@type http\n</source>\n<match **>\n@type file\npath a\n<format>\noutput_tag false\n</format>\n</match>";
         let imported = listen::import::fluentd("f", text).unwrap();
-        let mut draft = Draft::new(Some(imported)).unwrap();
-        assert!(draft.has_time && !draft.has_tag && !draft.listens_as_told);
-        draft.be_as_fluentd();
-        draft.set_path("b/c.txt").unwrap();
-        let config = draft.finish().unwrap().config;
+        let mut builder = ConfigBuilder::new(Some(imported)).unwrap();
+        assert!(builder.has_time && !builder.has_tag && !builder.has_explicit_addresses);
+        builder.use_fluentd_compat();
+        builder.set_path("b/c.txt").unwrap();
+        let config = builder.build().unwrap().config;
         assert_eq!(config.format, LineFormat::OutFile { time: true, tag: false });
         assert_eq!(
             (config.store.template.to_string().as_str(), config.store.suffix.as_str()),

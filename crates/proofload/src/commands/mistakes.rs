@@ -1,13 +1,13 @@
-//! Values of options: read one after the other, and all mistakes kept.
+//! Collects the mistakes in the options of a command, so that all are reported at once.
 
 use std::fmt::Display;
 
-/// Collects mistakes while options are read.
+/// The mistakes found so far.
 #[derive(Debug, Default)]
 pub(super) struct Mistakes(Vec<String>);
 
 impl Mistakes {
-    /// The value of an option that may be missing.
+    /// Parses an option that may be missing; a mistake is recorded under the option's name and gives `None`.
     pub(super) fn optional<T, E: Display>(
         &mut self,
         option: &str,
@@ -23,13 +23,13 @@ impl Mistakes {
         }
     }
 
-    /// One mistake more.
+    /// Adds a mistake.
     pub(super) fn add(&mut self, mistake: impl Into<String>) {
         self.0.push(mistake.into());
     }
 
-    /// `value` if there were no mistakes.
-    pub(super) fn none_or<T>(self, value: T) -> Result<T, Vec<String>> {
+    /// `value` if there are no mistakes.
+    pub(super) fn into_result<T>(self, value: T) -> Result<T, Vec<String>> {
         if self.0.is_empty() { Ok(value) } else { Err(self.0) }
     }
 }
