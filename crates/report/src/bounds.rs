@@ -16,7 +16,7 @@ pub(crate) struct Step {
     /// The outcome of the trial for the goal.
     pub outcome: StepOutcome,
     /// The bounds after the trial.
-    pub bounds: BoundsSoFar,
+    pub bounds: CurrentBounds,
 }
 
 /// The outcome of a trial for a goal.
@@ -52,7 +52,7 @@ pub(crate) fn path(results: &Results, setting: usize, block: usize, goal: usize)
 }
 
 /// The bounds after each trial, by its number.
-fn bounds_by_trial(searches: &[SearchOutcome], block: usize, goal: usize) -> BTreeMap<u64, BoundsSoFar> {
+fn bounds_by_trial(searches: &[SearchOutcome], block: usize, goal: usize) -> BTreeMap<u64, CurrentBounds> {
     let in_block = searches.iter().filter(|search| search.block == block);
     let after = in_block.flat_map(|search| &search.path);
     after.filter_map(|after| Some((after.trial, *after.goals.get(goal)?))).collect()
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn bounds_are_those_of_the_search_of_the_block() {
-        let bounds = |lower| BoundsSoFar { lower: Some(lower), upper: None };
+        let bounds = |lower| CurrentBounds { lower: Some(lower), upper: None };
         let search = |block, trial, lower| SearchOutcome {
             block,
             goals: Vec::new(),

@@ -39,11 +39,12 @@ impl Confirmed<'_> {
     /// Whether the further trials met the goals.
     pub(crate) fn status(&self) -> Status {
         let Confirmation { valid, planned, met, .. } = self.found;
-        let is_carried =
-            |(goal, met): (usize, &u32)| self.results.plan.is_carried(goal, *met as usize, *valid as usize);
+        let counts_as_met = |(goal, met): (usize, &u32)| {
+            self.results.plan.counts_as_met(goal, *met as usize, *valid as usize)
+        };
         match valid {
             0 => Status::Unfinished,
-            _ if !met.iter().enumerate().all(is_carried) => Status::NotMet,
+            _ if !met.iter().enumerate().all(counts_as_met) => Status::NotMet,
             valid if valid < planned => Status::Unfinished,
             _ => Status::Met,
         }

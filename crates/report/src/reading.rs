@@ -117,7 +117,7 @@ pub(crate) fn is_decisive(entry: &TrialEntry) -> bool {
 }
 
 /// A percentile of times that may be censored; `None` if nothing was timed.
-pub(crate) fn quantile(times: &Censored, quantile: f64) -> Option<Percentile> {
+pub(crate) fn quantile(times: &CensoredTimes, quantile: f64) -> Option<Percentile> {
     let nothing = times.observed.is_empty() && times.censored.is_empty();
     (!nothing).then(|| times.percentile(quantile))
 }

@@ -189,7 +189,7 @@ pub(crate) fn repeated(
     if !is_finished && planned > readings.len() {
         trials += &format!(" ({planned} were planned)");
     }
-    if results.plan.is_carried(goal, met, judged) {
+    if results.plan.counts_as_met(goal, met, judged) {
         return (Status::Met, format!("Meets {name} in {met} of {trials}."));
     }
     let failed = |entry: &&TrialEntry| !entry.trial.validity.is_void() && mostly_failed(entry);
@@ -231,7 +231,7 @@ pub(crate) fn headline(results: &Results, answers: &[Answer]) -> Vec<(Option<Sta
             Some(sentence) => sentences.push((Some(of_goal[0].status), format!("{setting}{sentence}"))),
             None => sentences.extend(of_goal.iter().map(|answer| {
                 let block = answer.block.map(|block| format!("{}: ", text::block(block))).unwrap_or_default();
-                (Some(answer.status), format!("{setting}{block}{}", text::visible(&answer.sentence)))
+                (Some(answer.status), format!("{setting}{block}{}", text::printable(&answer.sentence)))
             })),
         }
     }

@@ -9,7 +9,7 @@ use record::{
 
 /// As [`visible`], shortened to `max_chars` characters with an ellipsis.
 pub(crate) fn clipped(text: &str, max_chars: usize) -> String {
-    let shown = visible(text);
+    let shown = printable(text);
     if shown.chars().count() <= max_chars {
         return shown;
     }
@@ -167,9 +167,9 @@ pub(crate) fn utc(unix_s: f64) -> Option<String> {
 /// A command line with shell quoting.
 pub(crate) fn shell_line(command: &[String]) -> String {
     let quoted = command.iter().map(|word| match shlex::try_quote(word) {
-        Ok(quoted) => visible(&quoted),
+        Ok(quoted) => printable(&quoted),
         // Only a zero byte is refused, which a command line cannot contain.
-        Err(_) => visible(word),
+        Err(_) => printable(word),
     });
     quoted.collect::<Vec<_>>().join(" ")
 }

@@ -19,7 +19,7 @@ impl LocatedWarning {
     /// The message and its locations: `message (threads=2; trial 3)`.
     pub(crate) fn sentence(&self, max_locations: usize) -> String {
         let mut shown: Vec<String> =
-            self.locations.iter().take(max_locations).map(|p| text::visible(p)).collect();
+            self.locations.iter().take(max_locations).map(|p| text::printable(p)).collect();
         if self.locations.len() > max_locations {
             shown.push(format!("{} more", self.locations.len() - max_locations));
         }

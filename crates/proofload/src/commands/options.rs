@@ -11,12 +11,12 @@ pub(crate) trait Table: 'static {
     const HAS_POSITIONALS: bool;
 
     /// The options, in the order of the help.
-    fn settings() -> impl Iterator<Item = &'static Setting<Self::Config>>;
+    fn settings() -> impl Iterator<Item = &'static OptionSpec<Self::Config>>;
 }
 
 /// The options of a table that were given, with their values as text.
 #[derive(Debug)]
-pub(crate) struct Given<T: Table>(pub Vec<(&'static Setting<T::Config>, Vec<String>)>);
+pub(crate) struct Given<T: Table>(pub Vec<(&'static OptionSpec<T::Config>, Vec<String>)>);
 
 impl<T: Table> Given<T> {
     /// Whether the option of this key was given.
@@ -67,7 +67,7 @@ impl<T: Table> FromArgMatches for Given<T> {
     }
 }
 
-fn argument<T: Table>(setting: &'static Setting<T::Config>) -> Arg {
+fn argument<T: Table>(setting: &'static OptionSpec<T::Config>) -> Arg {
     let heading = Some(setting.heading).filter(|heading| !heading.is_empty());
     let argument = Arg::new(setting.key).long(setting.flag()).help(setting.help()).help_heading(heading);
     let argument = setting.short.into_iter().fold(argument, Arg::short);
@@ -79,6 +79,6 @@ fn argument<T: Table>(setting: &'static Setting<T::Config>) -> Arg {
             .value_name(setting.value_name)
             .num_args(0..=1)
             .require_equals(T::HAS_POSITIONALS)
-            .default_missing_value(setting.bare),
+            .default_missing_value(setting.bare_value),
     }
 }

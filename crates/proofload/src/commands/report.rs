@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Exit, Refusal> {
     let mut results = Results::read(&folder).map_err(Refusal::one)?;
     if results.result.is_none() {
         // The run was killed or is still going on.
-        results.so_far = study::outcome::of(&results.plan, &results.trials).map_err(Refusal::one)?;
+        results.so_far = study::outcome::outcomes(&results.plan, &results.trials).map_err(Refusal::one)?;
     }
     let mut options = terminal_options();
     let page = folder.path().join("report.html");

@@ -67,25 +67,25 @@ impl Table for Options {
     type Config = ConfigBuilder;
     const HAS_POSITIONALS: bool = false;
 
-    fn settings() -> impl Iterator<Item = &'static Setting<ConfigBuilder>> {
+    fn settings() -> impl Iterator<Item = &'static OptionSpec<ConfigBuilder>> {
         OPTIONS.iter()
     }
 }
 
-static OPTIONS: &[Setting<ConfigBuilder>] = settings::table! {
+static OPTIONS: &[OptionSpec<ConfigBuilder>] = settings::option_table! {
     /// Address and port to listen on; repeatable; port 0 is any free one
     "listen", Kind::List, "ADDR:PORT", "", "127.0.0.1:8080", "0.0.0.0:80 [::1]:80",
         |builder, values| builder.config.listen = each(values.iter().copied(), address)?;
     /// Size of an answer's body
     "body", Kind::Size, "SIZE", ANSWERS, "13", "64KiB",
-        |builder, values| builder.config.body = Body::Size(parse_size(values[0]).map_err(told)?);
+        |builder, values| builder.config.body = Body::Size(parse_size(values[0]).map_err(error_text)?);
     /// File whose content is the body
     "body_file", Kind::Text, "FILE", ANSWERS, "", "/dev/null",
         |builder, values| builder.config.body =
-            Body::Bytes(input::read(Path::new(values[0]), input::MOST_BODY_BYTES)?);
+            Body::Bytes(input::read(Path::new(values[0]), input::MAX_BODY_BYTES)?);
     /// Send the body in chunks of this size; without a value, of 16 KiB
-    "chunked", Kind::Size, "CHUNK_SIZE", ANSWERS, "", "1KiB", { bare: "16KiB" },
-        |builder, values| builder.config.chunk_bytes = Some(parse_size(values[0]).map_err(told)?);
+    "chunked", Kind::Size, "CHUNK_SIZE", ANSWERS, "", "1KiB", { bare_value: "16KiB" },
+        |builder, values| builder.config.chunk_bytes = Some(parse_size(values[0]).map_err(error_text)?);
     /// Status of an answer
     "status", Kind::Count(200), "N", ANSWERS, "200", "404",
         |builder, values| builder.config.status = count(values[0], 0)?;
@@ -94,13 +94,13 @@ static OPTIONS: &[Setting<ConfigBuilder>] = settings::table! {
         |builder, values| builder.config.slow_head_ns = time_ns(values[0])?;
     /// Delay before an answer: 300ms, uniform:10ms..50ms, exp:20ms, lognormal:20ms,0.5 or file:PATH
     "delay", Kind::Text, "DIST", TIMES, "", "exp:20ms",
-        |builder, values| builder.config.delay = values[0].parse().map_err(told)?;
+        |builder, values| builder.config.delay = values[0].parse().map_err(error_text)?;
     /// Requests served at once; the others wait
     "capacity", Kind::Count(1), "N", TIMES, "", "8",
         |builder, values| builder.servers = Some(count(values[0], 0)?);
     /// Time to serve a request, as for --delay
     "service_time", Kind::Text, "DIST", TIMES, "", "4ms",
-        |builder, values| builder.service_time = Some(values[0].parse().map_err(told)?);
+        |builder, values| builder.service_time = Some(values[0].parse().map_err(error_text)?);
     /// Requests that may wait; unlimited by default
     "queue", Kind::Count(0), "LEN", TIMES, "", "100",
         |builder, values| builder.queue = Some(count(values[0], 0)?);
@@ -140,7 +140,7 @@ static OPTIONS: &[Setting<ConfigBuilder>] = settings::table! {
         };
     /// Processors to pin the threads to, such as 0,2-3
     "cpus", Kind::Numbers, "LIST", MACHINE, "", "0,2-3",
-        |builder, values| builder.config.cpus = parse_cpus(values[0]).map_err(told)?;
+        |builder, values| builder.config.cpus = parse_cpus(values[0]).map_err(error_text)?;
     /// Seed of everything random
     "seed", Kind::Count(0), "N", MACHINE, "1", "9",
         |builder, values| builder.config.seed = count(values[0], 0)?;
@@ -192,7 +192,7 @@ impl ServeArgs {
             config.capacity = Some(Capacity { servers, service_time, queue, when_full });
         }
         // An option with a mistake keeps its valid default here, so no mistake is reported twice.
-        mistakes.extend(config.validate().err().into_iter().flatten().map(told));
+        mistakes.extend(config.validate().err().into_iter().flatten().map(error_text));
         if mistakes.is_empty() { Ok((config, processes)) } else { Err(mistakes) }
     }
 }

@@ -78,7 +78,7 @@ pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit, Refusal> {
         let result = result_folder(&path, true)?.read().map_err(Refusal::one)?.result;
         result.is_some_and(|result| result.ending == Ending::Finished)
     };
-    study::refuse_silent(&run.study, &options).map_err(Refusal::one)?;
+    study::probe_targets(&run.study, &options).map_err(Refusal::one)?;
     let folder = result_folder(&path, run.resume)?;
     let mut progress = StudyProgress::new(&run.study, run.quiet);
     let outcome = study::run(&run.study, &folder, &options, &mut |event| progress.show(&event));
@@ -98,7 +98,7 @@ fn result_folder(path: &Path, resume: bool) -> Result<ResultFolder, Refusal> {
         return ResultFolder::create(path).map_err(Refusal::one);
     }
     ResultFolder::open(path).map_err(|error| match error {
-        FolderError::NoResult { path, missing } => Refusal::one(format_args!(
+        FolderError::NotAResultFolder { path, missing } => Refusal::one(format_args!(
             "--resume: there is no {missing} in {}, so there is no run to resume; leave out --resume to start a new one",
             path.display()
         )),

@@ -71,7 +71,7 @@ impl<const SEARCH: bool> Table for Workload<SEARCH> {
 
 /// The message of a mistake in a field, under the name of its option.
 pub(crate) fn option_mistake(mistake: FieldMistake) -> String {
-    let option = OPTIONS.iter().find(|option| option.setting.key == mistake.field);
+    let option = OPTIONS.iter().find(|option| option.spec.key == mistake.field);
     let name = match (mistake.field, option) {
         ("fault", _) => "--inject-fault".to_owned(),
         (_, Some(option)) => format!("--{}", option.spec.flag()),

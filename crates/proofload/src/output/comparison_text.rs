@@ -107,6 +107,6 @@ fn overall(comparison: &Comparison) -> String {
     };
     format!(
         "{verdict}{gate} (Confidence of all verdicts together: {} %.)",
-        plain(comparison.confidence * 100.0)
+        show_number(comparison.confidence * 100.0)
     )
 }

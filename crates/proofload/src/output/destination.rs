@@ -55,7 +55,8 @@ impl Destination {
     pub(crate) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Refusal> {
         match self {
             Self::Stdout => {
-                let output = Escaping::new(BufWriter::new(io::stdout().lock()), standard::visible_lines);
+                let output =
+                    PrintableWriter::new(BufWriter::new(io::stdout().lock()), standard::printable_lines);
                 write_and_flush(output, write).map_err(|error| standard::write_failed(&error))
             }
             Self::File(path, file) => {

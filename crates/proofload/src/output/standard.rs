@@ -7,7 +7,7 @@ use std::{
     os::fd::AsFd,
 };
 
-pub(crate) use record::visible::visible_lines;
+pub(crate) use record::printable::printable_lines;
 
 use super::wrap::wrapped;
 use crate::exit::{Exit, Refusal};
@@ -18,7 +18,7 @@ use crate::exit::{Exit, Refusal};
 /// # Errors
 /// See [`write_failed`].
 pub(crate) fn print(text: &str) -> Result<(), Refusal> {
-    write(&visible_lines(text))
+    write(&printable_lines(text))
 }
 
 /// Writes text for people to standard output, wrapped at the width of the terminal if it is one.
@@ -26,7 +26,7 @@ pub(crate) fn print(text: &str) -> Result<(), Refusal> {
 /// # Errors
 /// See [`write_failed`].
 pub(crate) fn show(text: &str) -> Result<(), Refusal> {
-    show_coloured(&visible_lines(text))
+    show_coloured(&printable_lines(text))
 }
 
 /// As [`show`], for text that has colour sequences and whose foreign text is already escaped.
@@ -59,7 +59,7 @@ pub(crate) fn message(line: impl Display) {
 
 /// Prepares a line for standard error: makes control characters visible and wraps at the width of the terminal.
 pub(crate) fn for_stderr(line: &str) -> String {
-    let line = visible_lines(&without_workflow_commands(line)).into_owned();
+    let line = printable_lines(&without_workflow_commands(line)).into_owned();
     columns(io::stderr()).map(|columns| wrapped(&line, columns)).unwrap_or(line)
 }
 
@@ -102,7 +102,7 @@ mod tests {
             ("a\u{1b}[2Jb\rc\td\n", "a\\u{1b}[2Jb\\rc\td\n"),
             ("\u{1b}]0;title\u{7}\u{9b}2J\u{202e}", "\\u{1b}]0;title\\u{7}\\u{9b}2J\\u{202e}"),
         ] {
-            assert_eq!(visible_lines(text), shown);
+            assert_eq!(printable_lines(text), shown);
         }
         let commands = "a\n::error::b\n  ##[error]c\n[::1]:80\n";
         assert_eq!(without_workflow_commands(commands), "a\n\\::error::b\n  \\##[error]c\n[::1]:80\n");

@@ -50,7 +50,7 @@ impl StudyProgress {
             Event::Planned { plan, done, retried } => {
                 self.done = *done;
                 let searched = plan.settings.iter().any(|setting| setting.searched);
-                self.planned = (!searched).then(|| plan.blocks.iter().map(Vec::len).sum::<usize>() + again);
+                self.planned = (!searched).then(|| plan.blocks.iter().map(Vec::len).sum::<usize>() + retried);
                 if *done > 0 {
                     self.print_line(&format!(
                         "keeping {} trials of an earlier run",
@@ -59,7 +59,7 @@ impl StudyProgress {
                 }
             }
             Event::SettingUp { name } => self.set_status(&format!("starting hosts and targets  {name}")),
-            Event::Begins { name, purpose, load, .. } => {
+            Event::TrialBegins { name, purpose, load, .. } => {
                 let what = match purpose {
                     Purpose::WarmUp => "warm-up",
                     Purpose::Search | Purpose::Repeat => "trial",
@@ -89,13 +89,13 @@ impl StudyProgress {
             }
             Event::TrialEnded(entry) => {
                 self.done += 1;
-                if entry.is_tried_again(self.void_attempts) {
+                if entry.needs_retry(self.void_attempts) {
                     self.planned = self.planned.map(|planned| planned + 1);
                 }
                 let line = self.trial_line(entry);
                 self.print_line(&line);
             }
-            Event::Closing { bounds, remaining_s } => {
+            Event::SearchProgress { bounds, remaining_s } => {
                 let line = self.bounds_line(bounds, *remaining_s);
                 self.print_line(&line);
             }
@@ -134,12 +134,12 @@ impl StudyProgress {
         format!("{:>5.0} s  {}  {figures}  {verdict}", self.started.elapsed().as_secs_f64(), self.running)
     }
 
-    fn bounds_line(&self, bounds: &[BoundsSoFar], remaining_s: f64) -> String {
+    fn bounds_line(&self, bounds: &[CurrentBounds], remaining_s: f64) -> String {
         let show = |load: &Option<f64>| match (load, &self.unit) {
             (Some(load), Some(unit)) => unit.show(*load),
             _ => "?".to_owned(),
         };
-        let goal_bounds = |(goal, known): (&Goal, &BoundsSoFar)| {
+        let goal_bounds = |(goal, known): (&Goal, &CurrentBounds)| {
             format!("{}: {} … {}", goal.name, show(&known.lower), show(&known.upper))
         };
         let bounds: Vec<String> = self.goals.iter().zip(bounds).map(goal_bounds).collect();
@@ -158,7 +158,7 @@ impl StudyProgress {
     /// Replaces the status line of the terminal, if there is one.
     fn set_status(&self, text: &str) {
         if let Some(bar) = &self.bar {
-            bar.set_message(standard::visible_lines(text).into_owned());
+            bar.set_message(standard::printable_lines(text).into_owned());
         }
     }
 }
@@ -166,7 +166,7 @@ impl StudyProgress {
 /// By how much a trial missed a goal, such as ` (0.2 % of requests failed, unanswered or never sent)`.
 fn loss_text(goal: &Goal, loss: f64, trial: &Trial) -> String {
     let counted = match goal.quantity {
-        GoalQuantity::Errors if trial.programs().is_some() => "programs failed",
+        GoalQuantity::Errors if trial.command().is_some() => "programs failed",
         GoalQuantity::Errors => "requests failed, unanswered or never sent",
         GoalQuantity::ResponseTime { .. } => "requests over it",
         GoalQuantity::ConnectTime { .. } => "connections over it",
@@ -174,7 +174,7 @@ fn loss_text(goal: &Goal, loss: f64, trial: &Trial) -> String {
         GoalQuantity::Duplicated => "events duplicated",
         GoalQuantity::Corrupt => "events corrupt",
         // Such a goal is met or missed as a whole.
-        GoalQuantity::Given { .. } => return String::new(),
+        GoalQuantity::Declared { .. } => return String::new(),
     };
     let percent = format!("{:.3}", loss * 100.0);
     format!(" ({} % of {counted})", percent.trim_end_matches('0').trim_end_matches('.'))

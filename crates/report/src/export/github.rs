@@ -63,7 +63,7 @@ impl Export for GithubAnnotations {
             };
             let mut setting = String::new();
             if results.plan.settings.len() > 1 {
-                setting = format!("{}: ", text::visible(&results.setting_name(answer.setting)));
+                setting = format!("{}: ", text::printable(&results.setting_name(answer.setting)));
             }
             let block = answer.block.map(|block| format!("{}: ", text::block(block))).unwrap_or_default();
             let message = message_escaped(&format!("{setting}{block}{}", answer.sentence));

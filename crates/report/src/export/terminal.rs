@@ -173,11 +173,11 @@ fn write_confirmed(out: &mut Page, results: &Results, confirmed: &Confirmed) -> 
     let sign = confirmed.status().sign();
     let mut location = Vec::new();
     if results.plan.settings.len() > 1 {
-        location.push(text::visible(&results.setting_name(confirmed.setting)));
+        location.push(text::printable(&results.setting_name(confirmed.setting)));
     }
     location.extend(confirmed.block.map(text::block));
     let location = if location.is_empty() { String::new() } else { format!("{}: ", location.join(", ")) };
-    writeln!(out.text, "\n{sign} {location}{}", text::visible(&confirmed.sentence()))?;
+    writeln!(out.text, "\n{sign} {location}{}", text::printable(&confirmed.sentence()))?;
     let rows = confirmed.rows();
     if rows.is_empty() {
         return Ok(());

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     config_builder::ConfigBuilder,
-    settings::{self, Setting},
+    settings::{self, OptionSpec},
 };
 use crate::commands::options::{Given, Table};
 

@@ -5,7 +5,7 @@ use toml::de::DeValue;
 
 use super::{
     config_builder::ConfigBuilder,
-    settings::{self, Kind, Setting},
+    settings::{self, Kind, OptionSpec},
 };
 
 /// Applies the settings of a file. `name` is the file's name for messages.
@@ -17,7 +17,7 @@ pub(super) fn read(name: &str, text: &str, builder: &mut ConfigBuilder) -> Resul
     let document = reader.document(text);
     if reader.has_mistakes() {
         // After a syntax error, further mistakes would only mislead.
-        return reader.end(());
+        return reader.finish(());
     }
     let mut table = reader.root(&document);
     for setting in settings::all() {
@@ -34,7 +34,7 @@ pub(super) fn read(name: &str, text: &str, builder: &mut ConfigBuilder) -> Resul
 }
 
 /// A value as the texts that the command line would have. `None`, with a mistake in `reader`, if its type is wrong.
-fn texts(reader: &mut Reader<'_>, setting: &Setting, value: &Value<'_>) -> Option<Vec<String>> {
+fn texts(reader: &mut Reader<'_>, setting: &OptionSpec, value: &Value<'_>) -> Option<Vec<String>> {
     let one = |text: Option<&str>| Some(vec![text?.to_owned()]);
     match (setting.kind, value.get_ref()) {
         (Kind::Flag | Kind::On, _) => {

@@ -17,7 +17,7 @@ use record::units::{UnitError, parse_size, parse_time};
 use super::config_builder::ConfigBuilder;
 
 /// One setting.
-pub(super) type Setting = ::settings::options::Setting<ConfigBuilder>;
+pub(super) type OptionSpec = ::settings::options::OptionSpec<ConfigBuilder>;
 
 /// All settings, in the order of the help.
 pub(super) fn all() -> impl Iterator<Item = &'static OptionSpec> {
@@ -27,7 +27,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static OptionSpec> {
 }
 
 fn size(text: &str, min: u64) -> Result<u64, String> {
-    match parse_size(text).map_err(told)? {
+    match parse_size(text).map_err(error_text)? {
         size if size < min => Err(format!("{text} is too small; give at min {min} bytes")),
         size => Ok(size),
     }
@@ -35,7 +35,7 @@ fn size(text: &str, min: u64) -> Result<u64, String> {
 
 /// Parses a time above zero.
 fn time(text: &str) -> Result<Duration, String> {
-    match parse_time(text).map_err(told)? {
+    match parse_time(text).map_err(error_text)? {
         Duration::ZERO => Err(format!("{text} is too short; give a time such as 10s")),
         time => Ok(time),
     }

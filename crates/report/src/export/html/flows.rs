@@ -34,7 +34,7 @@ pub(super) fn section(page: &Page) -> Option<Section> {
 }
 
 fn programs<'a>(selected: &RepresentativeTrial<'a>) -> Option<&'a CommandTrial> {
-    selected.entry.trial.programs().filter(|trial| !trial.flows.is_empty())
+    selected.entry.trial.command().filter(|trial| !trial.flows.is_empty())
 }
 
 fn trial_chart(page: &Page, selected: &RepresentativeTrial) -> Markup {

@@ -44,9 +44,9 @@ struct Group {
 struct Distribution {
     name: String,
     trials: usize,
-    response: Censored,
+    response: CensoredTimes,
     /// `None` if it equals response time.
-    service: Option<Censored>,
+    service: Option<CensoredTimes>,
 }
 
 fn group(page: &Page, setting: usize) -> Option<Group> {
@@ -158,7 +158,7 @@ fn us(time: Percentile) -> f64 {
 }
 
 /// The points of the curve, at equal distances on the axis.
-fn points(times: &Censored, nines: f64, max_points: usize) -> Vec<(f64, Percentile)> {
+fn points(times: &CensoredTimes, nines: f64, max_points: usize) -> Vec<(f64, Percentile)> {
     let all = times.lower_bound();
     if all.is_empty() {
         return Vec::new();
@@ -181,7 +181,7 @@ fn numbers(group: &Group) -> Markup {
         (Column::Number, "max"),
         (Column::Number, "requests"),
     ];
-    let row = |name: String, times: &Censored| {
+    let row = |name: String, times: &CensoredTimes| {
         let cell = |share| quantile(times, share).map_or_else(|| "–".to_owned(), text::percentile);
         let count = times.observed.count() + times.censored.count();
         let mut row = vec![name];

@@ -11,7 +11,7 @@ const MACHINE: &str = "Machine";
 
 const ACCEPT: &[&str] = &["reuseport", "shared"];
 
-pub(super) const SETTINGS: &[Setting] = settings::table! {
+pub(super) const SETTINGS: &[OptionSpec] = settings::option_table! {
     /// Address and port to listen on; repeatable; port 0 is any free one. Sockets from systemd replace the default
     "listen", Kind::List, "ADDR:PORT", ADDRESSES, "127.0.0.1:9880", "0.0.0.0:9880 [::1]:9880",
         |builder, values| {
@@ -44,5 +44,5 @@ pub(super) const SETTINGS: &[Setting] = settings::table! {
         |builder, values| builder.config.threads = count(values[0], 1)?;
     /// Processors to pin the threads to, such as 0,2-3
     "cpus", Kind::Text, "LIST", MACHINE, "", "0,2-3",
-        |builder, values| builder.config.cpus = parse_cpus(values[0]).map_err(told)?;
+        |builder, values| builder.config.cpus = parse_cpus(values[0]).map_err(error_text)?;
 };

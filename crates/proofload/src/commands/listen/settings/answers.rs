@@ -25,7 +25,7 @@ fn route(text: &str) -> Result<Route, String> {
     Ok(Route { path: path.to_owned(), level: level(name)? })
 }
 
-pub(super) const SETTINGS: &[Setting] = settings::table! {
+pub(super) const SETTINGS: &[OptionSpec] = settings::option_table! {
     /// Answer a request when its events are accepted (in memory), written (to the file) or synced (to the disk)
     "ack", Kind::Choice(LEVELS), "LEVEL", ACKNOWLEDGING, "written", "synced",
         |builder, values| builder.config.level = level(values[0])?;
@@ -34,7 +34,7 @@ pub(super) const SETTINGS: &[Setting] = settings::table! {
         |builder, values| builder.config.routes = values.iter().map(|text| route(text)).collect::<Result<_, _>>()?;
     /// Maximum delay to batch events before a sync; 0 batches only what arrived during the previous sync
     "sync_delay", Kind::Time, "TIME", ACKNOWLEDGING, "0", "2ms",
-        |builder, values| builder.config.store.sync_delay = parse_time(values[0]).map_err(told)?;
+        |builder, values| builder.config.store.sync_delay = parse_time(values[0]).map_err(error_text)?;
     /// Minimum number of idempotency keys remembered, so that repeated requests are stored once; 0 ignores keys
     "idempotency_keys", Kind::Count(0), "N", ACKNOWLEDGING, "100k", "1M",
         |builder, values| builder.config.limits.idempotency_keys = count(values[0], 0)?;

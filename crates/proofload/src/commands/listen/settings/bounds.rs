@@ -7,7 +7,7 @@ const TIMEOUTS: &str = "Timeouts";
 
 const OVERLOAD: &[&str] = &["503", "429"];
 
-pub(super) const SETTINGS: &[Setting] = settings::table! {
+pub(super) const SETTINGS: &[OptionSpec] = settings::option_table! {
     /// Largest total of the bodies being read and the lines not yet written; beyond it, requests are refused before
     /// their body is read
     "budget", Kind::Size, "SIZE", BOUNDS, "256MiB", "1GiB",

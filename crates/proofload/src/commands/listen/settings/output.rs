@@ -2,7 +2,7 @@
 
 use tracing::level_filters::LevelFilter;
 
-use super::{Kind, Setting, choice, path};
+use super::{Kind, OptionSpec, choice, path};
 use crate::commands::listen::config_builder::LogFormat;
 
 const OUTPUT: &str = "Output";
@@ -10,7 +10,7 @@ const OUTPUT: &str = "Output";
 const LOG_FORMATS: &[&str] = &["text", "json"];
 const LEVELS: &[&str] = &["error", "warn", "info"];
 
-pub(super) const SETTINGS: &[Setting] = settings::table! {
+pub(super) const SETTINGS: &[OptionSpec] = settings::option_table! {
     /// Write a report as JSON at the end; - is standard output
     "report", Kind::Text, "FILE", OUTPUT, "", "listen.json",
         |builder, values| builder.report = Some(path(values[0])?);

@@ -2,7 +2,7 @@
 
 use segments::{Compression, Template};
 
-use super::{Kind, Setting, choice, count, path, size, time, told};
+use super::{Kind, OptionSpec, choice, count, error_text, path, size, time};
 use crate::commands::listen::config_builder::{DEFAULT_PATH, Format};
 
 const STORING: &str = "Storing";
@@ -10,7 +10,7 @@ const STORING: &str = "Storing";
 const FORMATS: &[&str] = &["out_file", "json", "csv", "raw"];
 const COMPRESSIONS: &[&str] = &["none", "gzip", "zstd"];
 
-pub(super) const SETTINGS: &[Setting] = settings::table! {
+pub(super) const SETTINGS: &[OptionSpec] = settings::option_table! {
     /// Path of the stored files, with the placeholders ${tag}, ${tag[1]}, ${member} of the event, and %Y %m %d %H %M %S
     /// of its time
     "path", Kind::Text, "PATH", STORING, DEFAULT_PATH, "/var/lib/events/${tag}_%Y-%m-%d.log",
@@ -56,7 +56,7 @@ pub(super) const SETTINGS: &[Setting] = settings::table! {
         };
     /// Symbolic link to the newest file
     "symlink", Kind::Text, "PATH", STORING, "", "/var/lib/events/${tag}.log",
-        |builder, values| builder.config.store.symlink = Some(values[0].parse::<Template>().map_err(told)?);
+        |builder, values| builder.config.store.symlink = Some(values[0].parse::<Template>().map_err(error_text)?);
     /// Most files open for writing; the least recently used is closed. As many again may be open until their last sync
     "open_files", Kind::Count(1), "N", STORING, "1000", "200",
         |builder, values| builder.config.store.open_most = count(values[0], 1)?;
