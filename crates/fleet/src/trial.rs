@@ -10,7 +10,7 @@ use std::{
 };
 
 use clock::monotonic_ns;
-use load::{Gather, Part, RunError, Share, Tick};
+use load::{RunError, Share, Tick, TickMerger, WorkerResult};
 use record::HttpPlan;
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +57,7 @@ enum Order {
 enum Answer {
     Ready,
     Tick(Tick),
-    Done(Box<Part>),
+    Done(Box<WorkerResult>),
     Failed(String),
     Lacking(String),
 }
@@ -82,7 +82,7 @@ pub fn run(
     workers: Workers<'_>,
     stop: &Arc<AtomicBool>,
     mut on_tick: impl FnMut(Tick),
-) -> Result<Part, FleetError> {
+) -> Result<WorkerResult, FleetError> {
     let arguments: Vec<&[String]> = match workers {
         Workers::Here(_) if plan.processes <= 1 => {
             let start = || (!stop.load(Ordering::Relaxed)).then(|| monotonic_ns() + 1_000_000);
@@ -140,7 +140,7 @@ fn await_ready(workers: &Processes<Answer>, stop: &AtomicBool) -> Result<(), Fle
     let mut ready = 0;
     while ready < workers.count() {
         if stop.load(Ordering::Relaxed) {
-            return Err(FleetError::Run(RunError::CalledOff));
+            return Err(FleetError::Run(RunError::Cancelled));
         }
         match workers.hear(Duration::from_millis(50)) {
             Some((_, Heard::Message(Answer::Ready))) => ready += 1,
@@ -162,9 +162,9 @@ fn collect(
     workers: &mut Processes<Answer>,
     stop: &AtomicBool,
     on_tick: &mut impl FnMut(Tick),
-) -> Part {
-    let mut gather = Gather::new(workers.count());
-    let mut whole: Option<Part> = None;
+) -> WorkerResult {
+    let mut merger = TickMerger::new(workers.count());
+    let mut whole: Option<WorkerResult> = None;
     let mut running = vec![true; workers.count()];
     let mut lost = 0;
     let mut told_to_stop = false;
@@ -183,10 +183,10 @@ fn collect(
         }
         let mut end = |index: usize, running: &mut Vec<bool>| {
             let was = std::mem::replace(&mut running[index], false);
-            if was { gather.end_one() } else { Vec::new() }
+            if was { merger.worker_ended() } else { Vec::new() }
         };
         let ticks = match workers.hear(Duration::from_millis(50)) {
-            Some((_, Heard::Message(Answer::Tick(tick)))) => gather.push(&tick),
+            Some((_, Heard::Message(Answer::Tick(tick)))) => merger.push(&tick),
             Some((index, Heard::Message(Answer::Done(part)))) => {
                 match &mut whole {
                     Some(whole) => whole.merge(&part),

@@ -4,12 +4,12 @@ use proptest::prelude::*;
 use record::{Censored, Connections, Distribution, HttpPlan, LoadModel, VoidRule};
 
 use crate::{
-    part::Part,
     testing,
     wire::{
         SlotId,
-        simulated::{Attempt, Deed, Target},
+        simulated::{Action, Attempt, Target},
     },
+    worker_result::WorkerResult,
     worker_tests::{OK, Steady, run_behind_holes, run_stopped},
 };
 
@@ -49,8 +49,8 @@ fn plan(kind: Kind, connections: u64, delay_ns: u64) -> HttpPlan {
 }
 
 /// Percentiles of a target whose every answer takes the same that are neither its own, nor told to be the generator's.
-fn wrong(part: &Part, truth_ns: u64) -> Vec<(f64, u64, u64)> {
-    wrong_times(&part.http.response_time, |_| truth_ns)
+fn wrong(result: &WorkerResult, truth_ns: u64) -> Vec<(f64, u64, u64)> {
+    wrong_times(&result.http.response_time, |_| truth_ns)
 }
 
 /// Percentiles that are neither the target's, nor told to be the generator's.
@@ -75,9 +75,9 @@ struct OneServer {
 }
 
 impl Target for OneServer {
-    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
         self.free_ns = self.free_ns.max(now_ns) + self.service_ns;
-        vec![(self.free_ns, Deed::Send(OK.to_vec()))]
+        vec![(self.free_ns, Action::Send(OK.to_vec()))]
     }
 }
 
@@ -90,12 +90,12 @@ struct ShortQueue {
 impl Target for ShortQueue {
     fn attempt(&mut self, _: u64, _: SlotId) -> Attempt {
         self.waiting += 1;
-        Attempt::Made(if self.waiting > 64 { S } else { 10_000 })
+        Attempt::Opens(if self.waiting > 64 { S } else { 10_000 })
     }
 
-    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
         self.waiting = 0;
-        vec![(now_ns + 5 * MS, Deed::Send(OK.to_vec()))]
+        vec![(now_ns + 5 * MS, Action::Send(OK.to_vec()))]
     }
 }
 
@@ -123,10 +123,10 @@ proptest! {
     ) {
         let delay_ns = delay_ms.max(connections / 5) * MS;
         let stops = in_order(stops);
-        let (part, rules) = run_stopped(plan(kind, connections, delay_ns), Steady { after_ns: delay_ns }, &stops, in_send);
+        let (result, rules) = run_stopped(plan(kind, connections, delay_ns), Steady { after_ns: delay_ns }, &stops, in_send);
         prop_assert!(!rules.contains(&VoidRule::LittlesLaw) && !rules.contains(&VoidRule::Accounting), "{rules:?}");
         if rules.is_empty() {
-            prop_assert_eq!(wrong(&part, delay_ns), vec![], "{:?}", part.http.away);
+            prop_assert_eq!(wrong(&result, delay_ns), vec![], "{:?}", result.http.away);
         }
     }
 
@@ -141,9 +141,9 @@ proptest! {
         let delay_ns = delay_ms.max(connections / 5) * MS;
         let stops: Vec<(u64, u64)> =
             (0..3_900_000 / every_us).map(|n| (S + n * every_us * 1_000, by_us * 1_000)).collect();
-        let (part, rules) = run_stopped(plan(kind, connections, delay_ns), Steady { after_ns: delay_ns }, &stops, false);
+        let (result, rules) = run_stopped(plan(kind, connections, delay_ns), Steady { after_ns: delay_ns }, &stops, false);
         if rules.is_empty() {
-            prop_assert_eq!(wrong(&part, delay_ns), vec![], "{:?}", part.http.away);
+            prop_assert_eq!(wrong(&result, delay_ns), vec![], "{:?}", result.http.away);
         }
     }
 
@@ -161,10 +161,10 @@ proptest! {
         let target = OneServer { service_ns: (busy * 1e9 / rate_per_s) as u64, free_ns: 0 };
         let (truth, _) = run_stopped(plan.clone(), target.clone(), &[], false);
         let stops = in_order(stops);
-        let (part, rules) = run_stopped(plan, target, &stops, false);
+        let (result, rules) = run_stopped(plan, target, &stops, false);
         if rules.is_empty() {
-            for (times, truth) in [(&part.http.response_time, &truth.http.response_time), (&part.http.service_time, &truth.http.service_time)] {
-                prop_assert_eq!(wrong_times(times, |quantile| truth.percentile(quantile).ns), vec![], "{:?}", part.http.away);
+            for (times, truth) in [(&result.http.response_time, &truth.http.response_time), (&result.http.service_time, &truth.http.service_time)] {
+                prop_assert_eq!(wrong_times(times, |quantile| truth.percentile(quantile).ns), vec![], "{:?}", result.http.away);
             }
         }
     }
@@ -179,10 +179,10 @@ proptest! {
     ) {
         let delay_ns = delay_ms.max(connections / 5) * MS;
         let stops = [(S + at_ms * MS, by_us * 1_000)];
-        let (part, rules) = run_stopped(plan(kind, connections, delay_ns), Steady { after_ns: delay_ns }, &stops, false);
+        let (result, rules) = run_stopped(plan(kind, connections, delay_ns), Steady { after_ns: delay_ns }, &stops, false);
         prop_assert_eq!(rules, vec![]);
-        prop_assert!(!part.http.response_time.percentile(0.5).is_own());
-        prop_assert!(!part.http.response_time.percentile(0.9).is_own());
+        prop_assert!(!result.http.response_time.percentile(0.5).is_own());
+        prop_assert!(!result.http.response_time.percentile(0.9).is_own());
     }
 
     #[test]
@@ -196,44 +196,44 @@ proptest! {
         let delay_ns = delay_ms * MS;
         let target = Steady { after_ns: delay_ns };
         let plan = plan(kind, connections, delay_ns);
-        let (part, rules) = run_behind_holes(plan, target, hole_ms * MS, &in_order(stops.clone()));
+        let (result, rules) = run_behind_holes(plan, target, hole_ms * MS, &in_order(stops.clone()));
         if stops.is_empty() {
-            prop_assert_eq!((&rules[..], part.http.away.times), (&[][..], 0));
-            prop_assert!(part.http.response_time.lengthened.is_empty());
+            prop_assert_eq!((&rules[..], result.http.away.times), (&[][..], 0));
+            prop_assert!(result.http.response_time.lengthened.is_empty());
         }
         if rules.is_empty() {
-            prop_assert_eq!(wrong(&part, delay_ns), vec![], "{:?}", part.http.away);
+            prop_assert_eq!(wrong(&result, delay_ns), vec![], "{:?}", result.http.away);
         }
     }
 
     #[test]
     fn who_is_there_is_not_told_to_be_away(kind in kinds(), connections in 4u64..300, delay_ms in 1u64..50) {
         let delay_ns = delay_ms.max(connections / 5) * MS;
-        let (part, rules) = run_stopped(plan(kind, connections, delay_ns), Steady { after_ns: delay_ns }, &[], false);
-        prop_assert_eq!((rules, part.http.away.times), (vec![], 0));
-        prop_assert!(part.http.response_time.lengthened.is_empty() && part.http.service_time.lengthened.is_empty());
-        prop_assert_eq!(wrong(&part, delay_ns), vec![]);
+        let (result, rules) = run_stopped(plan(kind, connections, delay_ns), Steady { after_ns: delay_ns }, &[], false);
+        prop_assert_eq!((rules, result.http.away.times), (vec![], 0));
+        prop_assert!(result.http.response_time.lengthened.is_empty() && result.http.service_time.lengthened.is_empty());
+        prop_assert_eq!(wrong(&result, delay_ns), vec![]);
     }
 }
 
 #[test]
 fn a_second_away_is_the_generators() {
-    let (part, rules) =
+    let (result, rules) =
         run_stopped(testing::open(1_000.0, 10, 16), Steady { after_ns: MS }, &[(4 * S, S)], false);
     assert_eq!(rules, [VoidRule::Late], "p90 is ours");
-    assert!(!part.http.response_time.percentile(0.5).is_own());
-    let p99 = part.http.own_lateness.quantile_ns(0.99);
+    assert!(!result.http.response_time.percentile(0.5).is_own());
+    let p99 = result.http.own_lateness.quantile_ns(0.99);
     assert!(p99 > 850 * MS, "not only as many as there are connections: {p99}");
     assert!(
-        (part.http.away.longest_s - 1.0).abs() < 0.01 && part.http.away.times == 1,
+        (result.http.away.longest_s - 1.0).abs() < 0.01 && result.http.away.times == 1,
         "{:?}",
-        part.http.away
+        result.http.away
     );
     // The same in a closed load: its times are sound, its throughput is not.
     let users = HttpPlan { duration_ns: Some(4 * S), ..testing::closed(10) };
-    let (part, rules) = run_stopped(users, Steady { after_ns: MS }, &[(2 * S, S)], false);
+    let (result, rules) = run_stopped(users, Steady { after_ns: MS }, &[(2 * S, S)], false);
     assert_eq!(rules, [VoidRule::Late]);
-    assert_eq!(wrong(&part, MS), []);
+    assert_eq!(wrong(&result, MS), []);
 }
 
 #[test]
@@ -242,10 +242,10 @@ fn an_absence_at_the_start_is_not_felt_for_ever() {
     for first_ms in [10, 30, 35, 45, 70] {
         let stops: Vec<(u64, u64)> =
             [first_ms, 200, 500, 900, 2_000].into_iter().map(|at| (at * MS, 5 * MS)).collect();
-        let (part, rules) =
+        let (result, rules) =
             run_stopped(testing::open(600.0, 3, 83), Steady { after_ns: 38 * MS }, &stops, false);
         assert_eq!(rules, [], "{first_ms}");
-        let lengthened = part.http.response_time.lengthened.count();
+        let lengthened = result.http.response_time.lengthened.count();
         assert!(lengthened < 200, "{first_ms}: {lengthened} of 1,800");
     }
 }
@@ -258,23 +258,23 @@ fn an_accept_queue_that_a_burst_fills_is_not_the_targets_fault() {
     }
     let (sound, rules) = run_stopped(plan.clone(), ShortQueue::default(), &[], false);
     assert_eq!((rules, sound.http.counts.connects_delayed), (vec![], 0));
-    let (part, rules) = run_stopped(plan, ShortQueue::default(), &[(2 * S, 200 * MS)], false);
+    let (result, rules) = run_stopped(plan, ShortQueue::default(), &[(2 * S, 200 * MS)], false);
     assert_eq!(rules, []);
     assert!(
-        part.http.response_time.percentile(0.99).ns > S / 2
-            && part.http.response_time.percentile(0.99).is_own()
+        result.http.response_time.percentile(0.99).ns > S / 2
+            && result.http.response_time.percentile(0.99).is_own()
     );
-    let late = part.http.connect_time.count() - part.http.connect_time.count_up_to_ns(900 * MS);
-    assert!(late > 100 && part.http.counts.connects_delayed >= late, "{late}: {:?}", part.http.counts);
+    let late = result.http.connect_time.count() - result.http.connect_time.count_up_to_ns(900 * MS);
+    assert!(late > 100 && result.http.counts.connects_delayed >= late, "{late}: {:?}", result.http.counts);
 }
 
 #[test]
 fn an_absence_at_the_end_takes_nothing_of_the_time_that_answers_are_waited_for() {
     let plan = HttpPlan { drain_ns: 500 * MS, ..testing::open(500.0, 2, 20) };
     // From just before the end to far beyond the drain.
-    let (part, _) = run_stopped(plan, Steady { after_ns: 20 * MS }, &[(2_900 * MS, 2 * S)], false);
+    let (result, _) = run_stopped(plan, Steady { after_ns: 20 * MS }, &[(2_900 * MS, 2 * S)], false);
     assert_eq!(
-        (part.http.counts.in_flight, part.http.counts.never_sent, part.http.counts.completed),
+        (result.http.counts.in_flight, result.http.counts.never_sent, result.http.counts.completed),
         (0, 0, 1_000)
     );
 }
@@ -282,6 +282,6 @@ fn an_absence_at_the_end_takes_nothing_of_the_time_that_answers_are_waited_for()
 #[test]
 fn an_answer_that_lies_unread_beyond_its_timeout_is_an_answer() {
     let plan = HttpPlan { timeout_ns: 500 * MS, ..testing::open(100.0, 2, 4) };
-    let (part, _) = run_stopped(plan, Steady { after_ns: 20 * MS }, &[(2 * S + 5 * MS, S)], false);
-    assert_eq!(part.http.errors.total(), 0, "{:?}", part.http.errors);
+    let (result, _) = run_stopped(plan, Steady { after_ns: 20 * MS }, &[(2 * S + 5 * MS, S)], false);
+    assert_eq!(result.http.errors.total(), 0, "{:?}", result.http.errors);
 }

@@ -14,12 +14,12 @@ use rustix::io::Errno;
 
 use crate::{
     events::Ledger,
-    part::Part,
     testing,
     wire::{
         SlotId,
-        simulated::{Attempt, Deed, Target},
+        simulated::{Action, Attempt, Target},
     },
+    worker_result::WorkerResult,
     worker_tests::{run_whole, with_loops},
 };
 
@@ -58,11 +58,11 @@ impl Target for Receiver {
     fn attempt(&mut self, n: u64, _: SlotId) -> Attempt {
         match self.refusals.get(n as usize % self.refusals.len().max(1)) {
             Some(true) => Attempt::FailsAfter(20_000, Errno::CONNREFUSED),
-            _ => Attempt::Made(10_000),
+            _ => Attempt::Opens(10_000),
         }
     }
 
-    fn took(&mut self, request: &[u8]) {
+    fn receive(&mut self, request: &[u8]) {
         let key = b"\"proofload\":\"";
         let found = request.windows(key.len()).enumerate().filter(|(_, window)| window == key);
         self.taken = found
@@ -71,25 +71,25 @@ impl Target for Receiver {
             .collect();
     }
 
-    fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+    fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Action)> {
         let whim = self.whims[n as usize % self.whims.len()];
         if matches!(whim, Whim::Store | Whim::Mute(true) | Whim::Close(true) | Whim::Reset(true)) {
             self.stored.lock().unwrap().append(&mut self.taken);
         }
-        let send = |text: &str| vec![(now_ns + MS, Deed::Send(text.as_bytes().to_vec()))];
+        let send = |text: &str| vec![(now_ns + MS, Action::Send(text.as_bytes().to_vec()))];
         match whim {
             Whim::Store => send(TAKEN),
             Whim::Busy => send(BUSY),
             Whim::Wrong => send(WRONG),
             Whim::Mute(_) => Vec::new(),
-            Whim::Close(_) => vec![(now_ns + MS, Deed::Close)],
-            Whim::Reset(_) => vec![(now_ns + MS, Deed::Reset)],
+            Whim::Close(_) => vec![(now_ns + MS, Action::Close)],
+            Whim::Reset(_) => vec![(now_ns + MS, Action::Reset)],
         }
     }
 }
 
 struct Outcome {
-    part: Part,
+    result: WorkerResult,
     rules: Vec<VoidRule>,
     ledger: Ledger,
     stored: Vec<(u32, u32)>,
@@ -103,9 +103,9 @@ fn run(plan: HttpPlan, whims: &[Whim], refusals: &[bool], after_requests: u64) -
         taken: Vec::new(),
         stored: Arc::clone(&stored),
     };
-    let (part, rules, ledger) = run_whole(plan, receiver, after_requests, 0);
+    let (result, rules, ledger) = run_whole(plan, receiver, after_requests, 0);
     let stored = stored.lock().unwrap().clone();
-    Outcome { part, rules, ledger: ledger.expect("there are events"), stored }
+    Outcome { result, rules, ledger: ledger.expect("there are events"), stored }
 }
 
 fn with_events(plan: HttpPlan, retries: u32) -> HttpPlan {
@@ -123,9 +123,9 @@ fn told(ledger: &Ledger) -> Vec<(EventOutcome, u8, u32)> {
 #[test]
 fn events_are_numbered_client_by_client_without_a_gap() {
     for plan in [with_loops(3, 50), testing::open(100.0, 1, 3)] {
-        let Outcome { part, rules, ledger, stored } =
+        let Outcome { result, rules, ledger, stored } =
             run(with_events(plan, 0), &[Whim::Store], &[], u64::MAX);
-        assert_eq!((rules, part.http.counts.completed), (vec![], stored.len() as u64));
+        assert_eq!((rules, result.http.counts.completed), (vec![], stored.len() as u64));
         for client in 0..3 {
             let numbers: Vec<u32> = stored.iter().filter(|(c, _)| *c == client).map(|(_, n)| *n).collect();
             assert!(numbers.iter().enumerate().all(|(i, &n)| n == i as u32), "{numbers:?}");
@@ -138,15 +138,15 @@ fn events_are_numbered_client_by_client_without_a_gap() {
 fn a_retried_request_is_one_request_and_its_response_time_counts_from_the_first_attempt() {
     for plan in [with_loops(1, 30), testing::open(2.0, 15, 2)] {
         let whims = [Whim::Busy, Whim::Store, Whim::Close(true), Whim::Store];
-        let Outcome { part, rules, ledger, stored } = run(with_events(plan, 3), &whims, &[], u64::MAX);
-        let counts = &part.http.counts;
+        let Outcome { result, rules, ledger, stored } = run(with_events(plan, 3), &whims, &[], u64::MAX);
+        let counts = &result.http.counts;
         assert_eq!(rules, []);
         assert_eq!((counts.scheduled, counts.completed, counts.failed), (30, 30, 0));
         assert_eq!((counts.retried, counts.sent, counts.retried_unsent), (30, 60, 0));
-        assert_eq!(part.http.retried_errors.of(ErrorClass::Status), 15);
-        assert_eq!(part.http.retried_errors.of(ErrorClass::ClosedEarly), 15);
-        assert!(part.http.response_time.observed.min_ns() > 25 * MS, "the wait is part of it");
-        assert!(part.http.service_time.observed.max_ns() < 2 * MS, "that of the last attempt");
+        assert_eq!(result.http.retried_errors.of(ErrorClass::Status), 15);
+        assert_eq!(result.http.retried_errors.of(ErrorClass::ClosedEarly), 15);
+        assert!(result.http.response_time.observed.min_ns() > 25 * MS, "the wait is part of it");
+        assert!(result.http.service_time.observed.max_ns() < 2 * MS, "that of the last attempt");
         assert_eq!(told(&ledger), [(EventOutcome::Written, 2, 30)]);
         assert_eq!(stored.len(), 45, "every other was stored twice");
     }
@@ -154,18 +154,22 @@ fn a_retried_request_is_one_request_and_its_response_time_counts_from_the_first_
 
 #[test]
 fn when_retries_are_used_up_the_request_has_failed_once() {
-    let Outcome { part, rules, ledger, .. } =
+    let Outcome { result, rules, ledger, .. } =
         run(with_events(with_loops(2, 10), 2), &[Whim::Busy], &[], u64::MAX);
     assert_eq!(rules, []);
-    assert_eq!((part.http.counts.failed, part.http.counts.retried, part.http.counts.sent), (20, 40, 60));
-    assert_eq!((part.http.errors.total(), part.http.retried_errors.total()), (20, 40));
+    assert_eq!(
+        (result.http.counts.failed, result.http.counts.retried, result.http.counts.sent),
+        (20, 40, 60)
+    );
+    assert_eq!((result.http.errors.total(), result.http.retried_errors.total()), (20, 40));
     assert_eq!(told(&ledger), [(EventOutcome::Refused, 3, 20)]);
 }
 
 #[test]
 fn what_is_wrong_is_not_sent_again() {
-    let Outcome { part, ledger, .. } = run(with_events(with_loops(2, 10), 5), &[Whim::Wrong], &[], u64::MAX);
-    assert_eq!((part.http.counts.failed, part.http.counts.retried), (20, 0));
+    let Outcome { result, ledger, .. } =
+        run(with_events(with_loops(2, 10), 5), &[Whim::Wrong], &[], u64::MAX);
+    assert_eq!((result.http.counts.failed, result.http.counts.retried), (20, 0));
     assert_eq!(told(&ledger), [(EventOutcome::Refused, 1, 20)]);
 }
 
@@ -173,10 +177,10 @@ fn what_is_wrong_is_not_sent_again() {
 fn refused_connections_are_tried_again_and_leave_the_event_unsent() {
     let refused = [true, true, false];
     let plan = HttpPlan { keepalive: false, ..with_loops(1, 10) };
-    let Outcome { part, rules, ledger, .. } = run(with_events(plan, 5), &[Whim::Store], &refused, u64::MAX);
+    let Outcome { result, rules, ledger, .. } = run(with_events(plan, 5), &[Whim::Store], &refused, u64::MAX);
     assert_eq!(rules, []);
     assert_eq!(
-        (part.http.counts.completed, part.http.counts.retried, part.http.counts.retried_unsent),
+        (result.http.counts.completed, result.http.counts.retried, result.http.counts.retried_unsent),
         (10, 20, 20)
     );
     assert_eq!(told(&ledger), [(EventOutcome::Written, 1, 10)]);
@@ -210,9 +214,9 @@ proptest! {
         (plan.keepalive, plan.timeout_ns) = (keepalive, S / 20);
         let framing = if per_request > 1 { record::EventFraming::Ndjson } else { record::EventFraming::Json };
         plan.events = Some(EventPlan { retries, per_request, framing, ..testing::events() });
-        let Outcome { part, rules, ledger, stored } = run(plan, &whims, &refusals, after_requests);
-        prop_assert!(!rules.contains(&VoidRule::Accounting), "{:?}", part.http.counts);
-        prop_assert!(!rules.contains(&VoidRule::LittlesLaw), "{:?}", part.http.counts);
+        let Outcome { result, rules, ledger, stored } = run(plan, &whims, &refusals, after_requests);
+        prop_assert!(!rules.contains(&VoidRule::Accounting), "{:?}", result.http.counts);
+        prop_assert!(!rules.contains(&VoidRule::LittlesLaw), "{:?}", result.http.counts);
 
         let mut copies: BTreeMap<(u32, u32), u32> = BTreeMap::new();
         for event in &stored {
@@ -233,6 +237,6 @@ proptest! {
             }
         }
         prop_assert_eq!(copies, BTreeMap::new(), "stored, and not in the ledger");
-        prop_assert_eq!(acknowledged, part.http.counts.completed * u64::from(per_request));
+        prop_assert_eq!(acknowledged, result.http.counts.completed * u64::from(per_request));
     }
 }

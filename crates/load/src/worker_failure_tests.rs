@@ -7,7 +7,7 @@ use crate::{
     testing,
     wire::{
         SlotId,
-        simulated::{Attempt, Deed, Target},
+        simulated::{Action, Attempt, Target},
     },
     worker_tests::{OK, Steady, run, run_costly, with_loops},
 };
@@ -21,33 +21,33 @@ struct Stalls {
 }
 
 impl Target for Stalls {
-    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
         let since_ns = *self.since_ns.get_or_insert(now_ns);
         let into_period = (now_ns - since_ns) % (10 * S);
         let wait_ns = if into_period >= 9 * S { 10 * S - into_period } else { 0 };
-        vec![(now_ns + wait_ns + 10_000, Deed::Send(OK.to_vec()))]
+        vec![(now_ns + wait_ns + 10_000, Action::Send(OK.to_vec()))]
     }
 }
 
 #[test]
 fn a_stall_shows_in_the_response_times_of_all_who_arrived_in_it() {
-    let (part, rules) = run(testing::open(1_000.0, 20, 64), Stalls { since_ns: None });
+    let (result, rules) = run(testing::open(1_000.0, 20, 64), Stalls { since_ns: None });
     assert_eq!(rules, []);
     // P(R > x) = 0.1 · (1 − x) for x in seconds.
     for (quantile, expected_s) in [(0.95, 0.5), (0.99, 0.9)] {
-        let seconds = part.http.response_time.percentile(quantile).ns as f64 / 1e9;
+        let seconds = result.http.response_time.percentile(quantile).ns as f64 / 1e9;
         assert!((seconds / expected_s - 1.0).abs() < 0.01, "{quantile}: {seconds}");
     }
     // The service-time view: 64 requests of 10,000 saw the stall.
-    assert!(part.http.service_time.percentile(0.99).ns < MS);
+    assert!(result.http.service_time.percentile(0.99).ns < MS);
 }
 
 /// Does the same about every request, after a millisecond.
-struct Always(Vec<Deed>);
+struct Always(Vec<Action>);
 
 impl Target for Always {
-    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Deed)> {
-        self.0.iter().map(|deed| (now_ns + MS, deed.clone())).collect()
+    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
+        self.0.iter().map(|action| (now_ns + MS, action.clone())).collect()
     }
 }
 
@@ -59,7 +59,7 @@ impl Target for Unreachable {
         (self.0)()
     }
 
-    fn request(&mut self, _: u64, _: u64) -> Vec<(u64, Deed)> {
+    fn request(&mut self, _: u64, _: u64) -> Vec<(u64, Action)> {
         Vec::new()
     }
 }
@@ -69,21 +69,21 @@ fn an_unopened_connections_part_of_the_schedule_is_never_sent() {
     struct Scarce;
     impl Target for Scarce {
         fn attempt(&mut self, n: u64, _: SlotId) -> Attempt {
-            if n < 250 { Attempt::Made(1_000) } else { Attempt::FailsAtOnce(Errno::MFILE) }
+            if n < 250 { Attempt::Opens(1_000) } else { Attempt::FailsAtOnce(Errno::MFILE) }
         }
-        fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+        fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Action)> {
             Steady { after_ns: MS }.request(n, now_ns)
         }
     }
-    let (part, rules) = run(testing::open(4_000.0, 1, 400), Scarce);
-    assert_eq!(part.http.counts.connections_unopened, 150);
-    assert_eq!(part.http.counts.never_sent, 4_000 * 150 / 400);
-    assert_eq!(part.http.counts.failed, 0, "no failure of the target");
+    let (result, rules) = run(testing::open(4_000.0, 1, 400), Scarce);
+    assert_eq!(result.http.counts.connections_unopened, 150);
+    assert_eq!(result.http.counts.never_sent, 4_000 * 150 / 400);
+    assert_eq!(result.http.counts.failed, 0, "no failure of the target");
     assert_eq!(rules, [VoidRule::RateNotReached, VoidRule::UnopenedConnections, VoidRule::LocalExhaustion]);
 
-    let (part, rules) = run(with_loops(400, 10), Scarce);
+    let (result, rules) = run(with_loops(400, 10), Scarce);
     assert_eq!(
-        (part.http.counts.scheduled, part.http.counts.completed, part.http.counts.never_sent),
+        (result.http.counts.scheduled, result.http.counts.completed, result.http.counts.never_sent),
         (4_000, 2_500, 1_500)
     );
     assert!(
@@ -94,22 +94,22 @@ fn an_unopened_connections_part_of_the_schedule_is_never_sent() {
 
 #[test]
 fn every_failure_is_counted_once_in_its_own_class() {
-    let send = |text: &str| Deed::Send(text.as_bytes().to_vec());
+    let send = |text: &str| Action::Send(text.as_bytes().to_vec());
     let half = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf";
-    for (class, deeds) in [
-        (ErrorClass::Reset, vec![Deed::Reset]),
-        (ErrorClass::ClosedEarly, vec![Deed::Close]),
-        (ErrorClass::Truncated, vec![send(half), Deed::Close]),
+    for (class, actions) in [
+        (ErrorClass::Reset, vec![Action::Reset]),
+        (ErrorClass::ClosedEarly, vec![Action::Close]),
+        (ErrorClass::Truncated, vec![send(half), Action::Close]),
         (ErrorClass::Malformed, vec![send("220 mail.example ESMTP\r\n\r\n")]),
         (ErrorClass::Framing, vec![send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")]),
         (ErrorClass::Status, vec![send("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")]),
         (ErrorClass::Timeout, vec![]),
         (ErrorClass::TooLarge, vec![send(&format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "y".repeat(70_000)))]),
     ] {
-        let (part, rules) = run(with_loops(5, 20), Always(deeds));
-        assert_eq!(part.http.errors.of(class), 100, "{class}: {:?}", part.http.errors);
+        let (result, rules) = run(with_loops(5, 20), Always(actions));
+        assert_eq!(result.http.errors.of(class), 100, "{class}: {:?}", result.http.errors);
         assert_eq!(
-            (part.http.counts.failed, part.http.counts.sent, part.http.counts.completed),
+            (result.http.counts.failed, result.http.counts.sent, result.http.counts.completed),
             (100, 100, 0),
             "{class}"
         );
@@ -121,8 +121,8 @@ fn every_failure_is_counted_once_in_its_own_class() {
 fn a_target_that_refuses_everything_is_to_blame_however_late_the_generator_was() {
     // A loop that can send 1,000/s is asked for 1,500.
     let plan = testing::open(1_500.0, 2, 3_500);
-    let (part, rules) = run_costly(plan.clone(), Always(vec![Deed::Reset]), u64::MAX, MS);
-    assert_eq!((part.http.counts.completed, rules), (0, vec![]));
+    let (result, rules) = run_costly(plan.clone(), Always(vec![Action::Reset]), u64::MAX, MS);
+    assert_eq!((result.http.counts.completed, rules), (0, vec![]));
     let (_, rules) = run_costly(plan, Steady { after_ns: MS }, u64::MAX, MS);
     assert_eq!(rules, [VoidRule::Late]);
 }
@@ -136,15 +136,15 @@ fn connections_that_are_not_made_fail_in_their_own_classes() {
         (ErrorClass::ConnectReset, || Attempt::FailsAfter(1_000, Errno::CONNRESET)),
     ] {
         for plan in [with_loops(5, 20), HttpPlan { timeout_ns: S / 10, ..testing::open(100.0, 1, 5) }] {
-            let (part, rules) = run(plan, Unreachable(attempt));
+            let (result, rules) = run(plan, Unreachable(attempt));
             assert_eq!(
-                part.http.errors.of(class),
+                result.http.errors.of(class),
                 100,
                 "{class}: {:?} {:?}",
-                part.http.errors,
-                part.http.counts
+                result.http.errors,
+                result.http.counts
             );
-            assert_eq!((part.http.counts.failed_unsent, part.http.counts.sent), (100, 0), "{class}");
+            assert_eq!((result.http.counts.failed_unsent, result.http.counts.sent), (100, 0), "{class}");
             assert_eq!(rules, [], "{class}");
         }
     }
@@ -152,36 +152,36 @@ fn connections_that_are_not_made_fail_in_their_own_classes() {
 
 #[test]
 fn bytes_nobody_asked_for_are_the_connections_failure() {
-    let stray = Deed::Send([OK, b"stray"].concat());
-    let (part, _) = run(with_loops(2, 10), Always(vec![stray]));
-    assert_eq!((part.http.counts.completed, part.http.counts.failed), (20, 0));
-    assert_eq!(part.http.connection_errors.of(ErrorClass::Unsolicited), 20);
-    assert_eq!(part.http.counts.reconnects, 18);
+    let stray = Action::Send([OK, b"stray"].concat());
+    let (result, _) = run(with_loops(2, 10), Always(vec![stray]));
+    assert_eq!((result.http.counts.completed, result.http.counts.failed), (20, 0));
+    assert_eq!(result.http.connection_errors.of(ErrorClass::Unsolicited), 20);
+    assert_eq!(result.http.counts.reconnects, 18);
 }
 
 #[test]
 fn a_timeout_is_censored_and_still_raises_the_percentiles() {
     struct Mute;
     impl Target for Mute {
-        fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+        fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Action)> {
             if n.is_multiple_of(10) { Vec::new() } else { Steady { after_ns: MS }.request(n, now_ns) }
         }
     }
     let plan = HttpPlan { timeout_ns: S, ..with_loops(1, 100) };
-    let (part, _) = run(plan, Mute);
-    assert_eq!((part.http.errors.of(ErrorClass::Timeout), part.http.counts.completed), (10, 90));
-    assert_eq!(part.http.response_time.censored.count(), 10);
-    let p99 = part.http.response_time.percentile(0.99);
+    let (result, _) = run(plan, Mute);
+    assert_eq!((result.http.errors.of(ErrorClass::Timeout), result.http.counts.completed), (10, 90));
+    assert_eq!(result.http.response_time.censored.count(), 10);
+    let p99 = result.http.response_time.percentile(0.99);
     assert!(p99.at_least && p99.ns.abs_diff(S) < MS, "{p99:?}");
 }
 
 #[test]
 fn a_connection_that_the_target_closes_after_an_answer_is_made_anew() {
-    let last = Deed::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec());
+    let last = Action::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec());
     for plan in [with_loops(4, 25), testing::open(100.0, 1, 4)] {
-        let (part, rules) = run(plan, Always(vec![last.clone(), Deed::Close]));
-        assert_eq!((part.http.counts.completed, part.http.counts.failed, rules), (100, 0, vec![]));
-        assert!(part.http.counts.reconnects >= 96, "{:?}", part.http.counts);
+        let (result, rules) = run(plan, Always(vec![last.clone(), Action::Close]));
+        assert_eq!((result.http.counts.completed, result.http.counts.failed, rules), (100, 0, vec![]));
+        assert!(result.http.counts.reconnects >= 96, "{:?}", result.http.counts);
     }
 }
 
@@ -192,11 +192,11 @@ struct TakesBack {
 
 impl Target for TakesBack {
     fn attempt(&mut self, _: u64, _: SlotId) -> Attempt {
-        Attempt::MadeAndClosed(10_000, self.after_ns)
+        Attempt::OpensAndCloses(10_000, self.after_ns)
     }
 
-    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Deed)> {
-        vec![(now_ns + MS, Deed::Send(OK.to_vec()))]
+    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
+        vec![(now_ns + MS, Action::Send(OK.to_vec()))]
     }
 }
 
@@ -204,12 +204,12 @@ impl Target for TakesBack {
 fn a_connection_of_the_pool_that_is_taken_back_unused_counts_once_and_is_made_anew_when_needed() {
     // Ten arrivals on forty connections, of which each lives for 100 ms.
     let plan = HttpPlan { timeout_ns: S, ..testing::open(10.0, 1, 40) };
-    let (part, rules) = run(plan.clone(), TakesBack { after_ns: 100 * MS });
-    assert_eq!((part.http.counts.completed, part.http.counts.failed, &rules[..]), (10, 0, &[][..]));
-    let unused = part.http.connection_errors.of(ErrorClass::ClosedUnused);
+    let (result, rules) = run(plan.clone(), TakesBack { after_ns: 100 * MS });
+    assert_eq!((result.http.counts.completed, result.http.counts.failed, &rules[..]), (10, 0, &[][..]));
+    let unused = result.http.connection_errors.of(ErrorClass::ClosedUnused);
     // Those that answered are made anew, and taken back once more.
     assert!((38..=50).contains(&unused), "{unused}");
     // One that has answered may be closed whenever the target likes.
-    let (part, _) = run(plan, TakesBack { after_ns: 100 * S });
-    assert_eq!(part.http.connection_errors.total(), 0);
+    let (result, _) = run(plan, TakesBack { after_ns: 100 * S });
+    assert_eq!(result.http.connection_errors.total(), 0);
 }

@@ -11,18 +11,18 @@ use record::{Distribution, Fault, HttpPlan, LoadModel, VoidRule};
 use rustix::io::Errno;
 
 use crate::{
-    book::Book,
     events::Ledger,
-    part::Part,
+    recorder::Recorder,
     request::RequestBytes,
     share::Share,
     testing,
     validity::judge,
     wire::{
         SlotId,
-        simulated::{Attempt, Deed, SimulatedWire, Target},
+        simulated::{Action, Attempt, SimulatedWire, Target},
     },
     worker::{Finished, Worker},
+    worker_result::WorkerResult,
 };
 
 const MS: u64 = 1_000_000;
@@ -30,7 +30,7 @@ const S: u64 = 1_000_000_000;
 pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
 /// Runs a plan against a target; gives what was written down and the rules it breaks.
-pub(crate) fn run<T: Target>(plan: HttpPlan, target: T) -> (Part, Vec<VoidRule>) {
+pub(crate) fn run<T: Target>(plan: HttpPlan, target: T) -> (WorkerResult, Vec<VoidRule>) {
     run_until(plan, target, u64::MAX)
 }
 
@@ -45,11 +45,11 @@ impl<T: Target> Target for Stopping<T> {
         self.target.attempt(n, slot)
     }
 
-    fn took(&mut self, request: &[u8]) {
-        self.target.took(request);
+    fn receive(&mut self, request: &[u8]) {
+        self.target.receive(request);
     }
 
-    fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+    fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Action)> {
         if n >= self.after_requests {
             self.stop.store(true, Ordering::Relaxed);
         }
@@ -57,7 +57,7 @@ impl<T: Target> Target for Stopping<T> {
     }
 }
 
-fn run_until<T: Target>(plan: HttpPlan, target: T, after_requests: u64) -> (Part, Vec<VoidRule>) {
+fn run_until<T: Target>(plan: HttpPlan, target: T, after_requests: u64) -> (WorkerResult, Vec<VoidRule>) {
     run_costly(plan, target, after_requests, 0)
 }
 
@@ -67,9 +67,9 @@ pub(crate) fn run_costly<T: Target>(
     target: T,
     after_requests: u64,
     send_cost_ns: u64,
-) -> (Part, Vec<VoidRule>) {
-    let (part, rules, _) = run_whole(plan, target, after_requests, send_cost_ns);
-    (part, rules)
+) -> (WorkerResult, Vec<VoidRule>) {
+    let (result, rules, _) = run_whole(plan, target, after_requests, send_cost_ns);
+    (result, rules)
 }
 
 /// As `run_costly`, with what is known of every event.
@@ -78,10 +78,10 @@ pub(crate) fn run_whole<T: Target>(
     target: T,
     after_requests: u64,
     send_cost_ns: u64,
-) -> (Part, Vec<VoidRule>, Option<Ledger>) {
-    let (part, ledger) = run_share(&plan, Share::WHOLE, target, after_requests, send_cost_ns);
-    let rules = judge(&plan, &part).into_iter().map(|reason| reason.rule).collect();
-    (part, rules, ledger)
+) -> (WorkerResult, Vec<VoidRule>, Option<Ledger>) {
+    let (result, ledger) = run_share(&plan, Share::WHOLE, target, after_requests, send_cost_ns);
+    let rules = judge(&plan, &result).into_iter().map(|reason| reason.rule).collect();
+    (result, rules, ledger)
 }
 
 /// One worker's share of a plan.
@@ -91,7 +91,7 @@ pub(crate) fn run_share<T: Target>(
     target: T,
     after_requests: u64,
     send_cost_ns: u64,
-) -> (Part, Option<Ledger>) {
+) -> (WorkerResult, Option<Ledger>) {
     run_on(plan, share, target, after_requests, |wire| wire.send_cost_ns = send_cost_ns)
 }
 
@@ -101,13 +101,13 @@ pub(crate) fn run_stopped<T: Target>(
     target: T,
     stops: &[(u64, u64)],
     in_send: bool,
-) -> (Part, Vec<VoidRule>) {
-    let (part, _) = run_on(&plan, Share::WHOLE, target, u64::MAX, |wire| {
+) -> (WorkerResult, Vec<VoidRule>) {
+    let (result, _) = run_on(&plan, Share::WHOLE, target, u64::MAX, |wire| {
         wire.stops = stops.iter().copied().collect();
         wire.stops_in_send = in_send;
     });
-    let rules = judge(&plan, &part).into_iter().map(|reason| reason.rule).collect();
-    (part, rules)
+    let rules = judge(&plan, &result).into_iter().map(|reason| reason.rule).collect();
+    (result, rules)
 }
 
 /// The same over a path on which the last byte of each answer overtakes one that was lost, and waits so long for it.
@@ -116,13 +116,13 @@ pub(crate) fn run_behind_holes<T: Target>(
     target: T,
     hole_ns: u64,
     stops: &[(u64, u64)],
-) -> (Part, Vec<VoidRule>) {
-    let (part, _) = run_on(&plan, Share::WHOLE, target, u64::MAX, |wire| {
+) -> (WorkerResult, Vec<VoidRule>) {
+    let (result, _) = run_on(&plan, Share::WHOLE, target, u64::MAX, |wire| {
         wire.hole_ns = hole_ns;
         wire.stops = stops.iter().copied().collect();
     });
-    let rules = judge(&plan, &part).into_iter().map(|reason| reason.rule).collect();
-    (part, rules)
+    let rules = judge(&plan, &result).into_iter().map(|reason| reason.rule).collect();
+    (result, rules)
 }
 
 fn run_on<T: Target>(
@@ -131,12 +131,12 @@ fn run_on<T: Target>(
     target: T,
     after_requests: u64,
     set_up: impl FnOnce(&mut SimulatedWire<Stopping<T>>),
-) -> (Part, Option<Ledger>) {
+) -> (WorkerResult, Option<Ledger>) {
     let stop = Arc::new(AtomicBool::new(false));
     let target = Stopping { target, stop: Arc::clone(&stop), after_requests };
     let (tick_sender, ticks) = mpsc::channel();
     let (_spares, spare) = mpsc::channel();
-    let book = Book::new(0, tick_sender, spare, plan);
+    let recorder = Recorder::new(0, tick_sender, spare, plan);
     let plan = Arc::new(plan.clone());
     let length = RequestBytes::new(&plan).length();
     let wire = |slots| {
@@ -144,17 +144,17 @@ fn run_on<T: Target>(
         set_up(&mut wire);
         Ok::<_, Errno>(wire)
     };
-    let mut worker = Worker::new(Arc::clone(&plan), share, book, stop, wire).unwrap();
+    let mut worker = Worker::new(Arc::clone(&plan), share, recorder, stop, wire).unwrap();
     worker.prepare();
     let t0_ns = worker.now_ns() + MS;
-    let Finished { mut part, ledger, .. } = worker.run(t0_ns);
+    let Finished { mut result, ledger, .. } = worker.run(t0_ns);
     let mut by_second = 0;
     for tick in ticks {
-        part.http.response_time.observed.merge(&tick.response_time);
+        result.http.response_time.observed.merge(&tick.response_time);
         by_second += tick.completed;
     }
-    assert_eq!(by_second, part.http.counts.completed, "the seconds must add up to the whole");
-    (part, ledger)
+    assert_eq!(by_second, result.http.counts.completed, "the seconds must add up to the whole");
+    (result, ledger)
 }
 
 /// Answers every request well after a fixed time.
@@ -163,8 +163,8 @@ pub(crate) struct Steady {
 }
 
 impl Target for Steady {
-    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Deed)> {
-        vec![(now_ns + self.after_ns, Deed::Send(OK.to_vec()))]
+    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
+        vec![(now_ns + self.after_ns, Action::Send(OK.to_vec()))]
     }
 }
 
@@ -177,36 +177,36 @@ pub(crate) fn with_loops(users: u64, n: u64) -> HttpPlan {
 #[test]
 fn users_waiting_300_ms_each_are_served_at_the_rate_of_littles_law() {
     let plan = HttpPlan { duration_ns: Some(30 * S), ..testing::closed(200) };
-    let (part, rules) = run(plan, Steady { after_ns: 300 * MS });
+    let (result, rules) = run(plan, Steady { after_ns: 300 * MS });
     assert_eq!(rules, []);
-    let rate = part.http.counts.completed as f64 / (part.users_span_ns / part.users as f64 / 1e9);
+    let rate = result.http.counts.completed as f64 / (result.users_span_ns / result.users as f64 / 1e9);
     assert!((rate - 200.0 / 0.3).abs() < 0.1, "{rate}");
-    let p50_ns = part.http.response_time.percentile(0.5).ns;
+    let p50_ns = result.http.response_time.percentile(0.5).ns;
     assert!(p50_ns.abs_diff(300 * MS) < MS, "{p50_ns}");
 }
 
 #[test]
 fn an_open_load_is_sent_when_it_is_due() {
-    let (part, rules) = run(testing::open(1_000.0, 2, 10), Steady { after_ns: 5 * MS });
+    let (result, rules) = run(testing::open(1_000.0, 2, 10), Steady { after_ns: 5 * MS });
     assert_eq!(rules, []);
     assert_eq!(
-        (part.http.counts.scheduled, part.http.counts.sent, part.http.counts.completed),
+        (result.http.counts.scheduled, result.http.counts.sent, result.http.counts.completed),
         (2_000, 2_000, 2_000)
     );
-    assert_eq!(part.http.lateness.max_ns(), 0);
-    assert_eq!(part.http.counts.connections_opened, 10);
-    assert!(part.http.response_time.observed.max_ns().abs_diff(5 * MS) < MS / 100);
+    assert_eq!(result.http.lateness.max_ns(), 0);
+    assert_eq!(result.http.counts.connections_opened, 10);
+    assert!(result.http.response_time.observed.max_ns().abs_diff(5 * MS) < MS / 100);
 }
 
 #[test]
 fn requests_that_wait_for_a_busy_connection_are_late_but_not_by_our_fault() {
     // 10 connections × 100/s = 1,000/s are carried; 2,000/s are asked for.
-    let (part, rules) = run(testing::open(2_000.0, 2, 10), Steady { after_ns: 10 * MS });
+    let (result, rules) = run(testing::open(2_000.0, 2, 10), Steady { after_ns: 10 * MS });
     assert_eq!(rules, [], "the target was slow, not the instrument");
-    assert_eq!(part.http.own_lateness.max_ns(), 0);
-    assert!(part.http.lateness.max_ns() > S, "{}", part.http.lateness.max_ns());
+    assert_eq!(result.http.own_lateness.max_ns(), 0);
+    assert!(result.http.lateness.max_ns() > S, "{}", result.http.lateness.max_ns());
     assert_eq!(
-        part.http.counts.completed + part.http.counts.never_sent_busy + part.http.counts.in_flight,
+        result.http.counts.completed + result.http.counts.never_sent_busy + result.http.counts.in_flight,
         4_000
     );
 }
@@ -215,25 +215,25 @@ fn requests_that_wait_for_a_busy_connection_are_late_but_not_by_our_fault() {
 fn answers_in_single_bytes_and_requests_in_pieces_change_nothing() {
     struct Dribbles;
     impl Target for Dribbles {
-        fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+        fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
             OK.iter()
                 .enumerate()
-                .map(|(i, &b)| (now_ns + (i as u64 + 1) * 1_000, Deed::Send(vec![b])))
+                .map(|(i, &b)| (now_ns + (i as u64 + 1) * 1_000, Action::Send(vec![b])))
                 .collect()
         }
     }
-    let (part, rules) = run(with_loops(3, 50), Dribbles);
-    assert_eq!((part.http.counts.completed, rules), (150, vec![]));
-    assert!(part.http.first_byte_time.max_ns() < part.http.service_time.observed.min_ns());
+    let (result, rules) = run(with_loops(3, 50), Dribbles);
+    assert_eq!((result.http.counts.completed, rules), (150, vec![]));
+    assert!(result.http.first_byte_time.max_ns() < result.http.service_time.observed.min_ns());
 }
 
 #[test]
 fn no_keepalive_takes_a_connection_for_every_request() {
     for plan in [with_loops(4, 25), testing::open(100.0, 1, 4)] {
         let plan = HttpPlan { keepalive: false, ..plan };
-        let (part, rules) = run(plan, Steady { after_ns: MS });
+        let (result, rules) = run(plan, Steady { after_ns: MS });
         assert_eq!(
-            (part.http.counts.completed, part.http.counts.connections_opened, rules),
+            (result.http.counts.completed, result.http.counts.connections_opened, rules),
             (100, 100, vec![])
         );
     }
@@ -242,9 +242,9 @@ fn no_keepalive_takes_a_connection_for_every_request() {
 #[test]
 fn pipelined_requests_are_answered_in_order() {
     let plan = HttpPlan { pipeline: 4, ..with_loops(2, 50) };
-    let (part, rules) = run(plan, Steady { after_ns: MS });
-    assert_eq!((part.http.counts.completed, rules), (100, vec![]));
-    assert!(part.in_flight_integral_ns / part.elapsed_ns as f64 > 7.0, "8 at a time");
+    let (result, rules) = run(plan, Steady { after_ns: MS });
+    assert_eq!((result.http.counts.completed, rules), (100, vec![]));
+    assert!(result.in_flight_integral_ns / result.elapsed_ns as f64 > 7.0, "8 at a time");
 }
 
 #[test]
@@ -253,13 +253,13 @@ fn connections_on_demand_are_opened_when_all_are_busy() {
     if let LoadModel::Open { connections, .. } = &mut plan.load {
         (connections.initial, connections.most) = (0, 500);
     }
-    let (part, rules) = run(plan, Steady { after_ns: 50 * MS });
-    assert_eq!((part.http.counts.completed, rules), (1_000, vec![]));
+    let (result, rules) = run(plan, Steady { after_ns: 50 * MS });
+    assert_eq!((result.http.counts.completed, rules), (1_000, vec![]));
     // 1,000/s × 50 ms, and one more for the handshake of the last.
     assert!(
-        (50..=52).contains(&part.http.counts.connections_opened),
+        (50..=52).contains(&result.http.counts.connections_opened),
         "{}",
-        part.http.counts.connections_opened
+        result.http.counts.connections_opened
     );
 }
 
@@ -270,14 +270,14 @@ fn users_start_over_the_ramp_and_think_between_requests() {
         *ramp_up_ns = S;
         *think_time = Distribution::Fixed { ns: 100 * MS };
     }
-    let (part, rules) = run(plan, Steady { after_ns: MS });
+    let (result, rules) = run(plan, Steady { after_ns: MS });
     assert_eq!(rules, []);
     // User i starts at i × 0.1 s, then every 101 ms (the first time the handshake comes on top).
     let expected: u64 = (0..10).map(|i| (10 * S - i * S / 10).div_ceil(101 * MS)).sum();
     assert!(
-        part.http.counts.completed.abs_diff(expected) <= 10,
+        result.http.counts.completed.abs_diff(expected) <= 10,
         "{} of {expected}",
-        part.http.counts.completed
+        result.http.counts.completed
     );
 }
 
@@ -286,8 +286,8 @@ fn users_that_begin_together_are_stamped_one_by_one() {
     /// Answers everybody at the next tenth of a second, so that all think, and begin, at the same time.
     struct InStep;
     impl Target for InStep {
-        fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Deed)> {
-            vec![((now_ns / (100 * MS) + 1) * 100 * MS, Deed::Send(OK.to_vec()))]
+        fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
+            vec![((now_ns / (100 * MS) + 1) * 100 * MS, Action::Send(OK.to_vec()))]
         }
     }
     let mut plan = HttpPlan { duration_ns: Some(5 * S), ..testing::closed(1_000) };
@@ -296,18 +296,18 @@ fn users_that_begin_together_are_stamped_one_by_one() {
     }
     // A thousand sends of 20 µs take 20 ms. Stamped with the time of the first, they would have been in
     // flight for longer than they were.
-    let (part, rules) = run_costly(plan, InStep, u64::MAX, 20_000);
+    let (result, rules) = run_costly(plan, InStep, u64::MAX, 20_000);
     assert_eq!(rules, [VoidRule::Late]);
-    assert!(part.http.own_lateness.max_ns() > 15 * MS, "{}", part.http.own_lateness.max_ns());
+    assert!(result.http.own_lateness.max_ns() > 15 * MS, "{}", result.http.own_lateness.max_ns());
 }
 
 #[test]
 fn an_interrupt_accounts_for_everything_begun() {
     for plan in [with_loops(20, 1_000), testing::open(1_000.0, 30, 20)] {
-        let (part, rules) = run_until(plan, Steady { after_ns: 5 * MS }, 500);
-        assert!(part.interrupted && part.http.counts.sent < 1_000, "{:?}", part.http.counts);
+        let (result, rules) = run_until(plan, Steady { after_ns: 5 * MS }, 500);
+        assert!(result.interrupted && result.http.counts.sent < 1_000, "{:?}", result.http.counts);
         assert_eq!(rules, []);
-        assert!(part.http.counts.in_flight > 0);
+        assert!(result.http.counts.in_flight > 0);
     }
 }
 
@@ -348,26 +348,29 @@ impl Target for Wild {
             0 => Attempt::FailsAtOnce(Errno::NETUNREACH),
             1 => Attempt::FailsAfter(20_000, Errno::CONNREFUSED),
             2 => Attempt::Silence,
-            _ => Attempt::Made(u64::from(self.whim(n)) * 500),
+            _ => Attempt::Opens(u64::from(self.whim(n)) * 500),
         }
     }
 
-    fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+    fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Action)> {
         let soon = now_ns + u64::from(self.whim(n / 2)) * 10_000 + 1;
         let later = soon + u64::from(self.whim(n / 3)) * 10_000;
         let cut = usize::from(self.whim(n + 1)) % OK.len();
         let (head, tail) = (OK[..cut].to_vec(), OK[cut..].to_vec());
         match self.whim(n) % 12 {
-            0 => vec![(soon, Deed::Reset)],
-            1 => vec![(soon, Deed::Close)],
-            2 => vec![(soon, Deed::Send(head)), (later, Deed::Close)],
+            0 => vec![(soon, Action::Reset)],
+            1 => vec![(soon, Action::Close)],
+            2 => vec![(soon, Action::Send(head)), (later, Action::Close)],
             3 => vec![],
-            4 => vec![(soon, Deed::Send([OK, OK].concat()))],
-            5 => vec![(soon, Deed::Send(b"\0\0junk\r\n\r\n".to_vec()))],
+            4 => vec![(soon, Action::Send([OK, OK].concat()))],
+            5 => vec![(soon, Action::Send(b"\0\0junk\r\n\r\n".to_vec()))],
             6 => {
-                vec![(soon, Deed::Send(b"HTTP/1.1 200 OK\r\n\r\nuntil close".to_vec())), (later, Deed::Close)]
+                vec![
+                    (soon, Action::Send(b"HTTP/1.1 200 OK\r\n\r\nuntil close".to_vec())),
+                    (later, Action::Close),
+                ]
             }
-            _ => vec![(soon, Deed::Send(head)), (later, Deed::Send(tail))],
+            _ => vec![(soon, Action::Send(head)), (later, Action::Send(tail))],
         }
     }
 }
@@ -386,9 +389,9 @@ proptest! {
         plan.keepalive = keepalive;
         plan.pipeline = if keepalive { pipeline } else { 1 };
         plan.timeout_ns = S / 20;
-        let (part, rules) = run(plan, Wild(whims));
-        prop_assert!(!rules.contains(&VoidRule::Accounting), "{:?}", part.http.counts);
-        prop_assert!(!rules.contains(&VoidRule::LittlesLaw), "{:?}", part.http.counts);
-        prop_assert!(!rules.contains(&VoidRule::RateNotReached), "{:?}", part.http.counts);
+        let (result, rules) = run(plan, Wild(whims));
+        prop_assert!(!rules.contains(&VoidRule::Accounting), "{:?}", result.http.counts);
+        prop_assert!(!rules.contains(&VoidRule::LittlesLaw), "{:?}", result.http.counts);
+        prop_assert!(!rules.contains(&VoidRule::RateNotReached), "{:?}", result.http.counts);
     }
 }

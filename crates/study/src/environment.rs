@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use load::Host;
+use load::MachineLimits;
 use record::{Environment, environment::SCHEMA};
 
 /// Kernel settings that decide how much load can be made or carried.
@@ -26,7 +26,7 @@ const SYSCTLS: [&str; 16] = [
 ];
 
 /// Reads it. What the kernel does not tell is left empty.
-pub fn read(host: &Host) -> Environment {
+pub fn read(host: &MachineLimits) -> Environment {
     let file = |path: &str| kernel::read(path).unwrap_or_default();
     let cpu_info = file("/proc/cpuinfo");
     let of_cpu = |key: &str| {
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn this_machine_is_described() {
-        let host = Host::read().unwrap();
+        let host = MachineLimits::read().unwrap();
         let environment = read(&host);
         assert_eq!(environment.cpus, host.cpus);
         assert!(environment.memory_bytes > 0 && !environment.kernel.is_empty(), "{environment:?}");

@@ -5,7 +5,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use load::Host;
+use load::MachineLimits;
 use record::{
     Ending, ResultFolder, SecretPrint, StudyPlan, StudyResult, TrialEntry, Warning,
     folder::{Contents, FolderError},
@@ -128,7 +128,7 @@ fn begin(
     options: &Options,
 ) -> Result<(StudyPlan, Vec<TrialEntry>, Option<StudyResult>), RunError> {
     if !options.resume {
-        let host = Host::read().map_err(RunError::Host)?;
+        let host = MachineLimits::read().map_err(RunError::Host)?;
         made.secrets = crate::plan::secret_prints(study, None).map_err(RunError::OtherPlan)?;
         folder.write_environment(&environment::read(&host), &made)?;
         if let Source::File(document) = &study.source {
@@ -185,7 +185,7 @@ fn other_environment(folder: &ResultFolder, options: &Options) -> Result<Option<
     if !options.resume {
         return Ok(None);
     }
-    let here = environment::read(&Host::read().map_err(RunError::Host)?);
+    let here = environment::read(&MachineLimits::read().map_err(RunError::Host)?);
     let differences = folder.environment()?.differences(&here);
     Ok((!differences.is_empty()).then(|| {
         let message = format!(

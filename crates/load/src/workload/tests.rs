@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::HOST;
+use crate::testing::LIMITS;
 
 #[test]
 fn all_mistakes_are_told_at_once_with_their_fields() {
@@ -14,7 +14,7 @@ fn all_mistakes_are_told_at_once_with_their_fields() {
         duration: text("never"),
         ..HttpWorkload::default()
     };
-    let fields: Vec<_> = workload.plan(&HOST).unwrap_err().into_iter().map(|m| m.field).collect();
+    let fields: Vec<_> = workload.plan(&LIMITS).unwrap_err().into_iter().map(|m| m.field).collect();
     assert_eq!(fields, ["url", "headers", "duration", "users", "expect", "timeout", "cpus"]);
 }
 
@@ -32,7 +32,7 @@ fn every_option_is_told_once_and_takes_its_example() {
         let is_flag = matches!(setting.kind, Kind::Flag | Kind::On);
         assert_eq!(written(&workload), (!is_flag).then(|| setting.example.to_owned()), "{}", setting.key);
         if !names_files {
-            let mistakes = workload.plan(&HOST).err();
+            let mistakes = workload.plan(&LIMITS).err();
             assert_eq!(mistakes, None, "{} {}", setting.key, setting.example);
         }
     }
@@ -41,7 +41,7 @@ fn every_option_is_told_once_and_takes_its_example() {
 #[test]
 fn defaults_are_those_of_the_comments() {
     let plan =
-        HttpWorkload { url: "127.0.0.1:8080".to_owned(), ..HttpWorkload::default() }.plan(&HOST).unwrap();
+        HttpWorkload { url: "127.0.0.1:8080".to_owned(), ..HttpWorkload::default() }.plan(&LIMITS).unwrap();
     assert!(matches!(plan.load, LoadModel::Closed { users: 10, loops: None, .. }));
     assert_eq!((plan.duration_ns, plan.timeout_ns), (Some(10_000_000_000), 30_000_000_000));
     assert_eq!((plan.request.method.as_str(), plan.keepalive, plan.pipeline), ("GET", true, 1));
@@ -64,7 +64,7 @@ fn a_rate_that_cannot_be_read_is_told_once() {
             duration: Some("5s".to_owned()),
             ..HttpWorkload::default()
         };
-        let mistakes = workload.plan(&HOST).unwrap_err();
+        let mistakes = workload.plan(&LIMITS).unwrap_err();
         mistakes.into_iter().map(|m| format!("{}: {}", m.field, m.message)).collect::<Vec<_>>()
     };
     assert_eq!(told("fast"), ["rate: 'fast' is not a rate per second such as 500, 5k or 1.5M"]);
@@ -79,14 +79,14 @@ fn a_host_that_is_not_found_can_be_given_an_address() {
     // No name can have a part so long, which is known without asking anybody.
     let url = format!("http://{}.invalid/", "a".repeat(64));
     let workload = HttpWorkload { url, ..HttpWorkload::default() };
-    let mistakes = workload.plan(&HOST).unwrap_err();
+    let mistakes = workload.plan(&LIMITS).unwrap_err();
     assert!(mistakes[0].message.contains("add --connect-to ADDRESS:PORT"), "{mistakes:?}");
 }
 
 fn closed(workload: HttpWorkload) -> Result<HttpPlan, Vec<String>> {
     let workload = HttpWorkload { url: "127.0.0.1:1".to_owned(), ..workload };
     let told = |mistake: FieldMistake| format!("{}: {}", mistake.field, mistake.message);
-    workload.plan(&HOST).map_err(|mistakes| mistakes.into_iter().map(told).collect())
+    workload.plan(&LIMITS).map_err(|mistakes| mistakes.into_iter().map(told).collect())
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn secrets_of_a_url_a_file_and_a_field_are_sent_and_told_apart() {
         ..HttpWorkload::default()
     };
     let told = |workload: HttpWorkload| {
-        let mistakes = workload.plan(&HOST).unwrap_err();
+        let mistakes = workload.plan(&LIMITS).unwrap_err();
         mistakes.into_iter().map(|m| format!("{}: {}", m.field, m.message)).collect::<Vec<_>>()
     };
     let file = format!("@{}", path.display());
@@ -148,7 +148,7 @@ fn secrets_of_a_url_a_file_and_a_field_are_sent_and_told_apart() {
         broken[1].starts_with("headers: field 3: not a name") && !broken.concat().contains("secret"),
         "{broken:?}"
     );
-    assert!(broken[2].contains("leave out one of both"), "{broken:?}");
+    assert!(broken[2].contains("leave out one of them"), "{broken:?}");
     assert!(told(workload("http://a%3Ab:c@127.0.0.1:1/", &[]))[0].contains("with a colon"));
     assert!(told(workload("127.0.0.1:1", &["@/no/such"]))[0].starts_with("headers: cannot read /no/such: "));
     std::fs::remove_file(&path).unwrap();
@@ -158,7 +158,7 @@ fn secrets_of_a_url_a_file_and_a_field_are_sent_and_told_apart() {
     let secrets = sound.secrets();
     let what: Vec<&str> = secrets.iter().map(|(what, _)| what.as_str()).collect();
     assert_eq!(what, ["the header X-Api-Key", "the URL's user info", "the query parameter sig"]);
-    let headers = sound.plan(&HOST).unwrap().request.headers;
+    let headers = sound.plan(&LIMITS).unwrap().request.headers;
     assert!(headers.contains(&("Authorization".to_owned(), "Basic YW5uOg==".to_owned())), "{headers:?}");
     assert!(headers.contains(&("X-T".to_owned(), "${T}".to_owned())), "{headers:?}");
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use fleet::FleetError;
-use load::{Host, RunError, host::raise_descriptors, preflight};
+use load::{MachineLimits, RunError, preflight, raise_descriptors};
 use record::{HttpPlan, Trial};
 use study::single;
 
@@ -15,7 +15,7 @@ use crate::{
 
 /// Runs the trial and shows it.
 pub(crate) fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
-    let host = Host::read().map_err(Refusal::one)?;
+    let host = MachineLimits::read().map_err(Refusal::one)?;
     let mut plan = arguments.plan(&host).map_err(Refusal::new)?;
     // Of what was asked for, not of what is made of it.
     let doubt = arguments.doubt(&plan, &host);
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     progress.end();
     let trial = match outcome {
         Ok(trial) => trial,
-        Err((FleetError::Run(RunError::CalledOff), _)) if stop.load(Ordering::Relaxed) => {
+        Err((FleetError::Run(RunError::Cancelled), _)) if stop.load(Ordering::Relaxed) => {
             standard::tell("proofload: interrupted before the start; nothing was measured");
             return Ok(Exit::Interrupted);
         }
@@ -55,11 +55,11 @@ fn receipts(trial: &Trial) -> Result<(), Refusal> {
 }
 
 /// Fits the plan to this machine, and says how; refuses what does not fit unless it is forced.
-fn fit(plan: &mut HttpPlan, host: &Host, arguments: &HttpArgs) -> Result<(), Refusal> {
+fn fit(plan: &mut HttpPlan, host: &MachineLimits, arguments: &HttpArgs) -> Result<(), Refusal> {
     let mut refusals: Vec<String> = preflight::missing_here(plan).into_iter().map(told_by_option).collect();
     let mut notes = Vec::new();
     let option = if plan.load.is_open() { "--connections" } else { "--users" };
-    match preflight::fit_or_advise(plan, host, arguments.workload().asked(), option) {
+    match preflight::fit_or_advise(plan, host, arguments.workload().fixed_by_user(), option) {
         Ok(changes) => notes = changes,
         Err(more) => refusals.extend(more),
     }
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn addresses_and_processors_of_others_are_refused_by_their_options() {
-        let host = Host::EXAMPLE;
+        let host = MachineLimits::EXAMPLE;
         let fits = |line: &str| {
             let words = ["http", "127.0.0.1/"].into_iter().chain(line.split_whitespace());
             let arguments = Line::try_parse_from(words).unwrap().http;

@@ -1,6 +1,6 @@
 //! `proofload limit`: the largest load that meets the goals.
 
-use load::Host;
+use load::MachineLimits;
 
 pub(crate) use super::limit_args::LimitArgs;
 use super::study::{Order, conduct};
@@ -8,7 +8,7 @@ use crate::exit::{Exit, Refusal};
 
 /// Searches, and shows what was found.
 pub(crate) fn run(arguments: &LimitArgs) -> Result<Exit, Refusal> {
-    let host = Host::read().map_err(Refusal::one)?;
+    let host = MachineLimits::read().map_err(Refusal::one)?;
     let study = arguments.study(&host).map_err(Refusal::new)?;
     conduct(Order {
         study,

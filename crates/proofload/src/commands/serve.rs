@@ -10,7 +10,7 @@ use std::{
 };
 
 use fleet::processes::{Heard, Processes, attend, report};
-use load::host::raise_descriptors;
+use load::raise_descriptors;
 use serde::{Deserialize, Serialize};
 use serve::{Config, Report, Server, render};
 

@@ -63,7 +63,7 @@ impl<const SEARCH: bool> Table for Workload<SEARCH> {
     const HAS_WORDS: bool = true;
 
     fn settings() -> impl Iterator<Item = &'static Setting<HttpWorkload>> {
-        let options = OPTIONS.iter().filter(|option| !(SEARCH && option.is_of_one_trial));
+        let options = OPTIONS.iter().filter(|option| !(SEARCH && option.excluded_from_search));
         options.map(|option| &option.setting)
     }
 }

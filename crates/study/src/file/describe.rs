@@ -238,7 +238,7 @@ fn workload(setup: &Setup, study: &Study) -> String {
     let mut words = match &setup.workload {
         Workload::Http(workload) => {
             let mut words = vec![format!("{} {}", workload.method(), cut(&workload.url))];
-            words.extend(workload.shown(unit.and_then(LoadUnit::key)));
+            words.extend(workload.summary(unit.and_then(LoadUnit::key)));
             words
         }
         Workload::Command(workload) => command(workload, unit),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use load::{Host, HttpWorkload, preflight};
+use load::{HttpWorkload, MachineLimits, preflight};
 use record::{
     GoalQuantity, HttpPlan, Kind, Level, LoadUnit, Setting, Warning,
     units::{parse_time, plain_time_ns},
@@ -103,7 +103,7 @@ pub(super) fn study<'d>(
 
 /// Puts settings together as they will be run.
 struct Tries<'t, 'd> {
-    host: &'t Host,
+    host: &'t MachineLimits,
     outline: &'d Outline<'d>,
     ground: &'t Ground<'d>,
     /// Workloads that have been planned: settings that differ elsewhere have the same ones.
@@ -244,7 +244,7 @@ impl<'d> Tries<'_, 'd> {
             // Each of them is a host of its own, with a part of the connections.
             (Some(_), _) => return,
         }
-        let asked = http.asked();
+        let asked = http.fixed_by_user();
         let key = if plan.load.is_open() { "connections" } else { "users" };
         let fitted = preflight::fit_or_advise(&mut plan, &host, asked, key);
         for refusal in fitted.err().into_iter().flatten() {

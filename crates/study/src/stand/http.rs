@@ -8,7 +8,7 @@ use std::{
 
 use fleet::Workers;
 use lab::Lab;
-use load::{Host, HttpWorkload, Part, Tick, conclude, preflight};
+use load::{HttpWorkload, MachineLimits, Tick, WorkerResult, conclude, preflight};
 use record::{Decision, Distribution, HttpPlan, LoadModel, Trial, Validity, VoidReason, VoidRule};
 
 use super::{Stand, StandError};
@@ -40,7 +40,7 @@ impl Stand {
         }
         // Every host that the load comes from has its part of it.
         plan.processes = plan.processes.max(self.setup.from.len() as u32);
-        let fitted = match preflight::fit(&mut plan, &host, workload.asked()) {
+        let fitted = match preflight::fit(&mut plan, &host, workload.fixed_by_user()) {
             Err(refusals) if plan.forced => {
                 Ok(refusals.into_iter().map(|r| format!("force although: {r}")).collect())
             }
@@ -54,7 +54,7 @@ impl Stand {
 
     /// A trial that this machine has too little for: void, so that a search looks for a load that it can make.
     pub(crate) fn not_run(plan: HttpPlan, command: &[String], why: String) -> Trial {
-        let mut trial = conclude(plan, Part::default(), single::circumstances(command));
+        let mut trial = conclude(plan, WorkerResult::default(), single::context(command));
         trial.validity =
             Validity::from_reasons(vec![VoidReason { rule: VoidRule::LocalExhaustion, evidence: why }]);
         trial
@@ -114,13 +114,14 @@ impl Stand {
 
     /// The limits of the place that the load comes from. Its hosts are on this machine, and only ports are a host's own:
     /// the one that has fewest says how many all have, because each makes the same part of the load.
-    fn host(&self) -> io::Result<Host> {
+    fn host(&self) -> io::Result<MachineLimits> {
         let hosts: Vec<_> = self.lab.iter().flat_map(Lab::hosts).collect();
         let limits = self.setup.from.iter().filter_map(|&number| hosts.get(number));
-        let limits: Vec<Host> = limits.map(|host| host.inside(Host::read)).collect::<io::Result<_>>()?;
+        let limits: Vec<MachineLimits> =
+            limits.map(|host| host.inside(MachineLimits::read)).collect::<io::Result<_>>()?;
         match limits.iter().min_by_key(|host| host.ports) {
-            Some(least) => Ok(Host { ports: least.ports * limits.len() as u64, ..*least }),
-            None => Host::read(),
+            Some(least) => Ok(MachineLimits { ports: least.ports * limits.len() as u64, ..*least }),
+            None => MachineLimits::read(),
         }
     }
 

@@ -10,11 +10,11 @@ mod shipped;
 
 use std::{fs, path::PathBuf};
 
-use load::Host;
+use load::MachineLimits;
 use study::Study;
 
 /// A machine that does not differ from one run to the next.
-const HOST: Host = Host::EXAMPLE;
+const HOST: MachineLimits = MachineLimits::EXAMPLE;
 
 /// The TOML files of a folder beside this crate's manifest, by their paths.
 fn files(folder: &str) -> Vec<(PathBuf, String)> {

@@ -49,7 +49,7 @@ pub(super) fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
     // Before any thread is started, and after the folder is known: users have other numbers inside.
     options.rootless = lab::enter_user_namespace().map_err(Refusal::one)?;
     options.keep_logs = arguments.keep_logs.clone();
-    load::host::raise_descriptors();
+    load::raise_descriptors();
     clean::before(&options.folder)?;
     let running = Running::all(&options.folder).map_err(Refusal::one)?;
     if let Some(other) = running.iter().find(|other| !plan.title.is_empty() && other.title == plan.title) {
