@@ -2,7 +2,7 @@
 
 use std::{fs, io, path::PathBuf};
 
-use kernel::groups::{self, Version};
+use kernel::cgroups::{self, Version};
 use undo::{Change, Folder, Journal};
 
 /// What the journals of such groups are called.
@@ -23,7 +23,7 @@ impl MemoryGroup {
     /// # Errors
     /// When this machine counts no memory by control groups, or this user may make none.
     pub fn make(journals: &Folder) -> io::Result<Self> {
-        let (root, version) = groups::root("memory")?
+        let (root, version) = cgroups::root("memory")?
             .ok_or_else(|| io::Error::other("there are no control groups for memory"))?;
         let journal = Journal::open(journals, KIND, "programs of a trial").map_err(io::Error::other)?;
         let folder = root.join(format!("proofload-{}", journal.run()));

@@ -1,6 +1,6 @@
 //! Converts errors of the kernel and the parser to error classes.
 
-use http1::{Error, Fault};
+use http1::{Error, ErrorKind};
 use record::ErrorClass;
 use rustix::io::Errno;
 
@@ -27,11 +27,11 @@ pub(crate) fn stream_failure(errno: Errno) -> ErrorClass {
 
 /// The class of an error in an answer.
 pub(crate) fn parse_failure(error: &Error) -> ErrorClass {
-    match error.fault() {
-        Fault::Malformed => ErrorClass::Malformed,
-        Fault::Framing => ErrorClass::Framing,
-        Fault::TooLarge => ErrorClass::TooLarge,
-        Fault::Truncated => ErrorClass::Truncated,
+    match error.kind() {
+        ErrorKind::Malformed => ErrorClass::Malformed,
+        ErrorKind::Framing => ErrorClass::Framing,
+        ErrorKind::TooLarge => ErrorClass::TooLarge,
+        ErrorKind::Truncated => ErrorClass::Truncated,
     }
 }
 

@@ -29,17 +29,7 @@ mod tick;
 mod validity;
 pub mod wire;
 pub mod worker;
-#[cfg(test)]
-mod worker_absence_tests;
-#[cfg(test)]
-mod worker_event_tests;
-#[cfg(test)]
-mod worker_failure_tests;
-#[cfg(test)]
-mod worker_load_tests;
 mod worker_result;
-#[cfg(test)]
-mod worker_tests;
 mod workload;
 
 pub use conclude::{TrialContext, conclude};

@@ -46,7 +46,7 @@ impl MachineLimits {
     /// # Errors
     /// When /proc does not have them; the error names the file.
     pub fn read() -> io::Result<Self> {
-        let file = kernel::setting("net.ipv4.ip_local_port_range");
+        let file = kernel::sysctl_path("net.ipv4.ip_local_port_range");
         let ports = read(&file)?;
         let bounds: Vec<u64> = ports.split_whitespace().filter_map(|n| n.parse().ok()).collect();
         let [low, high] = bounds[..] else {

@@ -92,7 +92,7 @@ impl ArrivalShare {
     /// Position in the cycle of this worker's `n`-th arrival (from 0); `n` is below [`Self::own`].
     #[inline]
     pub(crate) fn position(self, n: u64) -> u64 {
-        // The last round may lack workers at its end only, so that the rule holds for it as well.
+        // The workers with one connection more come first, so that the rule also holds for the last, partial round.
         n * self.share.of + self.share.index
     }
 

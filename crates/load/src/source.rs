@@ -63,7 +63,7 @@ pub(crate) struct Pool {
     pub pipelinable: VecDeque<SlotId>,
     /// Slots without a connection that may open one.
     pub vacant: Vec<SlotId>,
-    /// The first slot that was never used; all later ones were not either.
+    /// The first slot that was never used. No later slot was used either.
     pub unused: SlotId,
     /// Number of slots that are opened before the start.
     pub initial: SlotId,
@@ -71,7 +71,7 @@ pub(crate) struct Pool {
     pub retired: u64,
     /// When an arrival was due and every connection was busy, for the last time; 0 if never.
     pub busy_at_ns: u64,
-    /// Fraction of an arrival, in parts of the number of slots, by which the retired slots' share is carried over.
+    /// Sum of the retired slots' shares of arrivals. An arrival is lost when the sum reaches the number of slots.
     pub retired_carry: u64,
 }
 

@@ -20,7 +20,7 @@ use std::{
     },
 };
 
-use http1::KnownHead;
+use http1::HeadCache;
 use record::HttpPlan;
 
 use crate::{
@@ -74,7 +74,7 @@ pub struct Worker<W: Wire> {
     deferred: Vec<SlotId>,
     recorder: Recorder,
     buffer: Vec<u8>,
-    known_head: KnownHead,
+    head_cache: HeadCache,
     stop: Arc<AtomicBool>,
     sending: bool,
     /// Requests assigned to slots that have not ended.
@@ -148,7 +148,7 @@ impl<W: Wire> Worker<W> {
             deferred: Vec::new(),
             recorder,
             buffer: vec![0; BUFFER_BYTES],
-            known_head: KnownHead::default(),
+            head_cache: HeadCache::default(),
             stop,
             sending: true,
             assigned: 0,
@@ -392,3 +392,6 @@ impl<W: Wire> Worker<W> {
         events.clear();
     }
 }
+
+#[cfg(test)]
+mod tests;

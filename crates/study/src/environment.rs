@@ -40,7 +40,7 @@ pub fn read(host: &MachineLimits) -> Environment {
     let sysctls: BTreeMap<String, String> = SYSCTLS
         .iter()
         .filter_map(|name| {
-            let value = kernel::read(kernel::setting(name)).ok()?;
+            let value = kernel::read(kernel::sysctl_path(name)).ok()?;
             Some(((*name).to_owned(), value.split_whitespace().collect::<Vec<_>>().join(" ")))
         })
         .collect();

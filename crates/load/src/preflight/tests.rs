@@ -23,7 +23,7 @@ fn a_fixed_number_of_processes_is_refused_with_the_numbers() {
 }
 
 #[test]
-fn a_pool_on_demand_gets_what_the_load_can_need_and_is_never_refused() {
+fn a_pool_on_demand_gets_what_the_load_needs_and_is_never_refused() {
     let decides = Decision { response_time_ns: 500_000_000, longest_ns: 500_000_000, loss_ratio: 0.01 };
     let plan = |rate_per_s: f64| {
         let mut plan = HttpPlan { decides: Some(decides), ..testing::open(rate_per_s, 5, 1) };
@@ -66,7 +66,7 @@ fn a_pool_on_demand_gets_what_the_load_can_need_and_is_never_refused() {
 }
 
 #[test]
-fn the_most_connections_that_fit_do_fit_and_one_more_does_not() {
+fn the_maximum_of_connections_fits_and_one_more_does_not() {
     let far = vec!["192.0.2.1:80".parse().unwrap()];
     for (limits, targets, asked) in [
         (MachineLimits { tasks: 40, ..LIMITS }, testing::closed(1).targets, FixedByUser::default()),
@@ -82,7 +82,7 @@ fn the_most_connections_that_fit_do_fit_and_one_more_does_not() {
 }
 
 #[test]
-fn with_little_memory_fewer_are_advised_than_fit_now() {
+fn with_little_memory_the_advice_has_a_margin() {
     let limits = MachineLimits { available_memory_bytes: 13 << 20, hard_descriptors: 20_000, ..LIMITS };
     let most = max_connections(&testing::closed(1_000), &limits, FixedByUser::default()).unwrap();
     assert_eq!(most, 256 - 32);
@@ -92,7 +92,7 @@ fn with_little_memory_fewer_are_advised_than_fit_now() {
 }
 
 #[test]
-fn no_worker_is_without_a_connection() {
+fn every_worker_has_a_connection() {
     for (users, asked, fitted) in [
         (1, (1, 8), (1, 1)),
         (3, (1, 8), (1, 3)),
@@ -131,23 +131,23 @@ fn loopback_gets_more_source_addresses_and_other_targets_a_refusal() {
 }
 
 #[test]
-fn what_this_machine_has_not_is_told_by_its_field() {
+fn missing_addresses_and_processors_are_mistakes_of_their_fields() {
     let mut plan = testing::closed(1);
     plan.sources = vec!["127.0.0.9".parse().unwrap()];
     assert!(missing_here(&plan).is_empty());
-    // Of a block that is kept for documentation (RFC 5737).
+    // Addresses that are reserved for documentation (RFC 5737).
     plan.sources.push("192.0.2.9".parse().unwrap());
     plan.cpus = vec![4_095];
-    let told: Vec<_> = missing_here(&plan).into_iter().map(|m| (m.field, m.message)).collect();
-    assert_eq!(told[0].0, "source");
-    assert_eq!(told[0].1, "192.0.2.9 is no address of this machine; see `ip addr`");
-    assert!(told[1].0 == "cpus" && told[1].1.contains("pinned to 4095"), "{told:?}");
+    let messages: Vec<_> = missing_here(&plan).into_iter().map(|m| (m.field, m.message)).collect();
+    assert_eq!(messages[0].0, "source");
+    assert_eq!(messages[0].1, "192.0.2.9 is no address of this machine; see `ip addr`");
+    assert!(messages[1].0 == "cpus" && messages[1].1.contains("pinned to 4095"), "{messages:?}");
     plan.sources.push("192.0.2.10".parse().unwrap());
     assert!(missing_here(&plan)[0].message.starts_with("192.0.2.9 and 1 more are no addresses"));
 }
 
 #[test]
-fn everything_that_does_not_fit_is_said_at_once() {
+fn everything_that_does_not_fit_is_reported_together() {
     let limits = MachineLimits { available_memory_bytes: 1 << 20, ..LIMITS };
     let mut plan = testing::closed(30_000);
     let asked = FixedByUser { processes: true, sources: true };

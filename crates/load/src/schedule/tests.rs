@@ -10,7 +10,7 @@ fn alone(arrivals: Arrivals, stages: &[Stage], seed: u64) -> Schedule {
     Schedule::new(arrivals, stages, TIMED, seed, ArrivalShare::new(Share::WHOLE, 1))
 }
 
-/// Of every worker.
+/// The schedules of all workers.
 fn shared(arrivals: Arrivals, stages: &[Stage], bounds: Bounds, connections: u64, of: u64) -> Vec<Schedule> {
     (0..of)
         .map(|index| {

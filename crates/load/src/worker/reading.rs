@@ -114,7 +114,7 @@ impl<W: Wire> Worker<W> {
             }
             let bytes = &self.buffer[position..received];
             let fed = match &mut self.events {
-                None => slot.reader.feed_known(bytes, self.is_head_request, &mut self.known_head),
+                None => slot.reader.feed_cached(bytes, self.is_head_request, &mut self.head_cache),
                 Some(events) => slot.reader.feed(
                     bytes,
                     self.is_head_request,

@@ -78,7 +78,7 @@ fn fit(plan: &mut HttpPlan, host: &MachineLimits, arguments: &HttpArgs) -> Resul
 /// A worker process.
 pub(crate) fn work() -> Result<Exit, Refusal> {
     raise_descriptors();
-    fleet::work().map(|()| Exit::GoalsMet).map_err(Refusal::one)
+    fleet::run_worker().map(|()| Exit::GoalsMet).map_err(Refusal::one)
 }
 
 fn verdict(trial: &Trial) -> Exit {

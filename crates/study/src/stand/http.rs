@@ -73,7 +73,9 @@ impl Stand {
         match single::run(plan, workers, stop, command, on_tick) {
             Ok(trial) => Ok(trial),
             // For want of something on this machine there is a trial all the same: void.
-            Err((error, plan)) if error.is_for_want() => Ok(Self::not_run(*plan, command, error.to_string())),
+            Err((error, plan)) if error.is_resource_shortage() => {
+                Ok(Self::not_run(*plan, command, error.to_string()))
+            }
             Err((error, _)) => Err(error.into()),
         }
     }

@@ -1,4 +1,4 @@
-//! The loop on virtual time: what each load model comes to, and what is made of it.
+//! The loop on virtual time: the results of each load model, and its record.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -14,8 +14,8 @@ use crate::{
         SlotId,
         simulated::{Action, Attempt, Target},
     },
+    worker::tests::{Steady, run, run_share, with_loops},
     worker_result::WorkerResult,
-    worker_tests::{Steady, run, run_share, with_loops},
 };
 
 const MS: u64 = 1_000_000;
@@ -34,13 +34,13 @@ fn measure(plan: HttpPlan, after_ns: u64) -> HttpTrial {
     trial(plan, result)
 }
 
-/// Users that start over a time and think, for so long.
+/// A closed load whose users start over `ramp_up` and think.
 fn thinking(users: u64, duration_ns: u64, ramp_up: u64, think: Distribution) -> HttpPlan {
     let load = LoadModel::Closed { users, loops: None, ramp_up_ns: ramp_up, think_time: think };
     HttpPlan { load, duration_ns: Some(duration_ns), ..testing::closed(users) }
 }
 
-/// What several workers found, and the rules that broke.
+/// The merged result of several workers, and the rules that it breaks.
 fn run_workers(plan: &HttpPlan, workers: u64, after_ns: u64) -> (WorkerResult, Vec<VoidRule>) {
     let mut whole = None::<WorkerResult>;
     for index in 0..workers {
@@ -56,7 +56,7 @@ fn run_workers(plan: &HttpPlan, workers: u64, after_ns: u64) -> (WorkerResult, V
     (whole, rules)
 }
 
-/// Answers after a time, and keeps the most that it had in hand at once on a connection and in all.
+/// Answers after a fixed time, and counts the most requests in flight at a time.
 #[derive(Clone)]
 struct Counting {
     after_ns: u64,
@@ -92,7 +92,7 @@ impl Target for Uneven {
 }
 
 #[test]
-fn answers_that_gather_take_a_64th_of_the_throughput_at_the_most_and_nothing_of_the_times() {
+fn batching_costs_at_most_a_64th_of_the_throughput_and_changes_no_time() {
     let throughput = |users| {
         let plan = HttpPlan { duration_ns: Some(S), ..testing::closed(users) };
         let (result, _) = run(plan.clone(), Uneven);
@@ -103,7 +103,7 @@ fn answers_that_gather_take_a_64th_of_the_throughput_at_the_most_and_nothing_of_
         }
         trial.throughput_per_s / (users as f64 * 1e3)
     };
-    // Few users are never kept waiting; of many, answers come every 2 to 16 µs.
+    // With few users nothing is batched; with many, answers come every 2 to 16 µs.
     assert!((throughput(15) - 1.0).abs() < 0.01);
     for users in [64, 500] {
         let share = throughput(users);
@@ -112,7 +112,7 @@ fn answers_that_gather_take_a_64th_of_the_throughput_at_the_most_and_nothing_of_
 }
 
 #[test]
-fn the_rate_of_users_that_think_is_theirs_however_few_their_answers_are() {
+fn the_rate_of_users_that_think_is_exact_even_with_few_answers() {
     // A cycle of 1 ms and 4 s, in 3 s: one answer each; in 20 s: five.
     for (duration_s, answers) in [(3, 1), (20, 5)] {
         for ramp_up_ns in [0, S] {
@@ -126,7 +126,7 @@ fn the_rate_of_users_that_think_is_theirs_however_few_their_answers_are() {
 }
 
 #[test]
-fn the_rate_of_random_pauses_is_that_of_their_mean() {
+fn the_rate_with_random_pauses_follows_from_their_mean() {
     for pipeline in [1, 3] {
         let plan = thinking(4_000, 4 * S, 0, Distribution::Exponential { mean_ns: S });
         let trial = measure(HttpPlan { pipeline, ..plan }, 10 * MS);
@@ -136,8 +136,8 @@ fn the_rate_of_random_pauses_is_that_of_their_mean() {
 }
 
 #[test]
-fn failures_between_answers_take_their_time_too() {
-    /// Answers every other request; of the others nothing is heard.
+fn failures_between_answers_count_for_the_time() {
+    /// Answers every other request, and the others never.
     struct EveryOther;
     impl Target for EveryOther {
         fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Action)> {
@@ -154,7 +154,7 @@ fn failures_between_answers_take_their_time_too() {
 }
 
 #[test]
-fn the_rate_of_users_that_end_by_themselves_counts_to_the_last_answer() {
+fn without_a_duration_the_rate_counts_up_to_the_last_answer() {
     // The last of ten users starts at 0.9 s and needs five times 100 ms.
     let mut plan = with_loops(10, 5);
     if let LoadModel::Closed { ramp_up_ns, .. } = &mut plan.load {
@@ -172,7 +172,7 @@ fn the_rate_of_users_that_end_by_themselves_counts_to_the_last_answer() {
 }
 
 #[test]
-fn a_number_of_requests_that_is_never_reached_ends_nothing() {
+fn a_number_of_requests_that_is_not_reached_does_not_end_the_trial() {
     let mut plan = HttpPlan { requests: Some(1_000_000), duration_ns: Some(2 * S), ..testing::closed(10) };
     if let LoadModel::Closed { ramp_up_ns, .. } = &mut plan.load {
         *ramp_up_ns = S;
@@ -182,7 +182,7 @@ fn a_number_of_requests_that_is_never_reached_ends_nothing() {
 }
 
 #[test]
-fn users_that_never_start_are_missing() {
+fn requests_of_users_that_never_start_count_as_never_sent() {
     // The seventh would start at 1.2 s.
     let mut plan = HttpPlan { duration_ns: Some(S), ..with_loops(10, 5) };
     if let LoadModel::Closed { ramp_up_ns, .. } = &mut plan.load {
@@ -194,7 +194,7 @@ fn users_that_never_start_are_missing() {
     assert_eq!((counts.never_sent, counts.never_sent_busy, counts.completed), (20, 0, 26));
     assert_eq!(counts.scheduled, 46);
     assert_eq!(rules, [VoidRule::RateNotReached]);
-    // Time that cuts users short leaves nothing out.
+    // Requests that the duration cuts off are not missing.
     let plan = HttpPlan { duration_ns: Some(S), ..with_loops(10, 1_000) };
     let (result, rules) = run(plan, Steady { after_ns: 10 * MS });
     assert_eq!((result.http.counts.never_sent, rules), (0, vec![]));
@@ -215,8 +215,8 @@ fn each_request_in_flight_of_a_user_that_thinks_has_its_own_pause() {
 }
 
 #[test]
-fn an_open_load_sends_behind_others_only_what_finds_no_free_connection() {
-    // Ten connections carry 100/s each one by one, and four times as many with four in flight.
+fn an_open_load_pipelines_only_requests_without_a_free_connection() {
+    // Each of ten connections carries 100/s without pipelining, and 400/s with four requests in flight.
     let run_at = |rate_per_s, pipeline| {
         let target = Counting::new(10 * MS);
         let plan = HttpPlan { pipeline, ..testing::open(rate_per_s, 2, 10) };
@@ -252,22 +252,22 @@ fn nothing_waits_behind_a_slow_answer_while_a_connection_is_free() {
     let plan = HttpPlan { pipeline: 4, ..testing::open(500.0, 4, 20) };
     let (result, rules) = run(plan, Sometimes(Rc::clone(&taken)));
     assert_eq!((rules, *taken.borrow()), (vec![], 2_000));
-    // Of the 2,000 only the 20 that were slow themselves.
+    // Only the 20 slow ones of the 2,000.
     let slow = result.http.response_time.observed.count()
         - result.http.response_time.observed.count_up_to_ns(10 * MS);
     assert_eq!(slow, 20);
 }
 
 #[test]
-fn an_answer_excuses_no_lateness_of_a_connection_that_had_room_before() {
-    /// Answers everybody at the next tenth of a second.
+fn a_connection_that_was_not_full_counts_as_free_before_its_answer() {
+    /// Answers all requests at the next tenth of a second.
     struct InStep;
     impl Target for InStep {
         fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
             vec![((now_ns / (100 * MS) + 1) * 100 * MS, Action::Send(OK.to_vec()))]
         }
     }
-    // Thirty answers at once, three a connection, take the loop 60 ms. Of what is due meanwhile, ten requests are sent at
+    // The loop takes 60 ms for thirty answers, three on each connection. Of the requests due meanwhile, ten are sent at
     // least 29 ms late, each on a connection of its own that was not full before its answers were read.
     let fault = Some(Fault::Burn { ns: 2 * MS });
     let (result, _) = run(HttpPlan { pipeline: 4, fault, ..testing::open(300.0, 2, 10) }, InStep);
@@ -277,7 +277,7 @@ fn an_answer_excuses_no_lateness_of_a_connection_that_had_room_before() {
 }
 
 #[test]
-fn on_demand_a_connection_is_made_when_all_are_full() {
+fn on_demand_a_connection_is_opened_when_all_are_full() {
     let mut plan = HttpPlan { pipeline: 4, ..testing::open(1_000.0, 1, 1) };
     if let LoadModel::Open { connections, .. } = &mut plan.load {
         (connections.initial, connections.most) = (0, 500);
@@ -292,7 +292,7 @@ fn on_demand_a_connection_is_made_when_all_are_full() {
 }
 
 #[test]
-fn a_connection_that_replaced_a_broken_one_is_not_taken_for_it() {
+fn events_of_a_broken_connection_do_not_affect_its_replacement() {
     struct FirstBreaks;
     impl Target for FirstBreaks {
         fn attempt(&mut self, n: u64, _: SlotId) -> Attempt {
@@ -327,7 +327,7 @@ fn several_workers_of_an_open_load_measure_what_one_does() {
 }
 
 #[test]
-fn a_poisson_load_without_a_time_sends_all_its_requests_and_counts_them() {
+fn a_poisson_load_without_a_duration_sends_and_counts_all_its_requests() {
     let mut plan = HttpPlan { requests: Some(500), duration_ns: None, ..testing::open(1_000.0, 1, 20) };
     if let LoadModel::Open { arrivals, stages, .. } = &mut plan.load {
         *arrivals = Arrivals::Poisson;
@@ -343,12 +343,12 @@ fn a_poisson_load_without_a_time_sends_all_its_requests_and_counts_them() {
 }
 
 #[test]
-fn connections_carry_the_same_whichever_worker_they_are_of() {
-    // Seven connections on two workers, at just what they carry: 4 × 100/s and 3 × 100/s.
+fn connections_of_all_workers_carry_the_same() {
+    // Seven connections on two workers, at their capacity: 4 × 100/s and 3 × 100/s.
     let (result, rules) = run_workers(&testing::open(690.0, 10, 7), 2, 10 * MS);
     assert_eq!(rules, []);
     assert_eq!((result.http.counts.never_sent_busy, result.http.counts.completed), (0, 6_900));
-    // One user of three more on one of two workers.
+    // Two of three users are on one of the two workers.
     let plan = HttpPlan { requests: Some(300), ..testing::closed(3) };
     let (result, rules) = run_workers(&plan, 2, 10 * MS);
     assert_eq!((result.http.counts.completed, rules), (300, vec![]));
@@ -358,7 +358,7 @@ fn connections_carry_the_same_whichever_worker_they_are_of() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
     #[test]
-    fn whatever_is_planned_is_accounted_for_by_any_number_of_workers(
+    fn any_number_of_workers_accounts_for_the_whole_plan(
         users in 1u64..12, loops in prop::option::of(1u64..20), requests in prop::option::of(1u64..200),
         duration_ms in prop::option::of(50u64..500), ramp_up_ms in 0u64..400, think_ms in 0u64..30, pipeline in 1u32..4,
         workers in 1u64..5, model in 0..3,

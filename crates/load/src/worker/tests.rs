@@ -1,5 +1,10 @@
 //! The loop on virtual time, against targets whose every answer is known.
 
+mod absences;
+mod events;
+mod failures;
+mod loads;
+
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
@@ -29,9 +34,9 @@ const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
-/// Runs a plan against a target; gives what was written down and the rules it breaks.
+/// Runs a plan against a target; returns the result and the validity rules that it breaks.
 pub(crate) fn run<T: Target>(plan: HttpPlan, target: T) -> (WorkerResult, Vec<VoidRule>) {
-    run_until(plan, target, u64::MAX)
+    run_costly(plan, target, u64::MAX, 0)
 }
 
 struct Stopping<T> {
@@ -57,23 +62,19 @@ impl<T: Target> Target for Stopping<T> {
     }
 }
 
-fn run_until<T: Target>(plan: HttpPlan, target: T, after_requests: u64) -> (WorkerResult, Vec<VoidRule>) {
-    run_costly(plan, target, after_requests, 0)
-}
-
-/// As `run_until`, with a loop whose every send takes a while.
+/// As [`run`], but stops after some requests, and each send takes `send_cost_ns`.
 pub(crate) fn run_costly<T: Target>(
     plan: HttpPlan,
     target: T,
     after_requests: u64,
     send_cost_ns: u64,
 ) -> (WorkerResult, Vec<VoidRule>) {
-    let (result, rules, _) = run_whole(plan, target, after_requests, send_cost_ns);
+    let (result, rules, _) = run_with_ledger(plan, target, after_requests, send_cost_ns);
     (result, rules)
 }
 
-/// As `run_costly`, with what is known of every event.
-pub(crate) fn run_whole<T: Target>(
+/// As `run_costly`, with the ledger of events.
+pub(crate) fn run_with_ledger<T: Target>(
     plan: HttpPlan,
     target: T,
     after_requests: u64,
@@ -95,7 +96,7 @@ pub(crate) fn run_share<T: Target>(
     run_on(plan, share, target, after_requests, |wire| wire.send_cost_ns = send_cost_ns)
 }
 
-/// Runs a plan with a loop that is stopped at these times, for so long each.
+/// Runs a plan with a loop that is stopped at the given times, each with its length.
 pub(crate) fn run_stopped<T: Target>(
     plan: HttpPlan,
     target: T,
@@ -110,8 +111,8 @@ pub(crate) fn run_stopped<T: Target>(
     (result, rules)
 }
 
-/// The same over a path on which the last byte of each answer overtakes one that was lost, and waits so long for it.
-pub(crate) fn run_behind_holes<T: Target>(
+/// As `run_stopped`, on a path that loses a byte of each answer: the last byte waits `hole_ns` for its retransmission.
+pub(crate) fn run_with_losses<T: Target>(
     plan: HttpPlan,
     target: T,
     hole_ns: u64,
@@ -153,11 +154,11 @@ fn run_on<T: Target>(
         result.http.response_time.observed.merge(&tick.response_time);
         by_second += tick.completed;
     }
-    assert_eq!(by_second, result.http.counts.completed, "the seconds must add up to the whole");
+    assert_eq!(by_second, result.http.counts.completed, "the ticks must add up to the total");
     (result, ledger)
 }
 
-/// Answers every request well after a fixed time.
+/// Answers every request with success after a fixed time.
 pub(crate) struct Steady {
     pub after_ns: u64,
 }
@@ -200,7 +201,7 @@ fn an_open_load_is_sent_when_it_is_due() {
 
 #[test]
 fn requests_that_wait_for_a_busy_connection_are_late_but_not_by_our_fault() {
-    // 10 connections × 100/s = 1,000/s are carried; 2,000/s are asked for.
+    // 10 connections × 100/s = 1,000/s is the capacity; 2,000/s are planned.
     let (result, rules) = run(testing::open(2_000.0, 2, 10), Steady { after_ns: 10 * MS });
     assert_eq!(rules, [], "the target was slow, not the instrument");
     assert_eq!(result.http.own_lateness.max_ns(), 0);
@@ -228,7 +229,7 @@ fn answers_in_single_bytes_and_requests_in_pieces_change_nothing() {
 }
 
 #[test]
-fn no_keepalive_takes_a_connection_for_every_request() {
+fn without_keepalive_each_request_has_a_connection() {
     for plan in [with_loops(4, 25), testing::open(100.0, 1, 4)] {
         let plan = HttpPlan { keepalive: false, ..plan };
         let (result, rules) = run(plan, Steady { after_ns: MS });
@@ -255,7 +256,7 @@ fn connections_on_demand_are_opened_when_all_are_busy() {
     }
     let (result, rules) = run(plan, Steady { after_ns: 50 * MS });
     assert_eq!((result.http.counts.completed, rules), (1_000, vec![]));
-    // 1,000/s × 50 ms, and one more for the handshake of the last.
+    // 1,000/s × 50 ms, and one more for the last handshake.
     assert!(
         (50..=52).contains(&result.http.counts.connections_opened),
         "{}",
@@ -272,7 +273,7 @@ fn users_start_over_the_ramp_and_think_between_requests() {
     }
     let (result, rules) = run(plan, Steady { after_ns: MS });
     assert_eq!(rules, []);
-    // User i starts at i × 0.1 s, then every 101 ms (the first time the handshake comes on top).
+    // User i starts at i × 0.1 s, then every 101 ms (the first time plus the handshake).
     let expected: u64 = (0..10).map(|i| (10 * S - i * S / 10).div_ceil(101 * MS)).sum();
     assert!(
         result.http.counts.completed.abs_diff(expected) <= 10,
@@ -282,8 +283,8 @@ fn users_start_over_the_ramp_and_think_between_requests() {
 }
 
 #[test]
-fn users_that_begin_together_are_stamped_one_by_one() {
-    /// Answers everybody at the next tenth of a second, so that all think, and begin, at the same time.
+fn users_that_begin_together_have_send_times_of_their_own() {
+    /// Answers all requests at the next tenth of a second, so that all users begin at the same time.
     struct InStep;
     impl Target for InStep {
         fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
@@ -294,17 +295,17 @@ fn users_that_begin_together_are_stamped_one_by_one() {
     if let LoadModel::Closed { think_time, .. } = &mut plan.load {
         *think_time = Distribution::Fixed { ns: 30 * MS };
     }
-    // A thousand sends of 20 µs take 20 ms. Stamped with the time of the first, they would have been in
-    // flight for longer than they were.
+    // A thousand sends of 20 µs take 20 ms. With the send time of the first, all would seem to be in
+    // flight for too long.
     let (result, rules) = run_costly(plan, InStep, u64::MAX, 20_000);
     assert_eq!(rules, [VoidRule::Late]);
     assert!(result.http.own_lateness.max_ns() > 15 * MS, "{}", result.http.own_lateness.max_ns());
 }
 
 #[test]
-fn an_interrupt_accounts_for_everything_begun() {
+fn an_interrupted_trial_accounts_for_all_begun_requests() {
     for plan in [with_loops(20, 1_000), testing::open(1_000.0, 30, 20)] {
-        let (result, rules) = run_until(plan, Steady { after_ns: 5 * MS }, 500);
+        let (result, rules) = run_costly(plan, Steady { after_ns: 5 * MS }, 500, 0);
         assert!(result.interrupted && result.http.counts.sent < 1_000, "{:?}", result.http.counts);
         assert_eq!(rules, []);
         assert!(result.http.counts.in_flight > 0);
@@ -312,7 +313,7 @@ fn an_interrupt_accounts_for_everything_begun() {
 }
 
 #[test]
-fn every_deliberate_fault_voids_the_trial_by_the_rule_that_is_there_for_it() {
+fn every_deliberate_fault_breaks_its_own_validity_rule() {
     for (fault, rule) in [
         (Fault::LateSends { every: 8, by_ns: 2 * MS }, VoidRule::Late),
         (Fault::DropSamples { every: 100 }, VoidRule::Accounting),
@@ -325,7 +326,7 @@ fn every_deliberate_fault_voids_the_trial_by_the_rule_that_is_there_for_it() {
         let (_, rules) = run(HttpPlan { fault: Some(fault), ..sound }, Steady { after_ns: MS });
         assert!(rules.contains(&rule), "{fault:?}: {rules:?}");
     }
-    // One in ten: Little's law sees it as well, without trusting any count.
+    // One in ten also breaks Little's law, which does not depend on the counts.
     for fault in [Fault::DropSamples { every: 10 }, Fault::DoubleCount { every: 10 }] {
         let plan = HttpPlan { fault: Some(fault), ..testing::open(1_000.0, 2, 10) };
         let (_, rules) = run(plan, Steady { after_ns: MS });
@@ -333,31 +334,31 @@ fn every_deliberate_fault_voids_the_trial_by_the_rule_that_is_there_for_it() {
     }
 }
 
-/// Does something else about every request and connection, as told by a list of numbers.
-struct Wild(Vec<u8>);
+/// A target whose behaviour towards each request and connection follows from a list of random numbers.
+struct RandomTarget(Vec<u8>);
 
-impl Wild {
-    fn whim(&self, n: u64) -> u8 {
+impl RandomTarget {
+    fn choice(&self, n: u64) -> u8 {
         self.0[n as usize % self.0.len()]
     }
 }
 
-impl Target for Wild {
+impl Target for RandomTarget {
     fn attempt(&mut self, n: u64, _: SlotId) -> Attempt {
-        match self.whim(n + 3) % 16 {
+        match self.choice(n + 3) % 16 {
             0 => Attempt::FailsAtOnce(Errno::NETUNREACH),
             1 => Attempt::FailsAfter(20_000, Errno::CONNREFUSED),
             2 => Attempt::Silence,
-            _ => Attempt::Opens(u64::from(self.whim(n)) * 500),
+            _ => Attempt::Opens(u64::from(self.choice(n)) * 500),
         }
     }
 
     fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Action)> {
-        let soon = now_ns + u64::from(self.whim(n / 2)) * 10_000 + 1;
-        let later = soon + u64::from(self.whim(n / 3)) * 10_000;
-        let cut = usize::from(self.whim(n + 1)) % OK.len();
+        let soon = now_ns + u64::from(self.choice(n / 2)) * 10_000 + 1;
+        let later = soon + u64::from(self.choice(n / 3)) * 10_000;
+        let cut = usize::from(self.choice(n + 1)) % OK.len();
         let (head, tail) = (OK[..cut].to_vec(), OK[cut..].to_vec());
-        match self.whim(n) % 12 {
+        match self.choice(n) % 12 {
             0 => vec![(soon, Action::Reset)],
             1 => vec![(soon, Action::Close)],
             2 => vec![(soon, Action::Send(head)), (later, Action::Close)],
@@ -378,8 +379,8 @@ impl Target for Wild {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
     #[test]
-    fn whatever_the_target_does_the_books_balance_and_the_trial_ends(
-        whims in prop::collection::vec(any::<u8>(), 1..60),
+    fn whatever_the_target_does_the_counts_add_up_and_the_trial_ends(
+        behaviours in prop::collection::vec(any::<u8>(), 1..60),
         slots in 1u64..20, pipeline in 1u32..4, keepalive: bool, open: bool, think: bool,
     ) {
         let mut plan = if open { testing::open(500.0, 1, slots) } else { with_loops(slots, 30) };
@@ -389,7 +390,7 @@ proptest! {
         plan.keepalive = keepalive;
         plan.pipeline = if keepalive { pipeline } else { 1 };
         plan.timeout_ns = S / 20;
-        let (result, rules) = run(plan, Wild(whims));
+        let (result, rules) = run(plan, RandomTarget(behaviours));
         prop_assert!(!rules.contains(&VoidRule::Accounting), "{:?}", result.http.counts);
         prop_assert!(!rules.contains(&VoidRule::LittlesLaw), "{:?}", result.http.counts);
         prop_assert!(!rules.contains(&VoidRule::RateNotReached), "{:?}", result.http.counts);

@@ -9,7 +9,7 @@ use crate::{
         SlotId,
         simulated::{Action, Attempt, Target},
     },
-    worker_tests::{OK, Steady, run, run_costly, with_loops},
+    worker::tests::{OK, Steady, run, run_costly, with_loops},
 };
 
 const MS: u64 = 1_000_000;
@@ -30,7 +30,7 @@ impl Target for Stalls {
 }
 
 #[test]
-fn a_stall_shows_in_the_response_times_of_all_who_arrived_in_it() {
+fn a_stall_shows_in_the_response_times_of_all_its_arrivals() {
     let (result, rules) = run(testing::open(1_000.0, 20, 64), Stalls { since_ns: None });
     assert_eq!(rules, []);
     // P(R > x) = 0.1 · (1 − x) for x in seconds.
@@ -38,11 +38,11 @@ fn a_stall_shows_in_the_response_times_of_all_who_arrived_in_it() {
         let seconds = result.http.response_time.percentile(quantile).ns as f64 / 1e9;
         assert!((seconds / expected_s - 1.0).abs() < 0.01, "{quantile}: {seconds}");
     }
-    // The service-time view: 64 requests of 10,000 saw the stall.
+    // In service times, only 64 of 10,000 requests show the stall.
     assert!(result.http.service_time.percentile(0.99).ns < MS);
 }
 
-/// Does the same about every request, after a millisecond.
+/// Answers every request with the same actions, after a millisecond.
 struct Always(Vec<Action>);
 
 impl Target for Always {
@@ -51,7 +51,7 @@ impl Target for Always {
     }
 }
 
-/// Makes no connection.
+/// A target to which no connection opens.
 struct Unreachable(fn() -> Attempt);
 
 impl Target for Unreachable {
@@ -65,7 +65,7 @@ impl Target for Unreachable {
 }
 
 #[test]
-fn an_unopened_connections_part_of_the_schedule_is_never_sent() {
+fn the_share_of_an_unopened_connection_is_never_sent() {
     struct Scarce;
     impl Target for Scarce {
         fn attempt(&mut self, n: u64, _: SlotId) -> Attempt {
@@ -118,8 +118,8 @@ fn every_failure_is_counted_once_in_its_own_class() {
 }
 
 #[test]
-fn a_target_that_refuses_everything_is_to_blame_however_late_the_generator_was() {
-    // A loop that can send 1,000/s is asked for 1,500.
+fn a_target_that_refuses_everything_decides_the_trial_even_if_the_generator_is_late() {
+    // The loop can send 1,000/s, and the plan has 1,500/s.
     let plan = testing::open(1_500.0, 2, 3_500);
     let (result, rules) = run_costly(plan.clone(), Always(vec![Action::Reset]), u64::MAX, MS);
     assert_eq!((result.http.counts.completed, rules), (0, vec![]));
@@ -128,7 +128,7 @@ fn a_target_that_refuses_everything_is_to_blame_however_late_the_generator_was()
 }
 
 #[test]
-fn connections_that_are_not_made_fail_in_their_own_classes() {
+fn connections_that_do_not_open_fail_in_their_own_classes() {
     for (class, attempt) in [
         (ErrorClass::ConnectRefused, (|| Attempt::FailsAfter(1_000, Errno::CONNREFUSED)) as fn() -> Attempt),
         (ErrorClass::Unreachable, || Attempt::FailsAtOnce(Errno::NETUNREACH)),
@@ -151,7 +151,7 @@ fn connections_that_are_not_made_fail_in_their_own_classes() {
 }
 
 #[test]
-fn bytes_nobody_asked_for_are_the_connections_failure() {
+fn unsolicited_bytes_are_an_error_of_the_connection() {
     let stray = Action::Send([OK, b"stray"].concat());
     let (result, _) = run(with_loops(2, 10), Always(vec![stray]));
     assert_eq!((result.http.counts.completed, result.http.counts.failed), (20, 0));
@@ -176,7 +176,7 @@ fn a_timeout_is_censored_and_still_raises_the_percentiles() {
 }
 
 #[test]
-fn a_connection_that_the_target_closes_after_an_answer_is_made_anew() {
+fn a_connection_that_the_target_closes_after_an_answer_is_reopened() {
     let last = Action::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec());
     for plan in [with_loops(4, 25), testing::open(100.0, 1, 4)] {
         let (result, rules) = run(plan, Always(vec![last.clone(), Action::Close]));
@@ -185,12 +185,12 @@ fn a_connection_that_the_target_closes_after_an_answer_is_made_anew() {
     }
 }
 
-/// Takes back every connection a while after it accepted it.
-struct TakesBack {
+/// Closes every connection some time after it opened.
+struct ClosesAll {
     after_ns: u64,
 }
 
-impl Target for TakesBack {
+impl Target for ClosesAll {
     fn attempt(&mut self, _: u64, _: SlotId) -> Attempt {
         Attempt::OpensAndCloses(10_000, self.after_ns)
     }
@@ -201,15 +201,15 @@ impl Target for TakesBack {
 }
 
 #[test]
-fn a_connection_of_the_pool_that_is_taken_back_unused_counts_once_and_is_made_anew_when_needed() {
+fn an_unused_connection_that_the_target_closes_counts_once_and_is_reopened_on_demand() {
     // Ten arrivals on forty connections, of which each lives for 100 ms.
     let plan = HttpPlan { timeout_ns: S, ..testing::open(10.0, 1, 40) };
-    let (result, rules) = run(plan.clone(), TakesBack { after_ns: 100 * MS });
+    let (result, rules) = run(plan.clone(), ClosesAll { after_ns: 100 * MS });
     assert_eq!((result.http.counts.completed, result.http.counts.failed, &rules[..]), (10, 0, &[][..]));
     let unused = result.http.connection_errors.of(ErrorClass::ClosedUnused);
-    // Those that answered are made anew, and taken back once more.
+    // Connections that have carried a request are reopened, and closed once more.
     assert!((38..=50).contains(&unused), "{unused}");
-    // One that has answered may be closed whenever the target likes.
-    let (result, _) = run(plan, TakesBack { after_ns: 100 * S });
+    // The target may close a connection at any time after an answer.
+    let (result, _) = run(plan, ClosesAll { after_ns: 100 * S });
     assert_eq!(result.http.connection_errors.total(), 0);
 }

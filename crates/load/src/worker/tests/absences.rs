@@ -1,4 +1,4 @@
-//! The loop stopped at random, on virtual time, against a target whose every answer takes the same.
+//! The loop on virtual time, stopped at random, against a target with constant answer times.
 
 use proptest::prelude::*;
 use record::{Censored, Connections, Distribution, HttpPlan, LoadModel, VoidRule};
@@ -9,8 +9,8 @@ use crate::{
         SlotId,
         simulated::{Action, Attempt, Target},
     },
+    worker::tests::{OK, Steady, run_stopped, run_with_losses},
     worker_result::WorkerResult,
-    worker_tests::{OK, Steady, run_behind_holes, run_stopped},
 };
 
 const MS: u64 = 1_000_000;
@@ -26,7 +26,7 @@ enum Kind {
 }
 
 fn plan(kind: Kind, connections: u64, delay_ns: u64) -> HttpPlan {
-    // Half of what so many connections carry.
+    // Half of the capacity of the connections.
     let rate = (connections as f64 * 1e9 / delay_ns as f64 / 2.0).min(2_500.0);
     match kind {
         Kind::FixedPool => testing::open(rate, 4, connections),
@@ -48,12 +48,12 @@ fn plan(kind: Kind, connections: u64, delay_ns: u64) -> HttpPlan {
     }
 }
 
-/// Percentiles of a target whose every answer takes the same that are neither its own, nor told to be the generator's.
+/// Wrong percentiles for a target with constant answer times: they differ from it and are not marked as the generator's.
 fn wrong(result: &WorkerResult, truth_ns: u64) -> Vec<(f64, u64, u64)> {
     wrong_times(&result.http.response_time, |_| truth_ns)
 }
 
-/// Percentiles that are neither the target's, nor told to be the generator's.
+/// Percentiles that differ from the target's and are not marked as the generator's.
 fn wrong_times(times: &Censored, truth_ns: impl Fn(f64) -> u64) -> Vec<(f64, u64, u64)> {
     let count = times.observed.count() as f64;
     let printed = QUANTILES.iter().filter(|&&quantile| count * (1.0 - quantile) >= 10.0);
@@ -67,7 +67,7 @@ fn wrong_times(times: &Censored, truth_ns: impl Fn(f64) -> u64) -> Vec<(f64, u64
         .collect()
 }
 
-/// Serves one request after the other.
+/// Serves one request at a time.
 #[derive(Clone, Default)]
 struct OneServer {
     service_ns: u64,
@@ -81,7 +81,7 @@ impl Target for OneServer {
     }
 }
 
-/// Answers after 5 ms. Of connections that come at once, its accept queue takes 64; the others ask again after a second.
+/// Answers after 5 ms. Its accept queue takes 64 connections of a burst; the others retransmit their SYN after a second.
 #[derive(Default)]
 struct ShortQueue {
     waiting: u64,
@@ -103,8 +103,8 @@ fn kinds() -> impl Strategy<Value = Kind> {
     prop::sample::select(vec![Kind::FixedPool, Kind::OnDemand, Kind::Users, Kind::ThinkingUsers])
 }
 
-/// Stops drawn in milliseconds, from the second second on.
-fn in_order(stops_ms: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+/// Sorts stops, and converts them from milliseconds after the first second.
+fn sorted(stops_ms: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     let mut stops: Vec<_> = stops_ms.into_iter().map(|(at, by)| (S + at * MS, by * MS)).collect();
     stops.sort_unstable();
     stops
@@ -114,7 +114,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn no_absence_is_taken_for_the_targets_time(
+    fn no_absence_counts_as_the_targets_time(
         kind in kinds(),
         connections in 4u64..300,
         delay_ms in 1u64..50,
@@ -122,7 +122,7 @@ proptest! {
         in_send: bool,
     ) {
         let delay_ns = delay_ms.max(connections / 5) * MS;
-        let stops = in_order(stops);
+        let stops = sorted(stops);
         let (result, rules) = run_stopped(plan(kind, connections, delay_ns), Steady { after_ns: delay_ns }, &stops, in_send);
         prop_assert!(!rules.contains(&VoidRule::LittlesLaw) && !rules.contains(&VoidRule::Accounting), "{rules:?}");
         if rules.is_empty() {
@@ -148,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn what_queues_behind_a_burst_is_not_the_targets_service_time(
+    fn a_queue_after_a_burst_is_not_the_targets_service_time(
         on_demand: bool,
         rate_per_s in 200.0f64..2_000.0,
         busy in 0.1f64..0.9,
@@ -160,7 +160,7 @@ proptest! {
         }
         let target = OneServer { service_ns: (busy * 1e9 / rate_per_s) as u64, free_ns: 0 };
         let (truth, _) = run_stopped(plan.clone(), target.clone(), &[], false);
-        let stops = in_order(stops);
+        let stops = sorted(stops);
         let (result, rules) = run_stopped(plan, target, &stops, false);
         if rules.is_empty() {
             for (times, truth) in [(&result.http.response_time, &truth.http.response_time), (&result.http.service_time, &truth.http.service_time)] {
@@ -170,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn short_absences_leave_the_lower_percentiles_alone(
+    fn short_absences_do_not_change_the_lower_percentiles(
         kind in kinds(),
         connections in 4u64..300,
         delay_ms in 1u64..50,
@@ -186,7 +186,7 @@ proptest! {
     }
 
     #[test]
-    fn what_waits_for_lost_bytes_takes_until_these_have_come(
+    fn an_answer_with_a_lost_byte_ends_when_the_byte_arrives(
         kind in kinds(),
         connections in 4u64..100,
         delay_ms in 40u64..200,
@@ -196,7 +196,7 @@ proptest! {
         let delay_ns = delay_ms * MS;
         let target = Steady { after_ns: delay_ns };
         let plan = plan(kind, connections, delay_ns);
-        let (result, rules) = run_behind_holes(plan, target, hole_ms * MS, &in_order(stops.clone()));
+        let (result, rules) = run_with_losses(plan, target, hole_ms * MS, &sorted(stops.clone()));
         if stops.is_empty() {
             prop_assert_eq!((&rules[..], result.http.away.times), (&[][..], 0));
             prop_assert!(result.http.response_time.lengthened.is_empty());
@@ -207,7 +207,7 @@ proptest! {
     }
 
     #[test]
-    fn who_is_there_is_not_told_to_be_away(kind in kinds(), connections in 4u64..300, delay_ms in 1u64..50) {
+    fn a_loop_without_absences_reports_none(kind in kinds(), connections in 4u64..300, delay_ms in 1u64..50) {
         let delay_ns = delay_ms.max(connections / 5) * MS;
         let (result, rules) = run_stopped(plan(kind, connections, delay_ns), Steady { after_ns: delay_ns }, &[], false);
         prop_assert_eq!((rules, result.http.away.times), (vec![], 0));
@@ -229,7 +229,7 @@ fn a_second_away_is_the_generators() {
         "{:?}",
         result.http.away
     );
-    // The same in a closed load: its times are sound, its throughput is not.
+    // In a closed load, the times are right, but the throughput is not.
     let users = HttpPlan { duration_ns: Some(4 * S), ..testing::closed(10) };
     let (result, rules) = run_stopped(users, Steady { after_ns: MS }, &[(2 * S, S)], false);
     assert_eq!(rules, [VoidRule::Late]);
@@ -237,8 +237,8 @@ fn a_second_away_is_the_generators() {
 }
 
 #[test]
-fn an_absence_at_the_start_is_not_felt_for_ever() {
-    // In flight are 23 once the first answers come, and the loop is away a little before and behind that.
+fn the_effect_of_an_absence_at_the_start_ends() {
+    // The load has 23 requests in flight when the first answers come. The loop is absent shortly before and after that.
     for first_ms in [10, 30, 35, 45, 70] {
         let stops: Vec<(u64, u64)> =
             [first_ms, 200, 500, 900, 2_000].into_iter().map(|at| (at * MS, 5 * MS)).collect();
@@ -251,7 +251,7 @@ fn an_absence_at_the_start_is_not_felt_for_ever() {
 }
 
 #[test]
-fn an_accept_queue_that_a_burst_fills_is_not_the_targets_fault() {
+fn an_accept_queue_that_a_burst_fills_is_the_generators_fault() {
     let mut plan = testing::open(1_000.0, 4, 1_000);
     if let LoadModel::Open { connections, .. } = &mut plan.load {
         connections.initial = 0;
@@ -269,9 +269,9 @@ fn an_accept_queue_that_a_burst_fills_is_not_the_targets_fault() {
 }
 
 #[test]
-fn an_absence_at_the_end_takes_nothing_of_the_time_that_answers_are_waited_for() {
+fn an_absence_at_the_end_does_not_shorten_the_drain() {
     let plan = HttpPlan { drain_ns: 500 * MS, ..testing::open(500.0, 2, 20) };
-    // From just before the end to far beyond the drain.
+    // The absence lasts from just before the end to far beyond the drain.
     let (result, _) = run_stopped(plan, Steady { after_ns: 20 * MS }, &[(2_900 * MS, 2 * S)], false);
     assert_eq!(
         (result.http.counts.in_flight, result.http.counts.never_sent, result.http.counts.completed),
@@ -280,7 +280,7 @@ fn an_absence_at_the_end_takes_nothing_of_the_time_that_answers_are_waited_for()
 }
 
 #[test]
-fn an_answer_that_lies_unread_beyond_its_timeout_is_an_answer() {
+fn an_answer_that_is_read_after_its_timeout_counts_if_it_arrived_in_time() {
     let plan = HttpPlan { timeout_ns: 500 * MS, ..testing::open(100.0, 2, 4) };
     let (result, _) = run_stopped(plan, Steady { after_ns: 20 * MS }, &[(2 * S + 5 * MS, S)], false);
     assert_eq!(result.http.errors.total(), 0, "{:?}", result.http.errors);
