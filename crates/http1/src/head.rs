@@ -199,10 +199,9 @@ fn request_error(result: httparse::Result<usize>, head: &[u8]) -> Error {
         Err(httparse::Error::TooManyHeaders) => Error::TooManyHeaders { limit: MAX_HEADERS },
         // As in `response_error`. The parser's Token error belongs to the target if a space comes before it, otherwise to the
         // method.
-        Err(httparse::Error::Status | httparse::Error::Token) | Ok(_) => match head[..at].contains(&b' ') {
-            true => Error::BadTarget { at },
-            false => Error::BadMethod { at },
-        },
+        Err(httparse::Error::Status | httparse::Error::Token) | Ok(_) => {
+            if head[..at].contains(&b' ') { Error::BadTarget { at } } else { Error::BadMethod { at } }
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use record::{
 
 use crate::{masked::masked, pool, validity, worker_result::WorkerResult};
 
-/// Longer absences, as a share of the time, cause a warning.
+/// Absences for a larger share of the time cause a warning.
 const MAX_SILENT_AWAY_SHARE: f64 = 0.001;
 
 /// The name of response times in [`OwnPercentile::times`].
@@ -31,9 +31,9 @@ pub struct TrialContext {
 /// Builds a trial's record: figures, validity and warnings.
 pub fn conclude(plan: HttpPlan, result: WorkerResult, context: TrialContext) -> Trial {
     let mut reasons = validity::judge(&plan, &result);
-    let limited = pool::pool_limited(&plan, &result, &context.series);
-    let is_pool_ours = limited.is_some();
-    reasons.extend(limited.map(|(rule, evidence)| VoidReason { rule, evidence }));
+    let pool_limited = pool::pool_limited(&plan, &result, &context.series);
+    let is_pool_limited = pool_limited.is_some();
+    reasons.extend(pool_limited.map(|(rule, evidence)| VoidReason { rule, evidence }));
     let validity = Validity::from_reasons(reasons);
     let (mean_in_flight, rate_times_time) = validity::littles_law_sides(&result);
     let (completed, measured_s) = measured(&plan, &result);
@@ -44,7 +44,7 @@ pub fn conclude(plan: HttpPlan, result: WorkerResult, context: TrialContext) -> 
             .collect();
     let mut warnings = warnings(&plan, &result, &own_percentiles);
     let throughput_per_s = if measured_s > 0.0 { completed as f64 / measured_s } else { 0.0 };
-    if is_pool_ours {
+    if is_pool_limited {
         // The reason why the trial is void says the same.
         warnings.retain(|warning| warning.code != "connections_busy");
     }

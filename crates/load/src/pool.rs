@@ -60,8 +60,8 @@ pub(crate) fn is_short(plan: &HttpPlan, result: &WorkerResult) -> bool {
     (unsent + sent) as f64 > max_share * scheduled || unsent as f64 > allowed_loss * scheduled
 }
 
-/// Validity rule: a full pool that this machine, not the user, kept smaller than the load may need. With more connections
-/// the target might have carried more, unless it was at its limit.
+/// Validity rule: the pool was full and smaller than the load may need, though the user did not set its size. With more
+/// connections the target might have carried more, unless it was at its limit.
 pub(crate) fn pool_limited(
     plan: &HttpPlan,
     result: &WorkerResult,

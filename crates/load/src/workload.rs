@@ -101,7 +101,7 @@ options::workload! {
     /// Format of the events in the body: json (one event), ndjson or array
     events_as: Option<String> = "as", Kind::Choice(&["json", "ndjson", "array"]), "KIND", EVENTS,
         "json; ndjson for several", "array";
-    /// Retry a failed request up to N times; an event counts as failed when all attempts failed
+    /// Retry a failed request up to this many times; an event counts as failed when all attempts failed
     retries: Option<String> = "retries", Kind::Count(0), "N", EVENTS, "0", "3" and { label: "retries" };
     /// Level of acknowledgement to ask the receiver for: accepted, written or synced
     ack: Option<String> = "ack", Kind::Choice(&["accepted", "written", "synced"]), "LEVEL", EVENTS,
