@@ -9,7 +9,7 @@
 #[path = "../../crates/http1/tests/common/mod.rs"]
 mod common;
 
-use common::{Message, Outcome, answers, discarding, ending, every, requests, twice_with_known_head};
+use common::{Message, Outcome, answers, discarding, ending, every, requests, twice_with_head_cache};
 use http1::{Framing, Limits, Request};
 use libfuzzer_sys::{Corpus, fuzz_target};
 
@@ -19,21 +19,21 @@ fuzz_target!(|data: &[u8]| -> Corpus {
     };
     let limits =
         if flags & 1 != 0 { Limits { head_bytes: usize::from(flags >> 3) * 4 } } else { Limits::default() };
-    let to_head = [flags & 2 != 0, flags & 4 != 0];
+    let is_head_request = [flags & 2 != 0, flags & 4 != 0];
     let cuts = repeated(sizes, stream.len());
 
-    let whole = answers(stream, &[], limits, &to_head);
-    assert_eq!(answers(stream, &cuts, limits, &to_head), whole);
-    assert_eq!(answers(stream, &every(1, stream.len()), limits, &to_head), whole);
+    let whole = answers(stream, &[], limits, &is_head_request);
+    assert_eq!(answers(stream, &cuts, limits, &is_head_request), whole);
+    assert_eq!(answers(stream, &every(1, stream.len()), limits, &is_head_request), whole);
     for cuts in [&[][..], &cuts] {
-        for known in twice_with_known_head(stream, cuts, limits, &to_head) {
-            assert_eq!(known, ending(&whole));
+        for cached in twice_with_head_cache(stream, cuts, limits, &is_head_request) {
+            assert_eq!(cached, ending(&whole));
         }
     }
     let counts = done(&whole)
         .map(|done| [done.informational_bytes, done.head_bytes, done.framing_bytes, done.body_bytes]);
     chunks_as_sent(&whole, counts, stream);
-    let (mut dropped, mut same) = (discarding(stream, limits, &to_head), whole);
+    let (mut dropped, mut same) = (discarding(stream, limits, &is_head_request), whole);
     dropped.messages.iter_mut().chain(&mut same.messages).for_each(|message| message.body.clear());
     assert_eq!(dropped, same);
 

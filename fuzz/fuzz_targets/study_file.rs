@@ -4,9 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::{Corpus, fuzz_target};
-use load::Host;
+use load::MachineLimits;
 
-const HOST: Host = Host { hard_descriptors: 20_000, ports: 28_232, available_memory_bytes: 1 << 33, cpus: 2 };
+const HOST: MachineLimits = MachineLimits { hard_descriptors: 20_000, ports: 28_232, available_memory_bytes: 1 << 33, ..MachineLimits::EXAMPLE };
 /// Settings that are set up; the others were put together while the study was read.
 const SET_UP: usize = 20;
 

@@ -11,10 +11,10 @@ use std::{
 use anyhow::{Result, bail, ensure};
 use load::{
     Share,
-    book::Book,
+    recorder::Recorder,
     request::RequestBytes,
     testing,
-    wire::simulated::{Deed, SimulatedWire, Target},
+    wire::simulated::{Action, SimulatedWire, Target},
     worker::{Finished, Worker},
 };
 use record::{Distribution, HttpPlan, LoadModel};
@@ -31,9 +31,9 @@ const RECEIPT: &[u8] = b"HTTP/1.1 204 No Content\r\n\
 struct Uneven(&'static [u8]);
 
 impl Target for Uneven {
-    fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+    fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Action)> {
         let after_ns = MS / 2 + n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % MS;
-        vec![(now_ns + after_ns, Deed::Send(self.0.to_vec()))]
+        vec![(now_ns + after_ns, Action::Send(self.0.to_vec()))]
     }
 }
 
@@ -47,14 +47,14 @@ fn main() -> Result<()> {
     let (ticks, _ticks) = mpsc::channel();
     let (_spares, spare) = mpsc::channel();
     let plan = Arc::new(plan(&load)?);
-    let (book, stop) = (Book::new(0, ticks, spare, &plan), Arc::new(AtomicBool::new(false)));
+    let (recorder, stop) = (Recorder::new(0, ticks, spare, &plan), Arc::new(AtomicBool::new(false)));
     let target = Uneven(if plan.events.is_some() { RECEIPT } else { ANSWER });
     let request_bytes = RequestBytes::new(&plan).length();
     let wire = |slots| Ok::<_, Infallible>(SimulatedWire::new(target, request_bytes, slots));
-    let Ok(mut worker) = Worker::new(plan, Share::WHOLE, book, stop, wire);
+    let Ok(mut worker) = Worker::new(plan, Share::WHOLE, recorder, stop, wire);
     worker.prepare();
-    let Finished { part, .. } = run_counted(worker);
-    let completed = part.http.counts.completed;
+    let Finished { result, .. } = run_counted(worker);
+    let completed = result.http.counts.completed;
     ensure!(completed == REQUESTS, "{completed} of {REQUESTS} requests were completed");
     println!("{completed}");
     Ok(())

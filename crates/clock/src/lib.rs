@@ -1,4 +1,4 @@
-//! One clock for every process of this machine, and waking up by it on time.
+//! The clock that all processes of a machine share, and precise wake-ups.
 
 mod run;
 mod spin;
@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 pub use run::Clock;
 pub use spin::SpinTail;
 
-/// Nanoseconds of CLOCK_MONOTONIC: the same in every process of this machine, never set back.
+/// The time of CLOCK_MONOTONIC in nanoseconds. It is the same in every process of this machine, and never goes back.
 #[inline]
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);

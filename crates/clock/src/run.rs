@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// Nanoseconds since the start of a run, the same on all its threads.
+/// Measures the time since the start of a run, the same on all its threads.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     start: Instant,
@@ -14,10 +14,10 @@ impl Clock {
         Self { start: Instant::now() }
     }
 
-    /// Now.
+    /// Nanoseconds since the start.
     #[inline]
     pub fn now_ns(&self) -> u64 {
-        // 2⁶⁴ ns are 584 years.
+        // The cast is safe: 2⁶⁴ ns are 584 years.
         self.start.elapsed().as_nanos() as u64
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fs, io, path::PathBuf};
 
-use kernel::groups::{self, Version};
+use kernel::cgroups::{self, Version};
 use undo::{Change, Folder, Journal};
 
 /// Kind of the journals of these groups.
@@ -21,9 +21,9 @@ impl MemoryGroup {
     /// Creates a control group and records it in a journal of `journals`.
     ///
     /// # Errors
-    /// If this machine counts no memory by control groups, or this user may not create one.
-    pub fn create(journals: &Folder) -> io::Result<Self> {
-        let (root, version) = groups::root("memory")?
+    /// When this machine counts no memory by control groups, or this user may make none.
+    pub fn make(journals: &Folder) -> io::Result<Self> {
+        let (root, version) = cgroups::root("memory")?
             .ok_or_else(|| io::Error::other("there are no control groups for memory"))?;
         let journal = Journal::open(journals, KIND, "programs of a trial").map_err(io::Error::other)?;
         let folder = root.join(format!("proofload-{}", journal.run()));

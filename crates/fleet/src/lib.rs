@@ -1,10 +1,10 @@
-//! One trial from many processes.
+//! Runs one trial on several processes.
 //!
-//! [`processes`] is the in-machine transport: copies of this program that talk JSON lines over their
-//! standard streams and die with their parent. [`trial`] runs a trial over it: every worker makes its
-//! connections, all start at the same instant, and what they found is merged.
+//! [`processes`] is the transport: copies of this program that exchange JSON lines over their standard streams and die with
+//! their parent. `trial` runs a trial over it: every worker opens its connections, all workers start at the same time, and
+//! their results are merged.
 
 pub mod processes;
-pub mod trial;
+mod trial;
 
-pub use trial::{FleetError, Workers, run, work};
+pub use trial::{FleetError, Workers, run, run_worker};

@@ -1,8 +1,8 @@
-//! Worker processes on this machine: copies of this program, one JSON message a line on their standard
+//! Worker processes on this machine: copies of this program that exchange JSON messages, one a line, over their standard
 //! input and output.
 //!
-//! A worker never outlives its parent: the kernel kills it when the parent ends, however that ends, and a
-//! closed standard input tells it to stop.
+//! A worker never outlives its parent: the kernel kills it when the parent ends in any way. A closed standard input asks it
+//! to stop.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -19,37 +19,37 @@ use std::{
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// A group of worker processes.
+/// A group of worker processes that send messages of type `M`.
 #[derive(Debug)]
-pub struct Processes<Answer> {
-    members: Vec<Member>,
-    answers: mpsc::Receiver<(usize, Heard<Answer>)>,
+pub struct Processes<M> {
+    workers: Vec<WorkerProcess>,
+    outputs: mpsc::Receiver<(usize, Output<M>)>,
 }
 
-/// What is heard of a worker.
+/// What the output of a worker process brings.
 #[derive(Debug)]
-pub enum Heard<Answer> {
+pub enum Output<M> {
     /// A message.
-    Message(Answer),
-    /// Its output ended; nothing more will come.
+    Message(M),
+    /// The end of the output, or a line that is no message: the worker is lost.
     Ended,
 }
 
 #[derive(Debug)]
-struct Member {
+struct WorkerProcess {
     child: Child,
     input: Option<ChildStdin>,
 }
 
-impl<Answer: DeserializeOwned + Send + 'static> Processes<Answer> {
-    /// Starts copies of this program, one with each of these arguments.
+impl<M: DeserializeOwned + Send + 'static> Processes<M> {
+    /// Starts one copy of this program for each list of arguments.
     ///
     /// # Errors
-    /// When one cannot be started; those already started are ended.
+    /// When a process cannot be started. Those already started are killed.
     pub fn start<'a>(arguments: impl IntoIterator<Item = &'a [String]>) -> io::Result<Self> {
         let program = std::env::current_exe()?;
-        let (sender, answers) = mpsc::channel();
-        let mut group = Self { members: Vec::new(), answers };
+        let (sender, outputs) = mpsc::channel();
+        let mut group = Self { workers: Vec::new(), outputs };
         for (index, arguments) in arguments.into_iter().enumerate() {
             let mut child = {
                 use std::os::unix::process::CommandExt;
@@ -57,107 +57,106 @@ impl<Answer: DeserializeOwned + Send + 'static> Processes<Answer> {
                     .args(arguments)
                     .stdin(Stdio::piped())
                     .stdout(Stdio::piped())
-                    // Ctrl-C is for the parent, which then asks its workers to stop.
+                    // Ctrl-C must reach the parent only, which then asks its workers to stop.
                     .process_group(0)
                     .spawn()?
             };
             let input = child.stdin.take();
             let output = child.stdout.take();
-            group.members.push(Member { child, input });
+            group.workers.push(WorkerProcess { child, input });
             let sender = sender.clone();
-            // Not by thread::spawn, which panics where no thread can be had.
+            // Not by thread::spawn, which panics if no thread can be started.
             thread::Builder::new().spawn(move || {
                 let lines = output.into_iter().flat_map(|output| BufReader::new(output).lines());
                 for line in lines.map_while(Result::ok) {
-                    // Anything else than a message means that the worker is not to be trusted any more.
                     let Ok(message) = serde_json::from_str(&line) else { break };
-                    if sender.send((index, Heard::Message(message))).is_err() {
+                    if sender.send((index, Output::Message(message))).is_err() {
                         return;
                     }
                 }
-                let _ = sender.send((index, Heard::Ended));
+                let _ = sender.send((index, Output::Ended));
             })?;
         }
         Ok(group)
     }
 
-    /// How many there are.
+    /// Number of worker processes.
     pub fn count(&self) -> usize {
-        self.members.len()
+        self.workers.len()
     }
 
     /// Sends a message to one worker.
     ///
     /// # Errors
-    /// When it does not take it: it has ended.
-    pub fn tell(&mut self, index: usize, message: &impl Serialize) -> io::Result<()> {
-        let input = self.members[index].input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+    /// When the worker has ended.
+    pub fn send(&mut self, index: usize, message: &impl Serialize) -> io::Result<()> {
+        let input = self.workers[index].input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         send_line(input, message)
     }
 
-    /// Sends a message to all; those that have ended are passed over.
-    pub fn tell_all(&mut self, message: &impl Serialize) {
-        for index in 0..self.members.len() {
-            // What ended is heard of by its output.
-            let _ = self.tell(index, message);
+    /// Sends a message to all workers. Those that have ended are skipped.
+    pub fn send_all(&mut self, message: &impl Serialize) {
+        for index in 0..self.workers.len() {
+            // The output of a worker that has ended says so.
+            let _ = self.send(index, message);
         }
     }
 
-    /// Tells all to stop: nothing more will be said to them.
+    /// Asks all workers to stop, by closing their input.
     pub fn stop_all(&mut self) {
-        self.members.iter_mut().for_each(|member| member.input = None);
+        self.workers.iter_mut().for_each(|worker| worker.input = None);
     }
 
-    /// The next thing heard of any worker, `None` if nothing is for `patience`.
-    pub fn hear(&self, patience: Duration) -> Option<(usize, Heard<Answer>)> {
-        self.answers.recv_timeout(patience).ok()
+    /// The next output of any worker, with its index; `None` after `timeout`.
+    pub fn receive(&self, timeout: Duration) -> Option<(usize, Output<M>)> {
+        self.outputs.recv_timeout(timeout).ok()
     }
 }
 
-impl<Answer> Drop for Processes<Answer> {
-    /// Whatever still runs is ended and waited for: nothing is left behind.
+impl<M> Drop for Processes<M> {
+    /// Kills the workers that still run, and waits for their end.
     fn drop(&mut self) {
-        for member in &mut self.members {
-            member.input = None;
+        for worker in &mut self.workers {
+            worker.input = None;
         }
-        for member in &mut self.members {
-            // A child not yet waited for keeps its process id: this cannot hit another process.
-            let _ = member.child.kill();
-            let _ = member.child.wait();
+        for worker in &mut self.workers {
+            // A child that was not waited for keeps its process id, so that this cannot kill another process.
+            let _ = worker.child.kill();
+            let _ = worker.child.wait();
         }
     }
 }
 
-/// The worker's side: makes this process die with its parent, and gives what the parent orders. `stop` is set when the
-/// parent says nothing more, or is gone.
+/// In a worker: makes this process die with its parent, and returns the parent's messages. `stop` is set when the parent
+/// closes the input or ends.
 ///
 /// # Errors
-/// When no thread can be had.
-pub fn attend<Order>(stop: Arc<AtomicBool>) -> io::Result<mpsc::Receiver<Order>>
+/// When no thread can be started.
+pub fn receive_from_parent<M>(stop: Arc<AtomicBool>) -> io::Result<mpsc::Receiver<M>>
 where
-    Order: DeserializeOwned + Send + 'static,
+    M: DeserializeOwned + Send + 'static,
 {
-    // Refused nowhere on Linux; the closed input below is the second line.
+    // Linux never refuses this; if it did, the closed input below would stop the worker.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let (sender, orders) = mpsc::channel();
+    let (sender, messages) = mpsc::channel();
     thread::Builder::new().spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
-            // Also where nobody waits for an order any more, the end of the input is waited for.
+            // Reads on even if the receiver was dropped, to see the end of the input.
             match serde_json::from_str(&line) {
-                Ok(order) => drop(sender.send(order)),
+                Ok(message) => drop(sender.send(message)),
                 Err(_) => break,
             }
         }
         stop.store(true, Ordering::Relaxed);
     })?;
-    Ok(orders)
+    Ok(messages)
 }
 
-/// The worker's side: sends a message to the parent.
+/// In a worker: sends a message to the parent.
 ///
 /// # Errors
 /// When the parent is gone.
-pub fn report(message: &impl Serialize) -> io::Result<()> {
+pub fn send_to_parent(message: &impl Serialize) -> io::Result<()> {
     send_line(&mut io::stdout().lock(), message)
 }
 

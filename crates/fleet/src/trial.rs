@@ -10,79 +10,84 @@ use std::{
 };
 
 use clock::monotonic_ns;
-use load::{Gather, Part, RunError, Share, Tick};
+use load::{RunError, Share, Tick, TickMerger, WorkerResult};
 use record::HttpPlan;
 use serde::{Deserialize, Serialize};
 
-use crate::processes::{Heard, Processes, attend, report};
+use crate::processes::{Output, Processes, receive_from_parent, send_to_parent};
 
-/// From the word to start to the start: time for every worker to hear it, in nanoseconds.
+/// Time from the start message to the start, in nanoseconds: every worker must get the message before the start.
 const START_NOTICE_NS: u64 = 20_000_000;
-/// Beyond the plan's own times, workers have this long to hand in their parts.
-const HAND_IN: Duration = Duration::from_secs(30);
+/// Time after the end of the plan within which workers must send their results.
+const RESULT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a wait for workers checks whether to stop.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Why a trial could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
-    /// In this process.
+    /// The trial failed in this process.
     #[error(transparent)]
     Run(#[from] RunError),
     /// A worker process could not be started.
     #[error("cannot start a worker process: {0}; see `ulimit -u` and `ulimit -n`")]
     Start(io::Error),
-    /// A worker process lacked something on its machine.
+    /// A worker process ran out of a resource before the start.
     #[error("a worker process could not be set up: {0}")]
-    Lacking(String),
-    /// A worker process gave up before the start.
+    OutOfResources(String),
+    /// A worker process failed before the start.
     #[error("a worker process failed before the start: {0}")]
     Worker(String),
 }
 
 impl FleetError {
-    /// Whether the machine had too little of something: processes, threads, descriptors, memory.
-    pub fn is_for_want(&self) -> bool {
-        matches!(self, Self::Start(_) | Self::Lacking(_) | Self::Run(RunError::Setup(_)))
+    /// Whether the machine ran out of a resource: processes, threads, descriptors or memory.
+    pub fn is_resource_shortage(&self) -> bool {
+        matches!(self, Self::Start(_) | Self::OutOfResources(_) | Self::Run(RunError::Setup(_)))
     }
 }
 
+/// A message to a worker process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Order {
+enum ToWorker {
     Prepare { plan: Box<HttpPlan>, share: Share },
     Start { t0_ns: u64 },
 }
 
+/// A message from a worker process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Answer {
+enum FromWorker {
     Ready,
     Tick(Tick),
-    Done(Box<Part>),
+    Done(Box<WorkerResult>),
     Failed(String),
-    Lacking(String),
+    #[serde(rename = "lacking")]
+    OutOfResources(String),
 }
 
 /// Where a trial's workers run.
 #[derive(Debug, Clone, Copy)]
 pub enum Workers<'a> {
-    /// In this process if the plan wants one; otherwise in copies of this program, which these arguments make
-    /// call [`work`].
+    /// In this process if the plan has one process; otherwise in copies of this program, which these arguments make call
+    /// [`run_worker`].
     Here(&'a [String]),
-    /// In copies of this program, also if the plan wants only one. Its arguments put each where it belongs: they
-    /// are taken in turn.
+    /// In copies of this program, even for one process. Each list of arguments starts a worker on its host; the processes
+    /// take the lists in turn.
     On(&'a [Vec<String>]),
 }
 
 /// Runs a trial on `plan.processes` processes.
 ///
 /// # Errors
-/// When the workers cannot be set up. A worker lost after the start does not fail the trial: it voids it.
+/// When the workers cannot be set up. A worker that is lost after the start makes the trial void instead.
 pub fn run(
     plan: &Arc<HttpPlan>,
     workers: Workers<'_>,
     stop: &Arc<AtomicBool>,
     mut on_tick: impl FnMut(Tick),
-) -> Result<Part, FleetError> {
+) -> Result<WorkerResult, FleetError> {
     let arguments: Vec<&[String]> = match workers {
         Workers::Here(_) if plan.processes <= 1 => {
             let start = || (!stop.load(Ordering::Relaxed)).then(|| monotonic_ns() + 1_000_000);
@@ -92,117 +97,125 @@ pub fn run(
         Workers::On(hosts) => hosts.iter().map(Vec::as_slice).collect(),
     };
     let count = plan.processes as usize;
-    let of_each = arguments.into_iter().cycle().take(count);
-    let mut workers: Processes<Answer> = Processes::start(of_each).map_err(FleetError::Start)?;
+    let arguments_of_each = arguments.into_iter().cycle().take(count);
+    let mut workers: Processes<FromWorker> =
+        Processes::start(arguments_of_each).map_err(FleetError::Start)?;
     for index in 0..count {
         let share = Share { index: index as u64, of: count as u64 };
-        let order = Order::Prepare { plan: Box::new((**plan).clone()), share };
-        // One that could not start has said why, which is heard below.
-        let _ = workers.tell(index, &order);
+        let message = ToWorker::Prepare { plan: Box::new((**plan).clone()), share };
+        // A worker that has ended has sent its reason, which `await_ready` receives.
+        let _ = workers.send(index, &message);
     }
     await_ready(&workers, stop)?;
-    workers.tell_all(&Order::Start { t0_ns: monotonic_ns() + START_NOTICE_NS });
+    workers.send_all(&ToWorker::Start { t0_ns: monotonic_ns() + START_NOTICE_NS });
     Ok(collect(plan, &mut workers, stop, &mut on_tick))
 }
 
-/// The whole life of a worker process.
+/// The main function of a worker process.
 ///
 /// # Errors
-/// When the parent is gone or its orders make no sense.
-pub fn work() -> io::Result<()> {
+/// When the parent is gone or its messages are not those of this program.
+pub fn run_worker() -> io::Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
-    let orders = match attend(Arc::clone(&stop)) {
-        Ok(orders) => orders,
-        Err(error) => return report(&Answer::Lacking(RunError::Setup(error).to_string())),
+    let messages = match receive_from_parent(Arc::clone(&stop)) {
+        Ok(messages) => messages,
+        Err(error) => {
+            return send_to_parent(&FromWorker::OutOfResources(RunError::Setup(error).to_string()));
+        }
     };
-    let Ok(Order::Prepare { plan, share }) = orders.recv() else {
+    let Ok(ToWorker::Prepare { plan, share }) = messages.recv() else {
         return Err(io::Error::other("a worker process is started by proofload itself, not by hand"));
     };
     let start = || {
-        report(&Answer::Ready).ok()?;
-        match orders.recv() {
-            Ok(Order::Start { t0_ns }) => Some(t0_ns),
+        send_to_parent(&FromWorker::Ready).ok()?;
+        match messages.recv() {
+            Ok(ToWorker::Start { t0_ns }) => Some(t0_ns),
             _ => None,
         }
     };
     let outcome = load::run(&Arc::new(*plan), share, &stop, start, |tick| {
-        // A parent that is gone is noticed by its end of the standard input.
-        let _ = report(&Answer::Tick(tick));
+        // If the parent is gone, the end of the standard input stops the trial.
+        let _ = send_to_parent(&FromWorker::Tick(tick));
     });
-    report(&match outcome {
-        Ok(part) => Answer::Done(Box::new(part)),
-        Err(error @ RunError::Setup(_)) => Answer::Lacking(error.to_string()),
-        Err(error) => Answer::Failed(error.to_string()),
+    send_to_parent(&match outcome {
+        Ok(result) => FromWorker::Done(Box::new(result)),
+        Err(error @ RunError::Setup(_)) => FromWorker::OutOfResources(error.to_string()),
+        Err(error) => FromWorker::Failed(error.to_string()),
     })
 }
 
-fn await_ready(workers: &Processes<Answer>, stop: &AtomicBool) -> Result<(), FleetError> {
+/// Waits until every worker has opened its connections.
+fn await_ready(workers: &Processes<FromWorker>, stop: &AtomicBool) -> Result<(), FleetError> {
     let mut ready = 0;
     while ready < workers.count() {
         if stop.load(Ordering::Relaxed) {
-            return Err(FleetError::Run(RunError::CalledOff));
+            return Err(FleetError::Run(RunError::Cancelled));
         }
-        match workers.hear(Duration::from_millis(50)) {
-            Some((_, Heard::Message(Answer::Ready))) => ready += 1,
-            Some((_, Heard::Message(Answer::Failed(why)))) => return Err(FleetError::Worker(why)),
-            Some((_, Heard::Message(Answer::Lacking(why)))) => return Err(FleetError::Lacking(why)),
-            // As the kernel ends what takes too much memory.
-            Some((index, Heard::Ended)) => {
-                return Err(FleetError::Lacking(format!("worker {} ended without a word", index + 1)));
+        match workers.receive(POLL_INTERVAL) {
+            Some((_, Output::Message(FromWorker::Ready))) => ready += 1,
+            Some((_, Output::Message(FromWorker::Failed(why)))) => return Err(FleetError::Worker(why)),
+            Some((_, Output::Message(FromWorker::OutOfResources(why)))) => {
+                return Err(FleetError::OutOfResources(why));
             }
-            Some((_, Heard::Message(Answer::Tick(_) | Answer::Done(_)))) | None => {}
+            // The kernel may have killed it for its memory.
+            Some((index, Output::Ended)) => {
+                let why = format!("worker {} ended without a message", index + 1);
+                return Err(FleetError::OutOfResources(why));
+            }
+            Some((_, Output::Message(FromWorker::Tick(_) | FromWorker::Done(_)))) | None => {}
         }
     }
     Ok(())
 }
 
-/// Hears the workers out. Those that end without their part are counted as lost.
+/// Merges the ticks and results of all workers. A worker that ends without a result counts as lost.
 fn collect(
     plan: &HttpPlan,
-    workers: &mut Processes<Answer>,
+    workers: &mut Processes<FromWorker>,
     stop: &AtomicBool,
     on_tick: &mut impl FnMut(Tick),
-) -> Part {
-    let mut gather = Gather::new(workers.count());
-    let mut whole: Option<Part> = None;
+) -> WorkerResult {
+    let mut merger = TickMerger::new(workers.count());
+    let mut merged: Option<WorkerResult> = None;
     let mut running = vec![true; workers.count()];
     let mut lost = 0;
-    let mut told_to_stop = false;
-    // Bounded by time; otherwise every request is bounded by its timeout, in the worker.
+    let mut is_stopping = false;
+    // Without a duration there is no deadline here: each worker ends its requests by their timeout.
     let mut deadline =
-        plan.duration_ns.map(|ns| Instant::now() + Duration::from_nanos(ns + plan.drain_ns) + HAND_IN);
+        plan.duration_ns.map(|ns| Instant::now() + Duration::from_nanos(ns + plan.drain_ns) + RESULT_TIMEOUT);
     while running.contains(&true) {
-        if stop.load(Ordering::Relaxed) && !told_to_stop {
+        if stop.load(Ordering::Relaxed) && !is_stopping {
             workers.stop_all();
-            told_to_stop = true;
-            deadline = Some(Instant::now() + HAND_IN);
+            is_stopping = true;
+            deadline = Some(Instant::now() + RESULT_TIMEOUT);
         }
         if deadline.is_some_and(|deadline| Instant::now() > deadline) {
             lost += running.iter().filter(|&&r| r).count() as u64;
             break;
         }
-        let mut end = |index: usize, running: &mut Vec<bool>| {
-            let was = std::mem::replace(&mut running[index], false);
-            if was { gather.end_one() } else { Vec::new() }
+        let mut end_worker = |index: usize, running: &mut Vec<bool>| {
+            let was_running = std::mem::replace(&mut running[index], false);
+            if was_running { merger.worker_ended() } else { Vec::new() }
         };
-        let ticks = match workers.hear(Duration::from_millis(50)) {
-            Some((_, Heard::Message(Answer::Tick(tick)))) => gather.push(&tick),
-            Some((index, Heard::Message(Answer::Done(part)))) => {
-                match &mut whole {
-                    Some(whole) => whole.merge(&part),
-                    None => whole = Some(*part),
+        let ticks = match workers.receive(POLL_INTERVAL) {
+            Some((_, Output::Message(FromWorker::Tick(tick)))) => merger.push(&tick),
+            Some((index, Output::Message(FromWorker::Done(result)))) => {
+                match &mut merged {
+                    Some(merged) => merged.merge(&result),
+                    None => merged = Some(*result),
                 }
-                end(index, &mut running)
+                end_worker(index, &mut running)
             }
-            Some((index, Heard::Ended | Heard::Message(Answer::Failed(_) | Answer::Lacking(_)))) => {
+            Some((index, Output::Ended))
+            | Some((index, Output::Message(FromWorker::Failed(_) | FromWorker::OutOfResources(_)))) => {
                 lost += u64::from(running[index]);
-                end(index, &mut running)
+                end_worker(index, &mut running)
             }
-            Some((_, Heard::Message(Answer::Ready))) | None => Vec::new(),
+            Some((_, Output::Message(FromWorker::Ready))) | None => Vec::new(),
         };
         ticks.into_iter().for_each(&mut *on_tick);
     }
-    let mut part = whole.unwrap_or_default();
-    part.lost_workers += lost;
-    part
+    let mut result = merged.unwrap_or_default();
+    result.lost_workers += lost;
+    result
 }

@@ -1,24 +1,24 @@
-//! The decoder of bodies: counts or un-chunks them, without holding any of their bytes.
+//! The decoder of bodies, which finds their end and decodes chunks without storing any bytes.
 
 use crate::framing::{Framing, is_token, is_value};
 use crate::{Error, MAX_CHUNK_LINE};
 
-/// Where in a body the next byte stands.
+/// The position in a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     /// The body is complete.
     Done,
     /// In a body of known length.
     Length,
-    /// In a body which ends when the peer closes.
+    /// In a body that ends when the peer closes.
     UntilClose,
-    /// Before or among the digits of a chunk's size.
+    /// Before or within the digits of a chunk size.
     Size,
     /// In the white space between the size and the `;` of an extension.
     AfterSize,
     /// In the extensions of a chunk.
     Extension,
-    /// After the CR of the line of a chunk's size.
+    /// After the CR of a chunk-size line.
     SizeLf,
     /// In the data of a chunk.
     Data,
@@ -34,26 +34,26 @@ enum State {
     TrailerValue,
     /// After the CR of a trailer.
     TrailerLf,
-    /// After the CR of the empty line which ends the body.
+    /// After the CR of the empty line that ends the body.
     LastLf,
 }
 
 /// Decodes one body.
 #[derive(Clone, Debug)]
 pub(crate) struct Body {
-    /// Bytes still to come of the body or the chunk. While the size of a chunk is read: what is read of it.
+    /// Remaining bytes of the body or the chunk. While a chunk size is read: its value so far.
     left: u64,
-    /// Payload so far.
+    /// Payload bytes so far.
     payload: u64,
-    /// Everything else of the body so far: lines of chunk sizes, ends of chunks, trailers.
+    /// Other bytes of the body so far: chunk-size lines, ends of chunks, trailers.
     framing: u64,
-    /// Bytes so far of the line of a chunk's size, or of the trailers.
+    /// Bytes so far of the chunk-size line, or of the trailers.
     line: u32,
     state: State,
 }
 
 impl Body {
-    /// Before the first byte of a body.
+    /// A decoder at the first byte of a body.
     #[inline]
     pub(crate) fn new(framing: Framing) -> Body {
         let (state, left) = match framing {
@@ -65,7 +65,7 @@ impl Body {
         Body { left, payload: 0, framing: 0, line: 0, state }
     }
 
-    /// The body is complete.
+    /// Whether the body is complete.
     #[inline]
     pub(crate) fn is_done(&self) -> bool {
         self.state == State::Done
@@ -77,14 +77,14 @@ impl Body {
         self.payload
     }
 
-    /// Bytes of the body so far which are not payload.
+    /// Bytes of the body so far that are not payload.
     #[inline]
     pub(crate) fn framing_bytes(&self) -> u64 {
         self.framing
     }
 
-    /// Decodes up to the end of the body or of `bytes` and returns how many of them it took. `trailer_limit`
-    /// bounds the trailers.
+    /// Decodes up to the end of the body or of `bytes`, and returns the number of decoded bytes. `trailer_limit`: most bytes
+    /// of trailers.
     #[inline]
     pub(crate) fn feed(
         &mut self,
@@ -100,7 +100,7 @@ impl Body {
                 State::Length | State::Data => {
                     let n = usize::try_from(self.left).map_or(rest.len(), |left| left.min(rest.len()));
                     payload(&rest[..n]);
-                    self.pass(n as u64);
+                    self.skip(n as u64);
                     n
                 }
                 State::UntilClose => {
@@ -118,15 +118,15 @@ impl Body {
         Ok(at)
     }
 
-    /// Payload bytes that come next without any framing among them, as far as that is known.
+    /// Number of payload bytes that are known to come next without framing bytes between them.
     #[inline]
-    pub(crate) fn run(&self) -> u64 {
+    pub(crate) fn skippable(&self) -> u64 {
         if matches!(self.state, State::Length | State::Data) { self.left } else { 0 }
     }
 
-    /// Passes over `n` bytes of payload, at most [`Body::run`].
+    /// Skips `n` bytes of payload, at most [`Body::skippable`].
     #[inline]
-    pub(crate) fn pass(&mut self, n: u64) {
+    pub(crate) fn skip(&mut self, n: u64) {
         self.left -= n;
         self.payload = self.payload.saturating_add(n);
         if self.left == 0 {
@@ -138,7 +138,7 @@ impl Body {
         }
     }
 
-    /// What the end of the connection means here: the end of the body too, or a fault.
+    /// Handles the end of the connection, which must be the end of the body.
     pub(crate) fn eof(&self) -> Result<(), Error> {
         match self.state {
             State::Done | State::UntilClose => Ok(()),
@@ -152,9 +152,8 @@ impl Body {
         self.payload.saturating_add(self.framing)
     }
 
-    /// Takes one byte of the framing of a chunked body (RFC 9112, 7.1). Stricter than the grammar asks of a
-    /// recipient in one thing, that nothing but CRLF ends a line: where readers differ on that, requests can
-    /// be smuggled.
+    /// Parses one framing byte of a chunked body (RFC 9112, 7.1). Stricter than the grammar: only CRLF ends a line. Where
+    /// readers differ on that, requests can be smuggled.
     fn step(&mut self, byte: u8, trailer_limit: u32) -> Result<(), Error> {
         let at = self.offset();
         self.line = self.line.saturating_add(1);
@@ -173,7 +172,7 @@ impl Body {
         }
         self.state = match (self.state, byte) {
             (State::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
-                // Sixteen digits fill 64 bits, so that bounding the digits bounds the number.
+                // Sixteen digits are 64 bits.
                 if self.line > 16 {
                     return Err(Error::ChunkSizeOverflow { at });
                 }
@@ -184,11 +183,10 @@ impl Body {
                 self.left = (self.left << 4) | u64::from(digit);
                 State::Size
             }
-            // The first byte of the line is no digit: there is no size.
             (State::Size, _) if self.line == 1 => return Err(Error::BadChunkSize { at }),
             (State::Size | State::AfterSize, b' ' | b'\t') => State::AfterSize,
             (State::Size | State::AfterSize, b';') => State::Extension,
-            // Blanks stand only before an extension: where readers differ on them, requests can be smuggled.
+            // White space is allowed only before an extension: where readers differ on it, requests can be smuggled.
             (State::Size | State::Extension, b'\r') => State::SizeLf,
             (State::Size | State::AfterSize, _) => return Err(Error::BadChunkSize { at }),
             (State::Extension, _) if is_value(byte) => State::Extension,
@@ -214,7 +212,7 @@ impl Body {
                 State::Trailer | State::TrailerName | State::TrailerValue | State::TrailerLf | State::LastLf,
                 _,
             ) => return Err(Error::BadTrailer { at }),
-            // States without framing, which `feed` does not pass here.
+            // States without framing bytes, which `feed` handles itself.
             (state @ (State::Done | State::Length | State::UntilClose | State::Data), _) => state,
         };
         Ok(())

@@ -1,16 +1,14 @@
-//! What can be wrong with the bytes of a peer.
+//! Errors in the bytes of a peer.
 
-/// Why a message could not be read. Every fault is final for its connection: where the next message starts
-/// is not known any more.
+/// Why a message could not be read. After an error the connection cannot be read any further, because the start of the next
+/// message is unknown.
 ///
-/// Positions (`at`) count from 0, from the first byte of the head the fault is in, or for faults of a chunked
-/// body from the first byte after the head, as sent.
+/// Positions (`at`) count from 0 at the first byte of the head; in a chunked body, at the first byte after the head, as sent.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The peer's first bytes are not those of an HTTP/1 status line: another protocol, or the rest of a
-    /// message which was framed wrongly.
-    #[error("not an HTTP/1 answer: byte {at} is not that of a status line `HTTP/1.`")]
+    /// The peer's first bytes are no HTTP/1 status line: another protocol, or the rest of a wrongly framed message.
+    #[error("not an HTTP/1 answer: byte {at} does not match the status line `HTTP/1.`")]
     NotHttp {
         /// Offset of the byte in the head.
         at: usize,
@@ -21,7 +19,7 @@ pub enum Error {
         /// Offset of the byte in the head.
         at: usize,
     },
-    /// The target of a request holds a byte which is not allowed there, or is empty.
+    /// The target of a request is empty or holds a byte that is not allowed.
     #[error("malformed request target: byte {at} of the head")]
     BadTarget {
         /// Offset of the byte in the head.
@@ -45,8 +43,8 @@ pub enum Error {
         /// The code as sent.
         status: u16,
     },
-    /// A header's name is empty, holds a byte which is not of a token, or is followed by a space
-    /// (RFC 9112, 5.1). A folded line in a request is reported so too (RFC 9112, 5.2).
+    /// A header's name is empty, holds a byte that is not allowed in a token, or is followed by a space (RFC 9112, 5.1). Also
+    /// for a folded line in a request (RFC 9112, 5.2).
     #[error("malformed header name: byte {at} of the head")]
     BadHeaderName {
         /// Offset of the byte in the head.
@@ -58,22 +56,22 @@ pub enum Error {
         /// Offset of the byte in the head.
         at: usize,
     },
-    /// A CR which no LF follows, where a line ends.
+    /// A CR without an LF at the end of a line.
     #[error("CR without LF: byte {at} of the head")]
     BareCr {
         /// Offset of the byte after the CR.
         at: usize,
     },
-    /// An LF without its CR, which is tolerated in answers but not in requests.
+    /// An LF without a CR, which is tolerated in answers but not in requests.
     #[error("LF without CR: byte {at} of the head")]
     BareLf {
         /// Offset of the LF.
         at: usize,
     },
-    /// Too many empty lines where a message should start.
+    /// Too many empty lines before a message.
     #[error("more than {limit} bytes of empty lines before a message")]
     TooManyEmptyLines {
-        /// The bound, in bytes: [`crate::MAX_EMPTY_LINE_BYTES`].
+        /// The limit, in bytes: [`crate::MAX_EMPTY_LINE_BYTES`].
         limit: usize,
     },
     /// The head does not end within [`crate::Limits::head_bytes`].
@@ -88,30 +86,30 @@ pub enum Error {
         /// The bound.
         limit: usize,
     },
-    /// The 1xx answers before one final answer are together longer than [`crate::Limits::head_bytes`].
+    /// The 1xx answers before a final answer are together longer than [`crate::Limits::head_bytes`].
     #[error("informational (1xx) answers longer than the limit of {limit} bytes together")]
     InformationalTooLarge {
         /// The bound, in bytes.
         limit: usize,
     },
-    /// Status 101 although no upgrade was asked for: what follows is not HTTP/1.
-    #[error("status 101: the peer switched to another protocol, which was not asked for")]
+    /// Status 101 without a requested upgrade: the following bytes are not HTTP/1.
+    #[error("status 101: the peer switched to another protocol, which the request did not ask for")]
     UnexpectedUpgrade,
-    /// A Content-Length which is not a decimal number (RFC 9110, 8.6).
+    /// A Content-Length that is not a decimal number (RFC 9110, 8.6).
     #[error("Content-Length is not a decimal number")]
     BadContentLength,
     /// A Content-Length of 2^64 or more.
-    #[error("Content-Length is too large a number: it must be below 2^64")]
+    #[error("Content-Length is too large: it must be below 2^64")]
     ContentLengthOverflow,
-    /// Content-Length given more than once, with different values.
+    /// Several Content-Length values that differ.
     #[error("two different values of Content-Length: {first} and {second}")]
     ConflictingContentLength {
-        /// The value given first.
+        /// The first value.
         first: u64,
-        /// The value which contradicts it.
+        /// The value that differs.
         second: u64,
     },
-    /// Content-Length and Transfer-Encoding in one message: the mark of request smuggling (RFC 9112, 6.1).
+    /// Content-Length and Transfer-Encoding in one message, a sign of request smuggling (RFC 9112, 6.1).
     #[error("both Content-Length and Transfer-Encoding")]
     LengthAndTransferEncoding,
     /// Transfer-Encoding in an HTTP/1.0 message (RFC 9112, 6.1).
@@ -120,16 +118,16 @@ pub enum Error {
     /// Transfer-Encoding is not a list of transfer codings.
     #[error("malformed Transfer-Encoding")]
     BadTransferEncoding,
-    /// `chunked` is named twice, or another coding after it (RFC 9112, 7.1).
+    /// Transfer-Encoding has `chunked` twice, or another coding after it (RFC 9112, 7.1).
     #[error("Transfer-Encoding names `chunked` twice or not as the last coding")]
     ChunkedNotLast,
-    /// A request whose last transfer coding is not `chunked`: its length cannot be told (RFC 9112, 6.3).
+    /// A request whose last transfer coding is not `chunked`, so that its length is unknown (RFC 9112, 6.3).
     #[error("Transfer-Encoding of a request does not end in `chunked`")]
     RequestNotChunked,
-    /// A request with a transfer coding besides `chunked`, which a server answers with 501 (RFC 9112, 6.1).
+    /// A request with a transfer coding besides `chunked`. A server answers it with 501 (RFC 9112, 6.1).
     #[error("Transfer-Encoding of a request names a coding besides `chunked`")]
     UnsupportedCoding,
-    /// A chunk size is empty or holds a byte which is not a hexadecimal digit.
+    /// A chunk size is empty or holds a byte that is no hexadecimal digit.
     #[error("malformed chunk size: byte {at} of the body")]
     BadChunkSize {
         /// Offset of the byte in the body as sent.
@@ -147,8 +145,8 @@ pub enum Error {
         /// Offset of the byte in the body as sent.
         at: u64,
     },
-    /// The line of a chunk's size is longer than [`crate::MAX_CHUNK_LINE`].
-    #[error("line of a chunk size longer than the limit of {limit} bytes")]
+    /// A chunk-size line is longer than [`crate::MAX_CHUNK_LINE`].
+    #[error("chunk-size line longer than the limit of {limit} bytes")]
     ChunkLineTooLarge {
         /// The bound, in bytes.
         limit: usize,
@@ -177,39 +175,39 @@ pub enum Error {
         /// Bytes of the incomplete head. 0: only informational answers came.
         got: usize,
     },
-    /// The peer closed before Content-Length bytes had come.
+    /// The peer closed before the end of a body with Content-Length.
     #[error("closed {missing} bytes before the end of the body")]
     TruncatedBody {
-        /// Bytes which did not come.
+        /// Number of missing bytes.
         missing: u64,
     },
-    /// The peer closed before the last chunk and the trailers had come.
+    /// The peer closed before the end of a chunked body.
     #[error("closed after {got} bytes of a chunked body that had not ended")]
     TruncatedChunks {
         /// Bytes of the body as sent.
         got: u64,
     },
-    /// The reader was used again after it had reported a fault.
-    #[error("nothing can be read after a fault")]
-    AfterFault,
+    /// The reader was used again after an error.
+    #[error("nothing can be read after an error")]
+    AfterError,
 }
 
-/// The class of an [`Error`], for counters.
+/// The kind of an [`Error`], for counters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Fault {
+pub enum ErrorKind {
     /// The bytes are not HTTP/1.
     Malformed,
-    /// The headers or chunks do not tell one end of the body.
+    /// The headers or chunks do not define one end of the body.
     Framing,
-    /// A limit was passed.
+    /// A limit was exceeded.
     TooLarge,
     /// The peer closed within a message.
     Truncated,
 }
 
 impl Error {
-    /// The class this error counts under.
-    pub fn fault(&self) -> Fault {
+    /// The kind of this error.
+    pub fn kind(&self) -> ErrorKind {
         match self {
             Error::NotHttp { .. }
             | Error::BadMethod { .. }
@@ -221,7 +219,7 @@ impl Error {
             | Error::BadHeaderValue { .. }
             | Error::BareCr { .. }
             | Error::BareLf { .. }
-            | Error::AfterFault => Fault::Malformed,
+            | Error::AfterError => ErrorKind::Malformed,
             Error::UnexpectedUpgrade
             | Error::BadContentLength
             | Error::ContentLengthOverflow
@@ -236,15 +234,15 @@ impl Error {
             | Error::ChunkSizeOverflow { .. }
             | Error::BadChunkExtension { .. }
             | Error::BadChunkEnd { .. }
-            | Error::BadTrailer { .. } => Fault::Framing,
+            | Error::BadTrailer { .. } => ErrorKind::Framing,
             Error::TooManyEmptyLines { .. }
             | Error::HeadTooLarge { .. }
             | Error::TooManyHeaders { .. }
             | Error::InformationalTooLarge { .. }
             | Error::ChunkLineTooLarge { .. }
-            | Error::TrailersTooLarge { .. } => Fault::TooLarge,
+            | Error::TrailersTooLarge { .. } => ErrorKind::TooLarge,
             Error::TruncatedHead { .. } | Error::TruncatedBody { .. } | Error::TruncatedChunks { .. } => {
-                Fault::Truncated
+                ErrorKind::Truncated
             }
         }
     }

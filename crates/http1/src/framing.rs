@@ -1,4 +1,4 @@
-//! What the headers of a message say about where its body ends and whether the connection goes on.
+//! What the headers of a message say about the end of its body and of the connection.
 
 use crate::Error;
 use httparse::Header;
@@ -12,11 +12,11 @@ pub enum Framing {
     Length(u64),
     /// After the last chunk and the trailers.
     Chunked,
-    /// When the peer closes the connection; only answers end so.
+    /// When the peer closes the connection; only in answers.
     UntilClose,
 }
 
-/// The headers which concern the connection, read in one walk.
+/// The headers that concern the connection, read in one pass.
 #[derive(Default)]
 pub(crate) struct Fields {
     length: Option<u64>,
@@ -24,27 +24,26 @@ pub(crate) struct Fields {
     close: bool,
     keep_alive: bool,
     expect_continue: bool,
-    /// The first fault of Content-Length or Transfer-Encoding. Not reported where these headers do not
-    /// matter: in answers which have no body whatever they say.
-    fault: Option<Error>,
+    /// The first error in Content-Length or Transfer-Encoding. It is ignored in answers that have no body by definition.
+    error: Option<Error>,
 }
 
-/// What Transfer-Encoding lists.
+/// The codings in Transfer-Encoding.
 #[derive(Clone, Copy, Default)]
 struct Coding {
-    /// `chunked` was named, as the last so far.
+    /// The list has `chunked`, and so far nothing after it.
     chunked: bool,
-    /// Another coding was named.
+    /// The list has another coding.
     other: bool,
 }
 
 impl Fields {
-    /// Walks the headers once.
+    /// Reads the headers in one pass.
     #[inline]
     pub(crate) fn read(headers: &[Header<'_>]) -> Fields {
         let mut fields = Fields::default();
         for header in headers {
-            // The length tells most headers apart without a look at the name.
+            // Comparing lengths first skips most headers quickly.
             match header.name.len() {
                 6 if header.name.eq_ignore_ascii_case("expect") => {
                     fields.expect_continue |=
@@ -58,12 +57,12 @@ impl Fields {
                 }
                 14 if header.name.eq_ignore_ascii_case("content-length") => {
                     if let Err(error) = fields.content_length(header.value) {
-                        fields.fault.get_or_insert(error);
+                        fields.error.get_or_insert(error);
                     }
                 }
                 17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
                     if let Err(error) = fields.transfer_encoding(header.value) {
-                        fields.fault.get_or_insert(error);
+                        fields.error.get_or_insert(error);
                     }
                 }
                 _ => {}
@@ -78,29 +77,34 @@ impl Fields {
         !self.close && (minor_version >= 1 || self.keep_alive)
     }
 
-    /// Whether the client waits for `100 Continue`; a server ignores that of HTTP/1.0 (RFC 9110, 10.1.1).
+    /// Whether the client waits for `100 Continue`. In HTTP/1.0 the header is ignored (RFC 9110, 10.1.1).
     #[inline]
     pub(crate) fn expect_continue(&self, minor_version: u8) -> bool {
         self.expect_continue && minor_version >= 1
     }
 
-    /// The end of the body of an answer (RFC 9112, 6.3, rules 1 and 3 to 8).
+    /// How the body of an answer ends (RFC 9112, 6.3, rules 1 and 3 to 8).
     #[inline]
-    pub(crate) fn of_response(self, status: u16, to_head: bool, minor_version: u8) -> Result<Framing, Error> {
-        if to_head || matches!(status, 100..=199 | 204 | 304) {
+    pub(crate) fn of_response(
+        self,
+        status: u16,
+        is_head_request: bool,
+        minor_version: u8,
+    ) -> Result<Framing, Error> {
+        if is_head_request || matches!(status, 100..=199 | 204 | 304) {
             return Ok(Framing::None);
         }
-        match self.agreed(minor_version)? {
+        match self.checked(minor_version)? {
             (Some(Coding { chunked: true, .. }), _) => Ok(Framing::Chunked),
             (Some(_), _) | (None, None) => Ok(Framing::UntilClose),
             (None, Some(length)) => Ok(Framing::Length(length)),
         }
     }
 
-    /// The end of the body of a request (RFC 9112, 6.3, rules 3 to 7).
+    /// How the body of a request ends (RFC 9112, 6.3, rules 3 to 7).
     #[inline]
     pub(crate) fn of_request(self, minor_version: u8) -> Result<Framing, Error> {
-        match self.agreed(minor_version)? {
+        match self.checked(minor_version)? {
             (Some(Coding { chunked: false, .. }), _) => Err(Error::RequestNotChunked),
             (Some(Coding { other: true, .. }), _) => Err(Error::UnsupportedCoding),
             (Some(_), _) => Ok(Framing::Chunked),
@@ -109,11 +113,11 @@ impl Fields {
         }
     }
 
-    /// Both framing headers, if they are well-formed and do not contradict each other.
+    /// Transfer-Encoding and Content-Length, if they are well-formed and consistent.
     #[inline]
-    fn agreed(self, minor_version: u8) -> Result<(Option<Coding>, Option<u64>), Error> {
-        if let Some(fault) = self.fault {
-            return Err(fault);
+    fn checked(self, minor_version: u8) -> Result<(Option<Coding>, Option<u64>), Error> {
+        if let Some(error) = self.error {
+            return Err(error);
         }
         if self.coding.is_some() {
             if minor_version == 0 {
@@ -126,7 +130,7 @@ impl Fields {
         Ok((self.coding, self.length))
     }
 
-    /// Takes one Content-Length header: a number, or the same number several times (RFC 9110, 8.6).
+    /// Reads a Content-Length header: a number, or the same number several times (RFC 9110, 8.6).
     fn content_length(&mut self, value: &[u8]) -> Result<(), Error> {
         for element in elements(value) {
             let second = decimal(element)?;
@@ -140,15 +144,14 @@ impl Fields {
         Ok(())
     }
 
-    /// Takes one Transfer-Encoding header; several make one list, in their order (RFC 9112, 6.1).
+    /// Reads a Transfer-Encoding header. Several headers are one list, in their order (RFC 9112, 6.1).
     fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Error> {
         for element in elements(value) {
             let (name, parameters) = match element.iter().position(|&b| b == b';') {
                 Some(at) => (trim(&element[..at]), true),
                 None => (element, false),
             };
-            // An empty element, a quoted name, or bytes which another reader may trim: nobody may guess
-            // which coding is meant.
+            // An empty element, a quoted name, or bytes that another reader may trim: readers might disagree on the coding.
             if name.is_empty() || !name.iter().all(|&b| is_token(b)) {
                 return Err(Error::BadTransferEncoding);
             }
@@ -169,26 +172,25 @@ impl Fields {
     }
 }
 
-/// Whether the byte may stand in a token (RFC 9110, 5.6.2).
+/// Whether a token may contain the byte (RFC 9110, 5.6.2).
 #[inline]
 pub(crate) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Whether the byte may stand in a header's value (RFC 9110, 5.5).
+/// Whether a header's value may contain the byte (RFC 9110, 5.5).
 #[inline]
 pub(crate) fn is_value(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
-/// The elements of a comma list. Not for lists whose elements may be quoted.
+/// The elements of a comma-separated list without quoted elements.
 #[inline]
 fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b',').map(trim)
 }
 
-/// Without the white space around it. CR and LF can only be those of a folded line, which counts as a space
-/// (RFC 9112, 5.2).
+/// Removes white space at both ends. CR and LF can only belong to a folded line, which counts as a space (RFC 9112, 5.2).
 #[inline]
 fn trim(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t' | b'\r' | b'\n', rest @ ..] = bytes {
@@ -200,7 +202,7 @@ fn trim(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// Digits only: `u64::from_str` would take a plus sign.
+/// Parses digits only; `u64::from_str` would accept a plus sign.
 #[inline]
 fn decimal(digits: &[u8]) -> Result<u64, Error> {
     if digits.is_empty() {

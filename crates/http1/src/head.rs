@@ -1,11 +1,11 @@
-//! Heads: finding their end, holding those which come in pieces, and parsing them.
+//! Heads: finds their end, buffers those that arrive in pieces, and parses them.
 
 use crate::framing::is_token;
 use crate::{Error, Limits, MAX_EMPTY_LINE_BYTES, MAX_HEADERS};
 use httparse::{Header, ParserConfig, Status};
 use std::mem::MaybeUninit;
 
-/// Which heads are read.
+/// The kind of heads that a buffer reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// A bare LF ends a line, as RFC 9112, 2.2 allows.
@@ -14,14 +14,13 @@ pub(crate) enum Kind {
     Request,
 }
 
-/// Bytes at the start of a head which are judged before the head is complete.
-const EARLY: usize = 16;
+/// Number of bytes at the start of a head that are checked before the head is complete.
+const START_BYTES: usize = 16;
 
-/// Gathers heads.
+/// Collects heads, of which parts may arrive one by one.
 #[derive(Clone, Debug)]
-pub(crate) struct Heads {
-    /// The bytes so far of a head which came in pieces. In a box, to keep the idle reader small: with one
-    /// reader per connection that is most of them.
+pub(crate) struct HeadBuffer {
+    /// The bytes so far of an incomplete head. Boxed to keep idle readers small, because most connections are idle.
     #[expect(clippy::box_collection, reason = "8 instead of 24 bytes in each reader")]
     carry: Option<Box<Vec<u8>>>,
     limit: u32,
@@ -31,25 +30,25 @@ pub(crate) struct Heads {
     after_cr: bool,
 }
 
-impl Heads {
-    pub(crate) fn new(limits: Limits) -> Heads {
+impl HeadBuffer {
+    pub(crate) fn new(limits: Limits) -> HeadBuffer {
         let limit = u32::try_from(limits.head_bytes).unwrap_or(u32::MAX);
-        Heads { carry: None, limit, empty: 0, after_cr: false }
+        HeadBuffer { carry: None, limit, empty: 0, after_cr: false }
     }
 
-    /// The bound on the bytes of a head.
+    /// Most bytes in a head.
     #[inline]
     pub(crate) fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Bytes held of a head which has not ended.
+    /// Number of bytes of an incomplete head.
     #[inline]
-    pub(crate) fn held(&self) -> usize {
+    pub(crate) fn buffered_bytes(&self) -> usize {
         self.carry.as_ref().map_or(0, |carry| carry.len())
     }
 
-    /// Nothing is held, not even of an empty line.
+    /// Whether nothing was consumed since the last message, not even an empty line.
     #[inline]
     pub(crate) fn is_fresh(&self) -> bool {
         self.carry.is_none() && self.empty == 0
@@ -57,12 +56,12 @@ impl Heads {
 
     /// Bytes of empty lines skipped since the last call.
     #[inline]
-    pub(crate) fn take_empty(&mut self) -> u64 {
+    pub(crate) fn take_empty_bytes(&mut self) -> u64 {
         u64::from(std::mem::take(&mut self.empty))
     }
 
-    /// Takes bytes up to the end of a head and passes the head to `with`, or takes all of them. Returns how
-    /// many it took.
+    /// Consumes bytes up to the end of a head and passes the head to `with`, or consumes all bytes. Returns the number of
+    /// consumed bytes.
     #[inline]
     pub(crate) fn feed<R>(
         &mut self,
@@ -78,7 +77,7 @@ impl Heads {
         let limit = self.limit as usize;
         let before = self.carry.as_ref().map_or(&[][..], |carry| carry.as_slice());
         check_start(before, bytes, kind, limit)?;
-        // The search stops at the limit, for the verdict not to depend on how much came in one piece.
+        // The search stops at the limit, so that the result does not depend on how the bytes were split.
         let within = &bytes[..bytes.len().min(limit - before.len())];
         let Some(end) = find_end(before, within, kind)? else {
             if within.len() < bytes.len() {
@@ -97,7 +96,7 @@ impl Heads {
         Ok((skipped + end, Some(done)))
     }
 
-    /// Skips empty lines before a message; returns how many bytes that took (RFC 9112, 2.2).
+    /// Skips empty lines before a message (RFC 9112, 2.2); returns the number of skipped bytes.
     #[inline]
     fn skip_empty(&mut self, bytes: &[u8], kind: Kind) -> Result<usize, Error> {
         if !self.after_cr && !matches!(bytes.first(), Some(b'\r' | b'\n')) {
@@ -121,7 +120,7 @@ impl Heads {
     }
 }
 
-/// Parses a whole answer head, as [`Heads::feed`] gives it.
+/// Parses a complete answer head.
 #[inline]
 pub(crate) fn parse_response<R>(
     head: &[u8],
@@ -131,11 +130,11 @@ pub(crate) fn parse_response<R>(
     let mut response = httparse::Response::new(&mut []);
     match try_response(&mut response, head, &mut headers) {
         Ok(Status::Complete(used)) if used == head.len() => with(&response),
-        other => Err(response_fault(other, head)),
+        other => Err(response_error(other, head)),
     }
 }
 
-/// Parses a whole request head, as [`Heads::feed`] gives it.
+/// Parses a complete request head.
 #[inline]
 pub(crate) fn parse_request<R>(
     head: &[u8],
@@ -145,7 +144,7 @@ pub(crate) fn parse_request<R>(
     let mut request = httparse::Request::new(&mut []);
     match try_request(&mut request, head, &mut headers) {
         Ok(Status::Complete(used)) if used == head.len() => with(&request),
-        other => Err(request_fault(other, head)),
+        other => Err(request_error(other, head)),
     }
 }
 
@@ -170,8 +169,8 @@ fn try_request<'h, 'b>(
 }
 
 #[cold]
-fn response_fault(result: httparse::Result<usize>, head: &[u8]) -> Error {
-    let at = fault_position(head, |part| {
+fn response_error(result: httparse::Result<usize>, head: &[u8]) -> Error {
+    let at = error_position(head, |part| {
         let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
         try_response(&mut httparse::Response::new(&mut []), part, &mut headers)
     });
@@ -181,15 +180,14 @@ fn response_fault(result: httparse::Result<usize>, head: &[u8]) -> Error {
         Err(httparse::Error::HeaderValue) => Error::BadHeaderValue { at },
         Err(httparse::Error::NewLine) => Error::BareCr { at },
         Err(httparse::Error::TooManyHeaders) => Error::TooManyHeaders { limit: MAX_HEADERS },
-        // The last is a head the parser takes to end elsewhere than `find_end`. They agree on all heads
-        // known; if ever not, that is a fault of the head's and not of the process.
+        // `Ok` means that the parser and `find_end` disagree on the end of the head. No such head is known.
         Err(httparse::Error::Status | httparse::Error::Token) | Ok(_) => Error::BadStatusLine { at },
     }
 }
 
 #[cold]
-fn request_fault(result: httparse::Result<usize>, head: &[u8]) -> Error {
-    let at = fault_position(head, |part| {
+fn request_error(result: httparse::Result<usize>, head: &[u8]) -> Error {
+    let at = error_position(head, |part| {
         let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
         try_request(&mut httparse::Request::new(&mut []), part, &mut headers)
     });
@@ -199,18 +197,17 @@ fn request_fault(result: httparse::Result<usize>, head: &[u8]) -> Error {
         Err(httparse::Error::HeaderValue) => Error::BadHeaderValue { at },
         Err(httparse::Error::NewLine) => Error::BareCr { at },
         Err(httparse::Error::TooManyHeaders) => Error::TooManyHeaders { limit: MAX_HEADERS },
-        // As in `response_fault`. The parser's Token is of the method or of the target: of the target, once
-        // the method's space has passed.
-        Err(httparse::Error::Status | httparse::Error::Token) | Ok(_) => match head[..at].contains(&b' ') {
-            true => Error::BadTarget { at },
-            false => Error::BadMethod { at },
-        },
+        // As in `response_error`. The parser's Token error belongs to the target if a space comes before it, otherwise to the
+        // method.
+        Err(httparse::Error::Status | httparse::Error::Token) | Ok(_) => {
+            if head[..at].contains(&b' ') { Error::BadTarget { at } } else { Error::BadMethod { at } }
+        }
     }
 }
 
-/// The byte at which the parser gave up, which it does not tell: the last of the shortest part of the head
-/// that it rejects. The parser looks at each byte once and in order, so that bisection finds it.
-fn fault_position(head: &[u8], parse: impl Fn(&[u8]) -> httparse::Result<usize>) -> usize {
+/// Position of the byte at which the parser stopped: the last byte of the shortest rejected prefix of the head. The parser
+/// reads each byte once and in order, so that bisection finds it.
+fn error_position(head: &[u8], parse: impl Fn(&[u8]) -> httparse::Result<usize>) -> usize {
     let (mut good, mut bad) = (0, head.len());
     while good + 1 < bad {
         let middle = good + (bad - good) / 2;
@@ -219,14 +216,13 @@ fn fault_position(head: &[u8], parse: impl Fn(&[u8]) -> httparse::Result<usize>)
     bad.saturating_sub(1)
 }
 
-/// Judges the first bytes of a head, so that what is no HTTP/1 at all is told at once and not when a limit or
-/// a deadline passes.
+/// Checks the first bytes of a head, so that another protocol is recognised at once and not at a limit or deadline.
 #[inline]
 fn check_start(before: &[u8], bytes: &[u8], kind: Kind, limit: usize) -> Result<(), Error> {
-    if before.len() >= EARLY {
+    if before.len() >= START_BYTES {
         return Ok(());
     }
-    let start = before.iter().chain(bytes).copied().take(EARLY.min(limit)).enumerate();
+    let start = before.iter().chain(bytes).copied().take(START_BYTES.min(limit)).enumerate();
     match kind {
         Kind::Response => {
             for ((at, byte), expected) in start.zip(*b"HTTP/1.") {
@@ -249,17 +245,17 @@ fn check_start(before: &[u8], bytes: &[u8], kind: Kind, limit: usize) -> Result<
     Ok(())
 }
 
-/// Finds the empty line which ends a head; returns the offset after it in `bytes`. `before` are the bytes of
-/// the head which came earlier and have been searched.
+/// Finds the empty line that ends a head; returns the offset after it in `bytes`. `before`: earlier bytes of the head, which
+/// were searched already.
 #[inline]
 fn find_end(before: &[u8], bytes: &[u8], kind: Kind) -> Result<Option<usize>, Error> {
-    // The byte `back` places before `bytes[at]`.
-    let behind = |at: usize, back: usize| match at.checked_sub(back) {
+    // The byte `back` positions before `bytes[at]`.
+    let previous = |at: usize, back: usize| match at.checked_sub(back) {
         Some(at) => Some(bytes[at]),
         None => before.len().checked_sub(back - at).map(|at| before[at]),
     };
-    let ends = |at: usize| match behind(at, 1) {
-        Some(b'\r') => Ok(behind(at, 2) == Some(b'\n')),
+    let ends = |at: usize| match previous(at, 1) {
+        Some(b'\r') => Ok(previous(at, 2) == Some(b'\n')),
         _ if kind == Kind::Request => Err(Error::BareLf { at: before.len() + at }),
         Some(b'\n') => Ok(true),
         _ => Ok(false),
@@ -284,8 +280,8 @@ fn find_end(before: &[u8], bytes: &[u8], kind: Kind) -> Result<Option<usize>, Er
     Ok(None)
 }
 
-/// The top bit of each byte which is an LF, the first byte being the lowest. Exact, unlike the shorter test
-/// for a zero byte, which may mark bytes after the first found.
+/// A word with the top bit set of each byte that is an LF; the first byte is the lowest. Unlike the shorter test for a zero
+/// byte, it marks no other bytes.
 /// Source: Warren, Hacker's Delight, 2nd edition, 6-1.
 #[inline]
 fn line_feeds(word: [u8; 8]) -> u64 {
@@ -325,14 +321,14 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_has_the_position_of_its_byte() {
+    fn an_error_has_the_position_of_its_byte() {
         let head = b"HTTP/1.1 200 OK\r\nFine: 1\r\nBad name: 2\r\n\r\n";
-        let fault = parse_response(head, |_| Ok(())).unwrap_err();
-        assert_eq!(fault, Error::BadHeaderName { at: 29 });
+        let error = parse_response(head, |_| Ok(())).unwrap_err();
+        assert_eq!(error, Error::BadHeaderName { at: 29 });
         assert_eq!(head[29], b' ');
         let head = b"GET / HTTP/1.1\r\nA: b\x00c\r\n\r\n";
-        let fault = parse_request(head, |_| Ok(())).unwrap_err();
-        assert_eq!(fault, Error::BadHeaderValue { at: 20 });
+        let error = parse_request(head, |_| Ok(())).unwrap_err();
+        assert_eq!(error, Error::BadHeaderValue { at: 20 });
         assert_eq!(head[20], 0);
     }
 }

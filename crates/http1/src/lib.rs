@@ -1,16 +1,16 @@
 //! HTTP/1.1 on the wire, both sides: incremental parsing and framing (RFC 9112, RFC 9110).
 //!
-//! Sans-IO: the caller reads from its socket and feeds what came, in pieces of any size; a reader says how
-//! much of it belonged to the current message and whether that message is complete. The result does not
-//! depend on how the bytes were split, faults included.
+//! Sans-IO: the caller reads from its socket and feeds the bytes in pieces of any size. A reader returns how many of them
+//! belong to the current message, and the message once it is complete. Neither results nor errors depend on how the bytes
+//! were split.
 //!
 //! * [`ResponseReader`] is the client side, [`RequestReader`] the server side.
-//! * Heads and body bytes go to a sink as they arrive; `()` is the sink which drops them.
-//! * A head which arrives in one piece is parsed in place, without a copy and without an allocation.
-//! * Memory is bounded by [`Limits`], and no input makes a reader panic.
+//! * HeadBuffer and body bytes go to a sink as they arrive; `()` is the sink that drops them.
+//! * A head that arrives in one piece is parsed in place, without a copy or an allocation.
+//! * [`Limits`] bounds the memory, and no input makes a reader panic.
 //!
-//! A head is judged when it has ended, so that the verdict is the same however it was split; only its first
-//! bytes are looked at before, so that another protocol is recognised at once.
+//! A head is parsed when it is complete, so that its result is the same however it was split. Only its first bytes are
+//! checked earlier, so that another protocol is recognised at once.
 //!
 //! ```
 //! let mut reader = http1::ResponseReader::new(http1::Limits::default());
@@ -26,32 +26,32 @@ mod body;
 mod error;
 mod framing;
 mod head;
-mod known;
+mod head_cache;
 mod request;
 mod response;
 
-pub use error::{Error, Fault};
+pub use error::{Error, ErrorKind};
 pub use framing::Framing;
+pub use head_cache::HeadCache;
 pub use httparse::Header;
-pub use known::KnownHead;
 pub use request::{Request, RequestHead, RequestReader, RequestSink};
 pub use response::{Response, ResponseHead, ResponseReader, ResponseSink};
 
-/// The most headers a head may have.
+/// Most headers in a head.
 pub(crate) const MAX_HEADERS: usize = 128;
 
-/// The most bytes the line of a chunk's size may have, extensions and CRLF included.
+/// Most bytes in a chunk-size line, including extensions and CRLF.
 pub(crate) const MAX_CHUNK_LINE: usize = 8 * 1024;
 
-/// The most bytes of empty lines which are skipped before a message (RFC 9112, 2.2).
+/// Most bytes of empty lines that are skipped before a message (RFC 9112, 2.2).
 pub(crate) const MAX_EMPTY_LINE_BYTES: usize = 16;
 
-/// Bounds on what a peer may send.
+/// Limits on what a peer may send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// The most bytes a head may have, its start line and last empty line included; also the most bytes of
-    /// the trailers of a chunked body, and of all informational (1xx) heads before one answer. Values above
-    /// `u32::MAX` count as `u32::MAX`. Default: 64 KiB.
+    /// Most bytes in a head, including the start line and the last empty line. The same limit holds for the trailers of a
+    /// chunked body, and for all informational (1xx) heads before one answer. Values above `u32::MAX` count as `u32::MAX`.
+    /// Default: 64 KiB.
     pub head_bytes: usize,
 }
 
@@ -61,11 +61,11 @@ impl Default for Limits {
     }
 }
 
-/// What one feed came to.
+/// The result of one feed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fed<T> {
-    /// Bytes consumed: all of them, unless a message ended before.
+    /// Number of bytes consumed: all of them, unless a message ended before.
     pub used: usize,
-    /// The message which ended after `used` bytes.
+    /// The message that ended after `used` bytes.
     pub done: Option<T>,
 }

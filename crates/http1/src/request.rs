@@ -2,11 +2,11 @@
 
 use crate::body::Body;
 use crate::framing::{Fields, Framing};
-use crate::head::{Heads, Kind, parse_request};
+use crate::head::{HeadBuffer, Kind, parse_request};
 use crate::{Error, Fed, Limits};
 use httparse::Header;
 
-/// A complete request. Its counts of bytes add up to what was taken from the connection for it.
+/// A complete request. Its byte counts add up to all bytes that it took on the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
     /// The client keeps the connection open for another request.
@@ -15,12 +15,11 @@ pub struct Request {
     pub head_bytes: u64,
     /// Bytes of the payload, after de-chunking.
     pub body_bytes: u64,
-    /// Bytes of chunk lines, ends of chunks and trailers, and of empty lines before the request.
+    /// Bytes of chunk-size lines, ends of chunks, trailers, and empty lines before the request.
     pub framing_bytes: u64,
 }
 
-/// The head of a request. That HTTP/1.1 asks for exactly one Host header (RFC 9112, 3.2) is left to the
-/// server to check.
+/// The head of a request. The reader does not check that an HTTP/1.1 request has exactly one Host header (RFC 9112, 3.2).
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'a> {
     /// The method as sent, a token; methods are case-sensitive.
@@ -35,12 +34,11 @@ pub struct RequestHead<'a> {
     pub framing: Framing,
     /// The client keeps the connection open for another request.
     pub keep_alive: bool,
-    /// The client waits for `100 Continue` before it sends the body (RFC 9110, 10.1.1). Only ever true if a
-    /// body is announced.
+    /// The client waits for `100 Continue` before it sends the body (RFC 9110, 10.1.1). False without a body.
     pub expect_continue: bool,
 }
 
-/// What to do with the parts of a request as they arrive; by default nothing.
+/// Receives the parts of a request as they arrive. The default methods do nothing.
 pub trait RequestSink {
     /// The head is complete.
     #[inline]
@@ -48,7 +46,7 @@ pub trait RequestSink {
         let _ = head;
     }
 
-    /// More of the payload, never empty. How it is cut depends on how it was sent and fed.
+    /// More of the payload, never empty. Its split into calls depends on how it was sent and fed.
     #[inline]
     fn body(&mut self, bytes: &[u8]) {
         let _ = bytes;
@@ -59,11 +57,11 @@ impl RequestSink for () {}
 
 /// Reads the requests of one connection, one after the other.
 ///
-/// At most 64 bytes, plus at most [`Limits::head_bytes`] (and what a growing vector adds) while a head has
-/// come in part. The size of bodies is not bounded here, since nothing of them is held.
+/// A reader takes at most 64 bytes of memory, and while a head is incomplete a buffer for at most [`Limits::head_bytes`].
+/// Bodies may have any size, because they are not stored.
 #[derive(Clone, Debug)]
 pub struct RequestReader {
-    heads: Heads,
+    head_buffer: HeadBuffer,
     body: Body,
     head_bytes: u32,
     keep_alive: bool,
@@ -76,12 +74,12 @@ enum Phase {
     Head,
     /// After a head.
     Body,
-    /// A fault was reported.
+    /// An error was reported.
     Failed,
 }
 
-/// What is kept of a head.
-struct Seen {
+/// What is needed of a head to read the body.
+struct HeadResult {
     head_bytes: u32,
     keep_alive: bool,
     framing: Framing,
@@ -91,7 +89,7 @@ impl RequestReader {
     /// A reader for a new connection.
     pub fn new(limits: Limits) -> Self {
         RequestReader {
-            heads: Heads::new(limits),
+            head_buffer: HeadBuffer::new(limits),
             body: Body::new(Framing::None),
             head_bytes: 0,
             keep_alive: false,
@@ -99,13 +97,13 @@ impl RequestReader {
         }
     }
 
-    /// Reads up to the end of one request. Takes all `bytes` unless the request ends before; then it leaves
-    /// the rest, which belongs to the next (pipelining), and the reader is ready for that.
+    /// Reads up to the end of one request. Consumes all `bytes` unless the request ends before; the rest then belongs to the
+    /// next request (pipelining), for which the reader is ready.
     ///
     /// # Errors
     ///
-    /// What is wrong with the request. The connection cannot be read any further; feeding again is
-    /// [`Error::AfterFault`].
+    /// When the request is malformed. The connection cannot be read any further; another feed returns
+    /// [`Error::AfterError`].
     #[inline]
     pub fn feed(&mut self, bytes: &[u8], sink: &mut impl RequestSink) -> Result<Fed<Request>, Error> {
         match self.read(bytes, sink) {
@@ -117,18 +115,17 @@ impl RequestReader {
         }
     }
 
-    /// The peer closed, or will not send more. `Ok`: between two requests.
+    /// Handles the end of the peer's stream. `Ok` if it is between two requests.
     ///
     /// # Errors
     ///
-    /// The request is truncated ([`crate::Fault::Truncated`]), or a fault had been reported before
-    /// ([`Error::AfterFault`]).
+    /// When the request is truncated ([`crate::ErrorKind::Truncated`]), or after an earlier error ([`Error::AfterError`]).
     pub fn eof(&mut self) -> Result<(), Error> {
         let result = match self.phase {
             Phase::Head if !self.in_message() => Ok(()),
-            Phase::Head => Err(Error::TruncatedHead { got: self.heads.held() }),
+            Phase::Head => Err(Error::TruncatedHead { got: self.head_buffer.buffered_bytes() }),
             Phase::Body => self.body.eof(),
-            Phase::Failed => Err(Error::AfterFault),
+            Phase::Failed => Err(Error::AfterError),
         };
         if result.is_err() {
             self.phase = Phase::Failed;
@@ -136,18 +133,17 @@ impl RequestReader {
         result
     }
 
-    /// Some bytes of a request have been read, and it is not complete. Empty lines before it do not count.
-    /// False after a fault.
+    /// Whether a request has begun and is incomplete. Empty lines before it do not count. False after an error.
     #[inline]
     pub fn in_message(&self) -> bool {
         match self.phase {
-            Phase::Head => self.heads.held() > 0,
+            Phase::Head => self.head_buffer.buffered_bytes() > 0,
             Phase::Body => true,
             Phase::Failed => false,
         }
     }
 
-    /// The head of a request has been read, and its body is not complete.
+    /// Whether the head of a request was read and its body is incomplete.
     #[inline]
     pub fn awaiting_body(&self) -> bool {
         self.phase == Phase::Body
@@ -158,7 +154,8 @@ impl RequestReader {
         let mut used = 0;
         match self.phase {
             Phase::Head => {
-                let (taken, seen) = self.heads.feed(bytes, Kind::Request, |head| see(head, sink))?;
+                let (taken, seen) =
+                    self.head_buffer.feed(bytes, Kind::Request, |head| interpret(head, sink))?;
                 used = taken;
                 let Some(seen) = seen else { return Ok(Fed { used, done: None }) };
                 self.head_bytes = seen.head_bytes;
@@ -167,14 +164,14 @@ impl RequestReader {
                 self.phase = Phase::Body;
             }
             Phase::Body => {}
-            Phase::Failed => return Err(Error::AfterFault),
+            Phase::Failed => return Err(Error::AfterError),
         }
-        used += self.body.feed(&bytes[used..], self.heads.limit(), |part| sink.body(part))?;
+        used += self.body.feed(&bytes[used..], self.head_buffer.limit(), |part| sink.body(part))?;
         let done = self.body.is_done().then(|| self.finish());
         Ok(Fed { used, done })
     }
 
-    /// The request is complete: gives it and makes ready for the next.
+    /// Returns the complete request and prepares for the next.
     #[inline]
     fn finish(&mut self) -> Request {
         self.phase = Phase::Head;
@@ -182,15 +179,15 @@ impl RequestReader {
             keep_alive: self.keep_alive,
             head_bytes: u64::from(self.head_bytes),
             body_bytes: self.body.payload_bytes(),
-            framing_bytes: self.body.framing_bytes() + self.heads.take_empty(),
+            framing_bytes: self.body.framing_bytes() + self.head_buffer.take_empty_bytes(),
         }
     }
 }
 
-/// Judges a complete head and shows it to the sink.
+/// Parses a complete head and passes it to the sink.
 #[inline]
-fn see(head: &[u8], sink: &mut impl RequestSink) -> Result<Seen, Error> {
-    // Not more than the limit, which is an u32.
+fn interpret(head: &[u8], sink: &mut impl RequestSink) -> Result<HeadResult, Error> {
+    // At most the limit, which is an u32.
     let head_bytes = u32::try_from(head.len()).unwrap_or(u32::MAX);
     parse_request(head, |parsed| {
         let minor_version = parsed.version.unwrap_or(1);
@@ -208,7 +205,7 @@ fn see(head: &[u8], sink: &mut impl RequestSink) -> Result<Seen, Error> {
             keep_alive,
             expect_continue: expects && !matches!(framing, Framing::None | Framing::Length(0)),
         });
-        Ok(Seen { head_bytes, keep_alive, framing })
+        Ok(HeadResult { head_bytes, keep_alive, framing })
     })
 }
 
@@ -236,11 +233,11 @@ mod tests {
     }
 
     #[test]
-    fn another_protocol_is_told_at_its_first_byte() {
+    fn another_protocol_is_recognised_at_its_first_byte() {
         let mut reader = RequestReader::new(Limits::default());
         let tls = [0x16, 0x03, 0x01];
         assert_eq!(reader.feed(&tls, &mut ()), Err(Error::BadMethod { at: 0 }));
-        assert_eq!(reader.feed(&tls, &mut ()), Err(Error::AfterFault));
-        assert_eq!(reader.eof(), Err(Error::AfterFault));
+        assert_eq!(reader.feed(&tls, &mut ()), Err(Error::AfterError));
+        assert_eq!(reader.eof(), Err(Error::AfterError));
     }
 }

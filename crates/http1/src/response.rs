@@ -2,11 +2,11 @@
 
 use crate::body::Body;
 use crate::framing::{Fields, Framing};
-use crate::head::{Heads, Kind, parse_response};
+use crate::head::{HeadBuffer, Kind, parse_response};
 use crate::{Error, Fed, Limits};
 use httparse::Header;
 
-/// A complete answer. Its four counts of bytes add up to what was taken from the connection for it.
+/// A complete answer. Its four byte counts add up to all bytes that it took on the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Response {
     /// Status code of the final answer, 200 to 999.
@@ -19,7 +19,7 @@ pub struct Response {
     pub informational_bytes: u64,
     /// Bytes of the payload, after de-chunking and before any content or other transfer decoding.
     pub body_bytes: u64,
-    /// Bytes of chunk lines, ends of chunks and trailers, and of empty lines before the answer.
+    /// Bytes of chunk-size lines, ends of chunks, trailers, and empty lines before the answer.
     pub framing_bytes: u64,
 }
 
@@ -32,7 +32,7 @@ pub struct ResponseHead<'a> {
     pub minor_version: u8,
     /// The reason; empty if missing or not ASCII.
     pub reason: &'a str,
-    /// The headers in their order. A folded value still holds its line ends.
+    /// The headers in their order. A folded value still contains its line ends.
     pub headers: &'a [Header<'a>],
     /// How the body ends.
     pub framing: Framing,
@@ -40,7 +40,7 @@ pub struct ResponseHead<'a> {
     pub keep_alive: bool,
 }
 
-/// What to do with the parts of an answer as they arrive; by default nothing.
+/// Receives the parts of an answer as they arrive. The default methods do nothing.
 pub trait ResponseSink {
     /// The head of the final answer is complete.
     #[inline]
@@ -48,7 +48,7 @@ pub trait ResponseSink {
         let _ = head;
     }
 
-    /// More of the payload, never empty. How it is cut depends on how it was sent and fed.
+    /// More of the payload, never empty. Its split into calls depends on how it was sent and fed.
     #[inline]
     fn body(&mut self, bytes: &[u8]) {
         let _ = bytes;
@@ -59,11 +59,10 @@ impl ResponseSink for () {}
 
 /// Reads the answers of one connection, one after the other.
 ///
-/// At most 64 bytes, plus at most [`Limits::head_bytes`] (and what a growing vector adds) while a head has
-/// come in part.
+/// A reader takes at most 64 bytes of memory, and while a head is incomplete a buffer for at most [`Limits::head_bytes`].
 #[derive(Clone, Debug)]
 pub struct ResponseReader {
-    heads: Heads,
+    head_buffer: HeadBuffer,
     body: Body,
     head_bytes: u32,
     informational_bytes: u32,
@@ -78,22 +77,22 @@ enum Phase {
     Head,
     /// After the head of a final answer.
     Body,
-    /// A fault was reported.
+    /// An error was reported.
     Failed,
 }
 
-/// What a head means for reading on.
+/// What is needed of a head to read the body.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Meaning {
+pub(crate) struct ParsedHead {
     pub(crate) status: u16,
     pub(crate) keep_alive: bool,
     pub(crate) framing: Framing,
 }
 
-/// What a head came to.
-enum Seen {
+/// The result of parsing a head.
+enum HeadResult {
     Informational { head_bytes: u32 },
-    Final { head_bytes: u32, meaning: Meaning },
+    Final { head_bytes: u32, parsed_head: ParsedHead },
 }
 
 impl Default for ResponseReader {
@@ -106,7 +105,7 @@ impl ResponseReader {
     /// A reader for a new connection.
     pub fn new(limits: Limits) -> Self {
         ResponseReader {
-            heads: Heads::new(limits),
+            head_buffer: HeadBuffer::new(limits),
             body: Body::new(Framing::None),
             head_bytes: 0,
             informational_bytes: 0,
@@ -116,24 +115,24 @@ impl ResponseReader {
         }
     }
 
-    /// Reads up to the end of one answer. Takes all `bytes` unless the answer ends before; then it leaves the
-    /// rest, which belongs to the next (pipelining), and the reader is ready for that.
+    /// Reads up to the end of one answer. Consumes all `bytes` unless the answer ends before; the rest then belongs to the
+    /// next answer (pipelining), for which the reader is ready.
     ///
-    /// `to_head`: the request this answers was HEAD, so that there is no body whatever the headers say. It
-    /// matters in the feed in which the head ends; give the same value with every feed of one answer.
+    /// `is_head_request`: the answer is to a HEAD request and has no body, whatever its headers say. Give the same value with every
+    /// feed of one answer.
     ///
     /// # Errors
     ///
-    /// What is wrong with the answer. The connection cannot be read any further; feeding again is
-    /// [`Error::AfterFault`].
+    /// When the answer is malformed. The connection cannot be read any further; another feed returns
+    /// [`Error::AfterError`].
     #[inline]
     pub fn feed(
         &mut self,
         bytes: &[u8],
-        to_head: bool,
+        is_head_request: bool,
         sink: &mut impl ResponseSink,
     ) -> Result<Fed<Response>, Error> {
-        match self.read(bytes, to_head, sink) {
+        match self.read(bytes, is_head_request, sink) {
             Ok(fed) => Ok(fed),
             Err(error) => {
                 self.phase = Phase::Failed;
@@ -142,16 +141,16 @@ impl ResponseReader {
         }
     }
 
-    /// Payload bytes which come next and which the reader need not see: what is left of a body of known
-    /// length, or of the current chunk. The caller may read and drop up to this many without feeding them,
-    /// for example within the kernel (`MSG_TRUNC`), and then says so to [`ResponseReader::discarded`].
+    /// Number of payload bytes that come next and that the reader need not see: the rest of a body of known length, or of the
+    /// current chunk. The caller may drop up to this number of bytes without feeding them, for example within the kernel
+    /// (`MSG_TRUNC`), and then calls [`ResponseReader::discarded`].
     #[inline]
     pub fn discardable(&self) -> u64 {
-        if self.phase == Phase::Body { self.body.run() } else { 0 }
+        if self.phase == Phase::Body { self.body.skippable() } else { 0 }
     }
 
-    /// `n` bytes were read and dropped. They count as payload, but the sink does not see them. Returns the
-    /// answer if that ended it.
+    /// Records that `n` bytes were dropped. They count as payload, but the sink does not get them. Returns the answer if it
+    /// is complete now.
     ///
     /// # Panics
     ///
@@ -162,23 +161,21 @@ impl ResponseReader {
         if n == 0 {
             return None;
         }
-        self.body.pass(n);
+        self.body.skip(n);
         self.body.is_done().then(|| self.finish())
     }
 
-    /// The peer closed. `Some` is an answer which ends by that; `None` means the connection ended between
-    /// two answers.
+    /// Handles the end of the peer's stream. Returns the answer that ends with it, or `None` between two answers.
     ///
     /// # Errors
     ///
-    /// The answer is truncated ([`crate::Fault::Truncated`]), or a fault had been reported before
-    /// ([`Error::AfterFault`]).
+    /// When the answer is truncated ([`crate::ErrorKind::Truncated`]), or after an earlier error ([`Error::AfterError`]).
     pub fn eof(&mut self) -> Result<Option<Response>, Error> {
         let result = match self.phase {
             Phase::Head if !self.in_message() => Ok(None),
-            Phase::Head => Err(Error::TruncatedHead { got: self.heads.held() }),
+            Phase::Head => Err(Error::TruncatedHead { got: self.head_buffer.buffered_bytes() }),
             Phase::Body => self.body.eof().map(|()| Some(self.finish())),
-            Phase::Failed => Err(Error::AfterFault),
+            Phase::Failed => Err(Error::AfterError),
         };
         if result.is_err() {
             self.phase = Phase::Failed;
@@ -186,35 +183,35 @@ impl ResponseReader {
         result
     }
 
-    /// Some bytes of an answer have been read, and it is not complete. Empty lines before it do not count,
-    /// informational answers do. False after a fault.
+    /// Whether an answer has begun and is incomplete. Empty lines before it do not count, informational answers do. False
+    /// after an error.
     #[inline]
     pub fn in_message(&self) -> bool {
         match self.phase {
-            Phase::Head => self.heads.held() > 0 || self.informational_bytes > 0,
+            Phase::Head => self.head_buffer.buffered_bytes() > 0 || self.informational_bytes > 0,
             Phase::Body => true,
             Phase::Failed => false,
         }
     }
 
-    /// Nothing has been taken of the next answer.
+    /// Whether no byte of the next answer was consumed.
     #[inline]
     pub(crate) fn is_fresh(&self) -> bool {
-        self.phase == Phase::Head && self.informational_bytes == 0 && self.heads.is_fresh()
+        self.phase == Phase::Head && self.informational_bytes == 0 && self.head_buffer.is_fresh()
     }
 
-    /// Goes on behind a head of that many bytes, without reading it; false if it is beyond the limit.
+    /// Continues after a head of this length without reading it; false if the head exceeds the limit.
     #[inline]
-    pub(crate) fn enter_body(&mut self, head_bytes: usize, meaning: Meaning) -> bool {
+    pub(crate) fn enter_body(&mut self, head_bytes: usize, parsed_head: ParsedHead) -> bool {
         let Ok(head_bytes) = u32::try_from(head_bytes) else { return false };
-        if head_bytes > self.heads.limit() {
+        if head_bytes > self.head_buffer.limit() {
             return false;
         }
-        self.begin(head_bytes, meaning);
+        self.begin(head_bytes, parsed_head);
         true
     }
 
-    /// The head of the answer just fed, if it was the first thing in `bytes`; `done` if that also ended it.
+    /// The head of the answer that was just fed, if it begins `bytes`. `done`: the answer, if it is complete.
     pub(crate) fn head_at_front<'b>(&self, bytes: &'b [u8], done: Option<&Response>) -> Option<&'b [u8]> {
         let informational = done.map_or(u64::from(self.informational_bytes), |done| done.informational_bytes);
         let alone = informational == 0 && !matches!(bytes.first(), Some(b'\r' | b'\n'));
@@ -222,7 +219,7 @@ impl ResponseReader {
     }
 
     #[inline]
-    fn begin(&mut self, head_bytes: u32, Meaning { status, keep_alive, framing }: Meaning) {
+    fn begin(&mut self, head_bytes: u32, ParsedHead { status, keep_alive, framing }: ParsedHead) {
         self.head_bytes = head_bytes;
         self.status = status;
         self.keep_alive = keep_alive;
@@ -234,35 +231,36 @@ impl ResponseReader {
     fn read(
         &mut self,
         bytes: &[u8],
-        to_head: bool,
+        is_head_request: bool,
         sink: &mut impl ResponseSink,
     ) -> Result<Fed<Response>, Error> {
         let mut used = 0;
         while self.phase == Phase::Head {
-            let (taken, seen) =
-                self.heads.feed(&bytes[used..], Kind::Response, |head| see(head, to_head, sink))?;
+            let (taken, seen) = self
+                .head_buffer
+                .feed(&bytes[used..], Kind::Response, |head| interpret(head, is_head_request, sink))?;
             used += taken;
             match seen {
                 None => return Ok(Fed { used, done: None }),
-                Some(Seen::Informational { head_bytes }) => {
-                    let limit = self.heads.limit();
+                Some(HeadResult::Informational { head_bytes }) => {
+                    let limit = self.head_buffer.limit();
                     self.informational_bytes = self.informational_bytes.saturating_add(head_bytes);
                     if self.informational_bytes > limit {
                         return Err(Error::InformationalTooLarge { limit: limit as usize });
                     }
                 }
-                Some(Seen::Final { head_bytes, meaning }) => self.begin(head_bytes, meaning),
+                Some(HeadResult::Final { head_bytes, parsed_head }) => self.begin(head_bytes, parsed_head),
             }
         }
         if self.phase == Phase::Failed {
-            return Err(Error::AfterFault);
+            return Err(Error::AfterError);
         }
-        used += self.body.feed(&bytes[used..], self.heads.limit(), |part| sink.body(part))?;
+        used += self.body.feed(&bytes[used..], self.head_buffer.limit(), |part| sink.body(part))?;
         let done = self.body.is_done().then(|| self.finish());
         Ok(Fed { used, done })
     }
 
-    /// The answer is complete: gives it and makes ready for the next.
+    /// Returns the complete answer and prepares for the next.
     #[inline]
     fn finish(&mut self) -> Response {
         self.phase = Phase::Head;
@@ -272,34 +270,34 @@ impl ResponseReader {
             head_bytes: u64::from(self.head_bytes),
             informational_bytes: u64::from(std::mem::take(&mut self.informational_bytes)),
             body_bytes: self.body.payload_bytes(),
-            framing_bytes: self.body.framing_bytes() + self.heads.take_empty(),
+            framing_bytes: self.body.framing_bytes() + self.head_buffer.take_empty_bytes(),
         }
     }
 }
 
-/// Judges a complete head and shows a final one to the sink.
+/// Parses a complete head and passes a final one to the sink.
 #[inline]
-fn see(head: &[u8], to_head: bool, sink: &mut impl ResponseSink) -> Result<Seen, Error> {
-    // Not more than the limit, which is an u32.
+fn interpret(head: &[u8], is_head_request: bool, sink: &mut impl ResponseSink) -> Result<HeadResult, Error> {
+    // At most the limit, which is an u32.
     let head_bytes = u32::try_from(head.len()).unwrap_or(u32::MAX);
     parse_response(head, |parsed| {
         let status = parsed.code.unwrap_or(0);
         match status {
             0..=99 => return Err(Error::BadStatus { status }),
-            // This side never asks for an upgrade (RFC 9110, 15.2.2).
+            // This client never requests an upgrade (RFC 9110, 15.2.2).
             101 => return Err(Error::UnexpectedUpgrade),
-            102..=199 | 100 => return Ok(Seen::Informational { head_bytes }),
+            102..=199 | 100 => return Ok(HeadResult::Informational { head_bytes }),
             _ => {}
         }
         let minor_version = parsed.version.unwrap_or(1);
         let headers = &*parsed.headers;
         let fields = Fields::read(headers);
         let persistent = fields.keep_alive(minor_version);
-        let framing = fields.of_response(status, to_head, minor_version)?;
+        let framing = fields.of_response(status, is_head_request, minor_version)?;
         let keep_alive = persistent && framing != Framing::UntilClose;
         let reason = parsed.reason.unwrap_or("");
         sink.head(&ResponseHead { status, minor_version, reason, headers, framing, keep_alive });
-        Ok(Seen::Final { head_bytes, meaning: Meaning { status, keep_alive, framing } })
+        Ok(HeadResult::Final { head_bytes, parsed_head: ParsedHead { status, keep_alive, framing } })
     })
 }
 
@@ -329,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn discarding_a_chunk_goes_on_with_its_end() {
+    fn after_a_discarded_chunk_its_end_is_read() {
         let mut reader = ResponseReader::new(Limits::default());
         let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n";
         assert_eq!(reader.feed(head, false, &mut ()).unwrap().done, None);
@@ -347,11 +345,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_after_a_fault() {
+    fn nothing_is_read_after_an_error() {
         let mut reader = ResponseReader::new(Limits::default());
         assert_eq!(reader.feed(b"220 smtp", false, &mut ()), Err(Error::NotHttp { at: 0 }));
-        assert_eq!(reader.feed(b"HTTP/1.1 ", false, &mut ()), Err(Error::AfterFault));
-        assert_eq!(reader.eof(), Err(Error::AfterFault));
+        assert_eq!(reader.feed(b"HTTP/1.1 ", false, &mut ()), Err(Error::AfterError));
+        assert_eq!(reader.eof(), Err(Error::AfterError));
         assert!(!reader.in_message());
     }
 }

@@ -1,20 +1,20 @@
-//! A table of good and bad answers. Each is read in one piece, cut in two at every byte, byte by byte, and
+//! A table of good and bad answers. Each is read in one piece, split at every byte, byte by byte, and
 //! with its payload dropped instead of fed; the result must be the same.
 
 mod common;
 
-use common::{Outcome, answers, discarding, ending, every, twice_with_known_head};
-use http1::{Error, Fault, Limits, Response};
+use common::{Outcome, answers, discarding, ending, every, twice_with_head_cache};
+use http1::{Error, ErrorKind, Limits, Response};
 
 /// How a connection ends.
 enum End {
-    /// Between two answers.
+    /// The connection closes between two answers.
     Clean,
     /// The close ends the last answer.
     Close,
-    /// With this fault, while bytes are fed.
-    Fault(Error),
-    /// With this fault, at the close.
+    /// With this error, while bytes are fed.
+    Failed(Error),
+    /// With this error, at the close.
     Truncated(Error),
 }
 
@@ -23,11 +23,11 @@ enum End {
 fn check(
     stream: &[u8],
     limits: Limits,
-    to_head: &[bool],
+    is_head_request: &[bool],
     expected: &[(u16, &str, bool)],
     end: End,
 ) -> Outcome<Response> {
-    let whole = answers(stream, &[], limits, to_head);
+    let whole = answers(stream, &[], limits, is_head_request);
     let shown = String::from_utf8_lossy(&stream[..stream.len().min(300)]);
     let done: Vec<_> = whole
         .messages
@@ -37,25 +37,25 @@ fn check(
     let expected: Vec<_> =
         expected.iter().map(|&(status, body, keep)| (status, body.as_bytes(), keep)).collect();
     assert_eq!(done, expected, "{shown:?}");
-    let (fault, at_close, closed) = match end {
+    let (error, at_close, closed) = match end {
         End::Clean => (None, false, false),
         End::Close => (None, false, true),
-        End::Fault(error) => (Some(error), false, false),
+        End::Failed(error) => (Some(error), false, false),
         End::Truncated(error) => (Some(error), true, false),
     };
-    assert_eq!((&whole.fault, whole.at_close, whole.closed), (&fault, at_close, closed), "{shown:?}");
+    assert_eq!((&whole.error, whole.at_close, whole.closed), (&error, at_close, closed), "{shown:?}");
     for cut in 1..stream.len() {
-        assert_eq!(answers(stream, &[cut], limits, to_head), whole, "{shown:?} cut at {cut}");
-        for known in twice_with_known_head(stream, &[cut], limits, to_head) {
-            assert_eq!(known, ending(&whole), "{shown:?} with its head known, cut at {cut}");
+        assert_eq!(answers(stream, &[cut], limits, is_head_request), whole, "{shown:?} cut at {cut}");
+        for cached in twice_with_head_cache(stream, &[cut], limits, is_head_request) {
+            assert_eq!(cached, ending(&whole), "{shown:?} with its head cached, cut at {cut}");
         }
     }
     for size in [1, 2, 7] {
         let cuts = every(size, stream.len());
-        assert_eq!(answers(stream, &cuts, limits, to_head), whole, "{shown:?} in pieces of {size}");
+        assert_eq!(answers(stream, &cuts, limits, is_head_request), whole, "{shown:?} in pieces of {size}");
     }
-    // The sink misses the payload which is dropped, and the rest must be the same.
-    let (mut dropped, mut same) = (discarding(stream, limits, to_head), whole.clone());
+    // The sink does not get the dropped payload; the rest must be the same.
+    let (mut dropped, mut same) = (discarding(stream, limits, is_head_request), whole.clone());
     for message in dropped.messages.iter_mut().chain(&mut same.messages) {
         message.body.clear();
     }
@@ -73,16 +73,16 @@ fn closed(stream: &str, expected: &[(u16, &str, bool)]) -> Outcome<Response> {
     check(stream.as_bytes(), Limits::default(), &[], expected, End::Close)
 }
 
-/// A fault in the first answer.
+/// Checks an error in the first answer.
 #[track_caller]
 fn bad(stream: impl AsRef<[u8]>, error: Error) {
-    check(stream.as_ref(), Limits::default(), &[], &[], End::Fault(error));
+    check(stream.as_ref(), Limits::default(), &[], &[], End::Failed(error));
 }
 
-/// The close comes too early in the first answer.
+/// Checks that the close truncates the first answer.
 #[track_caller]
 fn truncated(stream: &str, error: Error) {
-    assert_eq!(error.fault(), Fault::Truncated);
+    assert_eq!(error.kind(), ErrorKind::Truncated);
     check(stream.as_bytes(), Limits::default(), &[], &[], End::Truncated(error));
 }
 
@@ -184,7 +184,7 @@ fn bad_chunks() {
     }
     bad(chunked("1g\r\na\r\n0\r\n\r\n"), Error::BadChunkSize { at: 1 });
     bad(chunked("1 1\r\na\r\n0\r\n\r\n"), Error::BadChunkSize { at: 2 });
-    // RFC 9112, 7.1.1: blanks belong to an extension.
+    // RFC 9112, 7.1.1: white space belongs to an extension.
     bad(chunked("1 \r\na\r\n0\r\n\r\n"), Error::BadChunkSize { at: 2 });
     bad(chunked("1\t\r\na\r\n0\r\n\r\n"), Error::BadChunkSize { at: 2 });
     bad(chunked("1\r\na\r\n0 \r\n\r\n"), Error::BadChunkSize { at: 8 });
@@ -196,7 +196,7 @@ fn bad_chunks() {
     bad(chunked("1;a\0\r\n"), Error::BadChunkExtension { at: 3 });
     bad(chunked("00000000000000001\r\na\r\n"), Error::ChunkSizeOverflow { at: 16 });
     truncated(&chunked("ffffffffffffffff\r\na"), Error::TruncatedChunks { got: 19 });
-    // The byte after the data decides, so that the data is seen before the fault.
+    // The error is in the byte after the data, so that the sink gets the data first.
     for (end, at) in [("\n0\r\n\r\n", 4), ("b\r\n", 4), ("\r0", 5), ("\r\r\n", 5)] {
         bad(chunked(&format!("1\r\na{end}")), Error::BadChunkEnd { at });
     }
@@ -258,7 +258,7 @@ fn informational_answers() {
     bad("HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n", Error::UnexpectedUpgrade);
     let many = "HTTP/1.1 100 Continue\r\n\r\n".repeat(5);
     let limits = Limits { head_bytes: 120 };
-    let end = End::Fault(Error::InformationalTooLarge { limit: 120 });
+    let end = End::Failed(Error::InformationalTooLarge { limit: 120 });
     check(many.as_bytes(), limits, &[], &[], end);
 }
 
@@ -335,8 +335,8 @@ fn limits() {
     let exact = Limits { head_bytes: head.len() };
     check(head.as_bytes(), exact, &[], &[(200, "", false)], End::Close);
     let short = Limits { head_bytes: head.len() - 1 };
-    check(head.as_bytes(), short, &[], &[], End::Fault(Error::HeadTooLarge { limit: head.len() - 1 }));
-    check(b"HTTP/1.1 2", Limits { head_bytes: 0 }, &[], &[], End::Fault(Error::HeadTooLarge { limit: 0 }));
+    check(head.as_bytes(), short, &[], &[], End::Failed(Error::HeadTooLarge { limit: head.len() - 1 }));
+    check(b"HTTP/1.1 2", Limits { head_bytes: 0 }, &[], &[], End::Failed(Error::HeadTooLarge { limit: 0 }));
     let headers = |n: usize| "a: b\r\n".repeat(n) + "Content-Length: 0";
     good(&with(&headers(127), ""), &[(200, "", true)]);
     bad(with(&headers(128), ""), Error::TooManyHeaders { limit: 128 });
@@ -345,7 +345,7 @@ fn limits() {
     bad(extension(8193), Error::ChunkLineTooLarge { limit: 8192 });
     let trailer = chunked(&format!("0\r\nA: {}\r\n\r\n", "t".repeat(93)));
     check(trailer.as_bytes(), Limits { head_bytes: 100 }, &[], &[(200, "", true)], End::Clean);
-    let end = End::Fault(Error::TrailersTooLarge { limit: 99 });
+    let end = End::Failed(Error::TrailersTooLarge { limit: 99 });
     check(trailer.as_bytes(), Limits { head_bytes: 99 }, &[], &[], end);
 }
 
@@ -357,8 +357,8 @@ fn the_default_limit_holds_for_a_head_in_any_pieces() {
         let head = with(&format!("Content-Length: 0\r\nA: {}", "a".repeat(len - frame)), "");
         for size in [1, 1000, 65535, 70000] {
             let outcome = answers(head.as_bytes(), &every(size, head.len()), Limits::default(), &[]);
-            assert_eq!(outcome.fault.is_none(), fits, "{len} bytes in pieces of {size}");
-            assert!(fits || outcome.fault == Some(Error::HeadTooLarge { limit }));
+            assert_eq!(outcome.error.is_none(), fits, "{len} bytes in pieces of {size}");
+            assert!(fits || outcome.error == Some(Error::HeadTooLarge { limit }));
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Properties: well-formed connections are read as they were written, and no bytes at all make a reader panic
-//! or depend on how they were cut.
+//! Properties: well-formed connections are read as they were written, and no bytes make a reader panic
+//! or depend on how they were split.
 
 mod common;
 
-use common::{answers, discarding, ending, requests, twice_with_known_head};
+use common::{answers, discarding, ending, requests, twice_with_head_cache};
 use http1::{Framing, Limits};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -14,7 +14,7 @@ use proptest::test_runner::FileFailurePersistence;
 enum Sent {
     Nothing,
     Length,
-    /// In chunks of these sizes, the last being what remains; with extensions and trailers.
+    /// In chunks of these sizes and a last chunk with the rest, with extensions and trailers.
     Chunked {
         sizes: Vec<usize>,
         extension: String,
@@ -23,7 +23,7 @@ enum Sent {
     },
 }
 
-/// A well-formed message, as text and as what should be read of it.
+/// A well-formed message: its bytes, and the expected result.
 #[derive(Clone, Debug)]
 struct Written {
     bytes: Vec<u8>,
@@ -34,11 +34,11 @@ struct Written {
     keep_alive: bool,
     head_bytes: u64,
     informational_bytes: u64,
-    to_head: bool,
+    is_head_request: bool,
 }
 
 fn name() -> impl Strategy<Value = String> {
-    // The prefix keeps clear of the names which mean something.
+    // The prefix avoids names that have a meaning.
     "[Xx]-[!#$%&'*+.^_`|~0-9A-Za-z-]{0,12}"
 }
 
@@ -106,7 +106,7 @@ fn write_head(line: &str, headers: &[(String, String)], spaces: &str) -> Vec<u8>
     out
 }
 
-/// One message after its start line and the parts a side adds.
+/// A message without its start line and the headers that a side adds.
 fn written(
     sent: &Sent,
     mut headers: Vec<(String, String)>,
@@ -136,7 +136,7 @@ fn written(
         keep_alive: true,
         head_bytes,
         informational_bytes: 0,
-        to_head: false,
+        is_head_request: false,
     }
 }
 
@@ -146,20 +146,24 @@ fn answer() -> impl Strategy<Value = Written> {
         (select(vec![200u16, 204, 304, 404, 503, 999]), any::<bool>(), interim, "[ -~]{0,20}"),
         (headers(), sent(), prop::collection::vec(any::<u8>(), 0..200), any::<Index>(), "[ \t]{0,3}"),
     )
-        .prop_map(|((status, to_head, interim, reason), (headers, sent, body, place, spaces))| {
-            let bodyless = to_head || matches!(status, 204 | 304);
-            // Without a length the close would end the body: not among pipelined answers.
-            let sent = if matches!(sent, Sent::Nothing) && !bodyless { Sent::Length } else { sent };
-            let line = format!("HTTP/1.1 {status} {reason}");
-            let mut written = written(&sent, headers, &body, place, &spaces, &line, bodyless);
-            let before: Vec<u8> =
-                interim.iter().flat_map(|s| format!("HTTP/1.1 {s} \r\nX: y\r\n\r\n").into_bytes()).collect();
-            written.informational_bytes = before.len() as u64;
-            written.bytes.splice(0..0, before);
-            written.line = format!("1 {status} {reason}");
-            written.to_head = to_head;
-            written
-        })
+        .prop_map(
+            |((status, is_head_request, interim, reason), (headers, sent, body, place, spaces))| {
+                let bodyless = is_head_request || matches!(status, 204 | 304);
+                // A body without a length ends at the close, which pipelined answers cannot have.
+                let sent = if matches!(sent, Sent::Nothing) && !bodyless { Sent::Length } else { sent };
+                let line = format!("HTTP/1.1 {status} {reason}");
+                let mut written = written(&sent, headers, &body, place, &spaces, &line, bodyless);
+                let before: Vec<u8> = interim
+                    .iter()
+                    .flat_map(|s| format!("HTTP/1.1 {s} \r\nX: y\r\n\r\n").into_bytes())
+                    .collect();
+                written.informational_bytes = before.len() as u64;
+                written.bytes.splice(0..0, before);
+                written.line = format!("1 {status} {reason}");
+                written.is_head_request = is_head_request;
+                written
+            },
+        )
 }
 
 fn request() -> impl Strategy<Value = Written> {
@@ -179,7 +183,7 @@ fn request() -> impl Strategy<Value = Written> {
         })
 }
 
-/// The offsets at which a stream is cut, ascending; the same one twice makes an empty piece.
+/// The ascending offsets at which a stream is split; an offset that occurs twice makes an empty piece.
 fn offsets(cuts: &[Index], len: usize) -> Vec<usize> {
     let mut offsets: Vec<usize> = cuts.iter().map(|cut| cut.index(len + 1)).collect();
     offsets.sort_unstable();
@@ -190,9 +194,9 @@ fn cuts() -> impl Strategy<Value = Vec<Index>> {
     prop::collection::vec(any::<Index>(), 0..12)
 }
 
-/// Bytes likely to get far into a reader: pieces of messages in any order.
+/// Bytes that exercise much of a reader: pieces of messages in any order.
 fn shards() -> impl Strategy<Value = Vec<u8>> {
-    let known = select(vec![
+    let fragment = select(vec![
         "HTTP/1.1 200 OK\r\n",
         "HTTP/1.0 200 OK\n",
         "HTTP/1.1 100 C\r\n\r\n",
@@ -222,13 +226,13 @@ fn shards() -> impl Strategy<Value = Vec<u8>> {
         "\0",
     ]);
     let shard = prop_oneof![
-        8 => known.prop_map(|text| text.as_bytes().to_vec()),
+        8 => fragment.prop_map(|text| text.as_bytes().to_vec()),
         1 => prop::collection::vec(any::<u8>(), 0..20),
     ];
     prop::collection::vec(shard, 0..16).prop_map(|shards| shards.concat())
 }
 
-/// A well-formed connection with some bytes changed, put in, or taken out.
+/// A well-formed connection with some bytes changed, inserted or removed.
 fn mutated(message: impl Strategy<Value = Written>) -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![any::<u8>(), select(b"\r\n :;,0159afx\t\0".to_vec())];
     let changes = prop::collection::vec((any::<Index>(), 0..3u8, byte), 0..5);
@@ -251,15 +255,15 @@ fn limits() -> impl Strategy<Value = Limits> {
     prop_oneof![Just(Limits::default()), (0..200usize).prop_map(|head_bytes| Limits { head_bytes })]
 }
 
-/// Reads the bytes as either side, whole and cut; all must agree. The functions of `common` check the rest.
-fn agree(bytes: &[u8], cuts: &[usize], limits: Limits, to_head: bool) -> Result<(), TestCaseError> {
-    let to_head = [to_head, false, true];
-    let whole = answers(bytes, &[], limits, &to_head);
-    prop_assert_eq!(&answers(bytes, cuts, limits, &to_head), &whole);
-    for known in twice_with_known_head(bytes, cuts, limits, &to_head) {
-        prop_assert_eq!(known, ending(&whole));
+/// Reads the bytes as both sides, in one piece and split; the results must agree. The functions of `common` check the rest.
+fn agree(bytes: &[u8], cuts: &[usize], limits: Limits, is_head_request: bool) -> Result<(), TestCaseError> {
+    let is_head_request = [is_head_request, false, true];
+    let whole = answers(bytes, &[], limits, &is_head_request);
+    prop_assert_eq!(&answers(bytes, cuts, limits, &is_head_request), &whole);
+    for cached in twice_with_head_cache(bytes, cuts, limits, &is_head_request) {
+        prop_assert_eq!(cached, ending(&whole));
     }
-    let (mut dropped, mut same) = (discarding(bytes, limits, &to_head), whole);
+    let (mut dropped, mut same) = (discarding(bytes, limits, &is_head_request), whole);
     dropped.messages.iter_mut().chain(&mut same.messages).for_each(|message| message.body.clear());
     prop_assert_eq!(dropped, same);
     prop_assert_eq!(requests(bytes, cuts, limits), requests(bytes, &[], limits));
@@ -276,9 +280,9 @@ proptest! {
     #[test]
     fn answers_are_read_as_written(sent in prop::collection::vec(answer(), 0..5), cuts in cuts()) {
         let stream: Vec<u8> = sent.iter().flat_map(|message| message.bytes.clone()).collect();
-        let to_head: Vec<bool> = sent.iter().map(|message| message.to_head).collect();
-        let outcome = answers(&stream, &offsets(&cuts, stream.len()), Limits::default(), &to_head);
-        prop_assert_eq!(&outcome.fault, &None);
+        let is_head_request: Vec<bool> = sent.iter().map(|message| message.is_head_request).collect();
+        let outcome = answers(&stream, &offsets(&cuts, stream.len()), Limits::default(), &is_head_request);
+        prop_assert_eq!(&outcome.error, &None);
         prop_assert_eq!(outcome.messages.len(), sent.len());
         for (read, sent) in outcome.messages.iter().zip(&sent) {
             prop_assert_eq!(&read.head.line, &sent.line);
@@ -297,7 +301,7 @@ proptest! {
     fn requests_are_read_as_written(sent in prop::collection::vec(request(), 0..5), cuts in cuts()) {
         let stream: Vec<u8> = sent.iter().flat_map(|message| message.bytes.clone()).collect();
         let outcome = requests(&stream, &offsets(&cuts, stream.len()), Limits::default());
-        prop_assert_eq!(&outcome.fault, &None);
+        prop_assert_eq!(&outcome.error, &None);
         prop_assert_eq!(outcome.messages.len(), sent.len());
         for (read, sent) in outcome.messages.iter().zip(&sent) {
             prop_assert_eq!(&read.head.line, &sent.line);
@@ -312,28 +316,28 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_alike_however_cut(
+    fn any_bytes_have_one_result_however_split(
         bytes in prop::collection::vec(any::<u8>(), 0..300), cuts in cuts(), limits in limits(),
     ) {
         agree(&bytes, &offsets(&cuts, bytes.len()), limits, false)?;
     }
 
     #[test]
-    fn shards_are_read_alike_however_cut(
-        bytes in shards(), cuts in cuts(), limits in limits(), to_head in any::<bool>(),
+    fn shards_have_one_result_however_split(
+        bytes in shards(), cuts in cuts(), limits in limits(), is_head_request in any::<bool>(),
     ) {
-        agree(&bytes, &offsets(&cuts, bytes.len()), limits, to_head)?;
+        agree(&bytes, &offsets(&cuts, bytes.len()), limits, is_head_request)?;
     }
 
     #[test]
-    fn mutated_answers_are_read_alike_however_cut(
-        bytes in mutated(answer()), cuts in cuts(), limits in limits(), to_head in any::<bool>(),
+    fn mutated_answers_have_one_result_however_split(
+        bytes in mutated(answer()), cuts in cuts(), limits in limits(), is_head_request in any::<bool>(),
     ) {
-        agree(&bytes, &offsets(&cuts, bytes.len()), limits, to_head)?;
+        agree(&bytes, &offsets(&cuts, bytes.len()), limits, is_head_request)?;
     }
 
     #[test]
-    fn mutated_requests_are_read_alike_however_cut(
+    fn mutated_requests_have_one_result_however_split(
         bytes in mutated(request()), cuts in cuts(), limits in limits(),
     ) {
         agree(&bytes, &offsets(&cuts, bytes.len()), limits, false)?;

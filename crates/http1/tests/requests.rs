@@ -1,10 +1,10 @@
-//! A table of good and bad requests. Each is read in one piece, cut in two at every byte, and byte by byte; the
+//! A table of good and bad requests. Each is read in one piece, split at every byte, and byte by byte; the
 //! result must be the same.
 
 mod common;
 
 use common::{Outcome, every, requests};
-use http1::{Error, Fault, Framing, Limits, Request};
+use http1::{Error, ErrorKind, Framing, Limits, Request};
 
 /// Reads the stream in all ways and checks head line, body and persistence of the complete requests.
 #[track_caller]
@@ -12,7 +12,7 @@ fn check(
     stream: &[u8],
     limits: Limits,
     expected: &[(&str, &str, bool)],
-    fault: Option<Error>,
+    error: Option<Error>,
 ) -> Outcome<Request> {
     let whole = requests(stream, &[], limits);
     let shown = String::from_utf8_lossy(&stream[..stream.len().min(300)]);
@@ -23,8 +23,8 @@ fn check(
         .collect();
     let expected: Vec<_> = expected.iter().map(|&(line, body, keep)| (line, body.as_bytes(), keep)).collect();
     assert_eq!(done, expected, "{shown:?}");
-    let at_close = fault.as_ref().is_some_and(|error| error.fault() == Fault::Truncated);
-    assert_eq!((&whole.fault, whole.at_close), (&fault, at_close), "{shown:?}");
+    let at_close = error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Truncated);
+    assert_eq!((&whole.error, whole.at_close), (&error, at_close), "{shown:?}");
     for cut in 1..stream.len() {
         assert_eq!(requests(stream, &[cut], limits), whole, "{shown:?} cut at {cut}");
     }
@@ -40,7 +40,7 @@ fn good(stream: &str, expected: &[(&str, &str, bool)]) -> Outcome<Request> {
     check(stream.as_bytes(), Limits::default(), expected, None)
 }
 
-/// A fault in the first request, while bytes are fed or, if it is one of truncation, at the close.
+/// Checks an error in the first request: while bytes are fed or, for a truncation, at the close.
 #[track_caller]
 fn bad(stream: impl AsRef<[u8]>, error: Error) {
     check(stream.as_ref(), Limits::default(), &[], Some(error));
@@ -129,7 +129,7 @@ fn expectations() {
     }
 }
 
-/// The one request of the streams above, told from its text.
+/// The expected request of the streams above, derived from its text.
 fn expected_line(stream: &str) -> [(&str, &str, bool); 1] {
     let line = match &stream[..15] {
         "POST / HTTP/1.1" => "POST / 1",
@@ -208,7 +208,7 @@ fn limits() {
     check(head.as_bytes(), fits, &[("GET / 1", "", true)], None);
     let limit = head.len() - 1;
     check(head.as_bytes(), Limits { head_bytes: limit }, &[], Some(Error::HeadTooLarge { limit }));
-    // The limit comes before a fault behind it, but not before one within it.
+    // An error after the limit is reported as the limit; one before it is not.
     let lf = "GET / HTTP/1.1\r\nA: b\nB: c\r\n\r\n";
     check(lf.as_bytes(), Limits { head_bytes: 20 }, &[], Some(Error::HeadTooLarge { limit: 20 }));
     check(lf.as_bytes(), Limits { head_bytes: 21 }, &[], Some(Error::BareLf { at: 20 }));

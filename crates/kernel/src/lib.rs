@@ -1,8 +1,8 @@
-//! A host's kernel: what it tells in `/proc`, where its settings are, and its namespaces entered.
+//! The kernel of a machine: files in `/proc`, sysctls, control groups and namespaces.
 //!
-//! Whether a process is ours is not asked here, but of `undo`.
+//! The crate `undo` checks whether a process is ours.
 
-pub mod groups;
+pub mod cgroups;
 pub mod namespaces;
 
 use std::{
@@ -10,10 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Reads a file of the kernel's; an error names it.
+/// Reads a file in `/proc` or `/sys`.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When it cannot be read; the error names the file.
 pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
     let path = path.as_ref();
     let explain =
@@ -21,30 +21,30 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
     fs::read_to_string(path).map_err(explain)
 }
 
-/// The first number behind a name at the beginning of a line.
+/// The number after `name` in the first line that begins with it.
 pub fn number(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// The file of a kernel setting such as `net.ipv4.tcp_rmem`.
-pub fn setting(name: &str) -> PathBuf {
-    // An interface's name may hold a point, which is then written as a slash (sysctl.8).
+/// The file of a sysctl such as `net.ipv4.tcp_rmem`.
+pub fn sysctl_path(name: &str) -> PathBuf {
+    // A dot in an interface's name is written as a slash (sysctl(8)).
     let parts = name.split('.').map(|part| part.replace('/', "."));
     std::iter::once("/proc/sys".to_owned()).chain(parts).collect()
 }
 
-/// The kernel's release, such as `6.12.48`; empty where it does not tell.
+/// The kernel's release, such as `6.12.48`; empty if unknown.
 pub fn release() -> String {
-    read(setting("kernel.osrelease")).unwrap_or_default().trim().to_owned()
+    read(sysctl_path("kernel.osrelease")).unwrap_or_default().trim().to_owned()
 }
 
-/// The numbers of all processes.
+/// The ids of all processes.
 pub fn processes() -> Vec<u32> {
     numbers("/proc")
 }
 
-/// The numbers of a process's threads; none once it has ended.
+/// The ids of a process's threads; empty once it has ended.
 pub fn threads(process: u32) -> Vec<u32> {
     numbers(&format!("/proc/{process}/task"))
 }
@@ -54,12 +54,12 @@ fn numbers(folder: &str) -> Vec<u32> {
     names.filter_map(|name| name.to_str()?.parse().ok()).collect()
 }
 
-/// For how many nanoseconds the calling thread was ready to run and had no processor, if the kernel keeps count.
+/// For how long the calling thread was ready to run without a processor, in nanoseconds, if the kernel counts it.
 pub fn waited_for_processor_ns() -> Option<u64> {
     read("/proc/thread-self/schedstat").ok()?.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// For how many ticks the hypervisor took processors away, all of them together; 0 where the kernel does not tell.
+/// For how long the hypervisor took processors away, in ticks, summed over all processors; 0 if unknown.
 pub fn steal_ticks() -> u64 {
     read("/proc/stat").ok().and_then(|stat| steal(&stat)).unwrap_or_default()
 }
@@ -69,7 +69,10 @@ fn steal(stat: &str) -> Option<u64> {
     stat.lines().find_map(|line| line.strip_prefix("cpu "))?.split_whitespace().nth(7)?.parse().ok()
 }
 
-/// TCP sockets in use in the calling thread's network, those in TIME_WAIT not counted.
+/// Number of TCP sockets in use in the calling thread's network namespace, without those in TIME_WAIT.
+///
+/// # Errors
+/// When `/proc` does not have it.
 pub fn tcp_sockets() -> io::Result<u64> {
     let text = read("/proc/thread-self/net/sockstat")?;
     number(&text, "TCP: inuse").ok_or_else(|| io::Error::other(format!("no TCP in {text:?}")))
@@ -80,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_behind_their_names() {
+    fn numbers_are_read_after_their_names() {
         assert_eq!(number("VmPeak:\t 9 kB\nVmSize:\t  123 kB\n", "VmSize:"), Some(123));
         assert_eq!(number("Uid:\t65534\t65534\t65534\t65534\n", "Uid:"), Some(65_534));
         assert_eq!(number("total_inactive_file 5\ninactive_file 7\n", "inactive_file"), Some(7));
@@ -93,8 +96,8 @@ mod tests {
     }
 
     #[test]
-    fn names_of_settings_are_paths() {
-        let path = setting("net.ipv4.conf.eth0/1.arp_ignore");
+    fn names_of_sysctls_become_paths() {
+        let path = sysctl_path("net.ipv4.conf.eth0/1.arp_ignore");
         assert_eq!(path.to_str(), Some("/proc/sys/net/ipv4/conf/eth0.1/arp_ignore"));
     }
 

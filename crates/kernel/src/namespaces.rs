@@ -1,4 +1,4 @@
-//! Namespaces, entered by handles that we hold: a number looked up again may be another process's.
+//! Namespaces. They are entered by open files, because a process id may belong to another process when it is used again.
 
 use std::{
     fs::File,
@@ -10,8 +10,8 @@ use std::{
 
 pub use rustix::thread::LinkNameSpaceType as Kind;
 
-/// The file that is a handle of a process's namespace; [`File::open`] holds it.
-pub fn of(process: u32, kind: Kind) -> PathBuf {
+/// The file of a process's namespace in `/proc`. While the file is open, the namespace exists.
+pub fn path_of(process: u32, kind: Kind) -> PathBuf {
     file(&process.to_string(), kind)
 }
 
@@ -29,23 +29,23 @@ fn file(process: &str, kind: Kind) -> PathBuf {
     format!("/proc/{process}/ns/{name}").into()
 }
 
-/// What tells one namespace from another.
+/// Device and inode of a namespace, which identify it.
 ///
 /// # Errors
-/// When it cannot be looked at.
+/// When the file's metadata cannot be read.
 pub fn identity(namespace: &File) -> io::Result<(u64, u64)> {
     namespace.metadata().map(|file| (file.dev(), file.ino()))
 }
 
-/// The same of this process's own.
+/// The identity of this process's own namespace.
 ///
 /// # Errors
-/// When it cannot be looked at.
+/// When the namespace's file cannot be opened.
 pub fn own_identity(kind: Kind) -> io::Result<(u64, u64)> {
     identity(&File::open(file("self", kind))?)
 }
 
-/// Moves the calling thread into a namespace; a namespace of process numbers is that of its children to come.
+/// Moves the calling thread into a namespace. A namespace of process ids applies to its later children instead.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -53,24 +53,24 @@ pub fn enter(namespace: impl AsFd, kind: Kind) -> io::Result<()> {
     Ok(rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(kind))?)
 }
 
-/// Moves the calling process, which has no other thread, into the user namespace of another if that is not its own: what
-/// belongs to the other's namespace is then its to change.
+/// Moves the calling process into the user namespace of another process, unless it is in it already. It may then change what
+/// belongs to that namespace. The calling process must have a single thread.
 ///
 /// # Errors
 /// When the kernel refuses.
 pub fn enter_user_of(process: u32) -> io::Result<()> {
-    let user = File::open(of(process, Kind::User))?;
+    let user = File::open(path_of(process, Kind::User))?;
     if identity(&user)? == own_identity(Kind::User)? {
         return Ok(());
     }
     enter(user, Kind::User)
 }
 
-/// Runs `work` inside a network namespace, on a thread of its own.
+/// Runs `work` in a network namespace, on a thread of its own.
 ///
 /// # Errors
-/// When it cannot be entered, and those of `work`.
-pub fn inside<T: Send>(
+/// When the namespace cannot be entered, and those of `work`.
+pub fn run_in_network<T: Send>(
     network: impl AsFd + Sync,
     work: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<T> {
@@ -88,9 +88,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_is_told_by_its_file() {
+    fn a_namespace_is_identified_by_its_file() {
         for kind in [Kind::Network, Kind::User, Kind::ProcessID] {
-            let file = File::open(of(std::process::id(), kind)).unwrap();
+            let file = File::open(path_of(std::process::id(), kind)).unwrap();
             assert_eq!(identity(&file).unwrap(), own_identity(kind).unwrap());
         }
         assert_ne!(own_identity(Kind::Network).unwrap(), own_identity(Kind::User).unwrap());

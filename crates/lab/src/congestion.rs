@@ -25,14 +25,14 @@ pub(crate) fn while_allowed(
     journal: Option<&Journal>,
     choose: impl FnOnce() -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let path = kernel::setting(ALLOWED);
+    let path = kernel::sysctl_path(ALLOWED);
     let (Some(journal), Ok(list)) = (journal, fs::OpenOptions::new().write(true).open(&path)) else {
         return choose();
     };
     let failed = |cause: io::Error| Error::failed("choose the hosts' congestion control", cause);
     // Labs that begin together would take each other's words back.
     flock(&list, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
-    let read = |name| kernel::read(kernel::setting(name)).map_err(failed);
+    let read = |name| kernel::read(kernel::sysctl_path(name)).map_err(failed);
     let (allowed, available) = (read(ALLOWED)?, read(AVAILABLE)?);
     let has = |list: &str, word: &str| list.split_whitespace().any(|own| own == word);
     let chosen = plan.hosts.iter().map(|host| host.sysctls.get(SETTING).map_or(DEFAULT, String::as_str));
@@ -53,6 +53,6 @@ pub(crate) fn while_allowed(
 
 /// What there is to choose from, for a message.
 pub(crate) fn available() -> String {
-    let list = kernel::read(kernel::setting(AVAILABLE)).unwrap_or_default();
+    let list = kernel::read(kernel::sysctl_path(AVAILABLE)).unwrap_or_default();
     list.split_whitespace().collect::<Vec<_>>().join(", ")
 }

@@ -184,7 +184,7 @@ impl HostHandle<'_> {
     /// become `command`; it dies with the thread that started it. For those who must hold its standard streams.
     pub fn arguments_to_run(&self, command: &[String]) -> Vec<String> {
         let order = process::exec::Order {
-            network: namespaces::of(self.holder().pid, Kind::Network),
+            network: namespaces::path_of(self.holder().pid, Kind::Network),
             control_group: self.lab.groups.get(&self.index).cloned(),
             cpus: self.lab.plan.hosts[self.index].cpus.clone(),
             directory: None,
@@ -205,7 +205,7 @@ impl HostHandle<'_> {
     /// # Errors
     /// When the network cannot be entered, and those of `work`.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-        namespaces::inside(self.lab.hosts[self.index].network(), work)
+        namespaces::run_in_network(self.lab.hosts[self.index].network(), work)
     }
 }
 

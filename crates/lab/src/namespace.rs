@@ -89,7 +89,7 @@ impl Starting {
             why => return Err(io::Error::other(String::from_utf8_lossy(why).trim().to_owned())),
         }
         // Not waited for yet, so its number is no other's.
-        let network = Arc::new(File::open(namespaces::of(id.pid, Kind::Network))?);
+        let network = Arc::new(File::open(namespaces::path_of(id.pid, Kind::Network))?);
         // Settings made there would be the machine's.
         if namespaces::identity(&network)? == namespaces::own_identity(Kind::Network)? {
             return Err(io::Error::other("the kernel shows this process's own network as that of a host"));

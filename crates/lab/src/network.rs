@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use kernel::namespaces::inside;
+use kernel::namespaces::run_in_network;
 use undo::Journal;
 
 use crate::{
@@ -79,7 +79,7 @@ impl Network<'_> {
 
     fn make_segment(&self, number: usize, link: &Link, port_rate_bits_per_s: Option<u64>) -> io::Result<()> {
         let Some(segment) = self.segments.get(&link.name) else { return Err(io::ErrorKind::NotFound.into()) };
-        inside(segment.network(), || {
+        run_in_network(segment.network(), || {
             // Where the machine filters bridged packets by its firewall, the lab's are none of its business.
             sysctls::set_for_segment()?;
             let mut netlink = Netlink::open()?;
@@ -106,7 +106,7 @@ impl Network<'_> {
 
     fn make_pair(&self, number: usize, link: &Link) -> io::Result<()> {
         let [one, _] = &link.ends[..] else { return Err(io::ErrorKind::InvalidInput.into()) };
-        inside(self.hosts[one.host].network(), || {
+        run_in_network(self.hosts[one.host].network(), || {
             let ends = [0, 1].map(|place| self.veth_end(number, link, place));
             Netlink::open()?.add_veth(&ends[0], &ends[1])
         })
@@ -193,7 +193,7 @@ impl Network<'_> {
             let (Some(host), Some(namespace)) = (self.plan.hosts.get(index), self.hosts.get(index)) else {
                 return Ok(());
             };
-            inside(namespace.network(), || work(index, host))
+            run_in_network(namespace.network(), || work(index, host))
                 .map_err(|cause| failed(format!("{what} host {}", host.name), cause))?;
         };
         thread::scope(|scope| {

@@ -67,7 +67,7 @@ pub(crate) struct Start<'a> {
 impl Process {
     pub(crate) fn start(start: Start<'_>) -> io::Result<Self> {
         let order = exec::Order {
-            network: namespaces::of(start.namespace.pid(), Kind::Network),
+            network: namespaces::path_of(start.namespace.pid(), Kind::Network),
             control_group: start.control_group,
             cpus: start.cpus,
             directory: start.plan.directory.clone(),

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kernel::groups::{self, Version};
+use kernel::cgroups::{self, Version};
 use undo::{Change, Journal};
 
 /// How often a quota is renewed, in microseconds: the kernel's own default.
@@ -21,7 +21,7 @@ pub(crate) struct Quotas {
 impl Quotas {
     /// Makes the group that all others of this lab lie in.
     pub(crate) fn make(journal: &Journal) -> io::Result<Self> {
-        let (root, version) = groups::root("cpu")?
+        let (root, version) = cgroups::root("cpu")?
             .ok_or_else(|| {
                 io::Error::other(
                     "no control groups for processor time: mount the cpu controller of version 1, or let the root \

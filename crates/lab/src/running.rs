@@ -88,7 +88,7 @@ pub fn run_in_host(holder: ProcessId, mut command: Command) -> io::Result<std::p
     let gone = || io::Error::other("the host is gone");
     // Kept while the namespaces are opened: the number can mean no other process then.
     let _handle = holder.open().ok_or_else(gone)?;
-    let open = |kind| File::open(namespaces::of(holder.pid, kind));
+    let open = |kind| File::open(namespaces::path_of(holder.pid, kind));
     let (network, numbers) = (open(Kind::Network)?, open(Kind::ProcessID)?);
     namespaces::enter_user_of(holder.pid)?;
     namespaces::enter(network, Kind::Network)?;

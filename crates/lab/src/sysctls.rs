@@ -127,7 +127,7 @@ fn set_ours(name: &str, value: &str) -> io::Result<()> {
 }
 
 fn set_one(name: &str, value: &str) -> io::Result<()> {
-    let path = kernel::setting(name);
+    let path = kernel::sysctl_path(name);
     let explain = |error: io::Error| {
         let hint = match name {
             congestion::SETTING => format!("; this kernel has {}", congestion::available()),

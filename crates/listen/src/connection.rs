@@ -1,7 +1,7 @@
 //! A connection's state. Idle connections hold no buffers.
 
 use http1::{Limits, RequestReader};
-use sockets::{Seat, Token};
+use sockets::{ConnectionPermit, Token};
 
 use crate::{flight::Flight, stream::Stream};
 
@@ -62,7 +62,7 @@ pub(crate) struct Connection<'a> {
     /// Bytes thrown away while lingering.
     pub drained_bytes: u64,
     /// Its place among the connections that are let in; without, it is only told that there are too many.
-    pub seat: Option<Seat<'a>>,
+    pub seat: Option<ConnectionPermit<'a>>,
 }
 
 /// Bytes of which some have been used.
@@ -84,7 +84,7 @@ impl<'a> Connection<'a> {
     pub(crate) fn new(
         stream: Stream,
         token: Token,
-        seat: Option<Seat<'a>>,
+        seat: Option<ConnectionPermit<'a>>,
         admin: bool,
         head_bytes: u32,
         now_ns: u64,

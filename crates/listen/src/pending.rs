@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use segments::{Done, Failure, Level, Receipt};
-use sockets::{Places, Token};
+use sockets::{Slab, Token};
 
 use crate::{
     answer::Manner,
@@ -62,7 +62,7 @@ enum Waiting<'a> {
 /// Requests whose events the storage has, by the tokens of their parts.
 #[derive(Debug, Default)]
 pub(crate) struct PendingTable<'a> {
-    places: Places<Waiting<'a>>,
+    places: Slab<Waiting<'a>>,
 }
 
 impl<'a> Pending<'a> {

@@ -8,7 +8,7 @@ use std::{
 use clock::Clock;
 use rustix::event::{EventfdFlags, eventfd};
 use segments::Store;
-use sockets::{Crowd, StartError};
+use sockets::{ConnectionLimit, StartError};
 
 use crate::{
     Config, Error,
@@ -34,9 +34,9 @@ pub(crate) struct Shared {
     pub store: Store,
     pub gate: Gate,
     pub budget: Budget,
-    pub crowd: Crowd,
+    pub crowd: ConnectionLimit,
     /// Connections of the admin port, which must be there when all other seats are taken.
-    pub admins: Crowd,
+    pub admins: ConnectionLimit,
     pub descriptors: Descriptors,
     pub idempotency: Idempotency,
     pub guard: Guard,
@@ -58,8 +58,8 @@ impl Shared {
         Ok(Self {
             gate: Gate::default(),
             budget: Budget::new(limits.budget_bytes),
-            crowd: Crowd::new(limits.connections),
-            admins: Crowd::new(Some(ADMINS_MOST)),
+            crowd: ConnectionLimit::new(limits.connections),
+            admins: ConnectionLimit::new(Some(ADMINS_MOST)),
             descriptors: Descriptors::new(config.store.open_most, config.threads),
             idempotency: Idempotency::new(
                 limits.idempotency_keys,

@@ -11,7 +11,7 @@ use rustix::{
     time::Timespec,
 };
 use segments::{Done, Port};
-use sockets::{Connections, Door, Fate, Token, pin, watch};
+use sockets::{Acceptor, Connections, NextStep, Token, pin, watch};
 
 use crate::{
     connection::{Connection, Phase},
@@ -46,7 +46,7 @@ pub(crate) struct Worker<'a> {
     shared: &'a Shared,
     number: usize,
     epoll: OwnedFd,
-    door: Door<Listener>,
+    door: Acceptor<Listener>,
     engine: Engine<'a>,
     connections: Connections<Connection<'a>>,
     turned_away: usize,
@@ -74,8 +74,8 @@ impl<'a> Worker<'a> {
         let data = EventData::new_u64(WAKE);
         epoll::add(&epoll, shared.course.wake(), data, EventFlags::IN | EventFlags::ET)
             .expect("epoll takes an eventfd");
-        let door = Door::new(listeners, LISTENER);
-        door.open(&epoll).expect("epoll takes a listening socket");
+        let door = Acceptor::new(listeners, LISTENER);
+        door.register(&epoll).expect("epoll takes a listening socket");
         Self {
             shared,
             number,
@@ -120,14 +120,14 @@ impl<'a> Worker<'a> {
                 STORAGE => self.hear(),
                 HELPER => self.take_read(),
                 WAKE => {}
-                LISTENER.. => self.accept(number, Door::<Listener>::AT_ONCE),
+                LISTENER.. => self.accept(number, Acceptor::<Listener>::MAX_ACCEPTS),
                 _ => self.event(Token::from_number(number), flags),
             }
             if self.engine.is_batch_full() {
                 self.hand_over();
             }
         }
-        self.door.go_on(&self.epoll, self.engine.now_ns);
+        self.door.resume_if_due(&self.epoll, self.engine.now_ns);
         self.go_on_with_some();
         self.ring();
         self.begin_to_drain();
@@ -167,8 +167,8 @@ impl<'a> Worker<'a> {
     }
 
     #[inline]
-    fn settle(&mut self, token: Token, fate: Fate) {
-        if self.connections.settle(token, fate).is_some_and(|gone| gone.seat.is_none()) {
+    fn settle(&mut self, token: Token, fate: NextStep) {
+        if self.connections.apply(token, fate).is_some_and(|gone| gone.seat.is_none()) {
             self.turned_away -= 1;
         }
     }
@@ -251,11 +251,11 @@ impl<'a> Worker<'a> {
 
     fn welcome(&mut self, socket: OwnedFd, admin: bool) {
         let seat = if admin {
-            self.shared.admins.enter()
+            self.shared.admins.try_acquire()
         } else if self.shared.descriptors.is_for_telling(&socket) {
             None
         } else {
-            self.shared.crowd.enter()
+            self.shared.crowd.try_acquire()
         };
         let tls = self.shared.identity.as_ref().filter(|_| !admin).map(|identity| identity.config());
         let is_not_told =
@@ -275,7 +275,7 @@ impl<'a> Worker<'a> {
                 self.settle(token, fate);
             }
             Err(error) => {
-                self.settle(token, Fate::Gone);
+                self.settle(token, NextStep::Close);
                 self.accept_failed(error);
             }
         }
@@ -283,7 +283,7 @@ impl<'a> Worker<'a> {
 
     fn accept_failed(&mut self, error: Errno) {
         self.engine.counters.accept_errors.add(1);
-        self.door.failed(&self.epoll, error, self.shared.clock.now_ns());
+        self.door.pause_on_shortage(&self.epoll, error, self.shared.clock.now_ns());
     }
 
     /// Once it is told to stop: lets everybody in who has connected, then nobody; and lets everybody go who
@@ -293,7 +293,7 @@ impl<'a> Worker<'a> {
             return;
         }
         self.door.end_pause();
-        self.door.numbers().for_each(|listener| self.accept(listener, QUEUE_MOST));
+        self.door.event_numbers().for_each(|listener| self.accept(listener, QUEUE_MOST));
         self.door.close(&self.epoll);
         let drain_ns = self.shared.config.timeouts.drain.as_nanos() as u64;
         self.drain_until_ns = Some(self.engine.now_ns.saturating_add(drain_ns));

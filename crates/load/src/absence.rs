@@ -1,144 +1,144 @@
-//! When a worker's loop was away from its work, and for how long the load feels it.
+//! Absences: when a worker's loop was stopped or had no processor, and for how long they delay requests.
 //!
-//! A thread that is stopped, or has no processor, sends late and reads late. What it reads late does no harm to a time,
-//! because times end when the kernel received the answer. What it sends late does: all that was due meanwhile leaves in
-//! a burst, waits for connections, and may queue in the target.
+//! After an absence the loop sends and reads late. Reading late does not distort a time, because times end when the kernel
+//! received the answer. Sending late does: all requests that became due during the absence leave in a burst, wait for
+//! connections, and may queue in the target.
 //!
-//! The bound is that of queueing theory for work-conserving queues (Lindley 1952): arrivals that are delayed by at most
-//! *d* leave at most *d* later, whatever they meet on the way. So after absences of *d* in all, no request takes more than
-//! *d* longer than it would have, until the load is as it was before.
+//! Queueing theory gives the bound for work-conserving queues (Lindley 1952): arrivals that are delayed by at most *d*
+//! leave at most *d* later. So absences of *d* in all make no request more than *d* longer, and the effect ends once as few
+//! requests are in flight as before.
 
 use record::Away;
 
-/// Shorter absences are the noise of a virtual processor, in nanoseconds.
-pub(crate) const SHORTEST_NS: u64 = 250_000;
-/// Of shorter absences only the requests feel anything that leave late themselves, in nanoseconds: so long a loop also
-/// takes to work off the answers that a target gives at once.
-pub(crate) const FELT_NS: u64 = 1_000_000;
-/// The mean number of requests in flight is known after so long without an absence, in nanoseconds.
-const BASELINE_NS: u64 = 20_000_000;
+/// Shorter gaps are the noise of a virtual processor, in nanoseconds.
+pub(crate) const MIN_ABSENCE_NS: u64 = 250_000;
+/// Absences shorter than this, in nanoseconds, delay only the requests that were due during them. A loop without absences
+/// takes as long to process answers that arrive together.
+pub(crate) const MIN_DISTURBING_NS: u64 = 1_000_000;
+/// Time without absences, in nanoseconds, after which the mean number of requests in flight is known.
+const MIN_BASELINE_NS: u64 = 20_000_000;
 
 /// The absences of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Absences {
     away: Away,
-    /// Absences are counted up to here.
-    counted_ns: u64,
-    /// By how much requests may be delayed that are sent now.
+    /// End of the last counted absence.
+    counted_until_ns: u64,
+    /// By how much requests that are sent now may be delayed.
     delay_ns: u64,
     baseline: Baseline,
-    /// Without a baseline: the load is as it was once so many requests have ended.
+    /// Without a baseline: the effect is over once this number of requests have ended.
     recovers_at: Option<u64>,
 }
 
-/// What the load was like while nothing was delayed.
+/// Requests in flight while nothing was delayed.
 #[derive(Debug, Default)]
 struct Baseline {
-    /// When it began to be so, and the integral of requests in flight then.
+    /// Start of the current undelayed period, and the integral of requests in flight at that time.
     since_ns: u64,
     since_integral_ns: f64,
-    /// Over all such times.
+    /// Integral and length of all undelayed periods.
     integral_ns: f64,
     lasted_ns: u64,
-    /// In flight when the absence began.
+    /// Requests in flight when the absence began.
     in_flight: u64,
 }
 
-/// What is under way at a moment.
+/// Requests in flight and sent at one point in time.
 #[derive(Debug, Clone, Copy)]
-pub struct UnderWay {
+pub(crate) struct LoadState {
     /// Requests in flight.
     pub in_flight: u64,
-    /// Their integral over time, in request-nanoseconds.
+    /// Integral over time of the requests in flight, in request-nanoseconds.
     pub integral_ns: f64,
     /// Requests sent so far.
     pub sent: u64,
 }
 
 impl Absences {
-    /// None so far; the trial starts.
-    pub(crate) fn since(t0_ns: u64) -> Self {
+    /// No absences; the trial starts at `t0_ns`.
+    pub(crate) fn new(t0_ns: u64) -> Self {
         let baseline = Baseline { since_ns: t0_ns, ..Baseline::default() };
-        Self { counted_ns: t0_ns, baseline, ..Self::default() }
+        Self { counted_until_ns: t0_ns, baseline, ..Self::default() }
     }
 
-    /// The first answer has come: only from now on the load is as it will be.
-    pub(crate) fn first_answered(&mut self, now_ns: u64, under_way: UnderWay) {
+    /// Restarts the baseline at the first answer: before it, the load is not yet in its steady state.
+    pub(crate) fn first_answered(&mut self, now_ns: u64, load_state: LoadState) {
         if self.delay_ns == 0 {
             self.baseline = Baseline {
                 since_ns: now_ns,
-                since_integral_ns: under_way.integral_ns,
+                since_integral_ns: load_state.integral_ns,
                 ..Baseline::default()
             };
         }
     }
 
-    /// The loop was away for `by_ns` up to now. What was counted already is not counted again.
-    pub(crate) fn was_away(&mut self, now_ns: u64, by_ns: u64, under_way: UnderWay) {
-        let from_ns = now_ns.saturating_sub(by_ns).max(self.counted_ns);
-        if by_ns < SHORTEST_NS || from_ns >= now_ns {
+    /// Records an absence of `by_ns` that ends now. Time that was counted before is not counted again.
+    pub(crate) fn record(&mut self, now_ns: u64, by_ns: u64, load_state: LoadState) {
+        let from_ns = now_ns.saturating_sub(by_ns).max(self.counted_until_ns);
+        if by_ns < MIN_ABSENCE_NS || from_ns >= now_ns {
             return;
         }
         let fresh_ns = now_ns - from_ns;
-        self.away.times += u64::from(from_ns > self.counted_ns || fresh_ns >= SHORTEST_NS);
+        self.away.times += u64::from(from_ns > self.counted_until_ns || fresh_ns >= MIN_ABSENCE_NS);
         self.away.total_s += fresh_ns as f64 / 1e9;
         self.away.longest_s = self.away.longest_s.max(by_ns as f64 / 1e9);
-        self.counted_ns = now_ns;
-        if by_ns < FELT_NS {
+        self.counted_until_ns = now_ns;
+        if by_ns < MIN_DISTURBING_NS {
             return;
         }
         if self.delay_ns == 0 {
-            self.baseline.add(now_ns, under_way);
+            self.baseline.add(now_ns, load_state);
         }
         self.delay_ns += fresh_ns;
         self.recovers_at = None;
     }
 
-    /// Up to when absences are counted: the end of the last one.
+    /// End of the last absence.
     #[inline]
-    pub(crate) fn counted_ns(&self) -> u64 {
-        self.counted_ns
+    pub(crate) fn counted_until_ns(&self) -> u64 {
+        self.counted_until_ns
     }
 
-    /// By how much a request that is sent now may be delayed at the most, in nanoseconds.
+    /// Upper bound of the delay of a request that is sent now, in nanoseconds.
     #[inline]
     pub(crate) fn delay_ns(&self) -> u64 {
         self.delay_ns
     }
 
-    /// Everything due has been sent: the delay is over once no more is in flight than was usual before.
-    pub(crate) fn caught_up(&mut self, now_ns: u64, under_way: UnderWay) {
+    /// Ends the delay if no more requests are in flight than usual. To be called when every due request has been sent.
+    pub(crate) fn caught_up(&mut self, now_ns: u64, load_state: LoadState) {
         let is_over = match self.baseline.usual_in_flight() {
-            Some(usual) => under_way.in_flight <= usual,
+            Some(usual) => load_state.in_flight <= usual,
             None => {
-                let at = *self.recovers_at.get_or_insert(under_way.sent);
-                under_way.sent - under_way.in_flight.min(under_way.sent) >= at
+                let at = *self.recovers_at.get_or_insert(load_state.sent);
+                load_state.sent - load_state.in_flight.min(load_state.sent) >= at
             }
         };
         if is_over {
             self.delay_ns = 0;
             self.baseline.since_ns = now_ns;
-            self.baseline.since_integral_ns = under_way.integral_ns;
+            self.baseline.since_integral_ns = load_state.integral_ns;
         }
     }
 
-    /// All absences of the trial.
-    pub(crate) fn all(self) -> Away {
+    /// The absences of the whole trial.
+    pub(crate) fn into_total(self) -> Away {
         self.away
     }
 }
 
 impl Baseline {
-    fn add(&mut self, now_ns: u64, under_way: UnderWay) {
+    fn add(&mut self, now_ns: u64, load_state: LoadState) {
         self.lasted_ns += now_ns.saturating_sub(self.since_ns);
-        self.integral_ns += under_way.integral_ns - self.since_integral_ns;
-        self.in_flight = under_way.in_flight;
+        self.integral_ns += load_state.integral_ns - self.since_integral_ns;
+        self.in_flight = load_state.in_flight;
     }
 
-    /// The mean or what was in flight just before, and a little more: that goes up and down.
+    /// The larger of the mean and the number just before the absence, with a margin for fluctuation.
     fn usual_in_flight(&self) -> Option<u64> {
         let mean = self.integral_ns / self.lasted_ns.max(1) as f64;
-        (self.lasted_ns >= BASELINE_NS).then(|| ((mean * 1.1).ceil() as u64).max(self.in_flight) + 1)
+        (self.lasted_ns >= MIN_BASELINE_NS).then(|| ((mean * 1.1).ceil() as u64).max(self.in_flight) + 1)
     }
 }
 
@@ -148,50 +148,50 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn under_way(in_flight: u64, at_ns: u64) -> UnderWay {
-        UnderWay { in_flight, integral_ns: 2.0 * at_ns as f64, sent: 1_000 }
+    fn load_state(in_flight: u64, at_ns: u64) -> LoadState {
+        LoadState { in_flight, integral_ns: 2.0 * at_ns as f64, sent: 1_000 }
     }
 
     #[test]
-    fn an_absence_is_felt_until_the_load_is_as_it_was() {
-        let mut absences = Absences::since(0);
-        absences.was_away(1_000 * MS, 100 * MS, under_way(1, 1_000 * MS));
+    fn an_absence_delays_requests_until_as_few_are_in_flight_as_before() {
+        let mut absences = Absences::new(0);
+        absences.record(1_000 * MS, 100 * MS, load_state(1, 1_000 * MS));
         assert_eq!(absences.delay_ns(), 100 * MS);
-        absences.caught_up(1_010 * MS, under_way(20, 1_010 * MS));
+        absences.caught_up(1_010 * MS, load_state(20, 1_010 * MS));
         assert_eq!(absences.delay_ns(), 100 * MS, "two were usual");
-        absences.caught_up(1_050 * MS, under_way(4, 1_050 * MS));
+        absences.caught_up(1_050 * MS, load_state(4, 1_050 * MS));
         assert_eq!(absences.delay_ns(), 0);
     }
 
     #[test]
-    fn a_short_absence_is_counted_and_not_felt_afterwards() {
-        let mut absences = Absences::since(0);
-        absences.was_away(1_000 * MS, FELT_NS - 1, under_way(1, 1_000 * MS));
+    fn a_short_absence_is_counted_and_delays_nothing_afterwards() {
+        let mut absences = Absences::new(0);
+        absences.record(1_000 * MS, MIN_DISTURBING_NS - 1, load_state(1, 1_000 * MS));
         assert_eq!(absences.delay_ns(), 0);
-        assert_eq!(absences.all().times, 1);
+        assert_eq!(absences.into_total().times, 1);
     }
 
     #[test]
-    fn what_is_found_out_twice_counts_once() {
-        let mut absences = Absences::since(0);
-        absences.was_away(1_000 * MS, 100 * MS, under_way(2, 0));
+    fn an_absence_that_is_recorded_twice_counts_once() {
+        let mut absences = Absences::new(0);
+        absences.record(1_000 * MS, 100 * MS, load_state(2, 0));
         // A second answer that lay unread meanwhile.
-        absences.was_away(1_002 * MS, 101 * MS, under_way(2, 0));
+        absences.record(1_002 * MS, 101 * MS, load_state(2, 0));
         assert_eq!(absences.delay_ns(), 102 * MS);
         let away = &absences.away;
         assert_eq!((away.times, away.longest_s), (2, 0.101));
-        absences.was_away(1_002 * MS + 1_000, 101 * MS, under_way(2, 0));
-        assert_eq!(absences.all().times, 2, "what the loop needs to read it is no absence");
+        absences.record(1_002 * MS + 1_000, 101 * MS, load_state(2, 0));
+        assert_eq!(absences.into_total().times, 2, "the time to read it is no absence");
     }
 
     #[test]
-    fn without_a_baseline_what_was_in_flight_must_have_ended() {
-        let mut absences = Absences::since(0);
-        absences.was_away(10 * MS, 5 * MS, under_way(0, 0));
-        absences.caught_up(11 * MS, UnderWay { in_flight: 50, integral_ns: 0.0, sent: 60 });
-        absences.caught_up(12 * MS, UnderWay { in_flight: 50, integral_ns: 0.0, sent: 100 });
+    fn without_a_baseline_all_requests_in_flight_must_have_ended() {
+        let mut absences = Absences::new(0);
+        absences.record(10 * MS, 5 * MS, load_state(0, 0));
+        absences.caught_up(11 * MS, LoadState { in_flight: 50, integral_ns: 0.0, sent: 60 });
+        absences.caught_up(12 * MS, LoadState { in_flight: 50, integral_ns: 0.0, sent: 100 });
         assert!(absences.delay_ns() > 0, "50 have ended");
-        absences.caught_up(13 * MS, UnderWay { in_flight: 50, integral_ns: 0.0, sent: 110 });
+        absences.caught_up(13 * MS, LoadState { in_flight: 50, integral_ns: 0.0, sent: 110 });
         assert_eq!(absences.delay_ns(), 0, "60 have ended");
     }
 }

@@ -1,4 +1,4 @@
-//! From what the workers found to the record of a trial.
+//! Builds the record of a trial from its workers' results.
 
 use std::collections::BTreeMap;
 
@@ -7,57 +7,57 @@ use record::{
     Validity, VoidReason, Warning, trial::SCHEMA, units::show_count,
 };
 
-use crate::{masked::masked, part::Part, pool, validity};
+use crate::{masked::masked, pool, validity, worker_result::WorkerResult};
 
-/// A worker that was away for more than this share of the time is told of.
-const AWAY_SHARE: f64 = 0.001;
+/// Absences for a larger share of the time cause a warning.
+const MAX_SILENT_AWAY_SHARE: f64 = 0.001;
 
-/// What response times are called among the percentiles that may be the generator's own.
+/// The name of response times in [`OwnPercentile::times`].
 const RESPONSE_TIME: &str = "response_time";
 
-/// What the workers do not know.
+/// What a trial's record has beside the plan and the workers' results.
 #[derive(Debug, Clone)]
-pub struct Circumstances {
+pub struct TrialContext {
     /// When the trial started, seconds since 1970 UTC.
     pub started_unix_s: f64,
-    /// The command line that repeats it.
+    /// The command line that repeats the trial.
     pub command: Vec<String>,
     /// Version of proofload.
     pub version: String,
-    /// Its course, second by second.
+    /// The time series, one entry for each interval.
     pub series: Vec<Interval>,
 }
 
-/// Puts a trial's record together and judges it.
-pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Trial {
-    let mut reasons = validity::judge(&plan, &part);
-    let limited = pool::limited(&plan, &part, &circumstances.series);
-    let is_pool_ours = limited.is_some();
-    reasons.extend(limited.map(|(rule, evidence)| VoidReason { rule, evidence }));
+/// Builds a trial's record: figures, validity and warnings.
+pub fn conclude(plan: HttpPlan, result: WorkerResult, context: TrialContext) -> Trial {
+    let mut reasons = validity::judge(&plan, &result);
+    let pool_limited = pool::pool_limited(&plan, &result, &context.series);
+    let is_pool_limited = pool_limited.is_some();
+    reasons.extend(pool_limited.map(|(rule, evidence)| VoidReason { rule, evidence }));
     let validity = Validity::from_reasons(reasons);
-    let (mean_in_flight, rate_times_time) = validity::littles_sides(&part);
-    let (completed, measured_s) = measured(&plan, &part);
+    let (mean_in_flight, rate_times_time) = validity::littles_law_sides(&result);
+    let (completed, measured_s) = measured(&plan, &result);
     let own_percentiles: Vec<OwnPercentile> =
-        [(RESPONSE_TIME, &part.http.response_time), ("service_time", &part.http.service_time)]
+        [(RESPONSE_TIME, &result.http.response_time), ("service_time", &result.http.service_time)]
             .into_iter()
             .flat_map(|(name, times)| own_percentiles(name, times))
             .collect();
-    let mut warnings = warnings(&plan, &part, &own_percentiles);
+    let mut warnings = warnings(&plan, &result, &own_percentiles);
     let throughput_per_s = if measured_s > 0.0 { completed as f64 / measured_s } else { 0.0 };
-    if is_pool_ours {
-        // The reason why the trial is void says it, and what helps.
+    if is_pool_limited {
+        // The reason why the trial is void says the same.
         warnings.retain(|warning| warning.code != "connections_busy");
     }
-    let (elapsed_s, interrupted) = (part.elapsed_ns as f64 / 1e9, part.interrupted);
+    let (elapsed_s, interrupted) = (result.elapsed_ns as f64 / 1e9, result.interrupted);
     let http = HttpTrial {
         measured_s,
         throughput_per_s,
-        throughput_at_most_per_s: throughput_per_s * validity::throughput_lost(&plan, &part),
-        series: circumstances.series,
+        throughput_at_most_per_s: throughput_per_s * validity::max_throughput_ratio(&plan, &result),
+        series: context.series,
         own_percentiles,
         littles_law: LittlesLaw { mean_in_flight, rate_times_time },
         plan: masked(plan),
-        ..part.http
+        ..result.http
     };
     if http.counts.completed == 0
         && let Some(why) = http.main_failure(elapsed_s)
@@ -69,9 +69,9 @@ pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Tri
     }
     Trial {
         schema: SCHEMA.to_owned(),
-        proofload_version: circumstances.version,
-        command: circumstances.command.iter().map(|word| secrets::mask(word).into_owned()).collect(),
-        started_unix_s: circumstances.started_unix_s,
+        proofload_version: context.version,
+        command: context.command.iter().map(|word| secrets::mask(word).into_owned()).collect(),
+        started_unix_s: context.started_unix_s,
         elapsed_s,
         interrupted,
         validity,
@@ -81,32 +81,36 @@ pub fn conclude(plan: HttpPlan, part: Part, circumstances: Circumstances) -> Tri
     }
 }
 
-/// Which completions count for the throughput, and over which time in seconds (`docs/throughput.md`).
-fn measured(plan: &HttpPlan, part: &Part) -> (u64, f64) {
+/// The number of completions that count for the throughput, and their time in seconds (`docs/throughput.md`).
+fn measured(plan: &HttpPlan, result: &WorkerResult) -> (u64, f64) {
     let seconds = |ns: f64| ns / 1e9;
     match (&plan.load, plan.duration_ns) {
-        // What the target had done when the last request was due.
-        (LoadModel::Open { .. }, _) => (part.completed_in_time, seconds(part.sending_ns as f64)),
-        // A user's last answer comes up to one cycle before or after the time is up. Ending each user's
-        // time with its last cycle takes whole ones, and one slow answer weighs one user only. Users that come to the
-        // end of their requests are through with them at different times, and such spans would not be of the same time.
-        (LoadModel::Closed { loops: None, .. }, Some(_)) if part.users > 0 && !is_used_up(plan, part) => {
-            (part.http.counts.completed, seconds(part.users_span_ns / part.users as f64))
+        // Completions up to the time at which the last request was due.
+        (LoadModel::Open { .. }, _) => (result.completed_in_time, seconds(result.sending_ns as f64)),
+        // A user's last answer comes up to one cycle before or after the end of the duration. Counting each user's complete
+        // cycles avoids that error, and a slow answer affects one user only. Users with a bounded number of requests finish
+        // at different times, so that their spans cannot be averaged.
+        (LoadModel::Closed { loops: None, .. }, Some(_))
+            if result.users > 0 && !has_begun_all_requests(plan, result) =>
+        {
+            (result.http.counts.completed, seconds(result.users_span_ns / result.users as f64))
         }
-        (LoadModel::Closed { .. }, _) => (part.http.counts.completed, seconds(part.last_answer_ns as f64)),
+        (LoadModel::Closed { .. }, _) => {
+            (result.http.counts.completed, seconds(result.last_answer_ns as f64))
+        }
     }
 }
 
-/// Whether all requests of a closed load were begun, so that they and not the time ended it.
-fn is_used_up(plan: &HttpPlan, part: &Part) -> bool {
-    let begun = part.http.counts.scheduled.saturating_sub(part.http.counts.never_sent_own());
+/// Whether a closed load ended because all its requests had begun.
+fn has_begun_all_requests(plan: &HttpPlan, result: &WorkerResult) -> bool {
+    let begun = result.http.counts.scheduled.saturating_sub(result.http.counts.never_sent_own());
     plan.requests.is_some_and(|requests| begun >= requests)
 }
 
-fn own_percentiles(times: &str, of: &CensoredTimes) -> Vec<OwnPercentile> {
+fn own_percentiles(name: &str, times: &Censored) -> Vec<OwnPercentile> {
     let us = |ns: u64| ns as f64 / 1e3;
-    let own = of.own_percentiles().into_iter().map(|(percentile, own)| OwnPercentile {
-        times: times.to_owned(),
+    let own = times.own_percentiles().into_iter().map(|(percentile, own)| OwnPercentile {
+        times: name.to_owned(),
         percentile: percentile.to_owned(),
         measured_us: us(own.ns),
         less_own_us: us(own.less_own_ns),
@@ -114,78 +118,83 @@ fn own_percentiles(times: &str, of: &CensoredTimes) -> Vec<OwnPercentile> {
     own.collect()
 }
 
-/// What the generator's absences did to the figures.
-fn away(part: &Part, own: &[OwnPercentile]) -> Option<Warning> {
-    let share = part.http.away.total_s
-        / (part.elapsed_ns.max(1) as f64 / 1e9)
-        / f64::from(part.http.cpu.threads.max(1));
-    let of_response = own.iter().filter(|own| own.times == RESPONSE_TIME);
-    let names: Vec<&str> = of_response.map(|own| own.percentile.as_str()).collect();
-    (share > AWAY_SHARE || !names.is_empty()).then(|| {
-        let figures = match names.len() {
-            0 => "no percentile of the response time is changed by that".to_owned(),
-            _ => format!(
-                "the response time's {} (in brackets) may be the generator's own and says nothing about the target",
-                names.join(", ")
-            ),
-        };
-        Warning::new("generator_away", format!("{}; {figures}", validity::absences(&part.http.away)))
-    })
+/// The warning about the generator's absences, if they were long or a percentile may be the generator's own.
+fn away_warning(result: &WorkerResult, own: &[OwnPercentile]) -> Option<Warning> {
+    let share = result.http.away.total_s
+        / (result.elapsed_ns.max(1) as f64 / 1e9)
+        / f64::from(result.http.cpu.threads.max(1));
+    let response_times = own.iter().filter(|own| own.times == RESPONSE_TIME);
+    let names: Vec<&str> = response_times.map(|own| own.percentile.as_str()).collect();
+    let figures = if !names.is_empty() {
+        format!(
+            "the response time's {} (in brackets) may be the generator's own and says nothing about the target",
+            names.join(", ")
+        )
+    } else if share > MAX_SILENT_AWAY_SHARE {
+        "this changes no percentile of the response time".to_owned()
+    } else {
+        return None;
+    };
+    let absences = validity::absences_in_words(&result.http.away);
+    Some(Warning::new("generator_away", format!("{absences}; {figures}")))
 }
 
-fn warnings(plan: &HttpPlan, part: &Part, own: &[OwnPercentile]) -> Vec<Warning> {
+fn warnings(plan: &HttpPlan, result: &WorkerResult, own: &[OwnPercentile]) -> Vec<Warning> {
     let mut warnings = Vec::new();
-    let counts = &part.http.counts;
-    if part.http.counts.never_sent_busy > 0 || (plan.load.is_open() && pool::is_short(plan, part)) {
-        warnings.push(Warning::new("connections_busy", still_waiting(plan, part)));
+    let counts = &result.http.counts;
+    if result.http.counts.never_sent_busy > 0 || (plan.load.is_open() && pool::is_short(plan, result)) {
+        warnings.push(Warning::new("connections_busy", connections_busy(plan, result)));
     }
-    for why in &part.lost_receipts {
+    for why in &result.lost_receipts {
         let message =
-            format!("{why}; what became of that worker's events is lost, and an audit can conclude nothing");
+            format!("{why}; the outcome of that worker's events is lost, and an audit can conclude nothing");
         warnings.push(Warning::new("receipts_lost", message));
     }
-    let censored = part.http.response_time.censored.count();
+    let censored = result.http.response_time.censored.count();
     if censored > 0 {
         warnings.push(Warning::new(
             "censored",
             format!(
-                "{censored} response times are only known to be at least as long as they were watched (timeouts, in \
-                 flight, still waiting); percentiles they may raise are shown with ≥"
+                "{censored} response times have only a lower bound (timeouts, requests in flight or waiting at the end); \
+                 percentiles that they may raise are shown with ≥"
             ),
         ));
     }
     if counts.completed > 0 && counts.completed < 1_000 {
-        let p99 = if counts.completed < 100 { "p90 and above rest" } else { "p99 and above rest" };
-        warnings.push(Warning::new(
-            "few_samples",
-            format!("{} response times: {p99} on a handful of them", counts.completed),
-        ));
+        let lowest = if counts.completed < 100 { "p90" } else { "p99" };
+        let message = format!(
+            "only {} response times: {lowest} and above depend on a handful of them; run for longer",
+            counts.completed
+        );
+        warnings.push(Warning::new("few_samples", message));
     }
     if counts.reconnects > counts.completed / 10 && plan.keepalive && counts.reconnects > 10 {
         warnings.push(Warning::new(
             "reconnects",
             format!(
-                "the target closed kept connections {} times; what was measured is partly connection set-up \
-                 (nginx: keepalive_requests)",
+                "the target closed kept connections {} times, so that the times include connection set-up; raise the \
+                 target's limit (nginx: keepalive_requests)",
                 counts.reconnects
             ),
         ));
     }
-    if plan.decides.is_some() && validity::is_decided_by_refusals(plan, part) {
+    if plan.decides.is_some() && validity::is_decided_by_refusals(plan, result) {
         warnings.push(Warning::new(
             "decided_by_refusals",
-            "the target refused more than any goal allows, which decides; its times and its throughput are not to be used if \
-             the generator was late or busy"
+            "the target refused more requests than any goal allows, which decides the trial; do not use its times and \
+             throughput if the generator was late or busy"
                 .to_owned(),
         ));
     }
-    warnings.extend(away(part, own));
-    if let Some(share) = validity::waited_share(part).filter(|share| *share > validity::SHARED_SHARE) {
+    warnings.extend(away_warning(result, own));
+    if let Some(share) =
+        validity::processor_wait_share(result).filter(|share| *share > validity::MAX_SILENT_WAIT_SHARE)
+    {
         warnings.push(Warning::new(
             "processor_shared",
             format!(
-                "the generator's threads waited for a processor {:.0} % of the time: something else ran there; give them \
-                 processors of their own with --cpus",
+                "the generator's threads waited for a processor {:.0} % of the time, because other programs used it; give \
+                 them processors of their own with --cpus",
                 share * 100.0
             ),
         ));
@@ -193,12 +202,12 @@ fn warnings(plan: &HttpPlan, part: &Part, own: &[OwnPercentile]) -> Vec<Warning>
     warnings
 }
 
-/// A SYN that a full accept queue dropped is sent again after a second: no connection is otherwise made so late.
+/// The kernel retransmits a SYN, which a full accept queue drops, after a second. Other connections open faster.
 const SYN_RETRY_NS: u64 = 1_000_000_000;
 
-/// What requests waited for that were still waiting at the end.
-fn still_waiting(plan: &HttpPlan, part: &Part) -> String {
-    let counts = &part.http.counts;
+/// Says how many requests waited for a connection, and why.
+fn connections_busy(plan: &HttpPlan, result: &WorkerResult) -> String {
+    let counts = &result.http.counts;
     let (planned, peak) = (plan.connections(), counts.connections_peak);
     let waiting = match counts.waited_busy {
         0 => format!("{} requests were still waiting at the end", show_count(counts.never_sent_busy)),
@@ -209,25 +218,26 @@ fn still_waiting(plan: &HttpPlan, part: &Part) -> String {
         ),
     };
     if peak < planned {
-        let failed = part.http.errors.connect_failures()
-            + part.http.retried_errors.connect_failures()
-            + part.http.connection_errors.connect_failures();
-        let retried = part.http.connect_time.count() == 0 || part.http.connect_time.max_ns() >= SYN_RETRY_NS;
+        let failed = result.http.errors.connect_failures()
+            + result.http.retried_errors.connect_failures()
+            + result.http.connection_errors.connect_failures();
+        let retried =
+            result.http.connect_time.count() == 0 || result.http.connect_time.max_ns() >= SYN_RETRY_NS;
         let why = match (failed, retried) {
             (0, false) => String::new(),
             (0, true) => {
-                ": its accept queue was full, or nothing answers there (SYNs are sent again after 1, 3, 7 s)"
+                ": its accept queue was full, or nothing answers there (SYNs are retransmitted after 1, 3, 7 s)"
                     .to_owned()
             }
-            (failed, _) => format!("; {} could not be made", show_count(failed)),
+            (failed, _) => format!("; {} attempts failed", show_count(failed)),
         };
         return format!(
-            "{waiting}: of {} connections the target had let {} come about at the most{why}",
-            show_count(planned),
-            show_count(peak)
+            "{waiting}: the target accepted at most {} of {} connections{why}",
+            show_count(peak),
+            show_count(planned)
         );
     }
-    let service_s = part.http.service_time.observed.mean_ns() / 1e9;
+    let service_s = result.http.service_time.observed.mean_ns() / 1e9;
     let bound = if service_s > 0.0 {
         format!(
             ": at a mean service time of {:.1} ms they carry at most {:.0} requests/s (Little's law)",
@@ -238,8 +248,8 @@ fn still_waiting(plan: &HttpPlan, part: &Part) -> String {
         String::new()
     };
     format!(
-        "{waiting}, because all {} connections were busy{bound}. Whether the target could do more takes more --connections \
-         to tell",
+        "{waiting}, because all {} connections were busy{bound}. To see whether the target can do more, give more \
+         --connections",
         show_count(planned)
     )
 }
@@ -251,56 +261,53 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    fn told(plan: HttpPlan, part: Part) -> Vec<(String, String)> {
-        let circumstances = Circumstances {
+    fn warnings_of(plan: HttpPlan, result: WorkerResult) -> Vec<(String, String)> {
+        let context = TrialContext {
             started_unix_s: 0.0,
             command: Vec::new(),
             version: String::new(),
             series: Vec::new(),
         };
-        let trial = conclude(plan, part, circumstances);
+        let trial = conclude(plan, result, context);
         trial.warnings.into_iter().map(|warning| (warning.code, warning.message)).collect()
     }
 
-    fn says(told: &[(String, String)], code: &str, words: &str) {
-        assert!(told.iter().any(|(own, message)| own == code && message.contains(words)), "{told:#?}");
+    fn assert_warns(warnings: &[(String, String)], code: &str, words: &str) {
+        let found = warnings.iter().any(|(own, message)| own == code && message.contains(words));
+        assert!(found, "{warnings:#?}");
     }
 
     #[test]
     fn answers_that_were_not_expected_are_answers() {
-        let mut part = Part::default();
-        part.http.counts.failed = 100;
-        part.http.errors.add(ErrorClass::Status, 100);
-        part.http.statuses.insert(200, 100);
+        let mut result = WorkerResult::default();
+        result.http.counts.failed = 100;
+        result.http.errors.add(ErrorClass::Status, 100);
+        result.http.statuses.insert(200, 100);
         let plan = HttpPlan { expect: "204".parse().unwrap(), ..testing::closed(4) };
-        says(&told(plan, part), "nothing_completed", "answered 200, not 204 (--expect)");
+        assert_warns(&warnings_of(plan, result), "nothing_completed", "answered 200, not 204 (--expect)");
     }
 
     #[test]
-    fn connections_that_never_came_about_were_not_busy() {
-        let mut part = Part::default();
-        part.http.counts.never_sent_busy = 9_000;
-        part.http.counts.never_sent = 9_000;
-        part.http.counts.connections_peak = 129;
-        part.http.counts.connections_opened = 129;
-        part.http.counts.completed = 1_000;
-        part.http.connect_time.record_n_ns(1_010_000_000, 129);
-        let told = told(testing::open(1_000.0, 10_000, 10_000), part);
-        says(
-            &told,
-            "connections_busy",
-            "of 10,000 connections the target had let 129 come about at the most",
-        );
-        says(&told, "connections_busy", "its accept queue was full");
-        assert!(!told.iter().any(|(_, message)| message.contains("were busy")), "{told:#?}");
+    fn connections_that_never_opened_were_not_busy() {
+        let mut result = WorkerResult::default();
+        result.http.counts.never_sent_busy = 9_000;
+        result.http.counts.never_sent = 9_000;
+        result.http.counts.connections_peak = 129;
+        result.http.counts.connections_opened = 129;
+        result.http.counts.completed = 1_000;
+        result.http.connect_time.record_n_ns(1_010_000_000, 129);
+        let warnings = warnings_of(testing::open(1_000.0, 10_000, 10_000), result);
+        assert_warns(&warnings, "connections_busy", "the target accepted at most 129 of 10,000 connections");
+        assert_warns(&warnings, "connections_busy", "its accept queue was full");
+        assert!(!warnings.iter().any(|(_, message)| message.contains("were busy")), "{warnings:#?}");
     }
 
     #[test]
-    fn refused_connections_are_told_as_such() {
-        let mut part = Part::default();
-        part.http.counts.failed = 100;
-        part.http.counts.failed_unsent = 100;
-        part.http.errors.add(ErrorClass::ConnectRefused, 100);
-        says(&told(testing::closed(4), part), "nothing_completed", "nothing listens at");
+    fn refused_connections_are_reported_as_such() {
+        let mut result = WorkerResult::default();
+        result.http.counts.failed = 100;
+        result.http.counts.failed_unsent = 100;
+        result.http.errors.add(ErrorClass::ConnectRefused, 100);
+        assert_warns(&warnings_of(testing::closed(4), result), "nothing_completed", "nothing listens at");
     }
 }

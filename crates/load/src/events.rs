@@ -1,4 +1,4 @@
-//! The numbered events of one worker: what was sent of each, how it ended, and when it is sent again.
+//! The numbered events of one worker: what was sent of each, its outcome, and when it is retried.
 
 mod backoff;
 mod ledger;
@@ -12,63 +12,62 @@ use record::{
 };
 
 use crate::{
-    book::{InFlight, Waiting},
+    recorder::{InFlight, PendingRetry},
     share::Share,
     wire::SlotId,
 };
 use backoff::Backoff;
 pub(crate) use ledger::{Ledger, ReceiptFile};
-use ledger::{Runs, Sample, refuse_used};
+use ledger::{LocationSample, OutcomeRuns, check_folder};
 
-/// The events of the clients that a worker's slots are.
+/// The events of a worker's slots. Each slot is a client that sends its events in order.
 #[derive(Debug)]
 pub(crate) struct Events {
     per_request: u32,
     retries: u32,
     /// Whether each request has an idempotency key.
-    keyed: bool,
+    has_key: bool,
     first_client: u32,
     clients: Vec<Client>,
     backoff: Backoff,
-    sample: Option<Sample>,
+    sample: Option<LocationSample>,
 }
 
-/// A slot as the sender of events: it sends the next when the last has ended.
+/// A slot as the sender of events: it sends the next request when the last has ended.
 #[derive(Debug, Default)]
 struct Client {
-    runs: Runs,
-    /// Attempts at the current events of which at least one byte left.
+    runs: OutcomeRuns,
+    /// Attempts to send the current events of which at least one byte left.
     attempts: u8,
-    /// How often the current request was made again.
-    made: u8,
-    /// What the attempts that failed leave behind, the weightiest: refused or, above that, unknown. None if nothing of
-    /// them left.
-    so_far: Option<EventOutcome>,
-    /// What the answer that is being read says.
-    heard: Heard,
-    waiting: Option<Waiting>,
+    /// Retries of the current request.
+    retries: u8,
+    /// The outcome of the failed attempts: `Unknown` takes precedence over `Refused`. `None` if no attempt was sent.
+    outcome_so_far: Option<EventOutcome>,
+    /// The fields of the answer that is being read.
+    answer: AnswerFields,
+    pending_retry: Option<PendingRetry>,
 }
 
-/// What matters to an event in an answer's head.
+/// What the head of an answer says about events.
 #[derive(Debug, Clone, Copy, Default)]
-struct Heard {
+struct AnswerFields {
     level: Option<AckLevel>,
     retry_after_s: Option<u32>,
-    /// A refusal that says that the events may be stored nevertheless.
-    leaves_open: bool,
+    /// The answer is no success, but the events may be stored nevertheless.
+    may_be_stored: bool,
 }
 
 impl Events {
-    /// The events of a worker with these slots. `first_slot` is the index of its first among all workers'.
+    /// The events of a worker with these slots. `first_slot`: index of its first slot among those of all workers.
     pub(crate) fn new(plan: &EventPlan, share: Share, first_slot: u64, slots: u64, seed: u64) -> Self {
         Self {
             per_request: plan.per_request,
             retries: plan.retries,
-            keyed: plan.idempotency,
+            has_key: plan.idempotency,
             first_client: first_slot as u32,
             clients: (0..slots).map(|_| Client::default()).collect(),
             backoff: Backoff::new(seed.wrapping_add(share.index)),
-            sample: plan.receipts.as_ref().map(|receipts| Sample::new(receipts.sampled as usize)),
+            sample: plan.receipts.as_ref().map(|receipts| LocationSample::new(receipts.sampled as usize)),
         }
     }
 
@@ -78,29 +77,29 @@ impl Events {
         (self.first_client + slot, self.clients[slot as usize].runs.events())
     }
 
-    /// Whether a slot's current request was made before.
+    /// Whether a slot's current request is a retry.
     #[inline]
-    pub(crate) fn is_again(&self, slot: SlotId) -> bool {
-        self.clients[slot as usize].made > 0
+    pub(crate) fn is_retry(&self, slot: SlotId) -> bool {
+        self.clients[slot as usize].retries > 0
     }
 
-    /// Listens to the head of an answer for a slot.
+    /// The sink that reads the head of an answer for a slot.
     #[inline]
-    pub(crate) fn ear<'a>(&'a mut self, slot: SlotId, expect: &'a StatusSet) -> Ear<'a> {
-        Ear { events: self, slot, expect }
+    pub(crate) fn head_sink<'a>(&'a mut self, slot: SlotId, expect: &'a StatusSet) -> EventHeadSink<'a> {
+        EventHeadSink { events: self, slot, expect }
     }
 
-    /// A slot's current request was answered as expected.
+    /// Ends the events of a slot's current request: it was answered with success.
     #[inline]
     pub(crate) fn acknowledged(&mut self, slot: SlotId) {
         let client = &mut self.clients[slot as usize];
         client.attempts = client.attempts.saturating_add(1);
-        let outcome = EventOutcome::acknowledged(client.heard.level);
+        let outcome = EventOutcome::acknowledged(client.answer.level);
         client.end(outcome, self.per_request);
     }
 
-    /// An attempt at a slot's current request failed, with the status of an answer if one came. Gives when it is to
-    /// be made again, or ends its events.
+    /// Records a failed attempt of a slot's current request, with the status of its answer if there was one. Returns the time
+    /// of the retry; without a retry, ends the events.
     pub(crate) fn failed(
         &mut self,
         slot: SlotId,
@@ -110,126 +109,130 @@ impl Events {
         now_ns: u64,
     ) -> Option<u64> {
         let client = &mut self.clients[slot as usize];
-        let is_settled = status
-            .is_some_and(|status| !backoff::leaves_open(status, self.keyed) && !client.heard.leaves_open);
-        let made_before = client.note_failure(request.sent_ns != 0, is_settled);
-        let retry = made_before < self.retries && backoff::is_passing(class, status, self.keyed);
-        if !retry {
-            client.end(client.so_far.unwrap_or(EventOutcome::Unsent), self.per_request);
+        let is_refused = status.is_some_and(|status| {
+            !backoff::may_be_stored(status, self.has_key) && !client.answer.may_be_stored
+        });
+        client.add_failure(request.sent_ns != 0, is_refused);
+        let may_retry = u32::from(client.retries) < self.retries;
+        if !may_retry || !backoff::is_transient(class, status, self.has_key) {
+            client.give_up(self.per_request);
             return None;
         }
-        client.made += 1;
-        let due_ns = now_ns + self.backoff.wait_ns(client.made, client.heard.retry_after_s);
-        client.heard = Heard::default();
-        let (intended_ns, sent) = (request.intended_ns, request.sent_ns != 0);
+        client.retries += 1;
+        let due_ns = now_ns + self.backoff.wait_ns(client.retries, client.answer.retry_after_s);
+        client.answer = AnswerFields::default();
+        let (intended_ns, was_sent) = (request.intended_ns, request.sent_ns != 0);
         let own_ns = request.own_ns + request.own_service_ns;
-        client.waiting = Some(Waiting { intended_ns, due_ns, class, sent, own_ns });
+        client.pending_retry = Some(PendingRetry { intended_ns, due_ns, class, was_sent, own_ns });
         Some(due_ns)
     }
 
-    /// Takes the request that a slot is to make again.
-    pub(crate) fn take_waiting(&mut self, slot: SlotId) -> Option<Waiting> {
-        self.clients[slot as usize].waiting.take()
+    /// Takes a slot's pending retry.
+    pub(crate) fn take_pending_retry(&mut self, slot: SlotId) -> Option<PendingRetry> {
+        self.clients[slot as usize].pending_retry.take()
     }
 
-    /// The trial ends while a slot's request is unanswered, or waits to be made (again).
-    pub(crate) fn cut_off(&mut self, slot: SlotId, sent: bool) {
+    /// Ends the events of a slot's request that has no answer when the trial ends.
+    pub(crate) fn trial_ended(&mut self, slot: SlotId, was_sent: bool) {
         let client = &mut self.clients[slot as usize];
-        client.note_failure(sent, false);
-        client.end(client.so_far.unwrap_or(EventOutcome::Unsent), self.per_request);
+        client.add_failure(was_sent, false);
+        client.give_up(self.per_request);
     }
 
-    /// No further attempt is made at a slot's request: its events have ended as they had come.
+    /// Ends the events of a slot's request without a further attempt.
     pub(crate) fn given_up(&mut self, slot: SlotId) {
-        let client = &mut self.clients[slot as usize];
-        client.end(client.so_far.unwrap_or(EventOutcome::Unsent), self.per_request);
+        self.clients[slot as usize].give_up(self.per_request);
     }
 
-    /// All that is known, at the end.
+    /// The outcome of all events.
     pub(crate) fn ledger(self) -> Ledger {
         let first_client = self.first_client;
         let clients = self.clients.into_iter().map(|client| client.runs).collect();
-        let places = self.sample.map(Sample::into_places).unwrap_or_default();
-        Ledger::new(first_client, clients, places)
+        let locations = self.sample.map(LocationSample::into_locations).unwrap_or_default();
+        Ledger::new(first_client, clients, locations)
     }
 }
 
 impl Client {
-    /// Gives how many attempts were made again before. `is_settled`: an answer says that the events are not stored.
-    fn note_failure(&mut self, sent: bool, is_settled: bool) -> u32 {
-        self.attempts = self.attempts.saturating_add(u8::from(sent));
-        let now = match (sent, is_settled) {
+    /// Adds a failed attempt. `is_refused`: an answer says that the events are not stored.
+    fn add_failure(&mut self, was_sent: bool, is_refused: bool) {
+        self.attempts = self.attempts.saturating_add(u8::from(was_sent));
+        let outcome = match (was_sent, is_refused) {
             (false, _) => None,
             (true, true) => Some(EventOutcome::Refused),
             (true, false) => Some(EventOutcome::Unknown),
         };
-        self.so_far = self.so_far.max(now);
-        u32::from(self.made)
+        self.outcome_so_far = self.outcome_so_far.max(outcome);
+    }
+
+    /// Ends the current events with the outcome of their attempts so far.
+    fn give_up(&mut self, events: u32) {
+        self.end(self.outcome_so_far.unwrap_or(EventOutcome::Unsent), events);
     }
 
     #[inline]
     fn end(&mut self, outcome: EventOutcome, events: u32) {
         self.runs.push(outcome, self.attempts, events);
-        (self.attempts, self.made) = (0, 0);
-        (self.so_far, self.heard) = (None, Heard::default());
+        (self.attempts, self.retries) = (0, 0);
+        (self.outcome_so_far, self.answer) = (None, AnswerFields::default());
     }
 }
 
-/// Hears what the head of an answer says of events.
+/// Reads what the head of an answer says about events.
 #[derive(Debug)]
-pub(crate) struct Ear<'a> {
+pub(crate) struct EventHeadSink<'a> {
     events: &'a mut Events,
     slot: SlotId,
     expect: &'a StatusSet,
 }
 
-impl ResponseSink for Ear<'_> {
+impl ResponseSink for EventHeadSink<'_> {
     fn head(&mut self, head: &ResponseHead<'_>) {
         let field = |name: &str| head.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name));
-        let mut heard = Heard::default();
+        let mut answer = AnswerFields::default();
         if !self.expect.contains(head.status) {
             let text = field("Retry-After").and_then(|field| std::str::from_utf8(field.value).ok());
-            heard.leaves_open = field(AnswerReceipt::MAYBE_STORED_HEADER).is_some();
-            heard.retry_after_s = text.and_then(|text| text.trim().parse().ok());
-        } else if let Some(receipt) = field(AnswerReceipt::HEADER) {
-            heard.level = AnswerReceipt::weakest_level(receipt.value);
-            self.events.keep_place(self.slot, receipt.value);
+            answer.may_be_stored = field(AnswerReceipt::MAYBE_STORED_FIELD).is_some();
+            answer.retry_after_s = text.and_then(|text| text.trim().parse().ok());
+        } else if let Some(receipt) = field(AnswerReceipt::FIELD) {
+            answer.level = AnswerReceipt::level_of(receipt.value);
+            self.events.sample_location(self.slot, receipt.value);
         }
-        self.events.clients[self.slot as usize].heard = heard;
+        self.events.clients[self.slot as usize].answer = answer;
     }
 }
 
 impl Events {
-    /// Keeps where the receiver says that the current events are, if they are among the sample.
-    fn keep_place(&mut self, slot: SlotId, receipt: &[u8]) {
+    /// Adds the location of the current events, as the receiver gives it, to the sample if it is selected.
+    fn sample_location(&mut self, slot: SlotId, receipt: &[u8]) {
         let (client, number) = self.current(slot);
         let Some(sample) = &mut self.sample else { return };
-        if !sample.takes_next() {
+        if !sample.select_next() {
             return;
         }
-        // Of events in several files it is not said which is where.
+        // With several receipts, it is unknown which event each stands for.
         let [receipt] = &mut AnswerReceipt::parse_all(receipt)[..] else { return };
         let (segment, offset, bytes) = (receipt.segment.take(), receipt.offset, receipt.bytes);
         if let (Some(segment), Some(offset), Some(bytes)) = (segment, offset, bytes) {
-            sample.keep(StoredAt { client, number, segment, offset, bytes });
+            sample.add(StoredAt { client, number, segment, offset, bytes });
         }
     }
 }
 
-/// Makes sure that receipts would not be mixed with those of another run, before anything is begun. Where `share` is
-/// not the whole, other processes may have begun their own.
+/// Checks that the folder for receipts holds none of another run. If `share` is not the whole plan, it may hold those of
+/// other processes of this run.
 ///
 /// # Errors
-/// When the folder holds any, or cannot be read.
-pub(crate) fn refuse_used_receipts(plan: &EventPlan, share: Share) -> io::Result<()> {
+/// When the folder holds receipts of another run, or cannot be read.
+pub(crate) fn check_receipt_folder(plan: &EventPlan, share: Share) -> io::Result<()> {
     let Some(receipts) = &plan.receipts else { return Ok(()) };
-    refuse_used(&receipts.folder, (share.of > 1).then_some(plan.run))
+    check_folder(&receipts.folder, (share.of > 1).then_some(plan.run))
 }
 
-/// Opens the file of a worker's receipts and writes what was sent into it, before anything is sent.
+/// Creates the file of a worker's receipts and writes its header, before anything is sent. `None` if the plan keeps none.
 ///
 /// # Errors
-/// When it cannot be written, or is there already.
+/// When the file cannot be written, or exists already.
 pub(crate) fn open_receipts(
     url: &str,
     plan: &EventPlan,

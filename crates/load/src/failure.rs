@@ -1,10 +1,10 @@
-//! From what the kernel or the parser says to a class of failure.
+//! Converts errors of the kernel and the parser to error classes.
 
-use http1::{Error, Fault};
+use http1::{Error, ErrorKind};
 use record::ErrorClass;
 use rustix::io::Errno;
 
-/// Why a connection could not be made.
+/// The class of an error while connecting.
 pub(crate) fn connect_failure(errno: Errno) -> ErrorClass {
     match errno {
         Errno::CONNREFUSED => ErrorClass::ConnectRefused,
@@ -15,7 +15,7 @@ pub(crate) fn connect_failure(errno: Errno) -> ErrorClass {
     }
 }
 
-/// Why a made connection broke.
+/// The class of an error on an open connection.
 pub(crate) fn stream_failure(errno: Errno) -> ErrorClass {
     match errno {
         Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED => ErrorClass::Reset,
@@ -25,20 +25,20 @@ pub(crate) fn stream_failure(errno: Errno) -> ErrorClass {
     }
 }
 
-/// What is wrong with an answer.
+/// The class of an error in an answer.
 pub(crate) fn parse_failure(error: &Error) -> ErrorClass {
-    match error.fault() {
-        Fault::Malformed => ErrorClass::Malformed,
-        Fault::Framing => ErrorClass::Framing,
-        Fault::TooLarge => ErrorClass::TooLarge,
-        Fault::Truncated => ErrorClass::Truncated,
+    match error.kind() {
+        ErrorKind::Malformed => ErrorClass::Malformed,
+        ErrorKind::Framing => ErrorClass::Framing,
+        ErrorKind::TooLarge => ErrorClass::TooLarge,
+        ErrorKind::Truncated => ErrorClass::Truncated,
     }
 }
 
 fn local_failure(errno: Errno) -> ErrorClass {
     match errno {
         Errno::MFILE | Errno::NFILE => ErrorClass::Descriptors,
-        // connect(2): EAGAIN is another way to say that there is no free local port.
+        // connect(2) also returns EAGAIN when no local port is free.
         Errno::ADDRNOTAVAIL | Errno::ADDRINUSE | Errno::AGAIN => ErrorClass::Ports,
         Errno::NOBUFS | Errno::NOMEM => ErrorClass::Buffers,
         _ => ErrorClass::LocalOther,
@@ -51,7 +51,7 @@ mod tests {
     use record::Origin;
 
     #[test]
-    fn exhaustion_of_this_machine_is_never_the_targets_fault() {
+    fn errors_of_this_machine_are_never_the_targets() {
         for errno in
             [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::NOBUFS, Errno::NOMEM, Errno::PERM]
         {

@@ -1,12 +1,12 @@
-//! A trial's plan as it is kept: what is sent as a secret is sent, and not written down.
+//! The plan as a trial's record has it: with its secrets masked.
 
 use record::{HttpPlan, Request};
 use secrets::{mask, reference};
 
-/// The plan without its secrets.
+/// Masks the secrets of a plan.
 pub(crate) fn masked(plan: HttpPlan) -> HttpPlan {
     let url = secrets::mask_url(&plan.url);
-    let is_open = url == plan.url && !reference::is_in(&url);
+    let is_public = url == plan.url && !reference::is_in(&url);
     let Request { method, target, headers, body } = plan.request;
     let headers = headers.into_iter().map(|(name, value)| {
         let shown = mask::mask_header(&name, &value);
@@ -14,14 +14,14 @@ pub(crate) fn masked(plan: HttpPlan) -> HttpPlan {
     });
     let request = Request {
         method,
-        target: if is_open { target } else { target_of(&url) },
+        target: if is_public { target } else { target_of(&url) },
         headers: headers.collect(),
         body: mask::mask_learned(&body).into_owned(),
     };
     HttpPlan { url, request, ..plan }
 }
 
-/// Path and query of a URL that may have been masked, or may name variables, so that nothing else can read it.
+/// Path and query of a URL. It may be masked or name variables, so that a URL parser would refuse it.
 fn target_of(url: &str) -> String {
     let authority = url.find("://").map_or(0, |at| at + 3);
     let rest = &url[authority..];
@@ -36,15 +36,15 @@ fn target_of(url: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HttpWorkload, testing::HOST};
+    use crate::{HttpWorkload, testing::LIMITS};
 
     fn plan(url: &str, headers: &[&str]) -> HttpPlan {
         let headers = headers.iter().map(|header| (*header).to_owned()).collect();
-        HttpWorkload { url: url.to_owned(), headers, ..HttpWorkload::default() }.plan(&HOST).unwrap()
+        HttpWorkload { url: url.to_owned(), headers, ..HttpWorkload::default() }.plan(&LIMITS).unwrap()
     }
 
     #[test]
-    fn secrets_are_sent_and_not_kept() {
+    fn secrets_are_sent_and_not_recorded() {
         let headers = ["X-Api-Key: k1", "Accept: text/html", "X-Request-Id: 7"];
         let sent = plan("http://ann:p%40ss@127.0.0.1:1/a?page=2&token=t1", &headers);
         assert_eq!(sent.request.target, "/a?page=2&token=t1");
@@ -60,8 +60,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_secret_is_kept_as_it_is() {
-        let open = plan("127.0.0.1:1/a%20b/?page=2#x", &["Accept: text/html"]);
-        assert_eq!(masked(open.clone()), open);
+    fn a_plan_without_secrets_is_unchanged() {
+        let public = plan("127.0.0.1:1/a%20b/?page=2#x", &["Accept: text/html"]);
+        assert_eq!(masked(public.clone()), public);
     }
 }

@@ -1,34 +1,33 @@
-//! The bytes of a request, built once; of events, only their numbers are written anew.
+//! The bytes of a request. They are built once; for events, only the numbers are rewritten.
 
 use record::{EventPlan, HttpPlan, Request, receipt::Numbering};
 
-/// Bytes of an event's number, from the client to the fingerprint.
+/// Length of an event's number, from the client to the fingerprint.
 const NUMBER_BYTES: usize = 24;
-/// The part of a number that an idempotency key has, too: client and number.
+/// Length of the part of a number that is also in the idempotency key: client and number.
 const KEY_BYTES: usize = 15;
 
-/// A request as it goes on the wire, repeated as often as it may be pipelined, so that several can
-/// leave in one system call.
+/// A request as it is sent, repeated as often as it may be pipelined, so that one system call can send several.
 #[derive(Debug, Clone)]
 pub struct RequestBytes {
     bytes: Box<[u8]>,
     length: usize,
-    numbers: Option<Numbers>,
+    numbers: Option<NumberPositions>,
 }
 
-/// Where numbers stand in the request.
+/// The positions of event numbers in the request.
 #[derive(Debug, Clone)]
-struct Numbers {
+struct NumberPositions {
     numbering: Numbering,
-    /// Of the first event.
+    /// Position of the first event's number.
     first: usize,
-    /// From one event to the next.
+    /// Distance from one event's number to the next.
     step: usize,
-    /// How many events there are.
+    /// Number of events.
     events: u32,
-    /// In the idempotency key.
+    /// Position of the number in the idempotency key.
     key: Option<usize>,
-    /// What was written last.
+    /// Client and number that were written last.
     written: Option<(u32, u32)>,
 }
 
@@ -46,9 +45,9 @@ impl RequestBytes {
         Self { length: one.len(), bytes: one.repeat(copies).into_boxed_slice(), numbers }
     }
 
-    /// Numbers the request's events, `number` the first of them.
+    /// Writes the numbers of the request's events; `number` is that of the first event.
     #[inline]
-    pub fn number(&mut self, client: u32, number: u32) {
+    pub(crate) fn write_numbers(&mut self, client: u32, number: u32) {
         let Some(numbers) = &mut self.numbers else { return };
         if numbers.written == Some((client, number)) {
             return;
@@ -56,8 +55,8 @@ impl RequestBytes {
         numbers.written = Some((client, number));
         for event in 0..numbers.events {
             let at = numbers.first + event as usize * numbers.step;
-            let place = &mut self.bytes[at..at + NUMBER_BYTES];
-            numbers.numbering.number(place, client, number.wrapping_add(event));
+            let bytes = &mut self.bytes[at..at + NUMBER_BYTES];
+            numbers.numbering.number(bytes, client, number.wrapping_add(event));
         }
         if let Some(key) = numbers.key {
             self.bytes.copy_within(numbers.first..numbers.first + KEY_BYTES, key);
@@ -70,33 +69,33 @@ impl RequestBytes {
         self.length
     }
 
-    /// The rest of `count` requests of which `sent` bytes have gone.
+    /// The rest of `count` requests of which `sent` bytes were sent.
     #[inline]
-    pub fn rest(&self, count: usize, sent: usize) -> &[u8] {
+    pub(crate) fn rest(&self, count: usize, sent: usize) -> &[u8] {
         &self.bytes[sent..count * self.length]
     }
 
-    /// How many requests are kept side by side.
-    pub fn copies(&self) -> usize {
+    /// Number of requests that one system call can send.
+    pub(crate) fn copies(&self) -> usize {
         self.bytes.len() / self.length
     }
 }
 
-fn encode_events(plan: &HttpPlan, events: &EventPlan) -> (Vec<u8>, Numbers) {
+fn encode_events(plan: &HttpPlan, events: &EventPlan) -> (Vec<u8>, NumberPositions) {
     let numbering = events.numbering();
-    let (opens, parts, closes) = match events.framing {
+    let (prefix, separator, suffix) = match events.framing {
         record::EventFraming::Json => ("", "", ""),
         record::EventFraming::Ndjson => ("", "\n", "\n"),
         record::EventFraming::Array => ("[", ",", "]"),
     };
-    let mut body = opens.as_bytes().to_vec();
+    let mut body = prefix.as_bytes().to_vec();
     for event in 0..events.per_request {
         if event > 0 {
-            body.extend_from_slice(parts.as_bytes());
+            body.extend_from_slice(separator.as_bytes());
         }
         numbering.append(&mut body);
     }
-    body.extend_from_slice(closes.as_bytes());
+    body.extend_from_slice(suffix.as_bytes());
     let body_bytes = body.len();
 
     let mut request = Request { body, ..plan.request.clone() };
@@ -119,9 +118,9 @@ fn encode_events(plan: &HttpPlan, events: &EventPlan) -> (Vec<u8>, Numbers) {
         let found = bytes.windows(needle.len()).position(|window| window == needle.as_bytes());
         found.expect("the header was just written") + needle.len()
     });
-    let numbers = Numbers {
-        first: bytes.len() - body_bytes + opens.len() + numbering.front().len(),
-        step: numbering.event_bytes() + parts.len(),
+    let numbers = NumberPositions {
+        first: bytes.len() - body_bytes + prefix.len() + numbering.front().len(),
+        step: numbering.event_bytes() + separator.len(),
         events: events.per_request,
         key,
         written: None,
@@ -180,15 +179,15 @@ mod tests {
         let plan =
             HttpPlan { request: request("POST", b""), events: Some(events), ..crate::testing::closed(1) };
         let mut bytes = RequestBytes::new(&plan);
-        bytes.number(7, 7);
-        bytes.number(client, number);
+        bytes.write_numbers(7, 7);
+        bytes.write_numbers(client, number);
         String::from_utf8(bytes.rest(1, 0).to_vec()).unwrap()
     }
 
     #[test]
     fn events_are_numbered_in_place_in_every_framing() {
         let events = |per_request, framing| EventPlan { per_request, framing, ..crate::testing::events() };
-        for (events, opens, parts, closes) in [
+        for (events, prefix, separator, suffix) in [
             (events(1, EventFraming::Json), "", "", ""),
             (events(3, EventFraming::Ndjson), "", "\n", "\n"),
             (events(3, EventFraming::Array), "[", ",", "]"),
@@ -201,12 +200,12 @@ mod tests {
             let expected: Vec<String> = (0..n)
                 .map(|i| format!("{{\"a\":1,\"proofload\":\"{}\"}}", numbering.marker(0x12, 0x34 + i)))
                 .collect();
-            assert_eq!(body, format!("{opens}{}{closes}", expected.join(parts)));
+            assert_eq!(body, format!("{prefix}{}{suffix}", expected.join(separator)));
         }
     }
 
     #[test]
-    fn level_and_key_are_asked_for_in_the_head() {
+    fn the_head_has_the_level_and_the_key() {
         let events = EventPlan { ack: Some(AckLevel::Synced), idempotency: true, ..crate::testing::events() };
         let text = numbered(events, 0x12, 0x34);
         assert!(text.contains("\r\nProofload-Ack: synced\r\n"), "{text}");

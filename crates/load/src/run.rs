@@ -1,4 +1,4 @@
-//! The threads of one process: start together, run, merge.
+//! The worker threads of one process: start them together, run them, merge their results.
 
 use std::{
     num::NonZeroU64,
@@ -19,14 +19,14 @@ use rustix::{
 };
 
 use crate::{
-    book::Book,
-    events::{ReceiptFile, open_receipts, refuse_used_receipts},
-    part::Part,
+    events::{ReceiptFile, check_receipt_folder, open_receipts},
     preflight,
+    recorder::Recorder,
     share::Share,
-    tick::{Gather, Tick},
+    tick::{Tick, TickMerger},
     wire::{Wire, kernel::KernelWire},
     worker::{Finished, Worker},
+    worker_result::WorkerResult,
 };
 
 /// Why a trial could not be run.
@@ -36,7 +36,9 @@ pub enum RunError {
     #[error("cannot set up a worker thread: {0}; see `ulimit -n` and `ulimit -u`")]
     Setup(std::io::Error),
     /// A thread could not be pinned.
-    #[error("cannot pin a worker thread to processor {cpu}: {source}; choose from those of `taskset -p $$`")]
+    #[error(
+        "cannot pin a worker thread to processor {cpu}: {source}; choose from the processors of `taskset -p $$`"
+    )]
     Pin {
         /// The processor asked for.
         cpu: u32,
@@ -49,36 +51,36 @@ pub enum RunError {
     /// A worker thread panicked.
     #[error("a worker thread panicked; this is a bug in proofload, please report it with its message above")]
     Panicked,
-    /// The common start was called off.
-    #[error("the start was called off")]
-    CalledOff,
+    /// The common start was cancelled.
+    #[error("the start was cancelled")]
+    Cancelled,
 }
 
 /// Runs a share of a plan in this process, on `plan.threads` threads.
 ///
-/// `start` is called when every connection that the plan wants beforehand has been made; it gives the time
-/// (nanoseconds of CLOCK_MONOTONIC) at which all workers of the trial start, or `None` to call it off.
-/// `on_tick` gets every whole second. Setting `stop` ends the trial early with what there is.
+/// `start` is called when every initial connection is open or has failed. It returns the time at which all workers of the
+/// trial start (nanoseconds of CLOCK_MONOTONIC), or `None` to cancel the trial. `on_tick` gets every complete interval.
+/// Setting `stop` ends the trial early; the result then has what was measured so far.
 ///
 /// # Errors
-/// When the threads cannot be set up, or `start` calls it off.
+/// When the threads cannot be set up, receipts cannot be written, or `start` cancels the trial.
 pub fn run(
     plan: &Arc<HttpPlan>,
     share: Share,
     stop: &Arc<AtomicBool>,
     start: impl FnOnce() -> Option<u64>,
     mut on_tick: impl FnMut(Tick),
-) -> Result<Part, RunError> {
+) -> Result<WorkerResult, RunError> {
     if let Some(events) = &plan.events {
-        refuse_used_receipts(events, share).map_err(RunError::Receipts)?;
+        check_receipt_folder(events, share).map_err(RunError::Receipts)?;
     }
     let threads = plan.threads.max(1);
     let used_before = ProcessUse::now();
     let (ready_sender, ready) = mpsc::channel();
     let (tick_sender, ticks) = mpsc::channel();
     let mut response_time = Histogram::default();
-    let mut called_off = false;
-    let part = thread::scope(|scope| {
+    let mut cancelled = false;
+    let result = thread::scope(|scope| {
         let mut starters = Vec::new();
         let mut spares = Vec::new();
         let mut workers = Vec::new();
@@ -87,103 +89,103 @@ pub fn run(
             let (spare_sender, spare) = mpsc::channel();
             starters.push(start_sender);
             spares.push(spare_sender);
-            let seat = Seat {
+            let context = ThreadContext {
                 plan: Arc::clone(plan),
                 share: share.split(u64::from(index), u64::from(threads)),
                 stop: Arc::clone(stop),
                 index,
                 ready: ready_sender.clone(),
                 started,
-                book: Book::new(index, tick_sender.clone(), spare, plan),
+                recorder: Recorder::new(index, tick_sender.clone(), spare, plan),
             };
             let worker = thread::Builder::new()
                 .name(format!("load-{index}"))
-                .spawn_scoped(scope, || seat.work())
+                .spawn_scoped(scope, || context.run())
                 .map_err(RunError::Setup);
             match worker {
                 Ok(worker) => workers.push(worker),
                 Err(error) => {
-                    // Those that wait for the start see their channel close, and end.
-                    called_off = !stop.swap(true, Ordering::Relaxed);
+                    // Threads that wait for the start end when their channel closes.
+                    cancelled = !stop.swap(true, Ordering::Relaxed);
                     return Err(error);
                 }
             }
         }
         drop((ready_sender, tick_sender));
-        // Ends early when a thread fails: it drops its sender without having sent.
+        // A thread that fails drops its sender, which ends this early.
         let all_ready = (0..threads).all(|_| ready.recv() == Ok(()));
         if all_ready && let Some(t0_ns) = start() {
             for starter in &starters {
-                // A thread that is gone is heard of when it is joined.
+                // A thread that has failed returns its error when it is joined.
                 let _ = starter.send(t0_ns);
             }
         } else {
-            // A thread still opening connections must not go on for nothing.
-            called_off = !stop.swap(true, Ordering::Relaxed);
+            // Stops threads that still open connections.
+            cancelled = !stop.swap(true, Ordering::Relaxed);
         }
         drop(starters);
-        let mut gather = Gather::new(threads as usize);
+        let mut merger = TickMerger::new(threads as usize);
         for mut tick in ticks {
             response_time.merge(&tick.response_time);
-            gather.push(&tick).into_iter().for_each(&mut on_tick);
+            merger.push(&tick).into_iter().for_each(&mut on_tick);
             tick.response_time.clear();
             let _ = spares[tick.worker as usize].send(tick.response_time);
         }
-        (0..threads).flat_map(|_| gather.end_one()).for_each(&mut on_tick);
-        let mut whole: Option<Part> = None;
+        (0..threads).flat_map(|_| merger.worker_ended()).for_each(&mut on_tick);
+        let mut merged: Option<WorkerResult> = None;
         let mut failed = None;
         for worker in workers {
             match worker.join().map_err(|_| RunError::Panicked).flatten() {
-                Ok(part) => match &mut whole {
-                    Some(whole) => whole.merge(&part),
-                    None => whole = Some(part),
+                Ok(result) => match &mut merged {
+                    Some(merged) => merged.merge(&result),
+                    None => merged = Some(result),
                 },
-                // A thread that could not be set up calls off the start of all others: its reason is the one to tell.
-                Err(error) if matches!(failed, None | Some(RunError::CalledOff)) => failed = Some(error),
+                // A thread that cannot be set up cancels all others: its error is the cause.
+                Err(error) if matches!(failed, None | Some(RunError::Cancelled)) => failed = Some(error),
                 Err(_) => {}
             }
         }
         if let Some(error) = failed {
             return Err(error);
         }
-        let mut part = whole.unwrap_or_default();
-        part.http.response_time.observed = response_time;
+        let mut result = merged.unwrap_or_default();
+        result.http.response_time.observed = response_time;
         let used = ProcessUse::now();
-        part.http.cpu.user_s = used.user_s - used_before.user_s;
-        part.http.cpu.system_s = used.system_s - used_before.system_s;
-        part.http.cpu.max_resident_bytes = used.max_resident_bytes;
-        Ok(part)
+        result.http.cpu.user_s = used.user_s - used_before.user_s;
+        result.http.cpu.system_s = used.system_s - used_before.system_s;
+        result.http.cpu.max_resident_bytes = used.max_resident_bytes;
+        Ok(result)
     });
-    if called_off {
-        // Nobody wished for an end: what comes after this trial is to go on.
+    if cancelled {
+        // The user did not ask to stop: later trials must run.
         stop.store(false, Ordering::Relaxed);
     }
-    part
+    result
 }
 
-/// What a worker thread takes with it.
-struct Seat {
+/// What a worker thread needs.
+struct ThreadContext {
     plan: Arc<HttpPlan>,
     share: Share,
     stop: Arc<AtomicBool>,
     index: u32,
     ready: mpsc::Sender<()>,
     started: mpsc::Receiver<u64>,
-    book: Book,
+    recorder: Recorder,
 }
 
-impl Seat {
-    fn work(self) -> Result<Part, RunError> {
-        // Sleeps are otherwise up to 50 µs longer than asked, to save wake-ups.
+impl ThreadContext {
+    fn run(self) -> Result<WorkerResult, RunError> {
+        // The default timer slack prolongs sleeps by up to 50 µs, to save wake-ups.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         self.pin()?;
         let nodelay = wants_nodelay(&self.plan);
         let spin_ns = self.plan.spin_ns;
-        let mut worker = Worker::new(Arc::clone(&self.plan), self.share, self.book, self.stop, |slots| {
+        let mut worker = Worker::new(Arc::clone(&self.plan), self.share, self.recorder, self.stop, |slots| {
             KernelWire::new(slots, nodelay, spin_ns)
         })
         .map_err(|errno: Errno| RunError::Setup(errno.into()))?;
-        // Before anything is sent: a folder that cannot be written to must not cost a trial.
+        // Before anything is sent, so that a folder that is not writable does not waste a trial.
         let receipts = match &self.plan.events {
             Some(events) => open_receipts(&self.plan.url, events, self.share, self.plan.connections()),
             None => Ok(None),
@@ -194,16 +196,19 @@ impl Seat {
         drop(self.ready);
         let Ok(t0_ns) = self.started.recv() else {
             receipts.into_iter().for_each(ReceiptFile::discard);
-            return Err(RunError::CalledOff);
+            return Err(RunError::Cancelled);
         };
         let before = ThreadTime::of(worker.wire());
-        let Finished { mut part, ledger, wire } = worker.run(t0_ns);
-        if preflight::wants_ports_back(&self.plan, part.http.counts.connections_opened * self.share.of) {
+        let Finished { mut result, ledger, wire } = worker.run(t0_ns);
+        if preflight::must_reset_connections(
+            &self.plan,
+            result.http.counts.connections_opened * self.share.of,
+        ) {
             wire.reset_connections();
         }
         let used = ThreadTime::of(&wire).since(&before);
-        let elapsed_ns = part.elapsed_ns.max(1);
-        part.http.cpu = CpuUse {
+        let elapsed_ns = result.elapsed_ns.max(1);
+        result.http.cpu = CpuUse {
             spin_s: used.spun_ns as f64 / 1e9,
             busiest_thread_ratio: used.cpu_ns.saturating_sub(used.spun_ns) as f64 / elapsed_ns as f64,
             busiest_loop_ratio: 1.0 - used.waited_ns.min(elapsed_ns) as f64 / elapsed_ns as f64,
@@ -212,10 +217,10 @@ impl Seat {
             ..CpuUse::default()
         };
         if let (Some(file), Some(ledger)) = (receipts, ledger) {
-            // The trial is as good as it was; the audit will say that it knows nothing of these events.
-            part.lost_receipts.extend(file.finish(&ledger).err().map(|error| error.to_string()));
+            // The trial stays valid; an audit reports that it knows nothing about these events.
+            result.lost_receipts.extend(file.finish(&ledger).err().map(|error| error.to_string()));
         }
-        Ok(part)
+        Ok(result)
     }
 
     fn pin(&self) -> Result<(), RunError> {
@@ -236,8 +241,8 @@ impl Seat {
     }
 }
 
-/// Whether what is sent must leave at once, also behind something unanswered: bodies of events, which are made only by
-/// those who send them, among it.
+/// Whether Nagle's algorithm must be off: bytes must leave at once even while earlier ones are unacknowledged. Event bodies
+/// are not in the plan's request and are counted from the event plan.
 fn wants_nodelay(plan: &HttpPlan) -> bool {
     let body_bytes = plan.events.as_ref().map_or(plan.request.body.len(), |events| {
         events.numbering().event_bytes().saturating_mul(events.per_request as usize)
@@ -245,7 +250,7 @@ fn wants_nodelay(plan: &HttpPlan) -> bool {
     plan.keepalive || plan.pipeline > 1 || body_bytes > 1_000
 }
 
-/// What a worker thread has used so far.
+/// Processor and waiting time of a worker thread so far.
 struct ThreadTime {
     cpu_ns: u64,
     waited_ns: u64,
@@ -288,7 +293,7 @@ impl ProcessUse {
                 system_s: seconds(usage.system_time()),
                 max_resident_bytes: usage.max_rss() as u64 * 1024,
             },
-            // Documented to fail for bad arguments only.
+            // getrusage(2) fails only for invalid arguments.
             Err(_) => Self { user_s: 0.0, system_s: 0.0, max_resident_bytes: 0 },
         }
     }
@@ -314,25 +319,25 @@ mod tests {
         (folder, Arc::new(HttpPlan { events: Some(events), threads: 2, ..testing::closed(2) }))
     }
 
-    fn run_called_off(plan: &Arc<HttpPlan>) -> RunError {
+    fn run_cancelled(plan: &Arc<HttpPlan>) -> RunError {
         let stop = Arc::new(AtomicBool::new(false));
         run(plan, Share::WHOLE, &stop, || None, |_| ()).unwrap_err()
     }
 
     #[test]
-    fn a_start_that_was_called_off_leaves_no_receipts() {
+    fn a_cancelled_start_leaves_no_receipts() {
         let (folder, plan) = plan("off");
-        assert!(matches!(run_called_off(&plan), RunError::CalledOff));
+        assert!(matches!(run_cancelled(&plan), RunError::Cancelled));
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
         fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
-    fn receipts_of_a_run_with_more_workers_are_not_added_to() {
+    fn a_folder_with_receipts_of_another_run_is_refused() {
         let (folder, plan) = plan("used");
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("receipts-9.jsonl"), "").unwrap();
-        let error = run_called_off(&plan);
+        let error = run_cancelled(&plan);
         assert!(
             matches!(&error, RunError::Receipts(why) if why.to_string().contains("another run")),
             "{error}"
@@ -342,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_events_is_one_as_well() {
+    fn event_bodies_count_as_bodies() {
         let long = |per_request| {
             let events = EventPlan { per_request, ..testing::events() };
             wants_nodelay(&HttpPlan { keepalive: false, events: Some(events), ..testing::closed(1) })

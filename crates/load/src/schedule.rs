@@ -1,15 +1,15 @@
-//! When the requests of an open load are due: pure arithmetic on the plan, no clock.
+//! The schedule of an open load: when its requests are due. Pure arithmetic on the plan, without a clock.
 //!
-//! The schedule is one for the whole trial. A worker takes a share of it (its turns of a constant schedule, its
-//! share of the rate of a Poisson process), so the sum over workers is the plan whatever their number. Times come
-//! from the closed form, so that no rounding accumulates.
+//! A trial has one schedule. Each worker takes its share: some arrivals of a constant schedule, or a part of the rate of a
+//! Poisson process. The sum over all workers is always the plan. Times come from a closed form, so that rounding errors do
+//! not accumulate.
 
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
 use rand_pcg::Pcg64Mcg;
 use record::{Arrivals, Stage};
 
-use crate::share::Turns;
+use crate::share::ArrivalShare;
 
 /// The arrivals of one worker, in order.
 #[derive(Debug, Clone)]
@@ -18,79 +18,86 @@ pub(crate) struct Schedule {
     position: Position,
     next_ns: Option<u64>,
     issued: u64,
-    most: u64,
+    max_arrivals: u64,
     planned: Option<u64>,
-    ends_ns: Option<u64>,
+    end_ns: Option<u64>,
 }
 
 /// What ends a schedule.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// So many arrivals in the whole trial.
+    /// Number of arrivals in the whole trial.
     pub requests: Option<u64>,
-    /// The end of its stages. A Poisson process that is not bounded by them goes on at the last rate until it has its
-    /// requests: how long that takes is chance.
+    /// Whether the end of the stages ends the schedule. If not, a Poisson process continues at the last rate until it has
+    /// its requests, which takes a random time.
     pub timed: bool,
 }
 
 #[derive(Debug, Clone)]
 enum Position {
-    /// The cycle that the next arrival is in, by its first index, and which of the worker's own in it.
     Constant {
-        turns: Turns,
-        cycle: u64,
+        share: ArrivalShare,
+        /// Index of the first arrival of the current cycle.
+        cycle_start: u64,
+        /// Number of this worker's next arrival within the cycle.
         number: u64,
     },
     Poisson(Poisson),
 }
 
-/// One worker's part of a Poisson process.
+/// One worker's share of a Poisson process.
 #[derive(Debug, Clone)]
 struct Poisson {
     /// Expected arrivals of this worker up to the next one.
     expected: f64,
-    /// Of how many in the whole trial one is this worker's.
+    /// Ratio of all arrivals to this worker's arrivals.
     stretch: f64,
     rng: Box<Pcg64Mcg>,
 }
 
 impl Schedule {
     /// A worker's share of a schedule.
-    pub(crate) fn new(arrivals: Arrivals, stages: &[Stage], bounds: Bounds, seed: u64, turns: Turns) -> Self {
-        let goes_on = arrivals == Arrivals::Poisson && !bounds.timed && bounds.requests.is_some();
-        let curve = RateCurve::new(stages, goes_on);
-        let (position, most, planned, ends_ns) = match arrivals {
+    pub(crate) fn new(
+        arrivals: Arrivals,
+        stages: &[Stage],
+        bounds: Bounds,
+        seed: u64,
+        share: ArrivalShare,
+    ) -> Self {
+        let is_endless = arrivals == Arrivals::Poisson && !bounds.timed && bounds.requests.is_some();
+        let curve = RateCurve::new(stages, is_endless);
+        let (position, max_arrivals, planned, end_ns) = match arrivals {
             Arrivals::Constant => {
                 let all = bounds.requests.unwrap_or(u64::MAX).min(curve.arrivals());
-                let own = turns.among(all);
+                let own = share.count_of_first(all);
                 let last_ns = all.checked_sub(1).map_or(0, |last| curve.time_ns(last as f64));
-                (Position::Constant { turns, cycle: 0, number: 0 }, own, Some(own), Some(last_ns))
+                (Position::Constant { share, cycle_start: 0, number: 0 }, own, Some(own), Some(last_ns))
             }
             Arrivals::Poisson => {
                 let own = match bounds.requests {
-                    // Without a connection there is no rate to draw from.
-                    _ if turns.own() == 0 => 0,
-                    Some(n) => turns.part_of(n),
+                    // A worker without a connection has a rate of 0.
+                    _ if share.own() == 0 => 0,
+                    Some(n) => share.part_of(n),
                     None => u64::MAX,
                 };
-                let drawn = bounds.requests.filter(|n| *n <= MOST_DRAWN);
-                let last_ns = drawn.and_then(|n| last_of_poisson(&curve, n, seed, turns));
-                let process = Poisson::new(seed, turns);
-                (Position::Poisson(process), own, goes_on.then_some(own), last_ns)
+                let drawn = bounds.requests.filter(|n| *n <= MAX_DRAWN);
+                let last_ns = drawn.and_then(|n| last_of_poisson(&curve, n, seed, share));
+                let process = Poisson::new(seed, share);
+                (Position::Poisson(process), own, is_endless.then_some(own), last_ns)
             }
         };
-        let mut schedule = Self { curve, position, next_ns: None, issued: 0, most, planned, ends_ns };
+        let mut schedule = Self { curve, position, next_ns: None, issued: 0, max_arrivals, planned, end_ns };
         schedule.find_next();
         schedule
     }
 
-    /// When the next request is due, in nanoseconds after the start; `None` when there are no more.
+    /// When the next request is due, in nanoseconds after the start; `None` after the last.
     #[inline]
     pub(crate) fn peek_ns(&self) -> Option<u64> {
         self.next_ns
     }
 
-    /// Takes the next arrival.
+    /// Takes the next arrival and returns its time.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<u64> {
         let due = self.next_ns?;
@@ -99,86 +106,86 @@ impl Schedule {
         Some(due)
     }
 
-    /// How many arrivals were taken.
+    /// Number of arrivals that were taken.
     pub(crate) fn issued(&self) -> u64 {
         self.issued
     }
 
-    /// How many arrivals this worker's share has in all, where that is known beforehand.
+    /// Number of arrivals of this worker in all, if it is known beforehand.
     pub(crate) fn planned(&self) -> Option<u64> {
         self.planned
     }
 
-    /// When the last request of all workers is due, in nanoseconds after the start; `None` where only the end of the
-    /// stages ends the schedule.
-    pub(crate) fn ends_ns(&self) -> Option<u64> {
-        self.ends_ns
+    /// When the last request of all workers is due, in nanoseconds after the start; `None` if only the end of the stages ends
+    /// the schedule.
+    pub(crate) fn end_ns(&self) -> Option<u64> {
+        self.end_ns
     }
 
     fn find_next(&mut self) {
-        if self.issued >= self.most {
+        if self.issued >= self.max_arrivals {
             self.next_ns = None;
             return;
         }
         self.next_ns = match &mut self.position {
-            Position::Constant { turns, cycle, number } => {
-                let index = *cycle + turns.place(*number);
+            Position::Constant { share, cycle_start, number } => {
+                let index = *cycle_start + share.position(*number);
                 *number += 1;
-                if *number == turns.own() {
-                    (*cycle, *number) = (*cycle + turns.cycle(), 0);
+                if *number == share.own() {
+                    (*cycle_start, *number) = (*cycle_start + share.cycle(), 0);
                 }
                 Some(self.curve.time_ns(index as f64))
             }
             Position::Poisson(process) => {
-                let whole = process.next();
-                (whole < self.curve.total).then(|| self.curve.time_ns(whole))
+                let expected = process.next();
+                (expected < self.curve.total).then(|| self.curve.time_ns(expected))
             }
         };
     }
 }
 
 impl Poisson {
-    fn new(seed: u64, turns: Turns) -> Self {
-        // Every worker draws from a stream of its own, the same in every run.
-        let stream = seed.wrapping_add(turns.worker().wrapping_mul(0x9e37_79b9));
+    fn new(seed: u64, share: ArrivalShare) -> Self {
+        // Every worker has a random stream of its own, the same in every run.
+        let stream = seed.wrapping_add(share.worker().wrapping_mul(0x9e37_79b9));
         Self {
             expected: 0.0,
-            stretch: turns.cycle() as f64 / turns.own() as f64,
+            stretch: share.cycle() as f64 / share.own() as f64,
             rng: Box::new(Pcg64Mcg::seed_from_u64(stream)),
         }
     }
 
-    /// Expected arrivals of the whole trial up to the next of this worker's.
+    /// Expected arrivals of the whole trial up to this worker's next arrival.
     #[inline]
     fn next(&mut self) -> f64 {
         let gap: f64 = Exp1.sample(&mut self.rng);
         self.expected += gap;
-        // A rate divided by n is a curve stretched by n.
+        // Dividing the rate by n stretches the curve by n.
         self.expected * self.stretch
     }
 }
 
-/// Of more requests the end is not drawn beforehand, which would take seconds: each worker ends with its own last one.
-const MOST_DRAWN: u64 = 10_000_000;
+/// Drawing more requests beforehand would take seconds: each worker then ends with its own last request.
+const MAX_DRAWN: u64 = 10_000_000;
 
 /// When the last of `n` requests of a Poisson process is due, in nanoseconds after the start; `None` if the stages end
-/// before. The streams of the other workers are drawn for it as they will draw them: all know the same end.
-fn last_of_poisson(curve: &RateCurve, n: u64, seed: u64, turns: Turns) -> Option<u64> {
+/// before it. Every worker draws the random numbers of all workers, so that all know the same end.
+fn last_of_poisson(curve: &RateCurve, n: u64, seed: u64, share: ArrivalShare) -> Option<u64> {
     let mut last = 0.0f64;
-    for turns in (0..turns.workers()).map(|index| turns.of_worker(index)).filter(|turns| turns.own() > 0) {
-        let mut process = Poisson::new(seed, turns);
-        for _ in 0..turns.part_of(n) {
-            let whole = process.next();
-            if whole >= curve.total {
+    for share in (0..share.workers()).map(|index| share.of_worker(index)).filter(|share| share.own() > 0) {
+        let mut process = Poisson::new(seed, share);
+        for _ in 0..share.part_of(n) {
+            let expected = process.next();
+            if expected >= curve.total {
                 return None;
             }
-            last = last.max(whole);
+            last = last.max(expected);
         }
     }
     Some(curve.time_ns(last))
 }
 
-/// A rate that changes piecewise linearly, its integral and the inverse of that.
+/// A piecewise linear rate, with its integral and the inverse of the integral.
 #[derive(Debug, Clone)]
 struct RateCurve {
     pieces: Vec<Piece>,
@@ -190,15 +197,15 @@ struct RateCurve {
 struct Piece {
     starts_s: f64,
     duration_s: f64,
-    /// Expected arrivals before it.
+    /// Expected arrivals before this piece.
     before: f64,
     from_per_s: f64,
     to_per_s: f64,
 }
 
 impl RateCurve {
-    /// The curve of some stages; one that goes on keeps the last rate for ever.
-    fn new(stages: &[Stage], goes_on: bool) -> Self {
+    /// The curve of `stages`. An endless curve keeps the last rate.
+    fn new(stages: &[Stage], is_endless: bool) -> Self {
         let mut pieces = Vec::with_capacity(stages.len() + 1);
         let (mut starts_s, mut before) = (0.0, 0.0);
         for stage in stages {
@@ -208,7 +215,7 @@ impl RateCurve {
             starts_s += duration_s;
             before += (from_per_s + to_per_s) / 2.0 * duration_s;
         }
-        if let (true, Some(last)) = (goes_on, stages.last()) {
+        if let (true, Some(last)) = (is_endless, stages.last()) {
             let rate_per_s = last.to_rate_per_s;
             let duration_s = f64::INFINITY;
             pieces.push(Piece { starts_s, duration_s, before, from_per_s: rate_per_s, to_per_s: rate_per_s });
@@ -217,14 +224,14 @@ impl RateCurve {
         Self { pieces, total: before }
     }
 
-    /// Arrivals of a constant schedule: one at the start and one after each whole expected arrival.
+    /// Number of arrivals of a constant schedule: one at the start and one after each whole expected arrival.
     fn arrivals(&self) -> u64 {
-        // 0.1 × 3 is a little more than 0.3: a hair's breadth must not make another arrival.
+        // The factor keeps rounding errors, such as 0.1 × 3 > 0.3, from adding an arrival.
         (self.total * (1.0 - 1e-12)).ceil() as u64
     }
 
-    /// When `expected` arrivals are expected to have come. In a stage of slope a that starts at rate r,
-    /// x = r·t + a·t²/2, solved for t in the form that does not cancel.
+    /// When `expected` arrivals are expected to have come, in nanoseconds. A piece of slope a that starts at rate r has
+    /// x = r·t + a·t²/2 arrivals; the solution for t is in the form without cancellation.
     fn time_ns(&self, expected: f64) -> u64 {
         let index = self.pieces.partition_point(|piece| piece.before <= expected).saturating_sub(1);
         let piece = &self.pieces[index];

@@ -1,111 +1,111 @@
-//! The part of a plan that one worker carries out.
+//! The share of a plan that one worker executes.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// Worker `index` of `of`: together the workers do the plan exactly once.
+/// The share of worker `index` of `of`. Together the shares are the plan, each part once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// From 0.
+    /// Index of the worker, from 0.
     pub index: u64,
-    /// How many share the plan; at least 1.
+    /// Number of workers, at least 1.
     pub of: u64,
 }
 
 impl Share {
-    /// A lone worker's share: everything.
+    /// The share of a single worker: the whole plan.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
-    /// How many of `n` things are this worker's; shares differ by one at the most.
-    pub fn part_of(self, n: u64) -> u64 {
+    /// How many of `n` items belong to this worker. Shares differ by at most one.
+    pub(crate) fn part_of(self, n: u64) -> u64 {
         n / self.of + u64::from(self.index < n % self.of)
     }
 
-    /// Which of `n` numbered things are this worker's.
-    pub fn range_of(self, n: u64) -> Range<u64> {
+    /// Which of `n` numbered items belong to this worker.
+    pub(crate) fn range_of(self, n: u64) -> Range<u64> {
         let (each, rest) = (n / self.of, n % self.of);
         let start = self.index * each + self.index.min(rest);
         start..start + self.part_of(n)
     }
 
-    /// How many of `n` things are this worker's where they go along with `others` that are shared out by
-    /// [`Self::range_of`]: a worker with twice as many of those has twice as many of these. The parts add up to `n`.
-    pub fn part_along(self, n: u64, others: u64) -> u64 {
-        let others = others.max(1);
-        let own = self.range_of(others);
-        let up_to = |other: u64| (u128::from(n) * u128::from(other) / u128::from(others)) as u64;
+    /// How many of `n` items belong to this worker if they are divided in proportion to `weights`, which
+    /// [`Self::range_of`] divides. The parts of all workers add up to `n`.
+    pub(crate) fn part_in_proportion(self, n: u64, weights: u64) -> u64 {
+        let weights = weights.max(1);
+        let own = self.range_of(weights);
+        let up_to = |weight: u64| (u128::from(n) * u128::from(weight) / u128::from(weights)) as u64;
         up_to(own.end) - up_to(own.start)
     }
 
     /// The share of sub-worker `index` of `of` inside this one.
-    pub fn split(self, index: u64, of: u64) -> Self {
+    pub(crate) fn split(self, index: u64, of: u64) -> Self {
         Self { index: self.index * of + index, of: self.of * of }
     }
 }
 
-/// Which of a trial's arrivals are a worker's: as many as it has of the connections, so that all are asked to carry
-/// the same.
+/// Which of a trial's arrivals belong to a worker. Its share is in proportion to its connections, so that all connections
+/// carry the same load.
 ///
-/// Of each `connections` arrivals in a row, the workers take one each in turn as long as all have connections left, and
-/// those with one more take the rest.
+/// Each `connections` consecutive arrivals are a cycle, in which every connection of the trial takes one. The workers take
+/// arrivals in turn until each has taken one for each of its connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Turns {
+pub(crate) struct ArrivalShare {
     share: Share,
     connections: u64,
     own: u64,
 }
 
-impl Turns {
-    /// Those of a worker in a trial of so many connections.
+impl ArrivalShare {
+    /// The arrivals of a worker in a trial with this number of connections.
     pub(crate) fn new(share: Share, connections: u64) -> Self {
         let connections = connections.max(1);
         Self { share, connections, own: share.part_of(connections) }
     }
 
-    /// The same of another worker.
+    /// The arrivals of another worker.
     pub(crate) fn of_worker(self, index: u64) -> Self {
         Self::new(Share { index, ..self.share }, self.connections)
     }
 
-    /// The worker's index among all.
+    /// Index of the worker.
     pub(crate) fn worker(self) -> u64 {
         self.share.index
     }
 
-    /// Workers in all.
+    /// Number of workers.
     pub(crate) fn workers(self) -> u64 {
         self.share.of
     }
 
-    /// Arrivals in a row of which [`Self::own`] are this worker's.
+    /// Number of arrivals in a cycle.
     pub(crate) fn cycle(self) -> u64 {
         self.connections
     }
 
-    /// How many of each cycle are this worker's: its connections.
+    /// Number of arrivals in a cycle that belong to this worker.
     #[inline]
     pub(crate) fn own(self) -> u64 {
         self.own
     }
 
-    /// Where in a cycle its arrival number `n` of that cycle is; `n` is below [`Self::own`].
+    /// Position in the cycle of this worker's `n`-th arrival (from 0); `n` is below [`Self::own`].
     #[inline]
-    pub(crate) fn place(self, n: u64) -> u64 {
-        // What is left over comes right behind the last whole round: the rule is the same for both.
+    pub(crate) fn position(self, n: u64) -> u64 {
+        // The workers with one connection more come first, so that the rule also holds for the last, partial round.
         n * self.share.of + self.share.index
     }
 
-    /// How many of a trial's first `n` arrivals are this worker's.
-    pub(crate) fn among(self, n: u64) -> u64 {
+    /// How many of a trial's first `n` arrivals belong to this worker.
+    pub(crate) fn count_of_first(self, n: u64) -> u64 {
         let (cycles, rest) = (n / self.connections, n % self.connections);
         let begun = rest.saturating_sub(self.share.index).div_ceil(self.share.of);
         cycles * self.own + begun.min(self.own)
     }
 
-    /// How many of a trial's `n` requests are this worker's, whenever they come.
+    /// How many of a trial's `n` requests belong to this worker if arrivals are random.
     pub(crate) fn part_of(self, n: u64) -> u64 {
-        self.share.part_along(n, self.connections)
+        self.share.part_in_proportion(n, self.connections)
     }
 }
 
@@ -131,26 +131,26 @@ mod tests {
         }
 
         #[test]
-        fn what_goes_along_with_others_adds_up(n: u64, others in 1u64..1_000, of in 1u64..9) {
-            let parts = (0..of).map(|index| Share { index, of }.part_along(n, others));
+        fn parts_in_proportion_add_up(n: u64, weights in 1u64..1_000, of in 1u64..9) {
+            let parts = (0..of).map(|index| Share { index, of }.part_in_proportion(n, weights));
             prop_assert_eq!(parts.sum::<u64>(), n);
         }
 
         #[test]
-        fn every_arrival_is_one_workers_and_connections_carry_the_same(connections in 1u64..40, of in 1u64..9, n in 0u64..200) {
+        fn every_arrival_has_one_worker_and_connections_carry_the_same(connections in 1u64..40, of in 1u64..9, n in 0u64..200) {
             let mut taken = vec![0; connections as usize];
-            let mut among = 0;
+            let mut sum = 0;
             for index in 0..of {
                 let share = Share { index, of };
-                let turns = Turns::new(share, connections);
-                prop_assert_eq!(turns.own(), share.part_of(connections));
-                (0..turns.own()).for_each(|n| taken[turns.place(n) as usize] += 1);
-                let counted = (0..n).filter(|k| (0..turns.own()).any(|m| turns.place(m) == k % connections));
-                prop_assert_eq!(turns.among(n), counted.count() as u64);
-                among += turns.among(n);
+                let arrivals = ArrivalShare::new(share, connections);
+                prop_assert_eq!(arrivals.own(), share.part_of(connections));
+                (0..arrivals.own()).for_each(|n| taken[arrivals.position(n) as usize] += 1);
+                let counted = (0..n).filter(|k| (0..arrivals.own()).any(|m| arrivals.position(m) == k % connections));
+                prop_assert_eq!(arrivals.count_of_first(n), counted.count() as u64);
+                sum += arrivals.count_of_first(n);
             }
             prop_assert!(taken.iter().all(|&times| times == 1), "{:?}", taken);
-            prop_assert_eq!(among, n);
+            prop_assert_eq!(sum, n);
         }
     }
 }

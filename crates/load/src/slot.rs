@@ -1,56 +1,55 @@
-//! A place for one connection: a user of a closed load, or a member of an open load's pool.
+//! A slot holds at most one connection: that of a user of a closed load, or one of an open load's pool.
 
 use std::collections::VecDeque;
 
 use http1::ResponseReader;
 
-use crate::book::InFlight;
+use crate::recorder::InFlight;
 
-/// What a slot's connection is doing.
+/// State of a slot's connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// There is none; one may be opened.
+    /// The slot has no connection and may open one.
     #[default]
     Vacant,
-    /// Being made.
+    /// The connection is being opened.
     Connecting,
-    /// Made.
+    /// The connection is open.
     Open,
-    /// This machine could not open one: the slot takes no part any more.
+    /// This machine could not open the connection: the slot is out of use.
     Retired,
 }
 
-/// Whole cycles of a user that thinks: request, answer, pause. Those of all its places (requests that it may have in
-/// flight at once) together.
+/// Time in complete cycles (request, answer, pause) of a user that thinks. With pipelining, a user has several cycles at a
+/// time, and this is their sum.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Cycles {
-    /// Up to the end of the pause after its last answer.
+pub(crate) struct UserCycles {
+    /// Time up to the end of the pause after the last answer.
     answered_ns: u64,
-    /// Since then: of requests that failed without one.
+    /// Time since then, in requests that failed.
     failed_ns: u64,
 }
 
-impl Cycles {
-    /// A request was answered, so long after it was due.
+impl UserCycles {
+    /// Adds an answered request. `took_ns`: from the time it was due to the answer.
     #[inline]
     pub(crate) fn answered(&mut self, took_ns: u64) {
         self.answered_ns = self.answered_ns.saturating_add(self.failed_ns).saturating_add(took_ns);
         self.failed_ns = 0;
     }
 
-    /// A request failed without an answer, so long after it was due.
+    /// Adds a failed request. `took_ns`: from the time it was due to the failure.
     pub(crate) fn failed(&mut self, took_ns: u64) {
         self.failed_ns = self.failed_ns.saturating_add(took_ns);
     }
 
-    /// The pause behind a request, answered or failed, was drawn.
+    /// Adds the pause after a request that was answered or failed.
     pub(crate) fn paused(&mut self, answered: bool, pause_ns: u64) {
-        let part = if answered { &mut self.answered_ns } else { &mut self.failed_ns };
-        *part = part.saturating_add(pause_ns);
+        let sum = if answered { &mut self.answered_ns } else { &mut self.failed_ns };
+        *sum = sum.saturating_add(pause_ns);
     }
 
-    /// From the start to when the next request was due after the last answer: the sum over all places; 0 if there was
-    /// no answer.
+    /// The sum of the complete cycles; 0 if there was no answer.
     pub(crate) fn sum_ns(&self) -> u64 {
         self.answered_ns
     }
@@ -61,45 +60,45 @@ impl Cycles {
 pub(crate) struct Slot {
     /// State of the connection.
     pub phase: Phase,
-    /// Told apart from the slot's earlier connections by this.
+    /// Tells the connection from earlier ones of the same slot.
     pub generation: u32,
-    /// Requests given to the connection, oldest first. The last `unsent` of them are not wholly sent.
+    /// Requests assigned to the connection, oldest first. The last `unsent` of them are not completely sent.
     pub requests: VecDeque<InFlight>,
-    /// How many of `requests` are not wholly sent.
+    /// Number of `requests` that are not completely sent.
     pub unsent: u32,
-    /// Bytes sent of the first of those.
+    /// Bytes already sent of the first unsent request.
     pub sent_bytes: u32,
     /// Reads the answers.
     pub reader: ResponseReader,
     /// When the connection attempt began.
     pub connecting_since_ns: u64,
-    /// It began while requests might be delayed.
+    /// The attempt began while requests might be delayed by an absence.
     pub connects_delayed: bool,
     /// Since when the slot could have taken a request.
     pub free_since_ns: u64,
-    /// When the first byte of the current answer came.
+    /// When the first byte of the current answer arrived.
     pub first_byte_ns: u64,
-    /// When the last answer came.
+    /// When the last answer arrived.
     pub last_answer_ns: u64,
-    /// Its user's whole cycles, if that thinks.
-    pub cycles: Cycles,
-    /// Requests that this user may still begin.
+    /// Complete cycles of the user, if it thinks.
+    pub cycles: UserCycles,
+    /// Requests that the user may still begin.
     pub loops_left: u64,
-    /// It had a connection before.
+    /// The slot had a connection before.
     pub was_open: bool,
-    /// Its connection ends with the current answer.
+    /// The connection closes after the current answer.
     pub closes: bool,
-    /// When its connection is lost, it is opened again without waiting for a request.
+    /// A lost connection is opened again at once, without waiting for a request.
     pub reopens: bool,
-    /// A deadline for it stands among the timers.
+    /// The timers hold a deadline of this slot.
     pub deadline_armed: bool,
-    /// Room to write is being waited for.
-    pub wants_room: bool,
-    /// It stands among the free or the vacant slots of a pool.
+    /// The loop waits until the connection is writable.
+    pub awaits_writable: bool,
+    /// The slot is in the pool's queue of idle or vacant slots.
     pub queued: bool,
-    /// It stands among the slots of a pool with something in flight and room for more; not always still with room.
-    pub queued_behind: bool,
-    /// Its request failed and waits to be made again: it takes no other.
+    /// The slot is in the pool's queue of pipelinable slots; it may have become full since.
+    pub queued_pipelinable: bool,
+    /// A failed request waits for its retry: the slot takes no other request.
     pub awaits_retry: bool,
 }
 
@@ -109,7 +108,7 @@ impl Slot {
         Self { loops_left: loops, ..Self::default() }
     }
 
-    /// Forgets the connection; the requests are the caller's to account for first.
+    /// Drops the state of the connection. The caller has taken the requests out before.
     pub(crate) fn vacate(&mut self, now_ns: u64) {
         debug_assert!(self.requests.is_empty());
         self.phase = Phase::Vacant;
@@ -117,22 +116,22 @@ impl Slot {
         self.unsent = 0;
         self.sent_bytes = 0;
         self.reader = ResponseReader::default();
-        self.wants_room = false;
+        self.awaits_writable = false;
         self.closes = false;
         self.free_since_ns = now_ns;
     }
 
-    /// Whether its connection has carried nothing yet: it has been free since it was made, not since an answer.
+    /// Whether the connection is open and has carried no request yet.
     pub(crate) fn is_unused(&self) -> bool {
         self.phase == Phase::Open && self.requests.is_empty() && self.last_answer_ns < self.free_since_ns
     }
 
-    /// Whether its connection may be given a request behind those in flight, of which `depth` may be at once.
+    /// Whether the connection takes another request. `depth`: most requests in flight.
     pub(crate) fn has_room(&self, depth: usize) -> bool {
         self.phase == Phase::Open && !self.awaits_retry && self.requests.len() < depth
     }
 
-    /// When the oldest thing it waits for was begun, if it waits.
+    /// When the connection attempt or the oldest request in flight began, if there is one.
     pub(crate) fn waiting_since_ns(&self) -> Option<u64> {
         match self.phase {
             Phase::Connecting => Some(self.connecting_since_ns),

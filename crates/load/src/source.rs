@@ -1,4 +1,4 @@
-//! What decides that another request begins: the users of a closed load, or an open load's schedule.
+//! Where requests come from: the users of a closed load, or the schedule of an open load.
 
 use std::collections::VecDeque;
 
@@ -8,17 +8,17 @@ use record::{Distribution, HttpPlan, LoadModel};
 
 use crate::{
     schedule::{Bounds, Schedule},
-    share::{Share, Turns},
+    share::{ArrivalShare, Share},
     slot::Slot,
     wire::SlotId,
 };
 
-/// One worker's part of the load model.
+/// One worker's share of the load model.
 #[derive(Debug)]
-pub(crate) enum Source {
-    /// Users.
+pub(crate) enum RequestSource {
+    /// The users of a closed load.
     Closed(Users),
-    /// A schedule and a pool.
+    /// The schedule and the pool of an open load.
     Open(Pool),
 }
 
@@ -27,27 +27,27 @@ pub(crate) enum Source {
 pub(crate) struct Users {
     /// Pause between an answer and the next request.
     pub think_time: Distribution,
-    /// Whether `think_time` is ever more than nothing.
+    /// Whether `think_time` can be above 0.
     pub thinks: bool,
-    /// Where pauses are drawn from.
+    /// The random numbers for pauses.
     pub rng: Pcg64Mcg,
-    /// When each user starts, after the start of the trial, as first and step in nanoseconds.
+    /// Start of the first user and step to each further one, in nanoseconds after the start of the trial.
     pub ramp: (f64, f64),
-    /// Requests that may still begin, all users together.
+    /// Requests that all users together may still begin.
     pub quota: u64,
-    /// Users that may still begin one.
+    /// Users that may still begin a request.
     pub active: u64,
     /// Requests begun.
     pub begun: u64,
-    /// Users that have begun at least one.
+    /// Users that have begun at least one request.
     pub started: u64,
-    /// How many there are.
+    /// Number of users.
     users: u64,
     /// Requests of each user.
     loops: u64,
-    /// What the plan has in all, if loops or requests bound it.
+    /// Requests of the plan, if loops or requests bound it.
     planned: Option<u64>,
-    /// A duration may cut the plan short.
+    /// The plan has a duration, which may end it before all its requests have begun.
     timed: bool,
 }
 
@@ -58,36 +58,36 @@ pub(crate) struct Pool {
     pub schedule: Schedule,
     /// Open slots with nothing in flight, longest free first.
     pub idle: VecDeque<SlotId>,
-    /// With pipelining: slots with something in flight, longest without another request first. Whether there is still
-    /// room is seen when one is taken: keeping that exact would cost every answer.
-    pub behind: VecDeque<SlotId>,
+    /// With pipelining: open slots that have requests in flight and had room for more when they were queued. A slot that is
+    /// taken out may be full, because keeping the queue exact would cost every answer.
+    pub pipelinable: VecDeque<SlotId>,
     /// Slots without a connection that may open one.
     pub vacant: Vec<SlotId>,
-    /// Slots from here on were never used.
+    /// The first slot that was never used. No later slot was used either.
     pub unused: SlotId,
-    /// Slots opened before the start.
+    /// Number of slots that are opened before the start.
     pub initial: SlotId,
-    /// Slots that were retired.
+    /// Number of retired slots.
     pub retired: u64,
-    /// When every connection was last seen to be busy with an arrival due; 0 if never.
+    /// When an arrival was due and every connection was busy, for the last time; 0 if never.
     pub busy_at_ns: u64,
-    /// Carries the retired slots' part of the schedule over to the next arrival.
-    pub retired_part: u64,
+    /// Sum of the retired slots' shares of arrivals. An arrival is lost when the sum reaches the number of slots.
+    pub retired_carry: u64,
 }
 
-/// What to do with an arrival.
+/// What happens to an arrival.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// Give it to this slot.
+    /// It is assigned to this slot.
     Slot(SlotId),
-    /// It belongs to a slot that this machine could not open: never sent.
+    /// It belongs to a retired slot, and is never sent.
     Lost,
-    /// Every connection is busy: it waits.
+    /// It waits, because every connection is busy.
     Busy,
 }
 
-impl Source {
-    /// The share of a plan's load. Returns it with the number of slots it needs.
+impl RequestSource {
+    /// A worker's share of a plan's load, and the number of slots that it needs.
     pub(crate) fn new(plan: &HttpPlan, share: Share) -> (Self, u64) {
         match &plan.load {
             LoadModel::Closed { users, loops, ramp_up_ns, think_time } => {
@@ -95,8 +95,8 @@ impl Source {
                 let slots = own.end - own.start;
                 let step = if *users > 0 { *ramp_up_ns as f64 / *users as f64 } else { 0.0 };
                 let by_loops = loops.map(|n| n * slots);
-                // Users get the same wherever they are: a worker with more of them has more.
-                let by_requests = plan.requests.map(|n| share.part_along(n, *users));
+                // In proportion to the users, so that users of all workers get the same number.
+                let by_requests = plan.requests.map(|n| share.part_in_proportion(n, *users));
                 let planned = match (by_loops, by_requests) {
                     (Some(a), Some(b)) => Some(a.min(b)),
                     (a, b) => a.or(b),
@@ -122,17 +122,17 @@ impl Source {
                 let initial =
                     if plan.keepalive { share.part_of(connections.initial).min(slots) as SlotId } else { 0 };
                 let bounds = Bounds { requests: plan.requests, timed: plan.duration_ns.is_some() };
-                let turns = Turns::new(share, connections.most);
+                let arrival_share = ArrivalShare::new(share, connections.most);
                 let pool = Pool {
-                    schedule: Schedule::new(*arrivals, stages, bounds, plan.seed, turns),
+                    schedule: Schedule::new(*arrivals, stages, bounds, plan.seed, arrival_share),
                     idle: VecDeque::new(),
-                    behind: VecDeque::new(),
+                    pipelinable: VecDeque::new(),
                     vacant: Vec::new(),
                     unused: initial,
                     initial,
                     retired: 0,
                     busy_at_ns: 0,
-                    retired_part: 0,
+                    retired_carry: 0,
                 };
                 (Self::Open(pool), slots)
             }
@@ -141,32 +141,32 @@ impl Source {
 }
 
 impl Users {
-    /// When user `index` of this worker starts, after the start of the trial.
-    pub(crate) fn starts_ns(&self, index: usize) -> u64 {
+    /// When user `index` of this worker starts, in nanoseconds after the start of the trial.
+    pub(crate) fn start_offset_ns(&self, index: usize) -> u64 {
         (self.ramp.0 + index as f64 * self.ramp.1) as u64
     }
 
-    /// Draws a pause.
+    /// Draws a pause, in nanoseconds.
     pub(crate) fn think_ns(&mut self) -> u64 {
         self.think_time.sample_ns(&mut self.rng)
     }
 
-    /// One that may still begin `loops_left` requests begins one.
+    /// Counts a request of a user that may begin `loops_left` requests, this one included.
     #[inline]
-    pub(crate) fn begins(&mut self, loops_left: u64) {
+    pub(crate) fn begin_request(&mut self, loops_left: u64) {
         self.started += u64::from(loops_left == self.loops);
         self.active -= u64::from(loops_left == 1);
         self.quota -= 1;
         self.begun += 1;
     }
 
-    /// What the plan has in all, where it must come to that: a time limit may cut it short, and so may a user.
+    /// The number of requests that the plan must reach; `None` if a duration or an interruption may end it earlier.
     pub(crate) fn planned(&self, interrupted: bool) -> Option<u64> {
         self.planned.filter(|_| !self.timed && !interrupted)
     }
 
-    /// Requests of the plan that were never begun, though nobody cut them short: those of users that could not be
-    /// opened and, where time cut the others short, those of users that never started.
+    /// Requests of the plan that should have begun and did not. With a duration, these are only the requests of users that
+    /// never started.
     pub(crate) fn left_out(&self, interrupted: bool) -> u64 {
         let Some(planned) = self.planned.filter(|_| !interrupted) else { return 0 };
         let not_begun = planned.saturating_sub(self.begun);
@@ -174,46 +174,45 @@ impl Users {
             return not_begun;
         }
         let not_started = u128::from(self.users - self.started);
-        let part = u128::from(planned) * not_started / u128::from(self.users.max(1));
-        not_begun.min(part as u64)
+        let left_out = u128::from(planned) * not_started / u128::from(self.users.max(1));
+        not_begun.min(left_out as u64)
     }
 }
 
 impl Pool {
-    /// Finds a place for the next arrival. A connection carries `depth` requests at once.
+    /// Chooses the slot of the next arrival. `depth`: most requests in flight on a connection.
     #[inline]
-    pub(crate) fn place(&mut self, slots: &mut [Slot], depth: usize) -> Placement {
-        // A slot that could not be opened keeps its part of the schedule: giving that to the others
-        // would be another load than the one planned, and would hide that anything is missing.
+    pub(crate) fn choose_slot(&mut self, slots: &mut [Slot], depth: usize) -> Placement {
+        // A retired slot keeps its share of the schedule: assigning it to other slots would change the planned load, and
+        // hide that a part of it is missing.
         if self.retired > 0 {
-            self.retired_part += self.retired;
-            if self.retired_part >= slots.len() as u64 {
-                self.retired_part -= slots.len() as u64;
+            self.retired_carry += self.retired;
+            if self.retired_carry >= slots.len() as u64 {
+                self.retired_carry -= slots.len() as u64;
                 return Placement::Lost;
             }
         }
-        let placement = self.find_slot(slots, depth);
+        let placement = self.find_free_slot(slots, depth);
         if placement == Placement::Busy && self.retired > 0 {
-            // The arrival will be asked for again.
-            self.retired_part -= self.retired;
+            // The same arrival comes again.
+            self.retired_carry -= self.retired;
         }
         placement
     }
 
-    /// First those that have nothing in flight, the planned ones that must be made anew among them: behind another
-    /// request, one would wait for an answer that it has no need of. Then those with room behind others, and only
-    /// when all are full one more connection.
+    /// Takes an idle or vacant slot first, because a pipelined request waits for the answers before it. Takes a pipelinable
+    /// slot next, and opens a further connection only when all are full.
     #[inline]
-    fn find_slot(&mut self, slots: &mut [Slot], depth: usize) -> Placement {
+    fn find_free_slot(&mut self, slots: &mut [Slot], depth: usize) -> Placement {
         if let Some(slot) = self.idle.pop_front() {
             return Placement::Slot(slot);
         }
         if let Some(slot) = self.vacant.pop() {
             return Placement::Slot(slot);
         }
-        while let Some(id) = self.behind.pop_front() {
+        while let Some(id) = self.pipelinable.pop_front() {
             let slot = &mut slots[id as usize];
-            slot.queued_behind = false;
+            slot.queued_pipelinable = false;
             if slot.has_room(depth) {
                 return Placement::Slot(id);
             }
@@ -233,7 +232,7 @@ mod tests {
     use record::{Arrivals, Stage};
 
     #[test]
-    fn a_retired_slots_part_of_the_schedule_is_lost_and_no_more() {
+    fn exactly_the_retired_slots_share_of_the_schedule_is_lost() {
         let stage = Stage { duration_ns: 1_000_000_000, from_rate_per_s: 1e3, to_rate_per_s: 1e3 };
         let mut pool = Pool {
             schedule: Schedule::new(
@@ -241,21 +240,21 @@ mod tests {
                 &[stage],
                 Bounds { requests: None, timed: true },
                 1,
-                Turns::new(Share::WHOLE, 400),
+                ArrivalShare::new(Share::WHOLE, 400),
             ),
             idle: (0..255).collect(),
-            behind: VecDeque::new(),
+            pipelinable: VecDeque::new(),
             vacant: Vec::new(),
             unused: 400,
             initial: 400,
             retired: 145,
             busy_at_ns: 0,
-            retired_part: 0,
+            retired_carry: 0,
         };
         let mut slots: Vec<Slot> = (0..400).map(|_| Slot::new(u64::MAX)).collect();
         let mut lost = 0;
         for arrival in 0..10_000 {
-            match pool.place(&mut slots, 1) {
+            match pool.choose_slot(&mut slots, 1) {
                 Placement::Lost => lost += 1,
                 Placement::Slot(slot) => pool.idle.push_back(slot),
                 Placement::Busy => panic!("arrival {arrival} found no slot"),
@@ -269,9 +268,9 @@ mod tests {
         // Three users on two workers: one has twice as many users, and twice as many requests.
         let plan = HttpPlan { requests: Some(300), ..testing::closed(3) };
         let quotas: Vec<u64> = (0..2)
-            .map(|index| match Source::new(&plan, Share { index, of: 2 }).0 {
-                Source::Closed(users) => users.quota,
-                Source::Open(_) => panic!("a closed load"),
+            .map(|index| match RequestSource::new(&plan, Share { index, of: 2 }).0 {
+                RequestSource::Closed(users) => users.quota,
+                RequestSource::Open(_) => panic!("a closed load"),
             })
             .collect();
         assert_eq!(quotas, [200, 100]);

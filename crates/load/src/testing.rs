@@ -1,19 +1,19 @@
-//! A machine and plans for the unit tests of this crate, and for programs that measure the loop itself.
+//! Limits and plans for the unit tests of this crate, and for programs that measure the loop itself.
 
 use record::{
     Arrivals, Connections, Distribution, EventFraming, EventPlan, HttpPlan, LoadModel, Request, Stage,
     receipt::RunId,
 };
 
-use crate::{Host, HttpWorkload};
+use crate::{HttpWorkload, MachineLimits};
 
-/// A machine with room for what the tests plan.
-pub const HOST: Host = Host::EXAMPLE;
+/// Limits that are large enough for the plans below.
+pub const LIMITS: MachineLimits = MachineLimits::EXAMPLE;
 
-/// `users` users without pauses.
+/// A closed load of `users` users without pauses.
 pub fn closed(users: u64) -> HttpPlan {
     let url = "http://127.0.0.1:8080/".to_owned();
-    let plan = HttpWorkload { url, seed: 1, ..HttpWorkload::default() }.plan(&HOST).unwrap();
+    let plan = HttpWorkload { url, seed: 1, ..HttpWorkload::default() }.plan(&LIMITS).unwrap();
     HttpPlan {
         request: Request {
             method: "GET".to_owned(),
@@ -33,7 +33,7 @@ pub fn closed(users: u64) -> HttpPlan {
     }
 }
 
-/// A constant rate for some seconds on a fixed pool.
+/// An open load at a constant rate on a fixed pool.
 pub fn open(rate_per_s: f64, seconds: u64, connections: u64) -> HttpPlan {
     let duration_ns = seconds * 1_000_000_000;
     HttpPlan {
@@ -47,7 +47,7 @@ pub fn open(rate_per_s: f64, seconds: u64, connections: u64) -> HttpPlan {
     }
 }
 
-/// One event a request, without retries or receipts.
+/// One event in each request, without retries or receipts.
 pub fn events() -> EventPlan {
     EventPlan {
         run: RunId(0xabcd),

@@ -1,4 +1,4 @@
-//! The course of a trial, interval by interval (a second each, of a short one a tenth), put together from its workers'.
+//! The time series of a trial, merged from its workers. An interval lasts a second; in a short trial, a tenth.
 
 use std::collections::BTreeMap;
 
@@ -8,29 +8,29 @@ use serde::{Deserialize, Serialize};
 /// One interval of one worker, or of several merged.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Tick {
-    /// Whose.
+    /// Index of the worker.
     pub worker: u32,
-    /// Which interval, from 0.
+    /// Index of the interval, from 0.
     pub index: u64,
-    /// Its end, nanoseconds after the start.
+    /// End of the interval, nanoseconds after the start.
     pub end_ns: u64,
-    /// Requests sent in it.
+    /// Requests sent in the interval.
     pub sent: u64,
-    /// Requests completed in it.
+    /// Requests completed in the interval.
     pub completed: u64,
-    /// Requests failed in it.
+    /// Requests failed in the interval.
     pub failed: u64,
-    /// Connections open at its end.
+    /// Connections open at the end.
     pub open_connections: u64,
-    /// Requests in flight at its end.
+    /// Requests in flight at the end.
     pub in_flight: u64,
-    /// Response times of those completed in it.
+    /// Response times of the completed requests.
     pub response_time: Box<Histogram>,
 }
 
 impl Tick {
     /// Adds the same interval of another worker.
-    pub fn merge(&mut self, other: &Self) {
+    fn merge(&mut self, other: &Self) {
         self.end_ns = self.end_ns.max(other.end_ns);
         self.sent += other.sent;
         self.completed += other.completed;
@@ -40,10 +40,10 @@ impl Tick {
         self.response_time.merge(&other.response_time);
     }
 
-    /// The form in which results keep it.
+    /// The interval as the result folder has it.
     pub fn interval(&self) -> Interval {
         let times = &self.response_time;
-        // No time is not the shortest time.
+        // An empty histogram says 0, which would be a time.
         let us = |ns: u64| (!times.is_empty()).then_some(ns as f64 / 1e3);
         Interval {
             end_s: self.end_ns as f64 / 1e9,
@@ -59,20 +59,20 @@ impl Tick {
     }
 }
 
-/// Waits for the same interval from every worker still running, then gives it whole, in order.
+/// Merges the ticks of all workers, and returns an interval once every running worker has sent its tick.
 #[derive(Debug)]
-pub struct Gather {
+pub struct TickMerger {
     running: usize,
     waiting: BTreeMap<u64, (usize, Tick)>,
 }
 
-impl Gather {
-    /// For so many workers.
+impl TickMerger {
+    /// A merger for this number of workers.
     pub fn new(workers: usize) -> Self {
         Self { running: workers, waiting: BTreeMap::new() }
     }
 
-    /// Takes one worker's second; gives the seconds that are whole now.
+    /// Adds a worker's tick; returns the intervals that are complete now, in order.
     pub fn push(&mut self, tick: &Tick) -> Vec<Tick> {
         let (workers, merged) = self
             .waiting
@@ -80,16 +80,16 @@ impl Gather {
             .or_insert_with(|| (0, Tick { index: tick.index, ..Tick::default() }));
         *workers += 1;
         merged.merge(tick);
-        self.whole()
+        self.take_complete()
     }
 
-    /// A worker has handed in its last second; gives the seconds that are whole now.
-    pub fn end_one(&mut self) -> Vec<Tick> {
+    /// Says that a worker has sent its last tick; returns the intervals that are complete now, in order.
+    pub fn worker_ended(&mut self) -> Vec<Tick> {
         self.running = self.running.saturating_sub(1);
-        self.whole()
+        self.take_complete()
     }
 
-    fn whole(&mut self) -> Vec<Tick> {
+    fn take_complete(&mut self) -> Vec<Tick> {
         let mut ready = Vec::new();
         while let Some(entry) = self.waiting.first_entry()
             && entry.get().0 >= self.running
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_without_an_answer_has_no_times() {
+    fn an_interval_without_an_answer_has_no_times() {
         let mut tick = tick(0, 0, 0);
         assert_eq!((tick.interval().p50_us, tick.interval().max_us), (None, None));
         tick.response_time.record_ns(2_000);
@@ -117,15 +117,15 @@ mod tests {
     }
 
     #[test]
-    fn a_second_is_given_once_everybody_has_told_it() {
-        let mut gather = Gather::new(2);
-        assert!(gather.push(&tick(0, 0, 5)).is_empty());
-        assert!(gather.push(&tick(0, 1, 6)).is_empty());
-        let whole = gather.push(&tick(1, 0, 7));
+    fn an_interval_is_complete_once_every_worker_has_sent_it() {
+        let mut merger = TickMerger::new(2);
+        assert!(merger.push(&tick(0, 0, 5)).is_empty());
+        assert!(merger.push(&tick(0, 1, 6)).is_empty());
+        let whole = merger.push(&tick(1, 0, 7));
         assert_eq!(whole.iter().map(|t| (t.index, t.completed)).collect::<Vec<_>>(), [(0, 12)]);
-        // Worker 1 ends: what worker 0 told is whole without it.
-        let whole = gather.end_one();
+        // Worker 1 ends: the tick of worker 0 is complete without it.
+        let whole = merger.worker_ended();
         assert_eq!(whole.iter().map(|t| (t.index, t.completed)).collect::<Vec<_>>(), [(1, 6)]);
-        assert_eq!(gather.push(&tick(0, 2, 8)).len(), 1);
+        assert_eq!(merger.push(&tick(0, 2, 8)).len(), 1);
     }
 }

@@ -1,15 +1,15 @@
 //! An HTTP workload as users write it, on a command line or in a study file, and the plan it makes.
 //!
-//! Every quantity is still text here (`5k`, `300ms`), so that it can be put together from factors. All mistakes
-//! are told at once, each with the field it belongs to.
+//! Every quantity is text here (`5k`, `300ms`), so that factors can substitute it. All mistakes are reported together, each
+//! with its field.
 
+mod description;
 mod events;
-mod fields;
+mod headers;
 mod model;
 mod options;
 mod request;
 mod text;
-mod words;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -17,7 +17,7 @@ use record::{HttpPlan, LoadModel, StatusSet, units::parse_cpus};
 use settings::options::Kind;
 use url::Url;
 
-use crate::Host;
+use crate::MachineLimits;
 use options::Field as _;
 pub use options::HttpOption;
 use text::{Mistakes, parse_addresses, parse_url, positive, time_ns};
@@ -27,33 +27,33 @@ const REQUEST: &str = "Request";
 const EVENTS: &str = "Numbered events";
 const MACHINE: &str = "Machine";
 
-/// Rate that one worker thread is trusted with when the number of threads is left open.
+/// Requests per second that one worker thread is expected to carry, for the default number of threads.
 const RATE_PER_THREAD: f64 = 50_000.0;
-/// Longest polling before a send when none was asked for.
-const SPIN_NS: u64 = 500_000;
+/// Default of the longest polling before a send, in nanoseconds.
+const DEFAULT_SPIN_NS: u64 = 500_000;
 
-/// What the user asked for, and may not be changed.
+/// What the user has set, so that the pre-flight check must not change it.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Asked {
-    /// The number of worker processes was given.
+pub struct FixedByUser {
+    /// The number of worker processes.
     pub processes: bool,
-    /// Source addresses were given.
+    /// The source addresses.
     pub sources: bool,
 }
 
-/// What is wrong with a field of a workload.
+/// A mistake in a field of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldMistake {
-    /// The field, as it is called in [`HttpWorkload`].
+    /// The field's key.
     pub field: &'static str,
-    /// What is wrong with it, and what was expected.
+    /// What is wrong, and what was expected.
     pub message: String,
 }
 
 options::workload! {
     /// Users of a closed load, each with a connection of its own
     users: Option<String> = "users", Kind::Count(1), "N", LOAD, "10", "100"
-        { short: Some('u') } and { is_of_one_trial: true, label: "users" };
+        { short: Some('u') } and { excluded_from_search: true, label: "users" };
     /// Requests of each user
     loops: Option<String> = "loops", Kind::Count(1), "N", LOAD, "", "100" and { label: "loops" };
     /// Start the users evenly over this time, shorter than the duration
@@ -67,55 +67,55 @@ options::workload! {
         and { label: "arrivals" };
     /// A stage of an open load: 10s:500 holds a rate, 30s:0..5k ramps; stages follow each other
     stages: Vec<String> = "stages", Kind::List, "TIME:RATE", LOAD, "", "10s:500 30s:0..5k"
-        { flag: "stage" } and { is_of_one_trial: true, label: "stages" };
+        { flag: "stage" } and { excluded_from_search: true, label: "stages" };
     /// Connections: of a closed load, the same as users; of an open one, opened before the start
     connections: Option<String> = "connections", Kind::Count(1), "N", LOAD, "of an open load, opened on demand", "200"
         { short: Some('c') } and { label: "connections" };
     /// Begin requests for this long
     duration: Option<String> = "duration", Kind::Time, "TIME", LOAD,
-        "10s, beyond the ramp-up, if nothing else ends the trial", "30s" { short: Some('d') } and { is_of_one_trial: true };
-    /// Requests in all; Poisson arrivals take as long for them as they take
+        "10s, beyond the ramp-up, if nothing else ends the trial", "30s" { short: Some('d') } and { excluded_from_search: true };
+    /// Requests in all; with Poisson arrivals the time that they take is random
     requests: Option<String> = "requests", Kind::Count(1), "N", LOAD, "", "100000"
-        { short: Some('n') } and { is_of_one_trial: true, label: "requests" };
+        { short: Some('n') } and { excluded_from_search: true, label: "requests" };
     /// A new connection for every request
     no_keepalive: bool = "keepalive", Kind::On, "", LOAD, "", "false";
-    /// Requests in flight at once on each connection; each of them pauses for itself where users think, and an open load
-    /// sends behind others only what finds no free connection
+    /// Most requests in flight on each connection. With a think time each of them pauses on its own; an open load pipelines
+    /// only requests that find no free connection
     pipeline: Option<String> = "pipeline", Kind::Count(1), "DEPTH", LOAD, "1", "4" and { label: "pipeline" };
     /// Method
     method: Option<String> = "method", Kind::Text, "METHOD", REQUEST, "GET, or POST with a body", "PUT"
         { short: Some('X') };
-    /// A header field, such as 'Accept: text/html'; @FILE takes those of a file, one a line. ${NAME} in a value, in the URL
-    /// and in the body's text is that environment variable: so secrets stay off the command line, and out of files
+    /// A header field, such as 'Accept: text/html'; @FILE reads a file with one field a line. ${NAME} in a value, in the URL
+    /// and in the body's text is an environment variable, which keeps secrets off the command line and out of files
     headers: Vec<String> = "headers", Kind::List, "NAME: VALUE|@FILE", REQUEST, "", "Accept:text/html"
         { short: Some('H'), flag: "header" } and { names_files: true };
     /// The body: text, @FILE, or on a command line @- for standard input
     body: Option<String> = "body", Kind::Text, "BODY", REQUEST, "", "@event.json"
         { short: Some('b') } and { names_files: true };
-    /// Send numbered events, which `proofload audit` finds again: the event is a JSON object, @FILE, or default (on a command
-    /// line also without a value), that of the published test of an HTTP data listener
+    /// Send numbered events, which `proofload audit` looks for in the receiver's files: a JSON object, @FILE, or default (on
+    /// a command line also without a value), the event of the published test of an HTTP data listener
     events: Option<String> = "events", Kind::Text, "EVENT", EVENTS, "", "default"
         { bare_value: "default" } and { names_files: true, label: "events" };
     /// Events in each request
     events_per_request: Option<String> = "events_per_request", Kind::Count(1), "N", EVENTS, "1", "100";
-    /// How events stand in the body: json (one), ndjson or array
+    /// Format of the events in the body: json (one event), ndjson or array
     events_as: Option<String> = "as", Kind::Choice(&["json", "ndjson", "array"]), "KIND", EVENTS,
         "json; ndjson for several", "array";
-    /// Make a request that failed again up to so many times; an event counts as failed when all have
+    /// Retry a failed request up to this many times; an event counts as failed when all attempts failed
     retries: Option<String> = "retries", Kind::Count(0), "N", EVENTS, "0", "3" and { label: "retries" };
-    /// Ask for this level of acknowledgement: accepted, written or synced
+    /// Level of acknowledgement to ask the receiver for: accepted, written or synced
     ack: Option<String> = "ack", Kind::Choice(&["accepted", "written", "synced"]), "LEVEL", EVENTS,
         "the receiver's own", "synced" and { label: "acknowledged as" };
-    /// Send an Idempotency-Key with every request, the same with its retries
+    /// Send an Idempotency-Key with every request; retries have the same key
     idempotency: bool = "idempotency", Kind::Flag, "", EVENTS, "", "true";
-    /// Leave what becomes of every event in this folder, for `proofload audit`; an audited study has its own
+    /// Write the outcome of every event to this folder, for `proofload audit`; an audited study has its own folder
     receipts: Option<String> = "receipts", Kind::Text, "FOLDER", EVENTS, "", "receipts";
-    /// Statuses that are a success: 200, 2xx,304 or 200-299
+    /// Statuses that count as success: 200, 2xx,304 or 200-299
     expect: Option<String> = "expect", Kind::Numbers, "STATUSES", REQUEST, "2xx,3xx; of events 2xx", "200,404"
         and { label: "expect" };
-    /// A request that takes longer, its connection included, has failed
+    /// A request that takes longer, including its connection, has failed
     timeout: Option<String> = "timeout", Kind::Time, "TIME", REQUEST, "30s", "2s" and { label: "timeout" };
-    /// With a duration: wait this long for answers still missing at its end
+    /// With a duration: wait this long at its end for missing answers
     drain: Option<String> = "drain", Kind::Time, "TIME", REQUEST, "2s", "5s";
     /// Worker threads of each process
     threads: Option<String> = "threads", Kind::Count(1), "N", MACHINE,
@@ -127,23 +127,23 @@ options::workload! {
     cpus: Option<String> = "cpus", Kind::Numbers, "LIST", MACHINE, "", "0,2-3";
     /// Local addresses to connect from: 10.0.0.5, 10.0.0.5-10.0.0.9, several with commas
     source: Option<String> = "source", Kind::Text, "ADDRESSES", MACHINE, "", "10.0.0.5-10.0.0.9";
-    /// Connect to these instead of the URL's host, in turn: ADDRESS:PORT, several with commas
+    /// Connect to these addresses in turn instead of the URL's host: ADDRESS:PORT, several with commas
     connect_to: Option<String> = "connect_to", Kind::Text, "ADDRESSES", MACHINE, "", "10.0.0.3:80,10.0.0.4:80";
-    /// Poll for at most this long before a send is due, instead of sleeping; 0 never polls
+    /// Longest polling, instead of sleeping, before a send is due; 0 never polls
     spin: Option<String> = "spin", Kind::Time, "TIME", MACHINE, "500us", "0";
 }
 
 impl HttpWorkload {
-    /// What was given and may not be changed by the pre-flight check.
-    pub fn asked(&self) -> Asked {
-        Asked { processes: self.processes.is_some(), sources: self.source.is_some() }
+    /// What the pre-flight check must not change.
+    pub fn fixed_by_user(&self) -> FixedByUser {
+        FixedByUser { processes: self.processes.is_some(), sources: self.source.is_some() }
     }
 
-    /// The plan of a trial.
+    /// The plan of a trial of this workload on a machine with these limits.
     ///
     /// # Errors
-    /// Every mistake.
-    pub fn plan(&self, host: &Host) -> Result<HttpPlan, Vec<FieldMistake>> {
+    /// All mistakes.
+    pub fn plan(&self, limits: &MachineLimits) -> Result<HttpPlan, Vec<FieldMistake>> {
         let mut mistakes = Mistakes::default();
         let url = mistakes.read("url", parse_url(&self.url).map(Some));
         let targets = self.targets(url.as_ref(), &mut mistakes);
@@ -153,7 +153,7 @@ impl HttpWorkload {
         let (load, duration_ns) = self.load(requests, &mut mistakes);
         let threads = mistakes
             .optional("threads", self.threads.as_deref(), positive)
-            .unwrap_or_else(|| default_threads(&load, host))
+            .unwrap_or_else(|| default_threads(&load, limits))
             .min(u64::from(u16::MAX)) as u32;
         let processes =
             mistakes.optional("processes", self.processes.as_deref(), positive).unwrap_or(1) as u32;
@@ -189,17 +189,17 @@ impl HttpWorkload {
             processes,
             cpus: mistakes.optional("cpus", self.cpus.as_deref(), parse_cpus).unwrap_or_default(),
             sources: mistakes.optional("source", self.source.as_deref(), parse_addresses).unwrap_or_default(),
-            spin_ns: mistakes.optional("spin", self.spin.as_deref(), time_ns).unwrap_or(SPIN_NS),
+            spin_ns: mistakes.optional("spin", self.spin.as_deref(), time_ns).unwrap_or(DEFAULT_SPIN_NS),
             seed: self.seed,
             forced: self.force,
             pool_limit: None,
             decides: None,
             fault: mistakes.optional("fault", self.fault.as_deref(), str::parse),
         };
-        mistakes.none_or(plan)
+        mistakes.into_result(plan)
     }
 
-    /// An event that was redirected is stored nowhere.
+    /// The statuses that count as success by default. A redirected event is not stored, so that 3xx is no success.
     fn default_expect(&self) -> StatusSet {
         match self.events {
             Some(_) => StatusSet::acknowledged(),
@@ -220,12 +220,12 @@ impl HttpWorkload {
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let port = url.port().unwrap_or(80);
         match (host, port).to_socket_addrs() {
-            // The first, as every client takes; connect_to spreads over several.
+            // The first address, as other clients do; `connect_to` can name several.
             Ok(mut addresses) => addresses.next().into_iter().collect(),
             Err(error) => {
                 let message = format!(
-                    "cannot find the address of '{host}': {error}; say where to connect to instead: add --connect-to \
-                     ADDRESS:PORT, in a study connect_to"
+                    "cannot find the address of '{host}': {error}; check the name, or give an address with --connect-to \
+                     ADDRESS:PORT, in a study with connect_to"
                 );
                 mistakes.add("url", message);
                 Vec::new()
@@ -234,13 +234,13 @@ impl HttpWorkload {
     }
 }
 
-fn default_threads(load: &LoadModel, host: &Host) -> u64 {
-    let most = (u64::from(host.cpus) / 2).clamp(1, 8);
+fn default_threads(load: &LoadModel, limits: &MachineLimits) -> u64 {
+    let max = (u64::from(limits.cpus) / 2).clamp(1, 8);
     match load {
-        LoadModel::Closed { users, .. } => users.div_ceil(16).clamp(1, most),
+        LoadModel::Closed { users, .. } => users.div_ceil(16).clamp(1, max),
         LoadModel::Open { stages, connections, .. } => {
             let peak = stages.iter().flat_map(|s| [s.from_rate_per_s, s.to_rate_per_s]).fold(0.0, f64::max);
-            ((peak / RATE_PER_THREAD).ceil() as u64).min(connections.most).clamp(1, most)
+            ((peak / RATE_PER_THREAD).ceil() as u64).min(connections.most).clamp(1, max)
         }
     }
 }

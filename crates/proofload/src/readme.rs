@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::Parser;
-use load::Host;
+use load::MachineLimits;
 
 use super::{Cli, Command, commands};
 
@@ -43,8 +43,8 @@ fn tokens() -> String {
     path.display().to_string()
 }
 
-/// Plans a command without running it.
-fn plan(command: &Command, host: &Host) -> Result<(), String> {
+/// As far as a command goes without doing anything.
+fn planned(command: &Command, host: &MachineLimits) -> Result<(), String> {
     let all = |mistakes: Vec<String>| mistakes.join("; ");
     match command {
         Command::Http(arguments) => arguments.plan(host).map(drop).map_err(all),
@@ -61,7 +61,7 @@ fn plan(command: &Command, host: &Host) -> Result<(), String> {
 
 #[test]
 fn every_command_of_the_readme_is_planned() {
-    let host = Host { cpus: 4, ..Host::EXAMPLE };
+    let host = MachineLimits { cpus: 4, ..MachineLimits::EXAMPLE };
     let calls = calls();
     assert!(calls.len() > 30, "{calls:?}");
     for words in &calls {

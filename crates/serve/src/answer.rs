@@ -203,7 +203,7 @@ fn reason(status: u16) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http1::{Fault, Limits, ResponseReader};
+    use http1::{ErrorKind, Limits, ResponseReader};
 
     fn bytes(config: &Config, kind: Kind, shape: Shape) -> Vec<u8> {
         let answers = Answers::new(config);
@@ -247,11 +247,11 @@ mod tests {
         let shape = Shape { http10: false, close: false };
         let fault = |kind| {
             let wire = bytes(&Config::default(), kind, shape);
-            ResponseReader::new(Limits::default()).feed(&wire, false, &mut ()).map_err(|e| e.fault())
+            ResponseReader::new(Limits::default()).feed(&wire, false, &mut ()).map_err(|e| e.kind())
         };
-        assert_eq!(fault(Kind::Malformed), Err(Fault::Malformed));
-        assert_eq!(fault(Kind::BadFraming), Err(Fault::Framing));
-        assert_eq!(fault(Kind::HugeHead), Err(Fault::TooLarge));
+        assert_eq!(fault(Kind::Malformed), Err(ErrorKind::Malformed));
+        assert_eq!(fault(Kind::BadFraming), Err(ErrorKind::Framing));
+        assert_eq!(fault(Kind::HugeHead), Err(ErrorKind::TooLarge));
         let huge = bytes(&Config::default(), Kind::HugeHead, shape);
         let generous = Limits { head_bytes: 1 << 20 };
         let fed = ResponseReader::new(generous).feed(&huge, false, &mut ()).unwrap();

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use http1::{Limits, RequestHead, RequestReader, RequestSink};
-use sockets::{Seat, Token};
+use sockets::{ConnectionPermit, Token};
 
 use crate::{
     WhenFull,
@@ -74,7 +74,7 @@ impl RequestSink for Seen {
 #[derive(Debug)]
 pub(crate) struct Connection<'a> {
     /// Its place among those of all threads, given back with it.
-    pub _seat: Seat<'a>,
+    pub _seat: ConnectionPermit<'a>,
     pub socket: OwnedFd,
     pub token: Token,
     pub reader: RequestReader,
@@ -111,7 +111,7 @@ pub(crate) struct Held {
 }
 
 impl<'a> Connection<'a> {
-    pub(crate) fn new(socket: OwnedFd, token: Token, seat: Seat<'a>, now_ns: u64) -> Self {
+    pub(crate) fn new(socket: OwnedFd, token: Token, seat: ConnectionPermit<'a>, now_ns: u64) -> Self {
         Self {
             _seat: seat,
             socket,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use clock::Clock;
-use sockets::{Crowd, StartError, check_free, check_processors, event_loop, listening_each};
+use sockets::{ConnectionLimit, StartError, check_free, check_processors, event_loop, listening_each};
 
 use crate::{Config, Queue, Report, answer::Answers, engine::Shared, worker::Worker};
 
@@ -73,7 +73,7 @@ impl Server {
     pub fn run(self, stop: Arc<AtomicBool>) -> Report {
         let config = &self.config;
         let queue = config.capacity.as_ref().map(|c| Mutex::new(Queue::new(c.servers, c.queue)));
-        let crowd = Crowd::new(config.max_connections);
+        let crowd = ConnectionLimit::new(config.max_connections);
         let clock = Clock::start();
         let shared = Shared { config, answers: &self.answers, queue: queue.as_ref(), clock };
         let reports = std::thread::scope(|scope| {

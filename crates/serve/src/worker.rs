@@ -15,7 +15,7 @@ use rustix::{
     thread::set_current_timer_slack,
     time::Timespec,
 };
-use sockets::{Connections, Crowd, Door, Fate, Token, error_name, pin, watch};
+use sockets::{Acceptor, ConnectionLimit, Connections, NextStep, Token, error_name, pin, watch};
 
 use crate::{
     Config, Report,
@@ -37,8 +37,8 @@ pub(crate) struct Worker<'a> {
     clock: Clock,
     number: usize,
     epoll: OwnedFd,
-    door: Door<OwnedFd>,
-    crowd: &'a Crowd,
+    door: Acceptor<OwnedFd>,
+    crowd: &'a ConnectionLimit,
     stop: &'a AtomicBool,
     engine: Engine<'a>,
     connections: Connections<Connection<'a>>,
@@ -53,20 +53,20 @@ impl<'a> Worker<'a> {
         number: usize,
         epoll: OwnedFd,
         listeners: Vec<OwnedFd>,
-        crowd: &'a Crowd,
+        crowd: &'a ConnectionLimit,
         stop: &'a AtomicBool,
     ) -> Self {
         let config = shared.config;
         let engine = Engine::new(shared, number as u64);
         let timed = engine.measures() || config.keepalive_timeout_ns.is_some() || config.stall.is_some();
-        let (door, connections) = (Door::new(listeners, LISTENER), Connections::default());
+        let (door, connections) = (Acceptor::new(listeners, LISTENER), Connections::default());
         Self { config, clock: shared.clock, number, epoll, door, crowd, stop, engine, connections, timed }
     }
 
     /// Serves until told to stop; says what was done.
     pub(crate) fn run(mut self) -> Report {
         self.settle_down();
-        self.door.open(&self.epoll).expect("epoll takes a listening socket");
+        self.door.register(&self.epoll).expect("epoll takes a listening socket");
         let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
         while !self.is_over() {
             let sleep_ns = self.sleep_ns();
@@ -89,7 +89,7 @@ impl<'a> Worker<'a> {
             }
             self.keep_time();
             if self.door.paused_until_ns().is_some() {
-                self.door.go_on(&self.epoll, self.clock.now_ns());
+                self.door.resume_if_due(&self.epoll, self.clock.now_ns());
             }
             for _ in 0..self.connections.waiting() {
                 self.keep_time();
@@ -171,12 +171,12 @@ impl<'a> Worker<'a> {
     }
 
     #[inline]
-    fn settle(&mut self, token: Token, fate: Fate) {
-        drop(self.connections.settle(token, fate));
+    fn settle(&mut self, token: Token, fate: NextStep) {
+        drop(self.connections.apply(token, fate));
     }
 
     fn accept(&mut self, listener: u64) {
-        for _ in 0..Door::<OwnedFd>::AT_ONCE {
+        for _ in 0..Acceptor::<OwnedFd>::MAX_ACCEPTS {
             match self.door.accept(listener) {
                 Ok(Some(socket)) => self.welcome(socket),
                 Ok(None) => return,
@@ -186,7 +186,7 @@ impl<'a> Worker<'a> {
     }
 
     fn welcome(&mut self, socket: OwnedFd) {
-        let Some(seat) = self.crowd.enter() else {
+        let Some(seat) = self.crowd.try_acquire() else {
             self.engine.report.connections_refused += 1;
             reset_on_close(&socket);
             return;
@@ -197,7 +197,7 @@ impl<'a> Worker<'a> {
         match watch(&self.epoll, &connection.socket, token.number()) {
             Ok(()) => self.engine.opened(connection),
             Err(error) => {
-                self.settle(token, Fate::Gone);
+                self.settle(token, NextStep::Close);
                 self.accept_failed(error);
             }
         }
@@ -205,6 +205,6 @@ impl<'a> Worker<'a> {
 
     fn accept_failed(&mut self, error: Errno) {
         *self.engine.report.accept_errors.entry(error_name(error)).or_default() += 1;
-        self.door.failed(&self.epoll, error, self.clock.now_ns());
+        self.door.pause_on_shortage(&self.epoll, error, self.clock.now_ns());
     }
 }

@@ -1,98 +1,98 @@
-//! The connections of a loop, and which of them go on next.
+//! The connections of an event loop, with a queue of those that continue next.
 
 use std::collections::VecDeque;
 
-use crate::{Places, Token};
+use crate::{Slab, Token};
 
-/// Whether a loop keeps a connection.
+/// What an event loop does next with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// Until something happens on it.
-    Keep,
-    /// There is more to do at once, but others come first.
-    Again,
-    /// It is over; to be closed.
-    Gone,
+pub enum NextStep {
+    /// Wait for the next event.
+    Wait,
+    /// Continue after the other connections had their turn.
+    Continue,
+    /// Close the connection.
+    Close,
 }
 
-/// The connections, with a queue of those that have more to do at once.
+/// The connections, with a queue of those that continue without an event.
 #[derive(Debug)]
 pub struct Connections<C> {
-    places: Places<Member<C>>,
+    entries: Slab<Entry<C>>,
     queue: VecDeque<Token>,
 }
 
 #[derive(Debug)]
-struct Member<C> {
+struct Entry<C> {
     connection: C,
     queued: bool,
 }
 
 impl<C> Default for Connections<C> {
     fn default() -> Self {
-        Self { places: Places::default(), queue: VecDeque::new() }
+        Self { entries: Slab::default(), queue: VecDeque::new() }
     }
 }
 
 impl<C> Connections<C> {
-    /// Takes in what `make` makes of its token.
+    /// Adds the connection that `make` returns for its token.
     pub fn insert(&mut self, make: impl FnOnce(Token) -> C) -> (Token, &mut C) {
-        let make = |token| Member { connection: make(token), queued: false };
-        let (token, member) = self.places.insert(make);
-        (token, &mut member.connection)
+        let make = |token| Entry { connection: make(token), queued: false };
+        let (token, entry) = self.entries.insert(make);
+        (token, &mut entry.connection)
     }
 
-    /// The connection of that token, unless it is gone.
+    /// The connection of a token, unless it was removed.
     #[inline]
     pub fn find(&mut self, token: Token) -> Option<&mut C> {
-        self.places.find(token).map(|member| &mut member.connection)
+        self.entries.find(token).map(|entry| &mut entry.connection)
     }
 
-    /// Does what was decided of a connection. One that is gone is given back, to be closed.
+    /// Applies the next step of a connection. A connection to close is removed and returned.
     #[inline]
-    pub fn settle(&mut self, token: Token, fate: Fate) -> Option<C> {
-        match fate {
-            Fate::Keep => None,
-            Fate::Again => {
-                // Events may come to a connection that is in the queue: once is enough.
-                if let Some(member) = self.places.find(token)
-                    && !std::mem::replace(&mut member.queued, true)
+    pub fn apply(&mut self, token: Token, step: NextStep) -> Option<C> {
+        match step {
+            NextStep::Wait => None,
+            NextStep::Continue => {
+                // A connection may get events while it is queued.
+                if let Some(entry) = self.entries.find(token)
+                    && !std::mem::replace(&mut entry.queued, true)
                 {
                     self.queue.push_back(token);
                 }
                 None
             }
-            Fate::Gone => self.places.remove(token).map(|member| member.connection),
+            NextStep::Close => self.entries.remove(token).map(|entry| entry.connection),
         }
     }
 
-    /// How many wait to go on. Some may be gone meanwhile.
+    /// Length of the queue. Some of its connections may have been removed.
     pub fn waiting(&self) -> usize {
         self.queue.len()
     }
 
-    /// Takes the one that has waited longest from the queue. It may be gone meanwhile.
+    /// Takes the first token from the queue. Its connection may have been removed.
     pub fn take_next(&mut self) -> Option<Token> {
         let token = self.queue.pop_front()?;
-        if let Some(member) = self.places.find(token) {
-            member.queued = false;
+        if let Some(entry) = self.entries.find(token) {
+            entry.queued = false;
         }
         Some(token)
     }
 
     /// All connections.
     pub fn iter(&self) -> impl Iterator<Item = &C> {
-        self.places.iter().map(|member| &member.connection)
+        self.entries.iter().map(|entry| &entry.connection)
     }
 
-    /// All tokens in use.
+    /// The tokens of all connections.
     pub fn tokens(&self) -> Vec<Token> {
-        self.places.tokens()
+        self.entries.tokens()
     }
 
-    /// Whether there is none.
+    /// Whether there are no connections.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.entries.is_empty()
     }
 }
 
@@ -101,31 +101,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_with_more_to_do_go_on_in_turn_and_once() {
+    fn queued_connections_continue_in_turn_and_once() {
         let mut connections = Connections::default();
         let (first, _) = connections.insert(|_| 1);
         let (second, _) = connections.insert(|_| 2);
         for token in [second, first, second] {
-            assert_eq!(connections.settle(token, Fate::Again), None);
+            assert_eq!(connections.apply(token, NextStep::Continue), None);
         }
         assert_eq!(connections.waiting(), 2);
         assert_eq!(
             (connections.take_next(), connections.take_next(), connections.take_next()),
             (Some(second), Some(first), None)
         );
-        connections.settle(second, Fate::Again);
+        connections.apply(second, NextStep::Continue);
         assert_eq!(connections.take_next(), Some(second));
     }
 
     #[test]
-    fn one_that_is_gone_is_given_back_once_and_its_turn_is_nobody_s() {
+    fn a_closed_connection_is_returned_once_and_loses_its_turn() {
         let mut connections = Connections::default();
         let (first, _) = connections.insert(|_| 1);
-        connections.settle(first, Fate::Again);
-        assert_eq!(connections.settle(first, Fate::Gone), Some(1));
-        assert_eq!(connections.settle(first, Fate::Gone), None);
+        connections.apply(first, NextStep::Continue);
+        assert_eq!(connections.apply(first, NextStep::Close), Some(1));
+        assert_eq!(connections.apply(first, NextStep::Close), None);
         let (second, _) = connections.insert(|_| 2);
-        connections.settle(first, Fate::Again);
+        connections.apply(first, NextStep::Continue);
         assert_eq!(connections.waiting(), 1);
         assert_eq!(connections.take_next().and_then(|token| connections.find(token).copied()), None);
         assert_eq!(connections.iter().collect::<Vec<_>>(), [&2]);

@@ -1,16 +1,16 @@
-//! What the loops of our servers have in common: listening sockets, the door, and tables whose entries epoll
-//! names.
+//! What the event loops of our servers share: listening sockets, accepting, and a table of connections whose keys are the
+//! data of epoll events.
 
+mod acceptor;
+mod connection_limit;
 mod connections;
-mod crowd;
-mod door;
 mod listening;
-mod places;
+mod slab;
 mod start;
 
-pub use connections::{Connections, Fate};
-pub use crowd::{Crowd, Seat};
-pub use door::{Door, error_name, watch};
+pub use acceptor::{Acceptor, error_name, watch};
+pub use connection_limit::{ConnectionLimit, ConnectionPermit};
+pub use connections::{Connections, NextStep};
 pub use listening::{check_free, listening_each, local_address};
-pub use places::{Places, Token};
+pub use slab::{Slab, Token};
 pub use start::{StartError, check_processors, event_loop, pin};

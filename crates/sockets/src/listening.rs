@@ -12,12 +12,11 @@ use rustix::net::{
 
 use crate::StartError;
 
-/// Sockets that listen on one address, one for each of so many loops, and the address with the port as it is.
+/// Listening sockets on one address, one for each loop, and the address with the actual port.
 ///
-/// Several have the port together (SO_REUSEPORT), and the kernel spreads connections over them by a hash. A shared
-/// listener (EPOLLEXCLUSIVE) would wake the thread that slept last, which then takes nearly all of the
-/// connections of a small load: one core would be full while others are idle. `with_others`: other processes may have
-/// the port, too.
+/// Several sockets share the port (SO_REUSEPORT), and the kernel spreads connections over them by a hash. A single socket
+/// (EPOLLEXCLUSIVE) would wake the thread that slept last, which would take nearly all connections of a small load and fill
+/// one core while others are idle. `with_others`: other processes may share the port.
 ///
 /// # Errors
 /// [`StartError::Listen`].
@@ -42,8 +41,8 @@ pub fn listening_each(
     Ok((sockets, address))
 }
 
-/// Refuses an address that somebody listens on. Others that listen there with SO_REUSEPORT would share their connections
-/// with us unnoticed.
+/// Checks that no other process listens on an address. With SO_REUSEPORT, another process would silently get a part of our
+/// connections.
 ///
 /// # Errors
 /// [`StartError::Listen`].
@@ -54,19 +53,18 @@ pub fn check_free(address: SocketAddr) -> Result<(), StartError> {
     bound(address, false).map(drop).map_err(|cause| StartError::Listen { address, cause })
 }
 
-/// A socket that listens, with an accept queue of `backlog` as far as `net.core.somaxconn` lets it.
+/// A listening socket with an accept queue of `backlog`, which `net.core.somaxconn` may reduce.
 ///
 /// # Errors
-/// What the kernel says: the port is taken, or the address is not this machine's.
+/// When the port is taken, or the address is not this machine's.
 pub(crate) fn listening(address: SocketAddr, reuse_port: bool, backlog: u32) -> io::Result<OwnedFd> {
     let socket = bound(address, reuse_port)?;
-    // The kernel caps it anyway, far below.
+    // The kernel's own limit is far below i32::MAX.
     listen(&socket, i32::try_from(backlog).unwrap_or(i32::MAX))?;
     Ok(socket)
 }
 
-/// A nonblocking socket bound to an address, alone or together with others (SO_REUSEPORT). What is accepted
-/// from it sends without delay.
+/// A nonblocking socket bound to an address, alone or shared (SO_REUSEPORT). Accepted connections have TCP_NODELAY.
 ///
 /// # Errors
 /// As for [`listening`].
@@ -82,16 +80,16 @@ fn bound(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
-    // Accepted connections inherit it.
+    // Accepted connections inherit this.
     sockopt::set_tcp_nodelay(&socket, true)?;
     bind(&socket, &address)?;
     Ok(socket)
 }
 
-/// The address a socket is bound to, with the port that it was given.
+/// The address to which a socket is bound, with the actual port.
 ///
 /// # Errors
-/// When it is none of the Internet.
+/// When it is no Internet address.
 pub fn local_address(socket: impl AsFd) -> io::Result<SocketAddr> {
     Ok(getsockname(socket)?.try_into()?)
 }
@@ -109,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_others_share_is_not_free() {
+    fn an_address_that_another_socket_has_is_not_free() {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let (held, address) = listening_each(any, 1, true, 1).unwrap();
         let error = check_free(address).unwrap_err().to_string();
@@ -121,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_share_the_port_that_the_first_was_given() {
+    fn all_loops_share_the_port_of_the_first() {
         let (sockets, address) = listening_each(SocketAddr::from(([127, 0, 0, 1], 0)), 3, false, 1).unwrap();
         let local: Vec<_> = sockets.iter().map(|socket| local_address(socket).unwrap()).collect();
         assert_eq!(local, [address; 3]);

@@ -1,4 +1,4 @@
-//! What a server needs before its loops run, and why it may not have it.
+//! What a server needs before its event loops run, and the errors.
 
 use std::{io, net::SocketAddr, os::fd::OwnedFd};
 
@@ -7,10 +7,10 @@ use rustix::{
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 
-/// Why the loops of a server cannot start.
+/// Why the event loops of a server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// An address cannot be listened on.
+    /// The server cannot listen on an address.
     #[error("cannot listen on {address}: {cause}; {}", advice(.cause))]
     Listen {
         /// The address.
@@ -19,14 +19,14 @@ pub enum StartError {
         cause: io::Error,
     },
     /// Threads were to be pinned to processors that this process may not use.
-    #[error("processors {missing:?} are not there or not allowed; this process may use {allowed:?}")]
+    #[error("processors {missing:?} do not exist or are not allowed; this process may use {allowed:?}")]
     Processors {
-        /// Those asked for in vain.
+        /// The processors that cannot be used.
         missing: Vec<u32>,
-        /// Those it may use.
+        /// The processors that this process may use.
         allowed: Vec<u32>,
     },
-    /// The kernel has no room for the event loops.
+    /// The kernel cannot make the event loops.
     #[error(
         "cannot make an epoll instance: {0}; raise the limit of open files (ulimit -n) or use fewer threads"
     )]
@@ -36,13 +36,15 @@ pub enum StartError {
 fn advice(cause: &io::Error) -> &'static str {
     match cause.kind() {
         io::ErrorKind::AddrInUse => "another program listens there: stop it, or choose another port",
-        io::ErrorKind::AddrNotAvailable => "no interface of this host has that address: choose one that has",
+        io::ErrorKind::AddrNotAvailable => {
+            "no interface of this host has that address: choose one of `ip addr`"
+        }
         io::ErrorKind::PermissionDenied => "ports below 1024 need privileges: choose another port",
         _ => "choose another address",
     }
 }
 
-/// The epoll instance of a loop.
+/// Makes the epoll instance of an event loop.
 ///
 /// # Errors
 /// [`StartError::Epoll`].
@@ -50,28 +52,28 @@ pub fn event_loop() -> Result<OwnedFd, StartError> {
     epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|cause| StartError::Epoll(cause.into()))
 }
 
-/// Whether this process may use the processors asked for.
+/// Checks that this process may use the processors.
 ///
 /// # Errors
 /// [`StartError::Processors`].
-pub fn check_processors(asked: &[u32]) -> Result<(), StartError> {
-    if asked.is_empty() {
+pub fn check_processors(wanted: &[u32]) -> Result<(), StartError> {
+    if wanted.is_empty() {
         return Ok(());
     }
-    // Where the kernel does not tell, pinning itself will show.
+    // If the kernel does not say, pinning will fail where it must.
     let Ok(set) = sched_getaffinity(None) else { return Ok(()) };
-    let most = CpuSet::MAX_CPU as u32;
-    let allowed: Vec<u32> = (0..most).filter(|&cpu| set.is_set(cpu as usize)).collect();
-    let missing: Vec<u32> = asked.iter().copied().filter(|cpu| !allowed.contains(cpu)).collect();
+    let allowed: Vec<u32> = (0..CpuSet::MAX_CPU as u32).filter(|&cpu| set.is_set(cpu as usize)).collect();
+    let missing: Vec<u32> = wanted.iter().copied().filter(|cpu| !allowed.contains(cpu)).collect();
     if missing.is_empty() { Ok(()) } else { Err(StartError::Processors { missing, allowed }) }
 }
 
-/// Pins this thread to the processor of loop `number`; they take `cpus` in turn. Without any, it is left to the kernel.
+/// Pins this thread, which runs event loop `number`, to a processor; the loops take `cpus` in turn. Does nothing if `cpus` is
+/// empty.
 pub fn pin(cpus: &[u32], number: usize) {
     if !cpus.is_empty() {
         let mut set = CpuSet::new();
         set.set(cpus[number % cpus.len()] as usize);
-        // Checked before the server was bound.
+        // `check_processors` has checked them.
         let _ = sched_setaffinity(None, &set);
     }
 }

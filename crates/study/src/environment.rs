@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use load::Host;
+use load::MachineLimits;
 use record::{Environment, environment::SCHEMA};
 
 /// Kernel settings that limit how much load can be made or carried.
@@ -25,8 +25,8 @@ const SYSCTLS: [&str; 16] = [
     "net.netfilter.nf_conntrack_max",
 ];
 
-/// Reads the environment. What the kernel does not report stays empty.
-pub(crate) fn read(host: &Host) -> Environment {
+/// Reads it. What the kernel does not tell is left empty.
+pub fn read(host: &MachineLimits) -> Environment {
     let file = |path: &str| kernel::read(path).unwrap_or_default();
     let cpu_info = file("/proc/cpuinfo");
     let of_cpu = |key: &str| {
@@ -40,7 +40,7 @@ pub(crate) fn read(host: &Host) -> Environment {
     let sysctls: BTreeMap<String, String> = SYSCTLS
         .iter()
         .filter_map(|name| {
-            let value = kernel::read(kernel::setting(name)).ok()?;
+            let value = kernel::read(kernel::sysctl_path(name)).ok()?;
             Some(((*name).to_owned(), value.split_whitespace().collect::<Vec<_>>().join(" ")))
         })
         .collect();
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn this_machine_is_described() {
-        let host = Host::read().unwrap();
+        let host = MachineLimits::read().unwrap();
         let environment = read(&host);
         assert_eq!(environment.cpus, host.cpus);
         assert!(environment.memory_bytes > 0 && !environment.kernel.is_empty(), "{environment:?}");

@@ -35,7 +35,7 @@ use std::{
     sync::Arc,
 };
 
-use load::Host;
+use load::MachineLimits;
 use self_cell::self_cell;
 use settings::{Mistake, Reader};
 use toml::{
@@ -55,7 +55,7 @@ struct Input {
     name: String,
     text: String,
     overrides: Overrides,
-    host: Host,
+    host: MachineLimits,
 }
 
 /// The parsed form of the input.
@@ -85,7 +85,7 @@ pub fn read(
     name: &str,
     text: &str,
     overrides: &[(String, String)],
-    host: &Host,
+    host: &MachineLimits,
 ) -> Result<Study, Vec<Mistake>> {
     let overrides = Overrides::new(text, overrides);
     let input = Input { name: name.to_owned(), text: text.to_owned(), overrides, host: *host };

@@ -66,12 +66,12 @@ pub(crate) fn growth_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth
 
 #[cfg(test)]
 mod tests {
-    use load::{Circumstances, Host, HttpWorkload, Part, conclude};
+    use load::{HttpWorkload, MachineLimits, TrialContext, WorkerResult, conclude};
     use record::Interval;
 
     use super::*;
 
-    const HOST: Host = Host::EXAMPLE;
+    const HOST: MachineLimits = MachineLimits::EXAMPLE;
     const GOAL: GoalQuantity = GoalQuantity::ResponseTime { bound_ns: 50_000_000 };
 
     /// A trial of 1,000 requests a second with these medians of its seconds, in milliseconds.
@@ -93,13 +93,13 @@ mod tests {
             p50_us: Some(median_ms * 1e3),
             ..Interval::default()
         };
-        let circumstances = Circumstances {
+        let context = TrialContext {
             started_unix_s: 0.0,
             command: Vec::new(),
             version: String::new(),
             series: medians_ms.iter().enumerate().map(second).collect(),
         };
-        conclude(workload.plan(&HOST).unwrap(), Part::default(), circumstances).http().unwrap().clone()
+        conclude(workload.plan(&HOST).unwrap(), WorkerResult::default(), context).http().unwrap().clone()
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Decides whether a trial is valid, and what share of it is lost to each goal.
 
-use load::validity::absences;
+use load::absences_in_words;
 use record::{AuditResult, Goal, GoalQuantity, HttpTrial, Measured, Trial, Validity, VoidReason, VoidRule};
 
 use crate::{
@@ -68,7 +68,7 @@ fn judge_lateness(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal]
             "whether the goal '{}' was met is not known: as measured it was not, and {}, which is enough to have made the \
              difference; give it processors of its own (--cpus)",
             goal.name,
-            trial.http().map_or_else(String::new, |http| absences(&http.away))
+            trial.http().map_or_else(String::new, |http| absences_in_words(&http.away))
         );
         reasons.retain(|reason| reason.rule != VoidRule::Late);
         reasons.push(VoidReason { rule: VoidRule::Late, evidence });
@@ -98,19 +98,20 @@ fn has_lengthened(http: &HttpTrial) -> bool {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use load::{Circumstances, Host, HttpWorkload, Part, conclude};
+    use load::{HttpWorkload, MachineLimits, TrialContext, WorkerResult, conclude};
     use record::Away;
 
     /// A hundred requests with this response time, of which `own_ms` is the generator's share.
     pub(crate) fn trial(response_ms: u64, own_ms: u64, rules: &[VoidRule]) -> Trial {
         let workload = HttpWorkload { url: "127.0.0.1:1".to_owned(), ..HttpWorkload::default() };
-        let circumstances = Circumstances {
+        let context = TrialContext {
             started_unix_s: 0.0,
             command: Vec::new(),
             version: String::new(),
             series: Vec::new(),
         };
-        let mut trial = conclude(workload.plan(&Host::EXAMPLE).unwrap(), Part::default(), circumstances);
+        let mut trial =
+            conclude(workload.plan(&MachineLimits::EXAMPLE).unwrap(), WorkerResult::default(), context);
         let http = trial.http_mut().unwrap();
         http.counts.scheduled = 100;
         let ms = 1_000_000;

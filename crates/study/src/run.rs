@@ -5,7 +5,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use load::Host;
+use load::MachineLimits;
 use record::{
     Ending, ResultFolder, SecretFingerprint, StudyPlan, StudyResult, TrialEntry, Warning,
     folder::{Contents, FolderError},
@@ -126,9 +126,9 @@ fn create_or_resume(
     options: &Options,
 ) -> Result<(StudyPlan, Vec<TrialEntry>, Option<StudyResult>), RunError> {
     if !options.resume {
-        let host = Host::read().map_err(RunError::Host)?;
-        new_plan.secrets = crate::plan::secret_prints(study, None).map_err(RunError::OtherPlan)?;
-        folder.write_environment(&environment::read(&host), &new_plan)?;
+        let host = MachineLimits::read().map_err(RunError::Host)?;
+        made.secrets = crate::plan::secret_prints(study, None).map_err(RunError::OtherPlan)?;
+        folder.write_environment(&environment::read(&host), &made)?;
         if let Source::File(document) = &study.source {
             folder.write_study_file(&document.masked_text())?;
         }
@@ -183,7 +183,7 @@ fn other_environment(folder: &ResultFolder, options: &Options) -> Result<Option<
     if !options.resume {
         return Ok(None);
     }
-    let here = environment::read(&Host::read().map_err(RunError::Host)?);
+    let here = environment::read(&MachineLimits::read().map_err(RunError::Host)?);
     let differences = folder.environment()?.differences(&here);
     Ok((!differences.is_empty()).then(|| {
         let message = format!(

@@ -7,7 +7,7 @@ use std::{
 };
 
 use fleet::{FleetError, Workers};
-use load::{Circumstances, Host, Tick, conclude};
+use load::{MachineLimits, Tick, TrialContext, conclude};
 use record::{
     Ending, Environment, HttpPlan, Kind, Purpose, ResultFolder, Setting, StudyPlan, StudyResult, Trial,
     TrialEntry,
@@ -42,21 +42,21 @@ pub fn run(
     mut on_tick: impl FnMut(&Tick),
 ) -> Result<Trial, (FleetError, Box<HttpPlan>)> {
     let plan = Arc::new(plan);
-    let mut circumstances = circumstances(command);
-    let measured = fleet::run(&plan, workers, stop, |tick| {
+    let mut context = context(command);
+    let part = fleet::run(&plan, workers, stop, |tick| {
         on_tick(&tick);
-        circumstances.series.push(tick.interval());
+        context.series.push(tick.interval());
     });
     let plan = Arc::unwrap_or_clone(plan);
-    match measured {
-        Ok(measured) => Ok(conclude(plan, measured, circumstances)),
+    match part {
+        Ok(part) => Ok(conclude(plan, part, context)),
         Err(error) => Err((error, Box::new(plan))),
     }
 }
 
-/// Circumstances of a trial that begins now, which the workers do not know.
-pub(crate) fn circumstances(command: &[String]) -> Circumstances {
-    Circumstances {
+/// What the workers do not know, of a trial that begins now.
+pub(crate) fn context(command: &[String]) -> TrialContext {
+    TrialContext {
         started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
         command: command.to_vec(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -71,7 +71,7 @@ impl SingleTrial {
     /// If this machine's limits cannot be read.
     pub fn new(trial: &Trial, title: String, workload: String) -> io::Result<Self> {
         let version = env!("CARGO_PKG_VERSION");
-        let environment = environment::read(&Host::read()?);
+        let environment = environment::read(&MachineLimits::read()?);
         let plan = StudyPlan {
             schema: PLAN_SCHEMA.to_owned(),
             proofload_version: version.to_owned(),

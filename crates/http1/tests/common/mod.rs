@@ -1,14 +1,14 @@
-//! Reads whole connections in pieces and notes everything a caller can see of it.
+//! Reads whole connections in pieces, and records all results.
 
-// Each test binary compiles this file for itself and uses a part of it.
+// Each test binary compiles this file and uses a part of it.
 #![allow(dead_code)]
 
 use http1::{
-    Error, Framing, KnownHead, Limits, Request, RequestHead, RequestReader, RequestSink, Response,
+    Error, Framing, HeadCache, Limits, Request, RequestHead, RequestReader, RequestSink, Response,
     ResponseHead, ResponseReader, ResponseSink,
 };
 
-/// What became of one message. `done` is missing if it did not end.
+/// The result of reading one message. `done` is missing if it is incomplete.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Message<T> {
     pub head: Head,
@@ -16,7 +16,7 @@ pub(crate) struct Message<T> {
     pub done: Option<T>,
 }
 
-/// What a sink saw of a head.
+/// What a sink got of a head.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
     /// Version and status or method and target, and the flags.
@@ -27,21 +27,21 @@ pub(crate) struct Head {
     pub expect_continue: bool,
 }
 
-/// What became of a connection, from its first byte to its close.
+/// The result of reading a connection, from its first byte to its close.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Outcome<T> {
     pub messages: Vec<Message<T>>,
-    /// The fault of a feed, or of the close if every feed was well.
-    pub fault: Option<Error>,
-    /// The fault is one of the close.
+    /// The error of a feed or, if there is none, of the close.
+    pub error: Option<Error>,
+    /// The error comes from the close.
     pub at_close: bool,
-    /// The last message ended by the close.
+    /// The close completed the last message.
     pub closed: bool,
 }
 
 impl<T> Outcome<T> {
     fn new() -> Self {
-        Outcome { messages: Vec::new(), fault: None, at_close: false, closed: false }
+        Outcome { messages: Vec::new(), error: None, at_close: false, closed: false }
     }
 
     fn current(&mut self) -> &mut Message<T> {
@@ -98,21 +98,26 @@ fn owned(headers: &[http1::Header<'_>]) -> Vec<(String, Vec<u8>)> {
     headers.iter().map(|header| (header.name.to_owned(), header.value.to_owned())).collect()
 }
 
-/// Reads answers from `stream`, cut at the offsets `cuts`, which ascend. `to_head` says of each answer whether
-/// a HEAD request asked for it; where it ends, none did.
-pub(crate) fn answers(stream: &[u8], cuts: &[usize], limits: Limits, to_head: &[bool]) -> Outcome<Response> {
+/// Reads answers from `stream`, split at the ascending offsets `cuts`. `is_head_request`: whether each answer is to a HEAD
+/// request; false for answers beyond its end.
+pub(crate) fn answers(
+    stream: &[u8],
+    cuts: &[usize],
+    limits: Limits,
+    is_head_request: &[bool],
+) -> Outcome<Response> {
     let mut outcome = Outcome::new();
     let mut reader = ResponseReader::new(limits);
     let (mut read, mut told, mut done) = (0, 0, 0);
     for mut piece in pieces(stream, cuts) {
         while !piece.is_empty() {
-            let to_head = to_head.get(done).copied().unwrap_or(false);
-            let fed = match reader.feed(piece, to_head, &mut outcome) {
+            let is_head_request = is_head_request.get(done).copied().unwrap_or(false);
+            let fed = match reader.feed(piece, is_head_request, &mut outcome) {
                 Ok(fed) => fed,
                 Err(error) => {
-                    assert_eq!(reader.feed(piece, false, &mut outcome), Err(Error::AfterFault));
-                    assert_eq!(reader.eof(), Err(Error::AfterFault));
-                    outcome.fault = Some(error);
+                    assert_eq!(reader.feed(piece, false, &mut outcome), Err(Error::AfterError));
+                    assert_eq!(reader.eof(), Err(Error::AfterError));
+                    outcome.error = Some(error);
                     return outcome;
                 }
             };
@@ -140,15 +145,15 @@ pub(crate) fn answers(stream: &[u8], cuts: &[usize], limits: Limits, to_head: &[
             outcome.closed = true;
         }
         Err(error) => {
-            outcome.fault = Some(error);
+            outcome.error = Some(error);
             outcome.at_close = true;
         }
     }
     outcome
 }
 
-/// Reads answers as [`answers`] does, but drops all payload that the reader lets it drop.
-pub(crate) fn discarding(stream: &[u8], limits: Limits, to_head: &[bool]) -> Outcome<Response> {
+/// Reads answers as [`answers`] does, but drops all payload that may be dropped.
+pub(crate) fn discarding(stream: &[u8], limits: Limits, is_head_request: &[bool]) -> Outcome<Response> {
     let mut outcome = Outcome::new();
     let mut reader = ResponseReader::new(limits);
     let (mut rest, mut done) = (stream, 0);
@@ -157,12 +162,12 @@ pub(crate) fn discarding(stream: &[u8], limits: Limits, to_head: &[bool]) -> Out
         let (used, response) = if n > 0 {
             (n as usize, reader.discarded(n))
         } else {
-            // One byte at a time, for the reader not to see payload which may be dropped.
-            let to_head = to_head.get(done).copied().unwrap_or(false);
-            match reader.feed(&rest[..1], to_head, &mut outcome) {
+            // One byte at a time, so that the reader gets no payload that may be dropped.
+            let is_head_request = is_head_request.get(done).copied().unwrap_or(false);
+            match reader.feed(&rest[..1], is_head_request, &mut outcome) {
                 Ok(fed) => (fed.used, fed.done),
                 Err(error) => {
-                    outcome.fault = Some(error);
+                    outcome.error = Some(error);
                     return outcome;
                 }
             }
@@ -180,37 +185,37 @@ pub(crate) fn discarding(stream: &[u8], limits: Limits, to_head: &[bool]) -> Out
             outcome.closed = true;
         }
         Err(error) => {
-            outcome.fault = Some(error);
+            outcome.error = Some(error);
             outcome.at_close = true;
         }
     }
     outcome
 }
 
-/// The complete answers and the fault of a connection that ends so.
+/// The complete answers of a connection, and its error.
 pub(crate) type Ending = (Vec<Response>, Option<Error>);
 
-/// What an outcome comes to without its heads and bodies.
+/// The ending of an outcome, which leaves out heads and bodies.
 pub(crate) fn ending(outcome: &Outcome<Response>) -> Ending {
-    (outcome.messages.iter().filter_map(|message| message.done).collect(), outcome.fault.clone())
+    (outcome.messages.iter().filter_map(|message| message.done).collect(), outcome.error.clone())
 }
 
-/// Reads answers as [`answers`] does, with a known head carried over from one connection to the next: twice
-/// the same connection, so that the second finds known what the first has read.
-pub(crate) fn twice_with_known_head(
+/// Reads answers as [`answers`] does, but reads the same connection twice with one head cache, so that the second
+/// reading finds the heads of the first.
+pub(crate) fn twice_with_head_cache(
     stream: &[u8],
     cuts: &[usize],
     limits: Limits,
-    to_head: &[bool],
+    is_head_request: &[bool],
 ) -> [Ending; 2] {
-    let mut known = KnownHead::default();
+    let mut cache = HeadCache::default();
     [(), ()].map(|()| {
         let mut reader = ResponseReader::new(limits);
         let mut done = Vec::new();
         for mut piece in pieces(stream, cuts) {
             while !piece.is_empty() {
-                let to_head = to_head.get(done.len()).copied().unwrap_or(false);
-                match reader.feed_known(piece, to_head, &mut known) {
+                let is_head_request = is_head_request.get(done.len()).copied().unwrap_or(false);
+                match reader.feed_cached(piece, is_head_request, &mut cache) {
                     Ok(fed) => {
                         piece = &piece[fed.used..];
                         done.extend(fed.done);
@@ -229,7 +234,7 @@ pub(crate) fn twice_with_known_head(
     })
 }
 
-/// Reads requests from `stream`, cut at the offsets `cuts`, which ascend.
+/// Reads requests from `stream`, split at the ascending offsets `cuts`.
 pub(crate) fn requests(stream: &[u8], cuts: &[usize], limits: Limits) -> Outcome<Request> {
     let mut outcome = Outcome::new();
     let mut reader = RequestReader::new(limits);
@@ -239,9 +244,9 @@ pub(crate) fn requests(stream: &[u8], cuts: &[usize], limits: Limits) -> Outcome
             let fed = match reader.feed(piece, &mut outcome) {
                 Ok(fed) => fed,
                 Err(error) => {
-                    assert_eq!(reader.feed(piece, &mut outcome), Err(Error::AfterFault));
-                    assert_eq!(reader.eof(), Err(Error::AfterFault));
-                    outcome.fault = Some(error);
+                    assert_eq!(reader.feed(piece, &mut outcome), Err(Error::AfterError));
+                    assert_eq!(reader.eof(), Err(Error::AfterError));
+                    outcome.error = Some(error);
                     return outcome;
                 }
             };
@@ -263,13 +268,13 @@ pub(crate) fn requests(stream: &[u8], cuts: &[usize], limits: Limits) -> Outcome
     }
     assert_eq!(read, stream.len() as u64);
     if let Err(error) = reader.eof() {
-        outcome.fault = Some(error);
+        outcome.error = Some(error);
         outcome.at_close = true;
     }
     outcome
 }
 
-/// The offsets which cut a stream of `len` bytes in pieces of `size`.
+/// The offsets that split a stream of `len` bytes in pieces of `size`.
 pub(crate) fn every(size: usize, len: usize) -> Vec<usize> {
     (size..len).step_by(size).collect()
 }

@@ -87,7 +87,7 @@ impl Forwarder {
             ],
             bell: Arc::clone(&bell),
             inbox,
-            spin: SpinTail::with_share(LONGEST_SPIN_NS, SPIN_ONE_IN, monotonic_ns()),
+            spin: SpinTail::with_budget(LONGEST_SPIN_NS, SPIN_ONE_IN, monotonic_ns()),
             slept_ns: 0,
             has_napped: false,
             away: LinkAway::default(),

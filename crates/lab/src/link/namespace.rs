@@ -51,7 +51,7 @@ impl Namespace {
     pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T, LinkError> + Send) -> Result<T, LinkError> {
         let refuse = |cause: io::Error| LinkError::Namespace { namespace: self.clone(), cause };
         let handle = File::open(self.path()).map_err(refuse)?;
-        namespaces::inside(handle, || Ok(work())).map_err(refuse)?
+        namespaces::run_in_network(handle, || Ok(work())).map_err(refuse)?
     }
 
     /// Waits until two hosts are in networks of their own, if they have just been started; one may be in the caller's.
@@ -84,7 +84,7 @@ impl Namespace {
 
     fn path(&self) -> PathBuf {
         match self {
-            Self::Pid(pid) => namespaces::of(*pid, Kind::Network),
+            Self::Pid(pid) => namespaces::path_of(*pid, Kind::Network),
             Self::Path(path) => path.clone(),
         }
     }
@@ -161,7 +161,7 @@ impl Interface {
             if end.addresses.iter().all(|address| address.ip.is_ipv4()) {
                 // Router solicitations would count as traffic. Without IPv6 there is nothing to turn off.
                 let device = end.device.replace('.', "/");
-                let _ = fs::write(kernel::setting(&format!("net.ipv6.conf.{device}.disable_ipv6")), "1");
+                let _ = fs::write(kernel::sysctl_path(&format!("net.ipv6.conf.{device}.disable_ipv6")), "1");
             }
             let mut netlink = Netlink::open().map_err(|cause| refuse("configure", cause))?;
             let index = if_nametoindex(end.device.as_str()).map_err(|error| refuse("find", error.into()))?;

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use kernel::namespaces::inside;
+use kernel::namespaces::run_in_network;
 
 use crate::plan::{self, Ready};
 
@@ -33,11 +33,11 @@ pub(crate) fn look(ready: &Ready, network: &Arc<File>, own: IpAddr) -> io::Resul
     match ready {
         Ready::Tcp(address, port) => {
             let to = at(address, *port);
-            inside(network.as_ref(), || connect(to).map(drop))
+            run_in_network(network.as_ref(), || connect(to).map(drop))
         }
         Ready::Http { address, port, path } => {
             let to = at(address, *port);
-            inside(network.as_ref(), || request(to, path))
+            run_in_network(network.as_ref(), || request(to, path))
         }
         Ready::File(path) => path
             .metadata()

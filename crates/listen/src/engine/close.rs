@@ -1,7 +1,7 @@
 //! The ends of connections, and how long anything may take.
 
 use rustix::io::Errno;
-use sockets::Fate;
+use sockets::NextStep;
 
 use super::{Engine, Step};
 use crate::{
@@ -90,14 +90,14 @@ impl<'a> Engine<'a> {
     }
 
     /// The deadline of a connection may be over.
-    pub(crate) fn alarm(&mut self, connection: &mut Connection<'a>) -> Fate {
+    pub(crate) fn alarm(&mut self, connection: &mut Connection<'a>) -> NextStep {
         if self.now_ns < connection.deadline_ns {
             self.timers.watch(self.now_ns, connection.deadline_ns, connection.token);
-            return Fate::Keep;
+            return NextStep::Wait;
         }
         self.counters.connections_timed_out.add(u64::from(connection.wait != Wait::End));
         let refusal = match connection.wait {
-            Wait::Request | Wait::Client | Wait::End => return Fate::Gone,
+            Wait::Request | Wait::Client | Wait::End => return NextStep::Close,
             Wait::Head => Refusal::SlowHead,
             Wait::Body => Refusal::SlowBody,
             // That says nothing of the disk.
@@ -118,7 +118,7 @@ impl<'a> Engine<'a> {
         let step = self.answer(connection, &Reply::Refused(refusal), &manner);
         flight.into_iter().for_each(|flight| self.recycle(flight));
         if step == Step::Gone {
-            return Fate::Gone;
+            return NextStep::Close;
         }
         let fate = self.proceed(connection);
         self.timers.watch(self.now_ns, connection.deadline_ns, connection.token);
@@ -126,7 +126,7 @@ impl<'a> Engine<'a> {
     }
 
     /// The listener stops: a connection goes unless something of a request has come.
-    pub(crate) fn may_go(&mut self, connection: &mut Connection<'a>) -> Fate {
+    pub(crate) fn may_go(&mut self, connection: &mut Connection<'a>) -> NextStep {
         if connection.phase == Phase::Reading {
             // What the kernel has, but has not told yet, is a request in flight.
             connection.readable = true;

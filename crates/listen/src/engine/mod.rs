@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 
 use rustix::event::epoll::EventFlags;
 use segments::{Batch, Level, Port};
-use sockets::{Fate, Token};
+use sockets::{NextStep, Token};
 
 use crate::{
     connection::{Connection, Phase, Wait},
@@ -117,9 +117,9 @@ impl<'a> Engine<'a> {
     }
 
     /// A connection was accepted.
-    pub(crate) fn opened(&mut self, connection: &mut Connection<'a>) -> Fate {
+    pub(crate) fn opened(&mut self, connection: &mut Connection<'a>) -> NextStep {
         self.counters.connections_accepted.add(1);
-        let fate = if connection.seat.is_some() { Fate::Keep } else { self.turn_away(connection) };
+        let fate = if connection.seat.is_some() { NextStep::Wait } else { self.turn_away(connection) };
         self.arm(connection);
         self.timers.watch(self.now_ns, connection.deadline_ns, connection.token);
         fate
@@ -127,7 +127,7 @@ impl<'a> Engine<'a> {
 
     /// The kernel says that something happened.
     #[inline]
-    pub(crate) fn event(&mut self, connection: &mut Connection<'a>, flags: EventFlags) -> Fate {
+    pub(crate) fn event(&mut self, connection: &mut Connection<'a>, flags: EventFlags) -> NextStep {
         if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
             connection.readable = true;
         }
@@ -135,18 +135,18 @@ impl<'a> Engine<'a> {
             connection.peer_closed = true;
         }
         if flags.contains(EventFlags::OUT) && connection.stream.flush().is_err() {
-            return Fate::Gone;
+            return NextStep::Close;
         }
         let reset = flags.intersects(EventFlags::HUP | EventFlags::ERR);
         match connection.phase {
-            Phase::Storing | Phase::Writing | Phase::Lingering if reset => Fate::Gone,
+            Phase::Storing | Phase::Writing | Phase::Lingering if reset => NextStep::Close,
             _ => self.proceed(connection),
         }
     }
 
     /// Does what can be done now.
     #[inline]
-    pub(crate) fn proceed(&mut self, connection: &mut Connection<'a>) -> Fate {
+    pub(crate) fn proceed(&mut self, connection: &mut Connection<'a>) -> NextStep {
         for _ in 0..TURNS {
             let step = match connection.phase {
                 Phase::Reading => self.read(connection),
@@ -160,16 +160,16 @@ impl<'a> Engine<'a> {
                 Step::Wait => {
                     self.arm(connection);
                     if connection.wait != Wait::Request || !self.is_stopping() {
-                        return Fate::Keep;
+                        return NextStep::Wait;
                     }
                     // Unless something of a request has come meanwhile, none is waited for any more.
-                    return if connection.more_has_come() { Fate::Again } else { Fate::Gone };
+                    return if connection.more_has_come() { NextStep::Continue } else { NextStep::Close };
                 }
-                Step::Gone => return Fate::Gone,
+                Step::Gone => return NextStep::Close,
             }
         }
         self.arm(connection);
-        Fate::Again
+        NextStep::Continue
     }
 
     /// Whether it was told to stop, so that no connection is kept for a next request.

@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::io::Errno;
-use sockets::Fate;
+use sockets::NextStep;
 
 use super::{Engine, Step};
 use crate::{
@@ -38,12 +38,12 @@ impl<'a> Engine<'a> {
 
     /// Tells a connection that there are too many.
     #[cold]
-    pub(super) fn turn_away(&mut self, connection: &mut Connection<'a>) -> Fate {
+    pub(super) fn turn_away(&mut self, connection: &mut Connection<'a>) -> NextStep {
         self.counters.connections_refused.add(1);
         let manner = Manner { close: true, ..Manner::default() };
         match self.answer(connection, &Reply::Refused(Refusal::Connections), &manner) {
-            Step::Gone => Fate::Gone,
-            Step::On | Step::Later | Step::Wait => Fate::Again,
+            Step::Gone => NextStep::Close,
+            Step::On | Step::Later | Step::Wait => NextStep::Continue,
         }
     }
 

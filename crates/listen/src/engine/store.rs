@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use segments::{Batch, Done, Level, Part};
-use sockets::{Fate, Token};
+use sockets::{NextStep, Token};
 
 use super::{
     Engine, Step,
@@ -108,7 +108,7 @@ impl<'a> Engine<'a> {
         &mut self,
         read: Read<'a>,
         connection: Option<&mut Connection<'a>>,
-    ) -> Option<Fate> {
+    ) -> Option<NextStep> {
         let manner = self.pending.was_read(read.request)?;
         let (connection, step) = match (read.result, connection) {
             (Ok(Prepared::Lines(pending)), connection) if !read.pieces.is_empty() => {
@@ -216,8 +216,8 @@ impl<'a> Engine<'a> {
 
     /// Answers a request of level `accepted` that was handed over.
     #[inline]
-    pub(crate) fn accept(&mut self, connection: &mut Connection<'a>, token: Token) -> Fate {
-        let Some(pending) = self.pending.find(token) else { return Fate::Keep };
+    pub(crate) fn accept(&mut self, connection: &mut Connection<'a>, token: Token) -> NextStep {
+        let Some(pending) = self.pending.find(token) else { return NextStep::Wait };
         if let Some(failure) = pending.failure {
             // Of a piece that was handed over before the last. Nothing is promised, so that nothing is broken.
             pending.level = Level::Written;
@@ -263,7 +263,7 @@ impl<'a> Engine<'a> {
         &mut self,
         mut pending: Pending<'a>,
         connection: Option<&mut Connection<'a>>,
-    ) -> Option<Fate> {
+    ) -> Option<NextStep> {
         // The lines are nowhere in memory any more.
         pending.share.settle_at(0);
         if pending.is_acknowledged {
@@ -303,7 +303,7 @@ impl<'a> Engine<'a> {
         pending: Pending<'a>,
         refusal: Refusal,
         connection: Option<&mut Connection<'a>>,
-    ) -> Option<Fate> {
+    ) -> Option<NextStep> {
         if pending.level == Level::Accepted {
             self.counters.accepted_events_lost.add(pending.events);
             return None;
@@ -350,9 +350,9 @@ impl<'a> Engine<'a> {
 
     /// What becomes of a connection that was answered outside of its own turn.
     #[inline]
-    fn go_on(&mut self, connection: &mut Connection<'a>, step: Step) -> Fate {
+    fn go_on(&mut self, connection: &mut Connection<'a>, step: Step) -> NextStep {
         match step {
-            Step::Gone => Fate::Gone,
+            Step::Gone => NextStep::Close,
             Step::On | Step::Later | Step::Wait => self.proceed(connection),
         }
     }

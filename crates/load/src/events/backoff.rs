@@ -1,51 +1,52 @@
-//! When a request that failed is made again, if at all.
+//! Whether and when a failed request is retried.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use record::ErrorClass;
 
-/// Wait before the first retry, in nanoseconds; each further one waits twice as long.
-const FIRST_NS: u64 = 50_000_000;
-/// Longest wait, in nanoseconds, also when the receiver asks for a longer one.
-const LONGEST_NS: u64 = 10_000_000_000;
+/// Wait before the first retry, in nanoseconds. It doubles with each further retry.
+const FIRST_WAIT_NS: u64 = 50_000_000;
+/// Longest wait, in nanoseconds, even if the receiver asks for a longer one.
+const MAX_WAIT_NS: u64 = 10_000_000_000;
 
-/// Statuses of failures that pass: a timeout, too many requests, and what servers and proxies say when they are
-/// overloaded, restarting or out of space (RFC 9110, RFC 6585, RFC 4918).
-const PASSING: [u16; 7] = [408, 429, 500, 502, 503, 504, 507];
-/// The first request under the same idempotency key is still being worked on
+/// Statuses of transient failures: a timeout, too many requests, and servers or proxies that are overloaded, restarting or
+/// out of space (RFC 9110, RFC 6585, RFC 4918).
+const TRANSIENT: [u16; 7] = [408, 429, 500, 502, 503, 504, 507];
+/// The server still processes the first request with the same idempotency key
 /// (draft-ietf-httpapi-idempotency-key-header).
-const IN_FLIGHT: u16 = 409;
-/// A gateway had no answer, or none that it understood, from the one behind it.
+const KEY_IN_USE: u16 = 409;
+/// A gateway got no answer, or no valid one, from the server behind it.
 const GATEWAY: [u16; 2] = [502, 504];
 
-/// Waits that grow, each drawn from its upper half so that clients that failed together do not return together.
+/// Exponential backoff. Each wait is drawn from its upper half, so that clients that failed together retry apart.
 #[derive(Debug)]
 pub(super) struct Backoff {
     rng: Pcg64Mcg,
 }
 
 impl Backoff {
-    /// Draws from a stream of its own.
+    /// A backoff whose random numbers depend on `seed` alone.
     pub(super) fn new(seed: u64) -> Self {
         Self { rng: Pcg64Mcg::seed_from_u64(seed ^ 0x7265_7472_6965_7321) }
     }
 
-    /// How long to wait before retry `n` (from 1), at least as long as the receiver asked for.
+    /// Time to wait before retry `n` (from 1), in nanoseconds. It is at least what the receiver asks for, up to
+    /// `MAX_WAIT_NS`.
     pub(super) fn wait_ns(&mut self, n: u8, retry_after_s: Option<u32>) -> u64 {
-        let most_ns = FIRST_NS.saturating_mul(1 << u32::from(n.saturating_sub(1)).min(20)).min(LONGEST_NS);
-        let own_ns = self.rng.random_range(most_ns / 2..=most_ns);
+        let doublings = u32::from(n.saturating_sub(1)).min(20);
+        let max_ns = FIRST_WAIT_NS.saturating_mul(1 << doublings).min(MAX_WAIT_NS);
+        let drawn_ns = self.rng.random_range(max_ns / 2..=max_ns);
         let asked_ns = retry_after_s.map_or(0, |s| u64::from(s).saturating_mul(1_000_000_000));
-        own_ns.max(asked_ns.min(LONGEST_NS))
+        drawn_ns.max(asked_ns.min(MAX_WAIT_NS))
     }
 }
 
-/// Whether a failure may be gone the next time: the connection, the time, or a status that says so. An answer that is
-/// no HTTP will not get better, and neither will a request that is refused as wrong. `keyed`: it carries an idempotency
-/// key.
-pub(super) fn is_passing(class: ErrorClass, status: Option<u16>, keyed: bool) -> bool {
+/// Whether a retry may succeed: after an error of the connection, a timeout, or a transient status. An answer that is not
+/// HTTP stays wrong, and so does a request that is refused as wrong. `has_key`: the request has an idempotency key.
+pub(super) fn is_transient(class: ErrorClass, status: Option<u16>, has_key: bool) -> bool {
     match class {
         ErrorClass::Status => {
-            status.is_some_and(|status| PASSING.contains(&status) || (keyed && status == IN_FLIGHT))
+            status.is_some_and(|status| TRANSIENT.contains(&status) || (has_key && status == KEY_IN_USE))
         }
         ErrorClass::ConnectRefused
         | ErrorClass::ConnectTimeout
@@ -67,9 +68,9 @@ pub(super) fn is_passing(class: ErrorClass, status: Option<u16>, keyed: bool) ->
     }
 }
 
-/// Whether an answer with this status, although no success, leaves open whether the events are stored.
-pub(super) fn leaves_open(status: u16, keyed: bool) -> bool {
-    GATEWAY.contains(&status) || (keyed && status == IN_FLIGHT)
+/// Whether the events may be stored although an answer has this status, which is no success.
+pub(super) fn may_be_stored(status: u16, has_key: bool) -> bool {
+    GATEWAY.contains(&status) || (has_key && status == KEY_IN_USE)
 }
 
 #[cfg(test)]
@@ -79,25 +80,30 @@ mod tests {
     #[test]
     fn waits_grow_up_to_a_bound_and_differ() {
         let mut backoff = Backoff::new(1);
-        for (n, most_ns) in [(1, FIRST_NS), (2, 2 * FIRST_NS), (5, 16 * FIRST_NS), (250, LONGEST_NS)] {
+        for (n, max_ns) in
+            [(1, FIRST_WAIT_NS), (2, 2 * FIRST_WAIT_NS), (5, 16 * FIRST_WAIT_NS), (250, MAX_WAIT_NS)]
+        {
             let waits: Vec<u64> = (0..100).map(|_| backoff.wait_ns(n, None)).collect();
-            assert!(waits.iter().all(|wait| (most_ns / 2..=most_ns).contains(wait)), "{n}: {waits:?}");
+            assert!(waits.iter().all(|wait| (max_ns / 2..=max_ns).contains(wait)), "{n}: {waits:?}");
             assert!(waits.windows(2).any(|pair| pair[0] != pair[1]));
         }
         assert_eq!(backoff.wait_ns(1, Some(3)), 3_000_000_000);
-        assert_eq!(backoff.wait_ns(1, Some(86_400)), LONGEST_NS);
+        assert_eq!(backoff.wait_ns(1, Some(86_400)), MAX_WAIT_NS);
     }
 
     #[test]
     fn refusals_as_wrong_are_final() {
         for status in [400, 401, 404, 409, 413, 415, 501] {
-            assert!(!is_passing(ErrorClass::Status, Some(status), false), "{status}");
+            assert!(!is_transient(ErrorClass::Status, Some(status), false), "{status}");
         }
-        assert!(!is_passing(ErrorClass::Status, Some(422), true));
-        assert!(is_passing(ErrorClass::Status, Some(409), true), "its first request is still being stored");
+        assert!(!is_transient(ErrorClass::Status, Some(422), true));
+        assert!(is_transient(ErrorClass::Status, Some(409), true), "its first request is still being stored");
         assert!(
-            is_passing(ErrorClass::Status, Some(503), false) && is_passing(ErrorClass::Reset, None, false)
+            is_transient(ErrorClass::Status, Some(503), false)
+                && is_transient(ErrorClass::Reset, None, false)
         );
-        assert!(!is_passing(ErrorClass::Malformed, None, true) && !is_passing(ErrorClass::Ports, None, true));
+        assert!(
+            !is_transient(ErrorClass::Malformed, None, true) && !is_transient(ErrorClass::Ports, None, true)
+        );
     }
 }

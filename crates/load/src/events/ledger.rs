@@ -1,4 +1,4 @@
-//! What is kept of every event until the end, and the file it is written to.
+//! The ledger, which keeps the outcome of every event, and the file of receipts that it is written to.
 
 use std::{
     fs::{self, File},
@@ -11,13 +11,12 @@ use record::{
     receipt::{EventRange, ReceiptEnd, ReceiptHeader, ReceiptLine, RunId, StoredAt},
 };
 
-/// How one client's events ended, in their order: eight bytes for as many as ended alike, so that a run without
-/// failures costs next to nothing, and one with nothing else eight bytes a request.
+/// The outcomes of one client's events in order, run-length encoded. A run of equal outcomes takes eight bytes.
 #[derive(Debug, Default)]
-pub(super) struct Runs {
+pub(super) struct OutcomeRuns {
     runs: Vec<Run>,
     events: u32,
-    /// There were more than there are numbers: what is kept is not all.
+    /// The client sent more events than there are numbers, so that the runs are incomplete.
     is_full: bool,
 }
 
@@ -28,14 +27,14 @@ struct Run {
     attempts: u8,
 }
 
-impl Runs {
-    /// How many events have ended: the number of the next.
+impl OutcomeRuns {
+    /// Number of events that have ended, which is the number of the next event.
     #[inline]
     pub(super) fn events(&self) -> u32 {
         self.events
     }
 
-    /// The next so many events ended. Those for which no numbers are left are not kept.
+    /// Adds the outcome of the next `events` events. Events beyond the last number are not kept.
     #[inline]
     pub(super) fn push(&mut self, outcome: EventOutcome, attempts: u8, events: u32) {
         let Some(sum) = self.events.checked_add(events) else {
@@ -65,81 +64,77 @@ impl Runs {
     }
 }
 
-/// A bounded sample of what comes by, spread evenly: every n-th, n doubling whenever the room is full.
+/// A bounded, evenly spread sample of locations: every n-th; n doubles whenever the sample is full.
 #[derive(Debug)]
-pub(super) struct Sample {
-    most: usize,
+pub(super) struct LocationSample {
+    max_length: usize,
     every: u64,
     seen: u64,
-    places: Vec<StoredAt>,
+    locations: Vec<StoredAt>,
 }
 
-impl Sample {
-    /// Of at most so many.
-    pub(super) fn new(most: usize) -> Self {
-        Self { most, every: 1, seen: 0, places: Vec::new() }
+impl LocationSample {
+    /// A sample of at most `max_length` locations.
+    pub(super) fn new(max_length: usize) -> Self {
+        Self { max_length, every: 1, seen: 0, locations: Vec::new() }
     }
 
-    /// Whether the one that comes by now is taken.
+    /// Counts the next location and returns whether it belongs to the sample.
     #[inline]
-    pub(super) fn takes_next(&mut self) -> bool {
-        let takes = self.seen.is_multiple_of(self.every);
+    pub(super) fn select_next(&mut self) -> bool {
+        let selected = self.seen.is_multiple_of(self.every);
         self.seen += 1;
-        takes && self.most > 0
+        selected && self.max_length > 0
     }
 
-    /// Takes it.
-    pub(super) fn keep(&mut self, place: StoredAt) {
-        if self.places.len() == self.most {
+    /// Adds the location that was just selected.
+    pub(super) fn add(&mut self, location: StoredAt) {
+        if self.locations.len() == self.max_length {
             let mut index = 0;
-            self.places.retain(|_| {
+            self.locations.retain(|_| {
                 index += 1;
                 index % 2 == 1
             });
             self.every *= 2;
-            // The one that comes by now may not be among every n-th of the new n.
-            if !(self.seen - 1).is_multiple_of(self.every) || self.places.len() == self.most {
+            // The selected location may not belong to the sample with the new n.
+            if !(self.seen - 1).is_multiple_of(self.every) || self.locations.len() == self.max_length {
                 return;
             }
         }
-        self.places.push(place);
+        self.locations.push(location);
     }
 
-    /// What was taken.
-    pub(super) fn into_places(self) -> Vec<StoredAt> {
-        self.places
+    /// The locations of the sample.
+    pub(super) fn into_locations(self) -> Vec<StoredAt> {
+        self.locations
     }
 }
 
-/// All that a worker knows of its events.
+/// The outcomes of all events of a worker, and the locations of some.
 #[derive(Debug)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     first_client: u32,
-    clients: Vec<Runs>,
-    places: Vec<StoredAt>,
+    clients: Vec<OutcomeRuns>,
+    /// Sampled locations at which the receiver says that it stored events.
+    pub(super) locations: Vec<StoredAt>,
 }
 
 impl Ledger {
-    /// Of clients numbered from `first_client`.
-    pub(super) fn new(first_client: u32, clients: Vec<Runs>, places: Vec<StoredAt>) -> Self {
-        Self { first_client, clients, places }
+    /// The ledger of clients numbered from `first_client`.
+    pub(super) fn new(first_client: u32, clients: Vec<OutcomeRuns>, locations: Vec<StoredAt>) -> Self {
+        Self { first_client, clients, locations }
     }
 
-    /// What became of every event, client by client.
-    pub fn runs(&self) -> impl Iterator<Item = EventRange> + '_ {
+    /// The outcome of every event, client by client.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = EventRun> + '_ {
         let numbered = (self.first_client..).zip(&self.clients);
         numbered.flat_map(|(client, runs)| runs.lines(client))
     }
 
-    /// A client that sent more events than there are numbers.
+    /// The first client that sent more events than there are numbers.
     fn full_client(&self) -> Option<u32> {
-        let full = |(client, runs): (u32, &Runs)| runs.is_full.then_some(client);
-        (self.first_client..).zip(&self.clients).find_map(full)
-    }
-
-    /// Where the receiver says that it stored some of them.
-    pub fn places(&self) -> &[StoredAt] {
-        &self.places
+        let mut numbered = (self.first_client..).zip(&self.clients);
+        numbered.find(|(_, runs)| runs.is_full).map(|(client, _)| client)
     }
 }
 
@@ -151,31 +146,33 @@ pub(crate) struct ReceiptFile {
 }
 
 impl ReceiptFile {
-    /// A new one, with its header; its folder is made where it is missing.
+    /// Creates the file with its header, and its folder if it is missing.
     ///
     /// # Errors
-    /// When it is there already, or cannot be written.
+    /// When the file exists already, or cannot be written.
     pub(crate) fn create(path: &Path, header: &ReceiptHeader) -> io::Result<Self> {
-        let told = |error| told(path, error);
-        fs::create_dir_all(folder_of(path)).map_err(told)?;
-        let mut file = File::create_new(path).map_err(told)?;
-        file.write_all(&line(&ReceiptLine::Header(header.clone()))).map_err(told)?;
+        let explain = |error| write_error(path, error);
+        fs::create_dir_all(folder_of(path)).map_err(explain)?;
+        let mut file = File::create_new(path).map_err(explain)?;
+        file.write_all(&line(&ReceiptLine::Header(header.clone()))).map_err(explain)?;
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// Takes it back: nothing was sent.
+    /// Removes the file, because nothing was sent.
     pub(crate) fn discard(self) {
-        // Who finds it there is told that it belongs to another run.
+        // A file that stays is reported to the next run as one of another run.
         let _ = fs::remove_file(&self.path);
     }
 
-    /// Writes all that is known, and the end that says so; it is on disk when this returns, and so is its name.
+    /// Writes the ledger and an end line. The file and its directory entry are on disk when this returns.
     ///
     /// # Errors
-    /// When it cannot be written, or a client sent more events than there are numbers.
+    /// When the file cannot be written, or a client sent more events than there are numbers.
     pub(crate) fn finish(self, ledger: &Ledger) -> io::Result<()> {
         let sync_folder = || File::open(folder_of(&self.path))?.sync_all();
-        Self::write(self.file, ledger).and_then(|()| sync_folder()).map_err(|error| told(&self.path, error))
+        Self::write(self.file, ledger)
+            .and_then(|()| sync_folder())
+            .map_err(|error| write_error(&self.path, error))
     }
 
     fn write(file: File, ledger: &Ledger) -> io::Result<()> {
@@ -192,38 +189,38 @@ impl ReceiptFile {
             events += u64::from(run.to - run.from) + 1;
             out.write_all(&line(&ReceiptLine::Range(run)))?;
         }
-        for place in &ledger.places {
-            out.write_all(&line(&ReceiptLine::Stored(place.clone())))?;
+        for location in &ledger.locations {
+            out.write_all(&line(&ReceiptLine::Stored(location.clone())))?;
         }
         out.write_all(&line(&ReceiptLine::End(ReceiptEnd { events })))?;
         out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_data()
     }
 }
 
-/// Refuses a folder that holds receipts already, of whichever worker: those of a run of fewer workers would be taken for
-/// a part of both. With `run`, files of that run are its own workers'.
+/// Checks that a folder holds no receipts, of whichever worker: receipts of two runs would be read as one. Files of `run`
+/// are allowed.
 ///
 /// # Errors
-/// When it holds any, or cannot be read.
-pub(super) fn refuse_used(folder: &Path, run: Option<RunId>) -> io::Result<()> {
-    let entries = match fs::read_dir(or_here(folder)) {
+/// When the folder holds receipts, or cannot be read.
+pub(super) fn check_folder(folder: &Path, run: Option<RunId>) -> io::Result<()> {
+    let entries = match fs::read_dir(or_current(folder)) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(told(folder, error)),
+        Err(error) => return Err(write_error(folder, error)),
     };
     for entry in entries {
-        let path = entry.map_err(|error| told(folder, error))?.path();
+        let path = entry.map_err(|error| write_error(folder, error))?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let is_receipts = name.starts_with("receipts-") && name.ends_with(".jsonl");
-        if is_receipts && !run.is_some_and(|run| may_be_of(&path, run)) {
-            return Err(told(&path, io::ErrorKind::AlreadyExists.into()));
+        if is_receipts && !run.is_some_and(|run| may_belong_to(&path, run)) {
+            return Err(write_error(&path, io::ErrorKind::AlreadyExists.into()));
         }
     }
     Ok(())
 }
 
-/// Whether a file of receipts is one of this run. One that has no header yet may be: its worker is just beginning it.
-fn may_be_of(path: &Path, run: RunId) -> bool {
+/// Whether a file of receipts may belong to this run. A file without a header may: its worker is just creating it.
+fn may_belong_to(path: &Path, run: RunId) -> bool {
     let mut first = Vec::new();
     let read = File::open(path).and_then(|file| BufReader::new(file).read_until(b'\n', &mut first));
     match serde_json::from_slice(&first) {
@@ -232,19 +229,19 @@ fn may_be_of(path: &Path, run: RunId) -> bool {
     }
 }
 
-/// The folder that a file lies in.
+/// The folder that holds a file.
 fn folder_of(path: &Path) -> &Path {
-    or_here(path.parent().unwrap_or(Path::new("")))
+    or_current(path.parent().unwrap_or(Path::new("")))
 }
 
-fn or_here(folder: &Path) -> &Path {
+fn or_current(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
-fn told(path: &Path, error: io::Error) -> io::Error {
+fn write_error(path: &Path, error: io::Error) -> io::Error {
     let why = match error.kind() {
         io::ErrorKind::AlreadyExists => {
-            "it holds the receipts of another run; give a folder without any".to_owned()
+            "it holds the receipts of another run; give a folder without receipts".to_owned()
         }
         _ => error.to_string(),
     };
@@ -252,7 +249,7 @@ fn told(path: &Path, error: io::Error) -> io::Error {
 }
 
 fn line(line: &ReceiptLine) -> Vec<u8> {
-    let mut text = serde_json::to_vec(line).expect("receipts have no maps with keys that are no text");
+    let mut text = serde_json::to_vec(line).expect("receipts have no maps with non-string keys");
     text.push(b'\n');
     text
 }
@@ -278,20 +275,20 @@ mod tests {
         }
     }
 
-    fn ledger(runs: Runs) -> Ledger {
-        Ledger::new(7, vec![Runs::default(), runs], Vec::new())
+    fn ledger(runs: OutcomeRuns) -> Ledger {
+        Ledger::new(7, vec![OutcomeRuns::default(), runs], Vec::new())
     }
 
     #[test]
-    fn receipts_are_told_to_be_short_where_numbers_ran_out() {
+    fn receipts_are_refused_when_numbers_ran_out() {
         let folder = std::env::temp_dir().join(format!("proofload-ledger-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         let header = header();
-        let mut runs = Runs::default();
+        let mut runs = OutcomeRuns::default();
         runs.push(EventOutcome::Written, 1, u32::MAX - 1);
         assert_eq!(runs.lines(0).map(|run| run.to).last(), Some(u32::MAX - 2));
         runs.push(EventOutcome::Written, 1, 2);
-        assert_eq!(runs.events(), u32::MAX - 1, "they do not begin at 0 again");
+        assert_eq!(runs.events(), u32::MAX - 1, "numbers do not wrap around");
         let file = ReceiptFile::create(&folder.join("receipts-0.jsonl"), &header).unwrap();
         let error = file.finish(&ledger(runs)).unwrap_err().to_string();
         assert!(error.contains("client 000008 sent more"), "{error}");
@@ -299,28 +296,28 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_holds_receipts_is_refused_whichever_worker_they_are_of() {
+    fn a_folder_with_receipts_of_any_worker_is_refused() {
         let folder = std::env::temp_dir().join(format!("proofload-used-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         let header = header();
-        refuse_used(&folder, None).unwrap();
+        check_folder(&folder, None).unwrap();
         let file = ReceiptFile::create(&folder.join("receipts-5.jsonl"), &header).unwrap();
-        let error = refuse_used(&folder, None).unwrap_err().to_string();
+        let error = check_folder(&folder, None).unwrap_err().to_string();
         assert!(error.contains("receipts-5.jsonl") && error.contains("another run"), "{error}");
-        refuse_used(&folder, Some(header.run)).unwrap();
-        refuse_used(&folder, Some(RunId(header.run.0 + 1))).unwrap_err();
+        check_folder(&folder, Some(header.run)).unwrap();
+        check_folder(&folder, Some(RunId(header.run.0 + 1))).unwrap_err();
         file.discard();
-        refuse_used(&folder, None).unwrap();
+        check_folder(&folder, None).unwrap();
         fs::write(folder.join("receipts-1.jsonl"), "{").unwrap();
-        refuse_used(&folder, Some(header.run)).unwrap();
-        refuse_used(&folder, None).unwrap_err();
+        check_folder(&folder, Some(header.run)).unwrap();
+        check_folder(&folder, None).unwrap_err();
         fs::remove_dir_all(&folder).unwrap();
     }
 
     proptest! {
         #[test]
-        fn runs_tell_of_every_event_once_and_in_order(ends in prop::collection::vec((0usize..7, 0u8..3, 1u32..4), 0..60)) {
-            let mut runs = Runs::default();
+        fn runs_hold_every_event_once_and_in_order(ends in prop::collection::vec((0usize..7, 0u8..3, 1u32..4), 0..60)) {
+            let mut runs = OutcomeRuns::default();
             let mut expected = Vec::new();
             for (outcome, attempts, events) in ends {
                 let outcome = EventOutcome::ALL[outcome];
@@ -328,25 +325,25 @@ mod tests {
                 runs.push(outcome, attempts, events);
                 expected.extend((0..events).map(|_| (outcome, attempts)));
             }
-            let told: Vec<_> = runs.lines(3).flat_map(|run| {
+            let found: Vec<_> = runs.lines(3).flat_map(|run| {
                 (run.from..=run.to).map(move |number| (number as usize, run.outcome, run.attempts))
             }).collect();
             let expected: Vec<_> = expected.into_iter().enumerate().map(|(n, (o, a))| (n, o, a)).collect();
-            prop_assert_eq!(told, expected);
+            prop_assert_eq!(found, expected);
         }
 
         #[test]
-        fn a_sample_is_bounded_and_spread(most in 1usize..50, n in 0u32..2_000) {
-            let mut sample = Sample::new(most);
+        fn a_sample_is_bounded_and_spread(max in 1usize..50, n in 0u32..2_000) {
+            let mut sample = LocationSample::new(max);
             for number in 0..n {
-                if sample.takes_next() {
+                if sample.select_next() {
                     let segment = String::new();
-                    sample.keep(StoredAt { client: 0, number, segment, offset: 0, bytes: 0 });
+                    sample.add(StoredAt { client: 0, number, segment, offset: 0, bytes: 0 });
                 }
             }
             let every = sample.every as u32;
-            let numbers: Vec<u32> = sample.into_places().into_iter().map(|place| place.number).collect();
-            prop_assert!(numbers.len() <= most && numbers.len() >= (n as usize).min(most.div_ceil(2)));
+            let numbers: Vec<u32> = sample.into_locations().into_iter().map(|location| location.number).collect();
+            prop_assert!(numbers.len() <= max && numbers.len() >= (n as usize).min(max.div_ceil(2)));
             prop_assert!(numbers.windows(2).all(|pair| pair[1] - pair[0] == every));
         }
     }

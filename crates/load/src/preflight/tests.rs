@@ -3,12 +3,13 @@ use record::{Connections, Decision};
 use super::*;
 use crate::testing;
 
-const HOST: Host = Host { hard_descriptors: 256, available_memory_bytes: 1 << 30, ..Host::EXAMPLE };
+const LIMITS: MachineLimits =
+    MachineLimits { hard_descriptors: 256, available_memory_bytes: 1 << 30, ..MachineLimits::EXAMPLE };
 
 #[test]
 fn more_processes_are_chosen_when_one_has_too_few_descriptors() {
     let mut plan = testing::closed(400);
-    let notes = fit(&mut plan, &HOST, Asked::default()).unwrap();
+    let notes = fit(&mut plan, &LIMITS, FixedByUser::default()).unwrap();
     assert_eq!(plan.processes, 3);
     assert!(notes[0].contains("256"), "{notes:?}");
 }
@@ -16,12 +17,13 @@ fn more_processes_are_chosen_when_one_has_too_few_descriptors() {
 #[test]
 fn a_fixed_number_of_processes_is_refused_with_the_numbers() {
     let mut plan = testing::closed(400);
-    let refusals = fit(&mut plan, &HOST, Asked { processes: true, ..Asked::default() }).unwrap_err();
+    let refusals =
+        fit(&mut plan, &LIMITS, FixedByUser { processes: true, ..FixedByUser::default() }).unwrap_err();
     assert!(refusals[0].contains("464") && refusals[0].contains("256"), "{refusals:?}");
 }
 
 #[test]
-fn a_pool_on_demand_gets_what_the_load_can_need_and_is_never_refused() {
+fn a_pool_on_demand_gets_what_the_load_needs_and_is_never_refused() {
     let decides = Decision { response_time_ns: 500_000_000, longest_ns: 500_000_000, loss_ratio: 0.01 };
     let plan = |rate_per_s: f64| {
         let mut plan = HttpPlan { decides: Some(decides), ..testing::open(rate_per_s, 5, 1) };
@@ -30,63 +32,67 @@ fn a_pool_on_demand_gets_what_the_load_can_need_and_is_never_refused() {
         }
         plan
     };
-    let fitted = |rate_per_s: f64, host: Host, asked: Asked| {
+    let fitted = |rate_per_s: f64, limits: MachineLimits, asked: FixedByUser| {
         let mut plan = plan(rate_per_s);
-        fit(&mut plan, &host, asked).unwrap();
+        fit(&mut plan, &limits, asked).unwrap();
         plan
     };
-    let free = Asked::default();
-    let ordinary = fitted(100.0, HOST, free);
+    let free = FixedByUser::default();
+    let ordinary = fitted(100.0, LIMITS, free);
     assert_eq!((ordinary.processes, ordinary.connections(), ordinary.pool_limit), (1, 192, None));
-    let fast = fitted(1_000.0, HOST, free);
+    let fast = fitted(1_000.0, LIMITS, free);
     assert_eq!((fast.processes, fast.connections(), fast.pool_limit), (4, 768, None));
-    let roomy = fitted(1_000.0, Host { hard_descriptors: 20_000, ..HOST }, free);
+    let roomy = fitted(1_000.0, MachineLimits { hard_descriptors: 20_000, ..LIMITS }, free);
     assert_eq!((roomy.processes, roomy.connections(), roomy.pool_limit), (1, 10_000, None));
 
-    let one = fitted(1_000.0, HOST, Asked { processes: true, ..free });
+    let one = fitted(1_000.0, LIMITS, FixedByUser { processes: true, ..free });
     assert_eq!((one.processes, one.connections()), (1, 192));
     assert!(one.pool_limit.unwrap().contains("--processes 4"));
-    let poor = fitted(1_000.0, Host { tasks: 9, ..HOST }, free);
+    let poor = fitted(1_000.0, MachineLimits { tasks: 9, ..LIMITS }, free);
     assert_eq!((poor.processes, poor.connections()), (2, 384));
     assert!(poor.pool_limit.unwrap().contains("2 can be started (ulimit -u"));
-    let ports = fitted(1_000.0, Host { ports: 100, ..HOST }, free);
+    let ports = fitted(1_000.0, MachineLimits { ports: 100, ..LIMITS }, free);
     assert_eq!((ports.sources.len(), ports.connections(), ports.pool_limit), (14, 768, None));
     let memory = fitted(
         1_000.0,
-        Host { available_memory_bytes: (12 << 20) + (400 << 10), hard_descriptors: 20_000, ..HOST },
+        MachineLimits {
+            available_memory_bytes: (12 << 20) + (400 << 10),
+            hard_descriptors: 20_000,
+            ..LIMITS
+        },
         free,
     );
     assert!(memory.connections() == 100 && memory.pool_limit.unwrap().starts_with("memory: 683"));
 }
 
 #[test]
-fn the_most_connections_that_fit_do_fit_and_one_more_does_not() {
+fn the_maximum_of_connections_fits_and_one_more_does_not() {
     let far = vec!["192.0.2.1:80".parse().unwrap()];
-    for (host, targets, asked) in [
-        (Host { tasks: 40, ..HOST }, testing::closed(1).targets, Asked::default()),
-        (HOST, testing::closed(1).targets, Asked { processes: true, sources: false }),
-        (Host { ports: 100, ..HOST }, far, Asked::default()),
+    for (limits, targets, asked) in [
+        (MachineLimits { tasks: 40, ..LIMITS }, testing::closed(1).targets, FixedByUser::default()),
+        (LIMITS, testing::closed(1).targets, FixedByUser { processes: true, sources: false }),
+        (MachineLimits { ports: 100, ..LIMITS }, far, FixedByUser::default()),
     ] {
         let with = |users| HttpPlan { targets: targets.clone(), ..testing::closed(users) };
-        let most = most_connections(&with(1 << 40), &host, asked).unwrap();
-        fit(&mut with(most), &host, asked).unwrap();
-        let refused = fit_or_advise(&mut with(most + 1), &host, asked, "--users").unwrap_err();
+        let most = max_connections(&with(1 << 40), &limits, asked).unwrap();
+        fit(&mut with(most), &limits, asked).unwrap();
+        let refused = fit_or_advise(&mut with(most + 1), &limits, asked, "--users").unwrap_err();
         assert!(refused[0].ends_with(&format!("; or give --users {most}, which fits")), "{refused:?}");
     }
 }
 
 #[test]
-fn with_little_memory_fewer_are_advised_than_fit_now() {
-    let host = Host { available_memory_bytes: 13 << 20, hard_descriptors: 20_000, ..HOST };
-    let most = most_connections(&testing::closed(1_000), &host, Asked::default()).unwrap();
+fn with_little_memory_the_advice_has_a_margin() {
+    let limits = MachineLimits { available_memory_bytes: 13 << 20, hard_descriptors: 20_000, ..LIMITS };
+    let most = max_connections(&testing::closed(1_000), &limits, FixedByUser::default()).unwrap();
     assert_eq!(most, 256 - 32);
-    let nothing = Host { available_memory_bytes: 1 << 20, ..HOST };
-    let refusals = fit(&mut testing::open(10.0, 1, 1), &nothing, Asked::default()).unwrap_err();
+    let nothing = MachineLimits { available_memory_bytes: 1 << 20, ..LIMITS };
+    let refusals = fit(&mut testing::open(10.0, 1, 1), &nothing, FixedByUser::default()).unwrap_err();
     assert!(refusals[0].starts_with("memory: 1 connections"), "{refusals:?}");
 }
 
 #[test]
-fn no_worker_is_without_a_connection() {
+fn every_worker_has_a_connection() {
     for (users, asked, fitted) in [
         (1, (1, 8), (1, 1)),
         (3, (1, 8), (1, 3)),
@@ -98,52 +104,52 @@ fn no_worker_is_without_a_connection() {
     ] {
         let (processes, threads) = asked;
         let mut plan = HttpPlan { processes, threads, ..testing::closed(users) };
-        let notes = fit(&mut plan, &HOST, Asked::default()).unwrap();
+        let notes = fit(&mut plan, &LIMITS, FixedByUser::default()).unwrap();
         assert_eq!((plan.processes, plan.threads), fitted, "{users}");
         assert_eq!(notes.len(), usize::from(asked != fitted), "{notes:?}");
         let mut open = HttpPlan { processes, threads, ..testing::open(1e3, 1, users) };
-        fit(&mut open, &HOST, Asked::default()).unwrap();
+        fit(&mut open, &LIMITS, FixedByUser::default()).unwrap();
         assert_eq!((open.processes, open.threads), fitted, "{users}");
     }
 }
 
 #[test]
 fn loopback_gets_more_source_addresses_and_other_targets_a_refusal() {
-    let host = Host { hard_descriptors: 20_000, available_memory_bytes: 1 << 34, ..HOST };
+    let limits = MachineLimits { hard_descriptors: 20_000, available_memory_bytes: 1 << 34, ..LIMITS };
     let mut plan = testing::closed(200_000);
-    fit(&mut plan, &host, Asked::default()).unwrap();
+    fit(&mut plan, &limits, FixedByUser::default()).unwrap();
     assert_eq!((plan.processes, plan.sources.len()), (11, 15));
 
     let mut many = testing::closed(18_000);
-    fit(&mut many, &host, Asked::default()).unwrap();
+    fit(&mut many, &limits, FixedByUser::default()).unwrap();
     assert_eq!((many.processes, many.sources.len()), (1, 2));
 
     let mut far = testing::closed(30_000);
     far.targets = vec!["192.0.2.1:80".parse().unwrap()];
-    let refusals = fit(&mut far, &host, Asked::default()).unwrap_err();
+    let refusals = fit(&mut far, &limits, FixedByUser::default()).unwrap_err();
     assert!(refusals[0].contains("--source"), "{refusals:?}");
 }
 
 #[test]
-fn what_this_machine_has_not_is_told_by_its_field() {
+fn missing_addresses_and_processors_are_mistakes_of_their_fields() {
     let mut plan = testing::closed(1);
     plan.sources = vec!["127.0.0.9".parse().unwrap()];
     assert!(missing_here(&plan).is_empty());
-    // Of a block that is kept for documentation (RFC 5737).
+    // Addresses that are reserved for documentation (RFC 5737).
     plan.sources.push("192.0.2.9".parse().unwrap());
     plan.cpus = vec![4_095];
-    let told: Vec<_> = missing_here(&plan).into_iter().map(|m| (m.field, m.message)).collect();
-    assert_eq!(told[0].0, "source");
-    assert_eq!(told[0].1, "192.0.2.9 is no address of this machine; see `ip addr`");
-    assert!(told[1].0 == "cpus" && told[1].1.contains("pinned to 4095"), "{told:?}");
+    let messages: Vec<_> = missing_here(&plan).into_iter().map(|m| (m.field, m.message)).collect();
+    assert_eq!(messages[0].0, "source");
+    assert_eq!(messages[0].1, "192.0.2.9 is no address of this machine; see `ip addr`");
+    assert!(messages[1].0 == "cpus" && messages[1].1.contains("pinned to 4095"), "{messages:?}");
     plan.sources.push("192.0.2.10".parse().unwrap());
     assert!(missing_here(&plan)[0].message.starts_with("192.0.2.9 and 1 more are no addresses"));
 }
 
 #[test]
-fn everything_that_does_not_fit_is_said_at_once() {
-    let host = Host { available_memory_bytes: 1 << 20, ..HOST };
+fn everything_that_does_not_fit_is_reported_together() {
+    let limits = MachineLimits { available_memory_bytes: 1 << 20, ..LIMITS };
     let mut plan = testing::closed(30_000);
-    let asked = Asked { processes: true, sources: true };
-    assert_eq!(fit(&mut plan, &host, asked).unwrap_err().len(), 3);
+    let asked = FixedByUser { processes: true, sources: true };
+    assert_eq!(fit(&mut plan, &limits, asked).unwrap_err().len(), 3);
 }

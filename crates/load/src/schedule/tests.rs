@@ -7,13 +7,15 @@ fn stage(seconds: f64, from: f64, to: f64) -> Stage {
 }
 
 fn alone(arrivals: Arrivals, stages: &[Stage], seed: u64) -> Schedule {
-    Schedule::new(arrivals, stages, TIMED, seed, Turns::new(Share::WHOLE, 1))
+    Schedule::new(arrivals, stages, TIMED, seed, ArrivalShare::new(Share::WHOLE, 1))
 }
 
-/// Of every worker.
+/// The schedules of all workers.
 fn shared(arrivals: Arrivals, stages: &[Stage], bounds: Bounds, connections: u64, of: u64) -> Vec<Schedule> {
     (0..of)
-        .map(|index| Schedule::new(arrivals, stages, bounds, 7, Turns::new(Share { index, of }, connections)))
+        .map(|index| {
+            Schedule::new(arrivals, stages, bounds, 7, ArrivalShare::new(Share { index, of }, connections))
+        })
         .collect()
 }
 
@@ -59,20 +61,20 @@ fn poisson_gaps_are_exponential() {
     let share = longer_than_mean as f64 / times.len() as f64;
     assert!((share - (-1f64).exp()).abs() < 0.01, "{share}");
     schedule.take();
-    assert_eq!((schedule.planned(), schedule.ends_ns()), (None, None));
+    assert_eq!((schedule.planned(), schedule.end_ns()), (None, None));
 }
 
 #[test]
-fn a_limit_on_requests_is_shared_out() {
+fn workers_share_a_limit_on_requests() {
     let bounds = Bounds { requests: Some(10), ..TIMED };
     let schedules = shared(Arrivals::Constant, &[stage(10.0, 100.0, 100.0)], bounds, 3, 3);
-    assert!(schedules.iter().all(|schedule| schedule.ends_ns() == Some(90_000_000)));
+    assert!(schedules.iter().all(|schedule| schedule.end_ns() == Some(90_000_000)));
     let counts: Vec<_> = schedules.into_iter().map(|schedule| all(schedule).len()).collect();
     assert_eq!(counts, [4, 3, 3]);
 }
 
 #[test]
-fn workers_with_more_connections_have_as_many_more_arrivals() {
+fn workers_have_arrivals_in_proportion_to_their_connections() {
     let stages = [stage(10.0, 5_000.0, 5_000.0)];
     for (arrivals, off) in [(Arrivals::Constant, 1.0), (Arrivals::Poisson, 1_000.0)] {
         let schedules = shared(arrivals, &stages, TIMED, 5, 4);
@@ -90,25 +92,25 @@ fn workers_with_more_connections_have_as_many_more_arrivals() {
 }
 
 #[test]
-fn a_poisson_process_without_a_time_has_the_requests_asked_for() {
-    // As long as so many take on average: in every other run fewer come within it.
+fn a_poisson_process_without_a_duration_has_the_requests_of_the_plan() {
+    // The stage lasts as long as the requests take on average: half of the runs have fewer within it.
     let stages = [stage(1.0, 1_000.0, 1_000.0)];
     for of in [1, 4] {
         let bounds = Bounds { requests: Some(1_000), timed: false };
         let schedules = shared(Arrivals::Poisson, &stages, bounds, 10, of);
-        let ends_ns = schedules[0].ends_ns();
-        assert!(schedules.iter().all(|schedule| schedule.ends_ns() == ends_ns));
+        let end_ns = schedules[0].end_ns();
+        assert!(schedules.iter().all(|schedule| schedule.end_ns() == end_ns));
         let planned: Option<u64> = schedules.iter().map(Schedule::planned).sum();
         let times: Vec<u64> = schedules.into_iter().flat_map(all).collect();
         assert_eq!((times.len(), planned), (1_000, Some(1_000)));
-        assert_eq!(times.iter().max().copied(), ends_ns);
+        assert_eq!(times.iter().max().copied(), end_ns);
     }
     let ends_s: Vec<f64> = (0..40)
         .map(|seed| {
             let bounds = Bounds { requests: Some(1_000), timed: false };
-            let turns = Turns::new(Share::WHOLE, 1);
-            let ends_ns = Schedule::new(Arrivals::Poisson, &stages, bounds, seed, turns).ends_ns();
-            ends_ns.unwrap() as f64 / 1e9
+            let share = ArrivalShare::new(Share::WHOLE, 1);
+            let end_ns = Schedule::new(Arrivals::Poisson, &stages, bounds, seed, share).end_ns();
+            end_ns.unwrap() as f64 / 1e9
         })
         .collect();
     assert!(ends_s.iter().any(|&s| s > 1.01) && ends_s.iter().any(|&s| s < 0.99), "{ends_s:?}");
@@ -117,22 +119,22 @@ fn a_poisson_process_without_a_time_has_the_requests_asked_for() {
 }
 
 #[test]
-fn of_a_time_and_a_number_of_requests_the_first_ends_a_poisson_process() {
+fn a_poisson_process_ends_with_its_duration_or_requests_whichever_is_first() {
     let stages = [stage(1.0, 1_000.0, 1_000.0)];
     let schedule = |requests| {
         shared(Arrivals::Poisson, &stages, Bounds { requests: Some(requests), timed: true }, 1, 1).remove(0)
     };
     let few = schedule(100);
-    assert!(few.ends_ns().is_some_and(|ns| ns < 200_000_000));
+    assert!(few.end_ns().is_some_and(|ns| ns < 200_000_000));
     assert_eq!(all(few).len(), 100);
     let many = schedule(10_000);
-    assert_eq!(many.ends_ns(), None);
+    assert_eq!(many.end_ns(), None);
     assert!(all(many).len() < 1_200);
 }
 
 proptest! {
     #[test]
-    fn shares_together_are_the_whole(
+    fn the_shares_together_are_the_whole_schedule(
         rate in 1.0f64..5_000.0, to in 0.0f64..5_000.0, of in 1u64..7, connections in 1u64..20, seconds in 0.01f64..3.0,
     ) {
         let stages = [stage(seconds, rate, to), stage(seconds / 2.0, to, rate)];
@@ -140,7 +142,7 @@ proptest! {
         let mut parts: Vec<u64> = Vec::new();
         for schedule in shared(Arrivals::Constant, &stages, TIMED, connections, of) {
             let planned = schedule.planned();
-            prop_assert_eq!(schedule.ends_ns(), whole.last().copied());
+            prop_assert_eq!(schedule.end_ns(), whole.last().copied());
             let part = all(schedule);
             prop_assert_eq!(planned, Some(part.len() as u64));
             parts.extend(part);

@@ -1,6 +1,6 @@
-//! The kernel's TCP under the loop: non-blocking sockets and one edge-triggered epoll.
+//! A wire on the kernel's TCP: non-blocking sockets and one edge-triggered epoll instance.
 //!
-//! Two system calls a request: sockets are registered once, when they open, and never re-armed.
+//! A request takes two system calls: sockets are registered once, when they open, and never re-armed.
 
 use std::{
     mem,
@@ -10,7 +10,7 @@ use std::{
 };
 
 use clock::SpinTail;
-pub use clock::monotonic_ns;
+pub(crate) use clock::monotonic_ns;
 use nix::sys::socket::{setsockopt, sockopt::IpBindAddressNoPort};
 use rustix::{
     buffer::spare_capacity,
@@ -23,9 +23,9 @@ use rustix::{
 
 use super::{Event, Received, Route, SlotId, Waited, Wake, Wire, stamps::Stamps};
 
-/// What the kernel knows of a connection (tcp(7), `TCP_INFO`). What an older kernel does not tell is 0.
+/// The kernel's `TCP_INFO` of a connection (tcp(7)). Fields that an older kernel does not know are 0.
 fn tcp_info(socket: BorrowedFd<'_>) -> Option<libc::tcp_info> {
-    // SAFETY: it consists of numbers, for which zeros are valid.
+    // SAFETY: the struct consists of integers, for which zero is valid.
     let mut info: libc::tcp_info = unsafe { mem::zeroed() };
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
     let (level, to) = (libc::IPPROTO_TCP, ptr::from_mut(&mut info).cast());
@@ -34,23 +34,23 @@ fn tcp_info(socket: BorrowedFd<'_>) -> Option<libc::tcp_info> {
     (result == 0).then_some(info)
 }
 
-/// Longest sleep at a stretch: how late a wish to stop may be seen.
-const LONGEST_SLEEP_NS: u64 = 50_000_000;
-/// Events taken from the kernel at once. More would let the first answers wait behind the last.
-const BATCH: usize = 256;
-/// A poll takes less than a microsecond; one that took longer than this had lost the processor meanwhile,
-/// which is not time spent polling.
-const LONGEST_POLL_NS: u64 = 5_000;
+/// Longest sleep, in nanoseconds, so that the caller can check whether to stop.
+const MAX_SLEEP_NS: u64 = 50_000_000;
+/// Most events taken from the kernel at once. With more, the first answers would wait for the last.
+const MAX_BATCH: usize = 256;
+/// Longest time that counts for one poll, in nanoseconds. A poll takes less than a microsecond; if it takes longer, the
+/// thread lost its processor.
+const MAX_POLL_NS: u64 = 5_000;
 
 /// The kernel's sockets of one worker.
-pub struct KernelWire {
+pub(crate) struct KernelWire {
     epoll: OwnedFd,
     sockets: Vec<Option<OwnedFd>>,
     batch: Vec<epoll::Event>,
-    /// A signal or a stop has ended a part of this wait.
+    /// A signal or a stopped process has interrupted the current wait.
     was_interrupted: bool,
     stamps: Stamps,
-    /// The kernel counts some times in steps of so long.
+    /// Resolution of times that the kernel counts in its own ticks.
     tick_ns: u64,
     nodelay: bool,
     spin: SpinTail,
@@ -59,30 +59,30 @@ pub struct KernelWire {
 }
 
 impl KernelWire {
-    /// A wire with `slots` slots. `nodelay` switches Nagle's algorithm off, which a connection that
-    /// sends more than once needs. `most_spin_ns` bounds the polling before a precise wake-up.
+    /// A wire with `slots` slots. `nodelay` switches Nagle's algorithm off. `max_spin_ns`: longest polling before a precise
+    /// wake-up, in nanoseconds.
     ///
     /// # Errors
     /// When the kernel has no descriptor left for the epoll instance.
-    pub fn new(slots: usize, nodelay: bool, most_spin_ns: u64) -> Result<Self, Errno> {
+    pub(crate) fn new(slots: usize, nodelay: bool, max_spin_ns: u64) -> Result<Self, Errno> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             sockets: std::iter::repeat_with(|| None).take(slots).collect(),
-            batch: Vec::with_capacity(BATCH),
+            batch: Vec::with_capacity(MAX_BATCH),
             was_interrupted: false,
             stamps: Stamps::new(),
             tick_ns: clock_getres(ClockId::MonotonicCoarse).tv_nsec.unsigned_abs(),
             nodelay,
-            spin: SpinTail::new(most_spin_ns),
+            spin: SpinTail::new(max_spin_ns),
             waited_ns: 0,
             spun_ns: 0,
         })
     }
 
-    /// Makes what is open end by a reset when it is dropped, so that its local ports are free at once.
-    pub fn reset_connections(&self) {
+    /// Makes open connections end with a reset when the wire is dropped, so that their local ports are free at once.
+    pub(crate) fn reset_connections(&self) {
         for socket in self.sockets.iter().flatten() {
-            // One that cannot be told so ends in order.
+            // If this fails, the connection closes in the usual way.
             let _ = net::sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO));
         }
     }
@@ -91,7 +91,7 @@ impl KernelWire {
         self.sockets[slot as usize].as_ref().map(AsFd::as_fd).ok_or(Errno::NOTCONN)
     }
 
-    /// Waits as [`Wire::wait`] says, from a time just taken; gives the time of its end.
+    /// Waits as [`Wire::wait`] does, starting at `now_ns`; returns the time of the end.
     fn wait_from(
         &mut self,
         mut now_ns: u64,
@@ -101,18 +101,18 @@ impl KernelWire {
     ) -> u64 {
         let tail_ns = if precise { self.spin.tail_ns() } else { 0 };
         loop {
-            let left_ns = until_ns.map_or(LONGEST_SLEEP_NS, |until| until.saturating_sub(now_ns));
-            let sleep_ns = left_ns.saturating_sub(tail_ns).min(LONGEST_SLEEP_NS);
+            let left_ns = until_ns.map_or(MAX_SLEEP_NS, |until| until.saturating_sub(now_ns));
+            let sleep_ns = left_ns.saturating_sub(tail_ns).min(MAX_SLEEP_NS);
             self.poll(sleep_ns, events);
             let after_ns = monotonic_ns();
             if !events.is_empty() || left_ns == 0 {
                 return after_ns;
             }
             if sleep_ns == 0 {
-                self.spun_ns += (after_ns - now_ns).min(LONGEST_POLL_NS);
+                self.spun_ns += (after_ns - now_ns).min(MAX_POLL_NS);
             } else {
                 self.spin.woke_late_by(after_ns.saturating_sub(now_ns + sleep_ns));
-                if until_ns.is_none() || left_ns > LONGEST_SLEEP_NS || tail_ns == 0 {
+                if until_ns.is_none() || left_ns > MAX_SLEEP_NS || tail_ns == 0 {
                     return after_ns;
                 }
             }
@@ -123,7 +123,7 @@ impl KernelWire {
     fn poll(&mut self, timeout_ns: u64, events: &mut Vec<Event>) {
         self.batch.clear();
         if epoll::wait(&self.epoll, spare_capacity(&mut self.batch), Some(&timespec(timeout_ns))).is_err() {
-            // Also by a stop, which ends the wait without what has come meanwhile.
+            // A stopped process ends the wait without the events that came meanwhile: ask for them.
             self.was_interrupted = true;
             if epoll::wait(&self.epoll, spare_capacity(&mut self.batch), Some(&timespec(0))).is_err() {
                 return;
@@ -163,8 +163,8 @@ impl Wire for KernelWire {
             net::sockopt::set_tcp_nodelay(&socket, true)?;
         }
         if let Some(source) = route.source {
-            // The port is chosen by connect(), which may share it between targets; bind() may not.
-            // IPv4 only has the option, IPv6 sockets take it too on kernels since 4.2.
+            // Leaves the choice of the port to connect(), which can use a port for several targets; bind() cannot. The option
+            // is of IPv4, but IPv6 sockets accept it since Linux 4.2.
             let _ = setsockopt(&socket, IpBindAddressNoPort, &true);
             net::bind(&socket, &std::net::SocketAddr::new(source, 0))?;
         }
@@ -172,7 +172,7 @@ impl Wire for KernelWire {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(errno) => return Err(errno),
         }
-        Stamps::ask(socket.as_fd());
+        Stamps::enable(socket.as_fd());
         self.sockets[slot as usize] = Some(socket);
         Ok(())
     }
@@ -203,14 +203,14 @@ impl Wire for KernelWire {
     }
 
     #[inline]
-    fn receive(&mut self, slot: SlotId, buffer: &mut [u8], is_dropped: bool) -> Result<Received, Errno> {
+    fn receive(&mut self, slot: SlotId, buffer: &mut [u8], discard: bool) -> Result<Received, Errno> {
         let socket = self.sockets[slot as usize].as_ref().ok_or(Errno::NOTCONN)?;
-        self.stamps.receive(socket.as_fd(), buffer, is_dropped)
+        self.stamps.receive(socket.as_fd(), buffer, discard)
     }
 
     fn readable_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>> {
         let info = tcp_info(self.socket(slot).ok()?)?;
-        // Of the last segment in sequence, which may have filled a hole; in ticks of the kernel, and rounded down.
+        // The age of the last segment in sequence, which may have filled a gap. The kernel rounds it down to its ticks.
         let for_ns = u64::from(info.tcpi_last_data_recv) * 1_000_000;
         let came_out_of_sequence = info.tcpi_rcv_ooopack > 0;
         came_out_of_sequence.then(|| for_ns.saturating_sub(self.tick_ns)..=for_ns + 2 * self.tick_ns)
@@ -218,12 +218,12 @@ impl Wire for KernelWire {
 
     fn handshake_ns(&self, slot: SlotId) -> Option<u64> {
         let info = tcp_info(self.socket(slot).ok()?)?;
-        // The first sample of the round trip is that of the handshake, unless a part of that was sent twice.
+        // The first round-trip sample is that of the handshake, unless a packet was retransmitted.
         (info.tcpi_total_retrans == 0 && info.tcpi_rtt > 0).then(|| u64::from(info.tcpi_rtt) * 1_000)
     }
 
     fn close(&mut self, slot: SlotId) {
-        // Closing takes the socket out of the epoll set: nobody else holds its description.
+        // Closing removes the socket from the epoll set, because no other descriptor refers to it.
         self.sockets[slot as usize] = None;
     }
 
@@ -231,26 +231,27 @@ impl Wire for KernelWire {
         let began_ns = monotonic_ns();
         self.was_interrupted = false;
         let (mut from_ns, mut wait_until_ns, mut overslept_ns) = (began_ns, until_ns, 0);
-        if let Wake::Gathering(ns) = wake {
+        if let Wake::Batched(ns) = wake {
             let ns = until_ns.map_or(ns, |until| ns.min(until.saturating_sub(began_ns)));
             self.was_interrupted = !matches!(nanosleep(&timespec(ns)), NanosleepRelativeResult::Ok);
             from_ns = monotonic_ns();
-            // An interrupted wait counts as an absence as a whole: it ends at once.
+            // An interrupted wait ends at once, because all of it counts as an absence.
             wait_until_ns = if self.was_interrupted { Some(from_ns) } else { until_ns };
             overslept_ns = from_ns.saturating_sub(began_ns + ns);
         }
         let ended_ns = self.wait_from(from_ns, wait_until_ns, wake == Wake::Exactly, events);
         self.waited_ns += ended_ns - began_ns;
-        let asked_ns =
-            until_ns.map_or(u64::MAX, |until| until.max(began_ns)).min(began_ns + LONGEST_SLEEP_NS);
-        let late_ns = match () {
-            () if self.was_interrupted => ended_ns - began_ns,
-            // What was due before the wait began is no matter of the wait.
-            () if asked_ns > began_ns => ended_ns.saturating_sub(asked_ns).max(overslept_ns),
-            () => 0,
+        let planned_ns = until_ns.map_or(u64::MAX, |until| until.max(began_ns)).min(began_ns + MAX_SLEEP_NS);
+        let late_ns = if self.was_interrupted {
+            ended_ns - began_ns
+        } else if planned_ns > began_ns {
+            ended_ns.saturating_sub(planned_ns).max(overslept_ns)
+        } else {
+            // The time had passed before the wait began, which is not the wait's lateness.
+            0
         };
         if !events.is_empty() {
-            self.stamps.look_at_clocks();
+            self.stamps.compare_clocks();
         }
         Waited { began_ns, ended_ns, late_ns }
     }
@@ -276,9 +277,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn precise_waits_end_on_time_and_book_their_polling() {
+    fn precise_waits_end_on_time_and_count_their_polling() {
         let mut wire = KernelWire::new(1, true, 500_000).unwrap();
-        // One wait proves nothing: who wakes after the deadline has nothing left to poll for.
+        // A single wait may wake after the deadline and then does not poll.
         for _ in 0..20 {
             let until = wire.now_ns() + 3_000_000;
             wire.wait(Some(until), Wake::Exactly, &mut Vec::new());
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_that_need_not_be_precise_do_not_poll() {
+    fn loose_waits_do_not_poll() {
         let mut wire = KernelWire::new(1, true, 500_000).unwrap();
         let until = wire.now_ns() + 3_000_000;
         wire.wait(Some(until), Wake::Loosely, &mut Vec::new());
@@ -296,20 +297,20 @@ mod tests {
     }
 
     #[test]
-    fn gathered_events_come_after_the_time_for_gathering() {
+    fn batched_events_come_after_the_batching_delay() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut wire = KernelWire::new(1, true, 0).unwrap();
         let began_ns = wire.now_ns();
         wire.connect(0, &Route { target: listener.local_addr().unwrap(), source: None }).unwrap();
         wire.watch(0, 1, true).unwrap();
         let mut events = Vec::new();
-        let waited = wire.wait(Some(began_ns + 9_000_000_000), Wake::Gathering(3_000_000), &mut events);
+        let waited = wire.wait(Some(began_ns + 9_000_000_000), Wake::Batched(3_000_000), &mut events);
         let took_ns = waited.ended_ns - waited.began_ns;
         assert!(events.len() == 1 && took_ns >= 3_000_000, "{events:?} after {took_ns} ns");
         assert!(waited.late_ns <= took_ns - 3_000_000, "{waited:?}");
-        // Never beyond the time that was asked for, but by the kernel's own lateness.
+        // The wait ends at the given time, apart from the kernel's own lateness.
         let until_ns = wire.now_ns() + 1_000_000;
-        let waited = wire.wait(Some(until_ns), Wake::Gathering(60_000_000_000), &mut Vec::new());
+        let waited = wire.wait(Some(until_ns), Wake::Batched(60_000_000_000), &mut Vec::new());
         assert!(waited.ended_ns >= until_ns && waited.ended_ns < until_ns + 30_000_000_000);
     }
 }

@@ -1,7 +1,7 @@
-//! A network and a target of virtual time, for tests: nothing waits, and every nanosecond is known.
+//! A network and a target on virtual time, for tests: nothing really waits, and every nanosecond is known.
 //!
-//! The methods of [`Wire`] are never inlined: `scripts/loop-cost.sh` takes what happens in them out of the loop's cost,
-//! which is why none of them calls another.
+//! The methods of [`Wire`] are never inlined and never call each other, so that `scripts/loop-cost.sh` can subtract their
+//! cost from the loop's.
 
 use std::{
     cmp::Reverse,
@@ -13,88 +13,90 @@ use rustix::io::Errno;
 
 use super::{Event, Received, Route, SlotId, Waited, Wake, Wire};
 
-/// What a connection attempt comes to.
+/// The outcome of a connection attempt. Times are in nanoseconds after its start.
 pub enum Attempt {
-    /// Made after so long; at once after no time, as over loopback.
-    Made(u64),
-    /// Made after so long, and reset by the target before anybody could look.
-    MadeAndReset(u64),
-    /// Made after so long, and closed by the target so long after that.
-    MadeAndClosed(u64, u64),
-    /// Refused by the kernel at once.
+    /// The connection opens after this time; 0 opens it at once, as over loopback.
+    Opens(u64),
+    /// The connection opens after this time, and the target resets it at the same time.
+    OpensAndResets(u64),
+    /// The connection opens after the first time, and the target closes it after the second, counted from there.
+    OpensAndCloses(u64, u64),
+    /// The kernel refuses the attempt at once.
     FailsAtOnce(Errno),
-    /// Refused after so long.
+    /// The attempt fails after this time.
     FailsAfter(u64, Errno),
-    /// Nothing is ever heard.
+    /// The attempt gets no response.
     Silence,
 }
 
-/// What a target does about a request.
+/// What a target does with a connection.
 #[derive(Debug, Clone)]
-pub enum Deed {
+pub enum Action {
     /// Sends bytes.
     Send(Vec<u8>),
-    /// Closes.
+    /// Closes the connection.
     Close,
-    /// Resets.
+    /// Resets the connection.
     Reset,
 }
 
-/// A target: what it does about connection attempts and requests.
+/// A simulated target.
 pub trait Target {
-    /// The n-th connection attempt of the trial.
+    /// The outcome of the n-th connection attempt of the trial.
     fn attempt(&mut self, n: u64, slot: SlotId) -> Attempt {
         let _ = (n, slot);
-        Attempt::Made(10_000)
+        Attempt::Opens(10_000)
     }
 
-    /// The bytes of a request, as it arrived.
-    fn took(&mut self, request: &[u8]) {
+    /// Gets the bytes of a request before [`Self::request`] is called.
+    fn receive(&mut self, request: &[u8]) {
         let _ = request;
     }
 
-    /// The n-th request of the trial, arrived at `now_ns`: what is done, and when.
-    fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Deed)>;
+    /// The actions on the n-th request of the trial, which arrived at `now_ns`, each with its time.
+    fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Action)>;
 }
 
-/// Virtual sockets.
+/// A wire to a simulated target.
 pub struct SimulatedWire<T> {
     target: T,
     request_bytes: usize,
     now_ns: u64,
     slots: Vec<Socket>,
+    /// Time, index in `network_events`, slot and incarnation of each event to come.
     agenda: BinaryHeap<Reverse<(u64, u64, SlotId, u64)>>,
-    deeds: Vec<Option<Happening>>,
+    network_events: Vec<Option<NetworkEvent>>,
     attempts: u64,
     requests: u64,
-    /// Most bytes taken by one send.
+    /// Most bytes that one send takes.
     pub window: usize,
-    /// What sending costs the loop, in nanoseconds.
+    /// Time that each send takes, in nanoseconds.
     pub send_cost_ns: u64,
-    /// When the loop is stopped, and for how long: at the next wait, or behind the next bytes sent.
+    /// When the loop is stopped, and for how long: in the next wait, or after the next send.
     pub stops: VecDeque<(u64, u64)>,
-    /// Stops hit the loop behind a send.
+    /// Stops come after a send, not in a wait.
     pub stops_in_send: bool,
-    /// The last byte of each answer comes so long before one that it must wait for, in nanoseconds.
+    /// How long before it becomes readable the last byte of each answer arrives, because an earlier byte was lost, in
+    /// nanoseconds.
     pub hole_ns: u64,
-    /// When what was read last could be read.
+    /// When the last bytes that were read became readable.
     readable_ns: u64,
 }
 
-enum Happening {
-    Made,
+enum NetworkEvent {
+    Opened,
     Refused(Errno),
-    Deed(Deed),
+    Action(Action),
 }
 
 #[derive(Default)]
 struct Socket {
-    /// Counts connections, so that what was meant for an old one is dropped.
+    /// Number of the slot's connection, so that events of an old connection are dropped.
     incarnation: u64,
+    exists: bool,
     open: bool,
-    made: bool,
     refused: Option<Errno>,
-    /// Bytes, each with the time it came.
+    /// Received bytes, each with its time.
     inbox: VecDeque<(u8, u64)>,
     ended: bool,
     reset: bool,
@@ -103,7 +105,7 @@ struct Socket {
 }
 
 impl<T: Target> SimulatedWire<T> {
-    /// A wire to `target`, which takes requests of `request_bytes` bytes.
+    /// A wire to `target`. Each request has `request_bytes` bytes.
     pub fn new(target: T, request_bytes: usize, slots: usize) -> Self {
         Self {
             target,
@@ -111,7 +113,7 @@ impl<T: Target> SimulatedWire<T> {
             now_ns: 1_000_000_000,
             slots: (0..slots).map(|_| Socket::default()).collect(),
             agenda: BinaryHeap::new(),
-            deeds: Vec::new(),
+            network_events: Vec::new(),
             attempts: 0,
             requests: 0,
             window: usize::MAX,
@@ -123,28 +125,28 @@ impl<T: Target> SimulatedWire<T> {
         }
     }
 
-    fn plan(&mut self, at_ns: u64, slot: SlotId, happening: Happening) {
-        let index = self.deeds.len() as u64;
-        self.deeds.push(Some(happening));
+    fn schedule(&mut self, at_ns: u64, slot: SlotId, event: NetworkEvent) {
+        let index = self.network_events.len() as u64;
+        self.network_events.push(Some(event));
         let incarnation = self.slots[slot as usize].incarnation;
         self.agenda.push(Reverse((at_ns, index, slot, incarnation)));
     }
 
-    /// Lets everything happen that is due by now.
-    fn catch_up(&mut self, events: &mut Vec<Event>) {
+    /// Applies all events that are due.
+    fn apply_due(&mut self, events: &mut Vec<Event>) {
         while let Some(&Reverse((at_ns, index, slot, incarnation))) = self.agenda.peek()
             && at_ns <= self.now_ns
         {
             self.agenda.pop();
-            let happening = self.deeds[index as usize].take();
-            let current = self.slots[slot as usize].incarnation == incarnation;
-            if let (true, Some(happening)) = (current, happening) {
-                self.happen(slot, happening, at_ns, events);
+            let event = self.network_events[index as usize].take();
+            let is_current = self.slots[slot as usize].incarnation == incarnation;
+            if let (true, Some(event)) = (is_current, event) {
+                self.apply(slot, event, at_ns, events);
             }
         }
     }
 
-    /// The loop is stopped if that is due.
+    /// Stops the loop if a stop is due.
     fn stop_if_due(&mut self) {
         while let Some(&(at_ns, for_ns)) = self.stops.front()
             && at_ns <= self.now_ns
@@ -154,27 +156,27 @@ impl<T: Target> SimulatedWire<T> {
         }
     }
 
-    fn happen(&mut self, slot: SlotId, happening: Happening, at_ns: u64, events: &mut Vec<Event>) {
+    fn apply(&mut self, slot: SlotId, network_event: NetworkEvent, at_ns: u64, events: &mut Vec<Event>) {
         let socket = &mut self.slots[slot as usize];
         let mut event = Event { slot, generation: 0, readable: false, writable: false, closed: false };
-        match happening {
-            Happening::Made => {
-                socket.made = true;
+        match network_event {
+            NetworkEvent::Opened => {
+                socket.open = true;
                 event.writable = true;
             }
-            Happening::Refused(errno) => {
+            NetworkEvent::Refused(errno) => {
                 socket.refused = Some(errno);
                 (event.writable, event.closed, event.readable) = (true, true, true);
             }
-            Happening::Deed(Deed::Send(bytes)) => {
+            NetworkEvent::Action(Action::Send(bytes)) => {
                 socket.inbox.extend(bytes.into_iter().map(|byte| (byte, at_ns)));
                 event.readable = true;
             }
-            Happening::Deed(Deed::Close) => {
+            NetworkEvent::Action(Action::Close) => {
                 socket.ended = true;
                 (event.closed, event.readable) = (true, true);
             }
-            Happening::Deed(Deed::Reset) => {
+            NetworkEvent::Action(Action::Reset) => {
                 socket.reset = true;
                 (event.closed, event.readable, event.writable) = (true, true, true);
             }
@@ -196,26 +198,27 @@ impl<T: Target> Wire for SimulatedWire<T> {
         let n = self.attempts;
         self.attempts += 1;
         let incarnation = self.slots[slot as usize].incarnation;
-        self.slots[slot as usize] = Socket { incarnation: incarnation + 1, open: true, ..Socket::default() };
+        self.slots[slot as usize] =
+            Socket { incarnation: incarnation + 1, exists: true, ..Socket::default() };
         match self.target.attempt(n, slot) {
-            Attempt::Made(after_ns) => {
-                self.slots[slot as usize].made = after_ns == 0;
-                self.plan(self.now_ns + after_ns, slot, Happening::Made);
+            Attempt::Opens(after_ns) => {
+                self.slots[slot as usize].open = after_ns == 0;
+                self.schedule(self.now_ns + after_ns, slot, NetworkEvent::Opened);
             }
-            Attempt::MadeAndReset(after_ns) => {
-                self.plan(self.now_ns + after_ns, slot, Happening::Made);
-                self.plan(self.now_ns + after_ns, slot, Happening::Deed(Deed::Reset));
+            Attempt::OpensAndResets(after_ns) => {
+                self.schedule(self.now_ns + after_ns, slot, NetworkEvent::Opened);
+                self.schedule(self.now_ns + after_ns, slot, NetworkEvent::Action(Action::Reset));
             }
-            Attempt::MadeAndClosed(after_ns, closed_ns) => {
-                self.plan(self.now_ns + after_ns, slot, Happening::Made);
-                self.plan(self.now_ns + after_ns + closed_ns, slot, Happening::Deed(Deed::Close));
+            Attempt::OpensAndCloses(after_ns, closed_ns) => {
+                self.schedule(self.now_ns + after_ns, slot, NetworkEvent::Opened);
+                self.schedule(self.now_ns + after_ns + closed_ns, slot, NetworkEvent::Action(Action::Close));
             }
             Attempt::FailsAfter(after_ns, errno) => {
-                self.plan(self.now_ns + after_ns, slot, Happening::Refused(errno));
+                self.schedule(self.now_ns + after_ns, slot, NetworkEvent::Refused(errno));
             }
             Attempt::Silence => {}
             Attempt::FailsAtOnce(errno) => {
-                self.slots[slot as usize].open = false;
+                self.slots[slot as usize].exists = false;
                 return Err(errno);
             }
         }
@@ -236,14 +239,14 @@ impl<T: Target> Wire for SimulatedWire<T> {
     #[inline(never)]
     fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize, Errno> {
         let socket = &mut self.slots[slot as usize];
-        assert!(socket.open, "sending on a closed slot");
+        assert!(socket.exists, "sending on a closed slot");
         if let Some(errno) = socket.refused {
             return Err(errno);
         }
         if socket.reset {
             return Err(Errno::PIPE);
         }
-        if !socket.made {
+        if !socket.open {
             return Err(Errno::AGAIN);
         }
         let taken = bytes.len().min(self.window);
@@ -255,11 +258,11 @@ impl<T: Target> Wire for SimulatedWire<T> {
         }
         while self.slots[slot as usize].outgoing.len() >= self.request_bytes {
             let request: Vec<u8> = self.slots[slot as usize].outgoing.drain(..self.request_bytes).collect();
-            self.target.took(&request);
+            self.target.receive(&request);
             let n = self.requests;
             self.requests += 1;
-            for (at_ns, deed) in self.target.request(n, sent_ns) {
-                self.plan(at_ns.max(sent_ns + 1), slot, Happening::Deed(deed));
+            for (at_ns, action) in self.target.request(n, sent_ns) {
+                self.schedule(at_ns.max(sent_ns + 1), slot, NetworkEvent::Action(action));
             }
         }
         Ok(taken)
@@ -268,23 +271,23 @@ impl<T: Target> Wire for SimulatedWire<T> {
     #[inline(never)]
     fn receive(&mut self, slot: SlotId, buffer: &mut [u8], _: bool) -> Result<Received, Errno> {
         let socket = &mut self.slots[slot as usize];
-        assert!(socket.open, "reading from a closed slot");
+        assert!(socket.exists, "reading from a closed slot");
         if socket.reset {
             return Err(Errno::CONNRESET);
         }
         let n = socket.inbox.len().min(buffer.len());
-        let mut arrived_ns = None;
+        let mut received_ns = None;
         for (to, (from, at_ns)) in buffer.iter_mut().zip(socket.inbox.drain(..n)) {
             *to = from;
             self.readable_ns = at_ns;
-            arrived_ns = Some(at_ns.saturating_sub(self.hole_ns));
+            received_ns = Some(at_ns.saturating_sub(self.hole_ns));
         }
-        if n == 0 && !socket.ended { Err(Errno::AGAIN) } else { Ok(Received { bytes: n, arrived_ns }) }
+        if n == 0 && !socket.ended { Err(Errno::AGAIN) } else { Ok(Received { bytes: n, received_ns }) }
     }
 
     #[inline(never)]
     fn readable_for_ns(&self, _: SlotId) -> Option<RangeInclusive<u64>> {
-        // As a kernel that counts in milliseconds.
+        // Like a kernel that counts in milliseconds.
         let tick_ns = 1_000_000;
         let for_ns = (self.now_ns - self.readable_ns) / tick_ns * tick_ns;
         (self.hole_ns > 0).then(|| for_ns.saturating_sub(tick_ns)..=for_ns + 2 * tick_ns)
@@ -298,26 +301,26 @@ impl<T: Target> Wire for SimulatedWire<T> {
     #[inline(never)]
     fn close(&mut self, slot: SlotId) {
         let socket = &mut self.slots[slot as usize];
-        socket.open = false;
+        socket.exists = false;
         socket.incarnation += 1;
     }
 
     #[inline(never)]
     fn wait(&mut self, until_ns: Option<u64>, wake: Wake, events: &mut Vec<Event>) -> Waited {
         let began_ns = self.now_ns;
-        if let Wake::Gathering(ns) = wake {
+        if let Wake::Batched(ns) = wake {
             self.now_ns = until_ns.map_or(began_ns + ns, |until| until.clamp(began_ns, began_ns + ns));
         }
         let until_ns = until_ns.unwrap_or(began_ns + 50_000_000).max(self.now_ns);
-        self.catch_up(events);
+        self.apply_due(events);
         if events.is_empty() {
             let next_ns = self.agenda.peek().map_or(u64::MAX, |&Reverse((at_ns, ..))| at_ns);
             self.now_ns = until_ns.min(next_ns);
-            self.catch_up(events);
+            self.apply_due(events);
         }
         if !self.stops_in_send {
             self.stop_if_due();
-            self.catch_up(events);
+            self.apply_due(events);
         }
         let late_ns = if until_ns > began_ns { self.now_ns.saturating_sub(until_ns) } else { 0 };
         Waited { began_ns, ended_ns: self.now_ns, late_ns }

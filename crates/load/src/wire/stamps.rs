@@ -1,7 +1,7 @@
-//! When the kernel received what is read: its software receive stamps (SO_TIMESTAMPNS), on the loop's clock.
+//! The kernel's software receive timestamps (SO_TIMESTAMPNS), converted to the loop's clock.
 //!
-//! The kernel stamps a segment when it comes in, by CLOCK_REALTIME; of what one call reads, it tells the stamp of the
-//! last byte. The loop counts by CLOCK_MONOTONIC, so the distance of the two is taken whenever something is to be read.
+//! The kernel stamps each segment when it arrives, on CLOCK_REALTIME. One receive call returns the stamp of its last byte.
+//! The loop uses CLOCK_MONOTONIC, so that the offset of the two clocks is measured before each round of reads.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -18,62 +18,62 @@ use rustix::{
 
 use super::Received;
 
-/// Reading both clocks takes longer only where the processor was lost in between, in nanoseconds.
-const LONGEST_READING_NS: u64 = 2_000;
-/// A larger change of the distance between two readings is a step of the real-time clock, in nanoseconds.
-const STEP_NS: i64 = 100_000;
+/// Longest time to read both clocks, in nanoseconds. It takes longer only if the thread lost its processor in between.
+const MAX_READING_NS: u64 = 2_000;
+/// Largest change of the offset between two readings, in nanoseconds. A larger one is a step of the real-time clock.
+const MAX_DRIFT_NS: i64 = 100_000;
 
-/// Reads sockets with the kernel's stamps.
+/// Reads from sockets and converts the kernel's timestamps.
 #[derive(Debug)]
 pub(super) struct Stamps {
-    /// CLOCK_REALTIME less CLOCK_MONOTONIC, in nanoseconds.
-    distance_ns: i64,
-    /// The real-time clock was not set since the last reading but one.
+    /// CLOCK_REALTIME minus CLOCK_MONOTONIC, in nanoseconds.
+    offset_ns: i64,
+    /// The real-time clock was not set between the last two readings.
     is_steady: bool,
     control: Vec<u8>,
-    /// The kernel stamps everything as long as one socket asks for stamps, and begins a moment after the first did:
-    /// this one asks before there is a connection.
-    _asking: Option<OwnedFd>,
+    /// The kernel stamps all packets while at least one socket wants timestamps, and begins with a delay. This socket makes
+    /// it begin before the first connection.
+    _enabling_socket: Option<OwnedFd>,
 }
 
 impl Stamps {
-    /// Has the kernel begin to stamp what comes in.
+    /// Makes the kernel stamp incoming packets.
     pub(super) fn new() -> Self {
-        let asking = net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
-        let asking = asking.ok().inspect(|socket| Self::ask(socket.as_fd()));
-        let mut stamps =
-            Self { distance_ns: 0, is_steady: false, control: nix::cmsg_space!(TimeSpec), _asking: asking };
-        stamps.look_at_clocks();
-        stamps.look_at_clocks();
+        let socket = net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+        let socket = socket.ok().inspect(|socket| Self::enable(socket.as_fd()));
+        let control = nix::cmsg_space!(TimeSpec);
+        let mut stamps = Self { offset_ns: 0, is_steady: false, control, _enabling_socket: socket };
+        stamps.compare_clocks();
+        stamps.compare_clocks();
         stamps
     }
 
-    /// Has the kernel tell a socket's stamps.
-    pub(super) fn ask(socket: BorrowedFd<'_>) {
-        // Without them, what is read counts as received when it was read, and that is noted as uncertain.
+    /// Makes the kernel return timestamps with what is read from a socket.
+    pub(super) fn enable(socket: BorrowedFd<'_>) {
+        // Without timestamps, bytes count as received when they were read, with the uncertainty that this implies.
         let _ = setsockopt(&socket, ReceiveTimestampns, &true);
     }
 
-    /// Takes the distance of the clocks. Called before anything is read that was received since the last call.
-    pub(super) fn look_at_clocks(&mut self) {
+    /// Measures the offset of the clocks. To be called before reading what was received since the last call.
+    pub(super) fn compare_clocks(&mut self) {
         for _ in 0..3 {
             let before_ns = monotonic_ns();
             let real = clock_gettime(ClockId::Realtime);
             let took_ns = monotonic_ns() - before_ns;
-            if took_ns <= LONGEST_READING_NS {
+            if took_ns <= MAX_READING_NS {
                 let real_ns = real.tv_sec * 1_000_000_000 + real.tv_nsec;
-                let distance_ns = real_ns - (before_ns + took_ns / 2) as i64;
-                // What was received before a step is not told from what was received after it.
-                self.is_steady = (distance_ns - self.distance_ns).abs() <= STEP_NS;
-                self.distance_ns = distance_ns;
+                let offset_ns = real_ns - (before_ns + took_ns / 2) as i64;
+                // After a step it is unknown which offset holds for a timestamp.
+                self.is_steady = (offset_ns - self.offset_ns).abs() <= MAX_DRIFT_NS;
+                self.offset_ns = offset_ns;
                 return;
             }
         }
-        // A step may have come meanwhile.
+        // Without a reading, a step may have happened.
         self.is_steady = false;
     }
 
-    /// Receives what there is, or drops it unread, with the time at which its last byte came in.
+    /// Receives bytes, or drops them with `discard`, and returns the arrival time of the last byte.
     ///
     /// # Errors
     /// Those of recvmsg(2).
@@ -82,10 +82,10 @@ impl Stamps {
         &mut self,
         socket: BorrowedFd<'_>,
         buffer: &mut [u8],
-        is_dropped: bool,
+        discard: bool,
     ) -> Result<Received, Errno> {
         // On a stream socket MSG_TRUNC frees the bytes without copying them (tcp(7)).
-        let flags = if is_dropped { MsgFlags::MSG_TRUNC } else { MsgFlags::empty() };
+        let flags = if discard { MsgFlags::MSG_TRUNC } else { MsgFlags::empty() };
         let mut parts = [std::io::IoSliceMut::new(buffer)];
         let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut self.control), flags)
             .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
@@ -93,12 +93,12 @@ impl Stamps {
             ControlMessageOwned::ScmTimestampns(stamp) => Some(stamp),
             _ => None,
         });
-        let on_loops_clock = |stamp: TimeSpec| {
+        let to_monotonic = |stamp: TimeSpec| {
             let real_ns = stamp.tv_sec() * 1_000_000_000 + stamp.tv_nsec();
-            u64::try_from(real_ns - self.distance_ns).ok()
+            u64::try_from(real_ns - self.offset_ns).ok()
         };
-        let arrived_ns = stamp.filter(|_| self.is_steady).and_then(on_loops_clock);
-        Ok(Received { bytes: message.bytes, arrived_ns })
+        let received_ns = stamp.filter(|_| self.is_steady).and_then(to_monotonic);
+        Ok(Received { bytes: message.bytes, received_ns })
     }
 }
 
@@ -113,25 +113,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lay_unread_is_dated_when_it_came() {
+    fn unread_bytes_have_the_time_of_their_arrival() {
         let mut stamps = Stamps::new();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let reader = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut writer = listener.accept().unwrap().0;
-        Stamps::ask(reader.as_fd());
-        // The first bytes may come before the kernel has begun to stamp.
+        Stamps::enable(reader.as_fd());
+        // The first bytes may arrive before the kernel begins to stamp.
         let deadline = Instant::now() + Duration::from_secs(5);
-        let mut receive = |is_dropped| loop {
+        let mut receive = |discard| loop {
             let before_ns = monotonic_ns();
             writer.write_all(b"abc").unwrap();
             let sent_ns = monotonic_ns();
             std::thread::sleep(Duration::from_millis(20));
-            stamps.look_at_clocks();
-            let received = stamps.receive(reader.as_fd(), &mut [0; 16], is_dropped).unwrap();
+            stamps.compare_clocks();
+            let received = stamps.receive(reader.as_fd(), &mut [0; 16], discard).unwrap();
             assert_eq!(received.bytes, 3);
-            match received.arrived_ns {
+            match received.received_ns {
                 // The clocks are compared to a few microseconds.
-                Some(arrived_ns) => return (before_ns - 10_000..sent_ns + 10_000).contains(&arrived_ns),
+                Some(received_ns) => return (before_ns - 10_000..sent_ns + 10_000).contains(&received_ns),
                 None => assert!(Instant::now() < deadline, "no stamp"),
             }
         };

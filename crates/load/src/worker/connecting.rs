@@ -1,4 +1,4 @@
-//! Connections: made, lost, given up, timed out.
+//! Connections: opened, lost, retired, timed out.
 
 use std::{cmp::Reverse, net::IpAddr};
 
@@ -7,17 +7,17 @@ use rustix::io::Errno;
 
 use super::{Timer, Worker};
 use crate::{
-    absence::{FELT_NS, SHORTEST_NS},
+    absence::{MIN_ABSENCE_NS, MIN_DISTURBING_NS},
     failure::connect_failure,
     slot::Phase,
-    source::Source,
+    source::RequestSource,
     wire::{Route, SlotId, Wire},
 };
 
-/// The kernel sends the first packet of a connection again after a second, less what its clock is coarse.
+/// The kernel retransmits a SYN after a second, less the resolution of its clock.
 const SYN_RETRY_NS: u64 = 900_000_000;
-/// Sends that may fail before the connection is made, in a row, before trying so early is given up.
-const EARLY_SEND_FAILURES: u32 = 16;
+/// After this number of consecutive failures, the loop no longer tries to send before the handshake is reported.
+const MAX_EARLY_SEND_FAILURES: u32 = 16;
 
 impl<W: Wire> Worker<W> {
     pub(super) fn route(&self, id: SlotId) -> Route {
@@ -28,7 +28,7 @@ impl<W: Wire> Worker<W> {
         Route { target, source: pick(&self.plan.sources) }
     }
 
-    /// Opens a slot's connection; requests waiting on the slot leave as soon as it is made.
+    /// Opens a slot's connection. Requests that wait on the slot are sent as soon as it is open.
     pub(super) fn open(&mut self, id: SlotId, now_ns: u64) {
         let route = self.route(id);
         let slot = &mut self.slots[id as usize];
@@ -40,9 +40,9 @@ impl<W: Wire> Worker<W> {
             self.connect_failed(id, errno, now_ns);
             return;
         }
-        // Over loopback, and often over a LAN's virtual links, the handshake is over by now. Sending at
-        // once saves waiting for the kernel to say so.
-        let early = self.slots[id as usize].unsent > 0 && self.early_send_failures < EARLY_SEND_FAILURES;
+        // Over loopback, and often over virtual links, the handshake is complete by now. Sending at once saves the wait
+        // for its event.
+        let early = self.slots[id as usize].unsent > 0 && self.early_send_failures < MAX_EARLY_SEND_FAILURES;
         if early {
             self.transmit(id);
             match self.slots[id as usize].phase {
@@ -52,8 +52,8 @@ impl<W: Wire> Worker<W> {
             }
         }
         let slot = &self.slots[id as usize];
-        let wants_room = slot.phase == Phase::Connecting || slot.unsent > 0;
-        if let Err(errno) = self.wire.watch(id, slot.generation, wants_room) {
+        let awaits_writable = slot.phase == Phase::Connecting || slot.unsent > 0;
+        if let Err(errno) = self.wire.watch(id, slot.generation, awaits_writable) {
             self.connection_lost(id, connect_failure(errno), 0, now_ns);
             return;
         }
@@ -61,39 +61,39 @@ impl<W: Wire> Worker<W> {
     }
 
     pub(super) fn established(&mut self, id: SlotId, now_ns: u64) {
-        let own_ns = self.handshake_unseen_ns(id, now_ns);
-        self.was_away(now_ns, own_ns);
+        let own_ns = self.handshake_unnoticed_ns(id, now_ns);
+        self.record_absence(now_ns, own_ns);
         let slot = &mut self.slots[id as usize];
-        // Who comes in a burst may find the accept queue full, and asks again after a second: that is no matter of how
-        // long the burst was delayed.
+        // A burst after an absence may overflow the accept queue. The SYN is then retransmitted after a second, however
+        // short the absence was.
         let took_ns = now_ns.saturating_sub(slot.connecting_since_ns);
-        let asked_again = slot.connects_delayed && took_ns >= SYN_RETRY_NS;
-        let share_ns = if asked_again { took_ns } else { own_ns };
+        let syn_was_retried = slot.connects_delayed && took_ns >= SYN_RETRY_NS;
+        let share_ns = if syn_was_retried { took_ns } else { own_ns };
         slot.requests.iter_mut().for_each(|request| request.own_ns += share_ns);
-        if slot.connects_delayed && took_ns >= FELT_NS {
-            self.book.connect_delayed();
+        if slot.connects_delayed && took_ns >= MIN_DISTURBING_NS {
+            self.recorder.connect_delayed();
         }
         slot.phase = Phase::Open;
         slot.free_since_ns = now_ns;
         self.connecting -= 1;
-        self.book.connected(now_ns.saturating_sub(slot.connecting_since_ns + own_ns), slot.was_open);
+        self.recorder.connected(now_ns.saturating_sub(slot.connecting_since_ns + own_ns), slot.was_open);
         slot.was_open = true;
         slot.reopens = true;
     }
 
-    /// For how long a connection may have been made before anybody looked. The kernel does not stamp handshakes, but
-    /// where the loop waited for long it knows how long they took.
-    fn handshake_unseen_ns(&self, id: SlotId, now_ns: u64) -> u64 {
+    /// For how long the connection may have been open before the loop noticed, in nanoseconds. The kernel has no receive
+    /// time of a handshake, but it knows how long the handshake took.
+    fn handshake_unnoticed_ns(&self, id: SlotId, now_ns: u64) -> u64 {
         let began_ns = self.slots[id as usize].connecting_since_ns;
-        let unseen_ns = now_ns.saturating_sub(self.polled_ns.max(began_ns));
-        if unseen_ns < SHORTEST_NS {
+        let unnoticed_ns = now_ns.saturating_sub(self.wait_began_ns.max(began_ns));
+        if unnoticed_ns < MIN_ABSENCE_NS {
             return 0;
         }
         let took_ns = now_ns.saturating_sub(began_ns);
-        self.wire.handshake_ns(id).map_or(unseen_ns, |handshake_ns| {
-            // The wake-up itself is not counted as an absence.
+        self.wire.handshake_ns(id).map_or(unnoticed_ns, |handshake_ns| {
+            // The wake-up itself is no absence.
             let own_ns = took_ns.saturating_sub(handshake_ns);
-            if own_ns < SHORTEST_NS { 0 } else { own_ns }
+            if own_ns < MIN_ABSENCE_NS { 0 } else { own_ns }
         })
     }
 
@@ -101,21 +101,21 @@ impl<W: Wire> Worker<W> {
         self.connection_lost(id, connect_failure(errno), 0, now_ns);
     }
 
-    /// The connection is gone, or was never made: every request on it ends, the first of them for
-    /// `class`, those behind it because the connection closed (or for `class` too, if nothing was sent
-    /// or time ran out). `answered` requests have just ended well on the same connection.
+    /// Ends a connection that was lost or never opened. Its first request fails with `class`, the others because the
+    /// connection closed (with `class` too if the connection never opened or timed out). `answered` requests have just been
+    /// answered on the connection.
     pub(super) fn connection_lost(&mut self, id: SlotId, class: ErrorClass, answered: u32, now_ns: u64) {
         let was_connecting = self.slots[id as usize].phase == Phase::Connecting;
         if was_connecting && self.slots[id as usize].connects_delayed && class.origin() != Origin::Local {
-            self.book.connect_delayed();
+            self.recorder.connect_delayed();
         }
         let requests = std::mem::take(&mut self.slots[id as usize].requests);
         let mut failed = 0;
         for (i, request) in requests.iter().enumerate() {
             let same = i == 0 || was_connecting || class == ErrorClass::Timeout;
             let class = if same { class } else { ErrorClass::ClosedEarly };
-            if !self.is_made_again(id, request, class, None, now_ns) {
-                self.book.failed(request, class, now_ns);
+            if !self.schedule_retry(id, request, class, None, now_ns) {
+                self.recorder.failed(request, class, now_ns);
                 let cycles = &mut self.slots[id as usize].cycles;
                 cycles.failed(now_ns.saturating_sub(request.intended_ns));
                 failed += 1;
@@ -123,26 +123,26 @@ impl<W: Wire> Worker<W> {
         }
         self.drop_connection(id, now_ns);
         if was_connecting && requests.is_empty() && class.origin() != Origin::Local {
-            // Of a pool that is opened before the start: no request tells of it.
-            self.book.connection_error(class);
+            // A pool's connection that is opened before the start: no request counts the error.
+            self.recorder.connection_error(class);
         }
         if class.origin() == Origin::Local && was_connecting {
             self.retire(id, class, answered + failed);
             return;
         }
         if answered + failed > 0 {
-            self.ended(id, answered, failed, now_ns);
+            self.requests_ended(id, answered, failed, now_ns);
         } else {
-            self.give_back(id);
+            self.return_to_pool(id);
         }
-        self.reopen_later(id);
+        self.schedule_reopen(id);
     }
 
     pub(super) fn drop_connection(&mut self, id: SlotId, now_ns: u64) {
         let slot = &mut self.slots[id as usize];
         match slot.phase {
             Phase::Connecting => self.connecting -= 1,
-            Phase::Open => self.book.disconnected(),
+            Phase::Open => self.recorder.disconnected(),
             Phase::Vacant | Phase::Retired => return,
         }
         self.wire.close(id);
@@ -155,16 +155,15 @@ impl<W: Wire> Worker<W> {
         }
     }
 
-    /// This machine cannot open the slot's connection: the slot takes no further part, and what it
-    /// should have sent counts as never sent.
+    /// Takes a slot out of use whose connection this machine cannot open. Its share of the load counts as never sent.
     pub(super) fn retire(&mut self, id: SlotId, class: ErrorClass, requests: u32) {
         self.assigned -= u64::from(requests);
-        self.book.unopened(class);
+        self.recorder.unopened(class);
         let slot = &mut self.slots[id as usize];
         slot.phase = Phase::Retired;
         match &mut self.source {
-            Source::Open(pool) => pool.retired += 1,
-            Source::Closed(users) => {
+            RequestSource::Open(pool) => pool.retired += 1,
+            RequestSource::Closed(users) => {
                 users.active -= u64::from(slot.loops_left > 0);
                 slot.loops_left = 0;
             }
@@ -179,8 +178,8 @@ impl<W: Wire> Worker<W> {
         }
     }
 
-    /// A slot has one deadline among the timers at most, and it is looked at again only when that
-    /// strikes: keeping it exact would cost every request.
+    /// Checks a deadline that has fired, and arms it again if it was early. A slot has at most one deadline timer, because
+    /// keeping it exact would cost every request.
     pub(super) fn check_deadline(&mut self, id: SlotId, now_ns: u64) {
         let slot = &mut self.slots[id as usize];
         slot.deadline_armed = false;
@@ -190,7 +189,7 @@ impl<W: Wire> Worker<W> {
             return;
         }
         let (generation, connecting) = (slot.generation, slot.phase == Phase::Connecting);
-        // The answer may lie there unread, or the connection be made and nobody have looked.
+        // The answer may be unread, or the connection open but unnoticed.
         if connecting {
             self.transmit(id);
         } else {
@@ -207,7 +206,7 @@ impl<W: Wire> Worker<W> {
         self.connection_lost(id, class, 0, now_ns);
     }
 
-    pub(super) fn connection_made_or_refused(&mut self, id: SlotId) {
+    pub(super) fn connect_ended(&mut self, id: SlotId) {
         let result = self.wire.connect_result(id);
         let now_ns = self.clock();
         match result {
@@ -216,7 +215,7 @@ impl<W: Wire> Worker<W> {
                 if self.slots[id as usize].unsent > 0 {
                     self.send(id);
                 }
-                self.give_back(id);
+                self.return_to_pool(id);
             }
             Err(errno) => self.connect_failed(id, errno, now_ns),
         }

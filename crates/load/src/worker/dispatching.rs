@@ -1,4 +1,4 @@
-//! What is due: timers, arrivals, the next requests of users, and steps put off.
+//! Dispatching: timers, arrivals, the next requests of users, and deferred steps.
 
 use std::cmp::Reverse;
 
@@ -6,22 +6,22 @@ use record::Fault;
 
 use super::{Timer, Worker};
 use crate::{
-    absence::SHORTEST_NS,
-    book::InFlight,
+    absence::MIN_ABSENCE_NS,
+    recorder::InFlight,
     slot::Phase,
-    source::{Placement, Source},
+    source::{Placement, RequestSource},
     wire::{SlotId, Wire},
 };
 
 impl<W: Wire> Worker<W> {
-    /// Everything that is due by the clock: timers, arrivals, steps put off.
+    /// Runs everything that is due: deferred steps, timers, arrivals.
     pub(super) fn dispatch_due(&mut self, now_ns: u64) {
-        self.take_put_off();
-        self.strike_timers(now_ns);
+        self.run_deferred();
+        self.fire_timers(now_ns);
         self.dispatch_arrivals(now_ns);
     }
 
-    pub(super) fn strike_timers(&mut self, mut now_ns: u64) {
+    pub(super) fn fire_timers(&mut self, mut now_ns: u64) {
         while let Some(&Reverse((at_ns, slot, timer))) = self.timers.peek()
             && at_ns <= now_ns
         {
@@ -29,80 +29,80 @@ impl<W: Wire> Worker<W> {
             match timer {
                 Timer::Begin => {
                     self.begin(slot, at_ns, at_ns, now_ns);
-                    // Connecting and sending took time: the next user's stamps must not be of before.
+                    // Connecting and sending took time, which the next user's times must include.
                     now_ns = self.clock();
                 }
                 Timer::Deadline => self.check_deadline(slot, now_ns),
                 Timer::Retry => {
-                    self.make_again(slot, now_ns);
+                    self.retry(slot, now_ns);
                     now_ns = self.clock();
                 }
             }
         }
     }
 
-    /// Gives every arrival that is due to a connection, as long as there are any.
+    /// Assigns every due arrival to a connection until all connections are busy.
     #[inline]
     fn dispatch_arrivals(&mut self, mut now_ns: u64) {
         loop {
             let depth = self.plan.pipeline as usize;
             let t0_ns = self.t0_ns;
-            let Source::Open(pool) = &mut self.source else { return };
+            let RequestSource::Open(pool) = &mut self.source else { return };
             let Some(due_ns) = pool.schedule.peek_ns().map(|due| t0_ns + due) else { return };
             if due_ns > now_ns {
                 return;
             }
-            match pool.place(&mut self.slots, depth) {
+            match pool.choose_slot(&mut self.slots, depth) {
                 Placement::Busy => {
                     pool.busy_at_ns = now_ns;
                     return;
                 }
                 Placement::Lost => {
                     pool.schedule.take();
-                    self.book.never_sent(1);
+                    self.recorder.never_sent(1);
                     continue;
                 }
                 Placement::Slot(slot) => {
                     pool.schedule.take();
-                    // What an absence explains was not the connections' doing.
+                    // A wait that an absence explains is not counted as one for a connection.
                     if due_ns <= pool.busy_at_ns && now_ns - due_ns > self.absences.delay_ns() {
-                        self.book.waited_busy();
+                        self.recorder.waited_busy();
                     }
                     self.slots[slot as usize].queued = false;
                     if self.skipped_by_fault() {
-                        self.give_back(slot);
+                        self.return_to_pool(slot);
                         continue;
                     }
                     self.assign(slot, due_ns, due_ns, now_ns);
                     self.send(slot);
                     if depth > 1 {
-                        self.give_back(slot);
+                        self.return_to_pool(slot);
                     }
                 }
             }
-            // Sending took time: what is late because of it must show.
+            // Sending took time, which the next arrival's lateness must include.
             now_ns = self.clock();
         }
     }
 
-    /// A user of a closed load begins a request that counts from `intended_ns`; the user was ready at `ready_ns`.
+    /// Begins a user's request. `intended_ns`: the start of its response time; `ready_ns`: when the user was ready.
     fn begin(&mut self, id: SlotId, intended_ns: u64, ready_ns: u64, now_ns: u64) {
-        if !self.take_turn(id) {
+        if !self.claim_request(id) {
             return;
         }
         self.assign(id, intended_ns, ready_ns, now_ns);
-        let thinks = matches!(&self.source, Source::Closed(users) if users.thinks);
-        // The other requests of one that thinks begin when their own pauses are over.
+        let thinks = matches!(&self.source, RequestSource::Closed(users) if users.thinks);
+        // The other pipelined requests of a user that thinks have timers of their own.
         let depth = if thinks { 1 } else { self.plan.pipeline as usize };
-        while self.slots[id as usize].requests.len() < depth && self.take_turn(id) {
+        while self.slots[id as usize].requests.len() < depth && self.claim_request(id) {
             self.assign(id, intended_ns, ready_ns, now_ns);
         }
         self.send(id);
     }
 
-    /// Whether a user may begin another request; books that it does, or that it is done for good.
-    fn take_turn(&mut self, id: SlotId) -> bool {
-        let Source::Closed(users) = &mut self.source else { return false };
+    /// Claims the user's next request. False if the user is done; the user is then counted as inactive.
+    fn claim_request(&mut self, id: SlotId) -> bool {
+        let RequestSource::Closed(users) = &mut self.source else { return false };
         let slot = &mut self.slots[id as usize];
         if slot.loops_left == 0 || slot.phase == Phase::Retired {
             return false;
@@ -112,18 +112,18 @@ impl<W: Wire> Worker<W> {
             users.active -= 1;
             return false;
         }
-        users.begins(slot.loops_left);
+        users.begin_request(slot.loops_left);
         slot.loops_left -= 1;
         true
     }
 
-    /// Gives a slot a request that counts from `intended_ns` and could have been given at `ready_ns` if the slot was
-    /// free, and records how much of its lateness is our own.
+    /// Assigns a request to a slot and records the generator's share of its lateness. `intended_ns`: the start of its
+    /// response time; `ready_ns`: when a free slot could have taken it.
     #[inline]
     fn assign(&mut self, id: SlotId, intended_ns: u64, ready_ns: u64, mut now_ns: u64) {
         if let Some(Fault::LateSends { every, by_ns }) = self.plan.fault {
-            self.sends += 1;
-            if self.sends.is_multiple_of(every) {
+            self.fault_counter += 1;
+            if self.fault_counter.is_multiple_of(every) {
                 self.wire.burn(by_ns);
                 now_ns = self.clock();
             }
@@ -132,11 +132,10 @@ impl<W: Wire> Worker<W> {
         let mut late_ns = now_ns.saturating_sub(ready_ns.max(slot.free_since_ns));
         let (mut own_ns, mut own_queue_ns) = (late_ns, 0);
         match &self.source {
-            // A user without pauses always waits for its own last answer only.
-            Source::Closed(users) if !users.thinks => {}
+            // A user without pauses waits only for its own last answer.
+            RequestSource::Closed(users) if !users.thinks => {}
             _ if self.absences.delay_ns() > 0 => {
-                // What waited for a connection may have done so because of an absence, and be held up behind others
-                // that leave late.
+                // An absence may have caused a wait for a connection, and a queue of late requests in the target.
                 let delay_ns = self.absences.delay_ns();
                 own_queue_ns = delay_ns.saturating_sub(late_ns);
                 late_ns = late_ns.max(delay_ns.min(now_ns.saturating_sub(intended_ns)));
@@ -144,10 +143,10 @@ impl<W: Wire> Worker<W> {
             }
             _ => {}
         }
-        if late_ns >= SHORTEST_NS && matches!(self.source, Source::Closed(_)) {
-            self.book.user_delayed(late_ns);
+        if late_ns >= MIN_ABSENCE_NS && matches!(self.source, RequestSource::Closed(_)) {
+            self.recorder.user_delayed(late_ns);
         }
-        self.book.assigned(late_ns);
+        self.recorder.assigned(late_ns);
         slot.requests.push_back(InFlight {
             intended_ns,
             started_ns: now_ns,
@@ -162,19 +161,19 @@ impl<W: Wire> Worker<W> {
 
     fn skipped_by_fault(&mut self) -> bool {
         let Some(Fault::NeverSend { every }) = self.plan.fault else { return false };
-        self.sends += 1;
-        self.sends.is_multiple_of(every)
+        self.fault_counter += 1;
+        self.fault_counter.is_multiple_of(every)
     }
 
-    /// Requests of a slot have ended, with an answer or failed without one: what comes next for it.
-    pub(super) fn ended(&mut self, id: SlotId, answered: u32, failed: u32, now_ns: u64) {
+    /// Starts a slot's next step after `answered` and `failed` requests have ended on it.
+    pub(super) fn requests_ended(&mut self, id: SlotId, answered: u32, failed: u32, now_ns: u64) {
         let requests = answered + failed;
         self.assigned -= u64::from(requests);
-        // A user goes on when the answer is there, however late it was read.
+        // A user is ready when the answer has arrived, however late it was read.
         let ready_ns = if answered > 0 { self.slots[id as usize].last_answer_ns } else { now_ns };
         match &mut self.source {
-            Source::Open(_) => self.give_back(id),
-            Source::Closed(users) if users.thinks => {
+            RequestSource::Open(_) => self.return_to_pool(id),
+            RequestSource::Closed(users) if users.thinks => {
                 for number in 0..requests {
                     let pause_ns = users.think_ns();
                     self.slots[id as usize].cycles.paused(number < answered, pause_ns);
@@ -182,16 +181,16 @@ impl<W: Wire> Worker<W> {
                     self.timers.push(Reverse((from_ns + pause_ns, id, Timer::Begin)));
                 }
             }
-            Source::Closed(_) => {
+            RequestSource::Closed(_) => {
                 if self.slots[id as usize].phase == Phase::Open {
                     for _ in 0..requests {
-                        if self.take_turn(id) {
+                        if self.claim_request(id) {
                             self.assign(id, now_ns, ready_ns, now_ns);
                         }
                     }
                     self.send(id);
                 } else if self.reconnecting {
-                    self.put_off(id);
+                    self.deferred.push(id);
                 } else {
                     self.reconnecting = true;
                     self.begin(id, now_ns, ready_ns, now_ns);
@@ -204,9 +203,9 @@ impl<W: Wire> Worker<W> {
         }
     }
 
-    /// Puts a slot of a pool back among the free or the vacant ones.
-    pub(super) fn give_back(&mut self, id: SlotId) {
-        let Source::Open(pool) = &mut self.source else { return };
+    /// Returns a slot to the pool's queues of idle, pipelinable or vacant slots.
+    pub(super) fn return_to_pool(&mut self, id: SlotId) {
+        let RequestSource::Open(pool) = &mut self.source else { return };
         let slot = &mut self.slots[id as usize];
         if slot.queued || slot.awaits_retry || slot.requests.len() >= self.plan.pipeline as usize {
             return;
@@ -216,9 +215,9 @@ impl<W: Wire> Worker<W> {
                 slot.queued = true;
                 pool.idle.push_back(id);
             }
-            Phase::Open if !slot.queued_behind => {
-                slot.queued_behind = true;
-                pool.behind.push_back(id);
+            Phase::Open if !slot.queued_pipelinable => {
+                slot.queued_pipelinable = true;
+                pool.pipelinable.push_back(id);
             }
             Phase::Vacant => {
                 slot.queued = true;
@@ -228,34 +227,30 @@ impl<W: Wire> Worker<W> {
         }
     }
 
-    fn put_off(&mut self, id: SlotId) {
-        self.later.push(id);
-    }
-
-    /// A pool that was planned to be open stays open: a connection that the target closed is made anew,
-    /// once; if that fails, the next arrival that gets the slot tries.
-    pub(super) fn reopen_later(&mut self, id: SlotId) {
-        let Source::Open(pool) = &self.source else { return };
+    /// Reopens a lost initial connection of a pool in the next pass. If that fails, the next arrival that gets the slot
+    /// tries again.
+    pub(super) fn schedule_reopen(&mut self, id: SlotId) {
+        let RequestSource::Open(pool) = &self.source else { return };
         let slot = &mut self.slots[id as usize];
         if slot.reopens && slot.phase == Phase::Vacant && id < pool.initial && self.sending {
             slot.reopens = false;
-            self.put_off(id);
+            self.deferred.push(id);
         }
     }
 
-    /// One pass over the slots whose next step was put off; what fails again waits for the next pass.
-    fn take_put_off(&mut self) {
-        if self.later.is_empty() {
+    /// Runs the deferred steps once. A step that fails again waits for the next pass.
+    fn run_deferred(&mut self) {
+        if self.deferred.is_empty() {
             return;
         }
-        for id in std::mem::take(&mut self.later) {
+        for id in std::mem::take(&mut self.deferred) {
             let now_ns = self.clock();
             match &self.source {
-                Source::Closed(_) => {
+                RequestSource::Closed(_) => {
                     let since_ns = self.slots[id as usize].free_since_ns.min(now_ns);
                     self.begin(id, since_ns, since_ns, now_ns);
                 }
-                Source::Open(_) => {
+                RequestSource::Open(_) => {
                     if self.slots[id as usize].phase == Phase::Vacant {
                         self.open(id, now_ns);
                     }

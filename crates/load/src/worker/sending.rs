@@ -1,4 +1,4 @@
-//! From a request given to a slot to bytes in the kernel.
+//! Sending: from a request assigned to a slot to bytes in the kernel.
 
 use record::ErrorClass;
 use rustix::io::Errno;
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl<W: Wire> Worker<W> {
-    /// Sends what a slot has to send, opening its connection first if it has none.
+    /// Sends a slot's unsent requests, or opens its connection first.
     #[inline]
     pub(super) fn send(&mut self, id: SlotId) {
         match self.slots[id as usize].phase {
@@ -27,7 +27,7 @@ impl<W: Wire> Worker<W> {
         }
     }
 
-    /// Hands the kernel what it takes.
+    /// Sends as many bytes of the slot's requests as the kernel takes.
     #[inline]
     pub(super) fn transmit(&mut self, id: SlotId) {
         loop {
@@ -37,23 +37,23 @@ impl<W: Wire> Worker<W> {
             }
             if let Some(events) = &self.events {
                 let (client, number) = events.current(id);
-                self.request.number(client, number);
+                self.request.write_numbers(client, number);
             }
             let count = (slot.unsent as usize).min(self.request.copies());
             let bytes = self.request.rest(count, slot.sent_bytes as usize);
             let wanted = bytes.len();
             let early = slot.phase == Phase::Connecting;
-            // A request that waited for its connection or for room leaves now; any other leaves as it is
-            // given, at a time already taken.
-            let given_ns = slot.requests[slot.requests.len() - 1].started_ns;
-            let waited = early || slot.wants_room || given_ns < slot.free_since_ns;
-            let now_ns = if waited { self.wire.now_ns() } else { given_ns };
+            // A request that waited for its connection or for buffer space leaves now. Any other leaves when it is assigned,
+            // a time that has just been read.
+            let assigned_ns = slot.requests[slot.requests.len() - 1].started_ns;
+            let waited = early || slot.awaits_writable || assigned_ns < slot.free_since_ns;
+            let now_ns = if waited { self.wire.now_ns() } else { assigned_ns };
             match self.wire.send(id, bytes) {
                 Ok(sent) => {
                     if early {
                         self.established(id, now_ns);
                     }
-                    self.book.sent_bytes(sent);
+                    self.recorder.sent_bytes(sent);
                     self.just_sent = Some(id);
                     self.mark_sent(id, sent, now_ns);
                     if sent < wanted {
@@ -61,10 +61,10 @@ impl<W: Wire> Worker<W> {
                     }
                 }
                 Err(Errno::AGAIN) => {
-                    if !early && !slot.wants_room {
-                        slot.wants_room = true;
+                    if !early && !slot.awaits_writable {
+                        slot.awaits_writable = true;
                         let generation = slot.generation;
-                        // Refused only for want of memory; the deadline then ends the wait.
+                        // This fails only without memory; the deadline then ends the wait.
                         let _ = self.wire.watch(id, generation, true);
                     }
                     return;
@@ -73,10 +73,9 @@ impl<W: Wire> Worker<W> {
                     let now_ns = self.wire.now_ns();
                     return self.connect_failed(id, errno, now_ns);
                 }
-                // The peer may have answered before it broke off: what it said counts, and reading
-                // finds the end as well.
+                // The peer may have answered before it closed: the answer counts, and reading finds the end as well.
                 Err(Errno::PIPE | Errno::CONNRESET) => {
-                    return self.read_last_words(id);
+                    return self.read_remaining(id);
                 }
                 Err(errno) => {
                     let now_ns = self.wire.now_ns();
@@ -89,30 +88,31 @@ impl<W: Wire> Worker<W> {
     pub(super) fn mark_sent(&mut self, id: SlotId, bytes: usize, now_ns: u64) {
         let slot = &mut self.slots[id as usize];
         let mut progress = slot.sent_bytes as usize + bytes;
-        let mut at = slot.requests.len() - slot.unsent as usize;
+        let mut index = slot.requests.len() - slot.unsent as usize;
         while progress > 0 {
-            let request = &mut slot.requests[at];
+            let request = &mut slot.requests[index];
             if request.sent_ns == 0 {
                 request.sent_ns = now_ns;
-                let again = self.events.as_ref().is_some_and(|events| events.is_again(id));
-                self.book.sent(request, again);
+                let is_retry = self.events.as_ref().is_some_and(|events| events.is_retry(id));
+                self.recorder.sent(request, is_retry);
             }
             if progress < self.request.length() {
                 break;
             }
             progress -= self.request.length();
             slot.unsent -= 1;
-            at += 1;
+            index += 1;
         }
         slot.sent_bytes = progress as u32;
     }
 
-    pub(super) fn read_last_words(&mut self, id: SlotId) {
+    /// Reads what the peer sent before it closed, then ends the connection.
+    pub(super) fn read_remaining(&mut self, id: SlotId) {
         let before = &self.slots[id as usize];
         let (generation, requests) = (before.generation, before.requests.len());
         self.read(id, true);
         let slot = &self.slots[id as usize];
-        // Reading may have found the end, and a user that went on at once has another connection by now.
+        // If reading found the end, the user may have another connection by now.
         let same = slot.generation == generation && slot.phase == Phase::Open;
         if same && slot.requests.len() == requests {
             let now_ns = self.wire.now_ns();

@@ -10,10 +10,10 @@ use super::{
     text::{Mistakes, positive, read_bytes},
 };
 
-/// Largest body that events are put into, in bytes: it is built once, and numbered anew for every request.
-const MOST_BODY_BYTES: u64 = 64 << 20;
-/// Most retries: 255 attempts are told apart.
-const MOST_RETRIES: u64 = 250;
+/// Largest body of events, in bytes.
+const MAX_EVENTS_BODY_BYTES: u64 = 64 << 20;
+/// Most retries. Receipts count up to 255 attempts.
+const MAX_RETRIES: u64 = 250;
 
 impl HttpWorkload {
     /// The events, if requests carry any.
@@ -23,14 +23,14 @@ impl HttpWorkload {
             return None;
         };
         if self.body.is_some() {
-            mistakes.add("body", "the events are the body: leave out one of both");
+            mistakes.add("body", "the events are the body: leave out the body or the events");
         }
         if self.pipeline.is_some() {
-            let message = "the next event is sent when the last one was answered, so that their order can be proved; \
-                           leave out the pipeline";
+            let message = "each event waits for the answer to the one before, so that an audit can check their order; leave \
+                           out the pipeline";
             mistakes.add("pipeline", message);
         }
-        // Drawn anew for every trial: several may be stored in one file.
+        // A new number for each trial, because several trials may be stored in one file.
         let run = RunId(rand::random());
         let template = mistakes.read("events", read_template(text));
         let numbering = match Numbering::new(&template, run) {
@@ -45,9 +45,8 @@ impl HttpWorkload {
             .optional("events_per_request", self.events_per_request.as_deref(), positive)
             .unwrap_or(1);
         let event_bytes = numbering.map_or(0, |numbering| numbering.event_bytes() as u64);
-        if event_bytes.saturating_mul(per_request) > MOST_BODY_BYTES {
-            let message =
-                format!("{per_request} events of {event_bytes} bytes are more than 64 MiB in one request");
+        if event_bytes.saturating_mul(per_request) > MAX_EVENTS_BODY_BYTES {
+            let message = format!("{per_request} events of {event_bytes} bytes exceed 64 MiB in one request");
             mistakes.add("events_per_request", message);
         }
         let framing =
@@ -56,7 +55,7 @@ impl HttpWorkload {
                 _ => EventFraming::Ndjson,
             });
         if framing == EventFraming::Json && per_request > 1 {
-            mistakes.add("as", "json is one event a request: several are ndjson or an array");
+            mistakes.add("as", "json holds one event a request; for several give ndjson or array");
         }
         Some(EventPlan {
             run,
@@ -90,7 +89,7 @@ fn read_template(text: &str) -> Result<String, String> {
     if text == "default" {
         return Ok(REFERENCE_EVENT.to_owned());
     }
-    // Variables stay names: the plan, the result and the receipts have the event in clear.
+    // Variables are not substituted, because the plan, the result and the receipts show the event unmasked.
     let bytes = read_bytes(text)?;
     let template = String::from_utf8(bytes).map_err(|_| format!("{text} is not UTF-8 text"))?;
     match template.trim() {
@@ -101,8 +100,8 @@ fn read_template(text: &str) -> Result<String, String> {
 
 fn retries(text: &str) -> Result<u32, String> {
     match record::units::parse_count(text) {
-        Ok(n) if n <= MOST_RETRIES => Ok(n as u32),
-        Ok(_) => Err(format!("at most {MOST_RETRIES} retries are told apart")),
+        Ok(n) if n <= MAX_RETRIES => Ok(n as u32),
+        Ok(_) => Err(format!("'{text}' is too many; give at most {MAX_RETRIES} retries")),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -112,7 +111,7 @@ mod tests {
     use record::{AckLevel, StatusSet};
 
     use super::*;
-    use crate::testing::HOST;
+    use crate::testing::LIMITS;
 
     fn text(text: &str) -> Option<String> {
         Some(text.to_owned())
@@ -123,25 +122,25 @@ mod tests {
     }
 
     #[test]
-    fn events_are_posted_one_by_one_unless_told_otherwise() {
-        let plan = workload("default").plan(&HOST).unwrap();
+    fn events_are_posted_one_by_one_by_default() {
+        let plan = workload("default").plan(&LIMITS).unwrap();
         let events = plan.events.unwrap();
         assert_eq!((events.per_request, events.framing, events.retries), (1, EventFraming::Json, 0));
         assert_eq!((plan.request.method.as_str(), plan.expect), ("POST", StatusSet::acknowledged()));
         assert_eq!(events.template, REFERENCE_EVENT);
-        let again = workload("default").plan(&HOST).unwrap().events.unwrap();
-        assert_ne!(again.run, events.run, "two trials must be told apart");
+        let again = workload("default").plan(&LIMITS).unwrap().events.unwrap();
+        assert_ne!(again.run, events.run, "each trial has its own number");
     }
 
     #[test]
-    fn a_variable_in_an_event_stays_its_name() {
+    fn a_variable_in_an_event_is_not_substituted() {
         for template in ["{\"home\":\"${HOME}\"}", "{\"open\":\"${\"}"] {
-            assert_eq!(workload(template).plan(&HOST).unwrap().events.unwrap().template, template);
+            assert_eq!(workload(template).plan(&LIMITS).unwrap().events.unwrap().template, template);
         }
     }
 
     #[test]
-    fn words_of_events_are_read() {
+    fn options_of_events_are_read() {
         let workload = HttpWorkload {
             events_per_request: text("100"),
             events_as: text("array"),
@@ -150,7 +149,7 @@ mod tests {
             receipts: text("somewhere"),
             ..workload("{\"a\":1}")
         };
-        let events = workload.plan(&HOST).unwrap().events.unwrap();
+        let events = workload.plan(&LIMITS).unwrap().events.unwrap();
         assert_eq!((events.per_request, events.framing, events.retries), (100, EventFraming::Array, 3));
         assert_eq!(
             (events.ack, events.receipts),
@@ -159,9 +158,9 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_by_field() {
+    fn mistakes_name_their_field() {
         let fields = |workload: HttpWorkload| -> Vec<_> {
-            workload.plan(&HOST).unwrap_err().into_iter().map(|mistake| mistake.field).collect()
+            workload.plan(&LIMITS).unwrap_err().into_iter().map(|mistake| mistake.field).collect()
         };
         let without = HttpWorkload {
             events: None,

@@ -1,4 +1,4 @@
-//! The load model of a workload: closed or open, and how long.
+//! The load model of a workload, closed or open, and its duration.
 
 use record::{
     Arrivals, Connections, Distribution, LoadModel, Stage,
@@ -9,17 +9,17 @@ use super::{
     HttpWorkload,
     text::{Mistakes, positive, time_ns},
 };
-use crate::pool::MOST_ON_DEMAND;
+use crate::pool::MAX_ON_DEMAND;
 
-/// Time that requests are begun for when nothing else ends a trial; of a closed load, once all users have started.
-const DURATION_NS: u64 = 10_000_000_000;
+/// Default duration, in nanoseconds; in a closed load, after the ramp-up.
+const DEFAULT_DURATION_NS: u64 = 10_000_000_000;
 
 impl HttpWorkload {
-    /// The load model, and how long requests are begun in nanoseconds.
+    /// The load model, and for how long requests begin, in nanoseconds.
     pub(super) fn load(&self, requests: Option<u64>, mistakes: &mut Mistakes) -> (LoadModel, Option<u64>) {
         let duration_ns =
             mistakes.optional("duration", self.duration.as_deref(), |text| match time_ns(text) {
-                Ok(0) => Err("0 is no time to measure in; give one such as 10s".to_owned()),
+                Ok(0) => Err("0 leaves no time to measure; give a time such as 10s".to_owned()),
                 result => result,
             });
         let connections = mistakes.optional("connections", self.connections.as_deref(), positive);
@@ -50,12 +50,12 @@ impl HttpWorkload {
         }
         let ramp_up_ns = mistakes.optional("ramp_up", self.ramp_up.as_deref(), time_ns).unwrap_or(0);
         match duration_ns {
-            // The last user begins a little before the ramp-up is over.
+            // The last user begins shortly before the end of the ramp-up.
             Some(ns) if ramp_up_ns > 0 && ramp_up_ns >= ns => {
-                mistakes.add("ramp_up", too_slow(ramp_up_ns, ns))
+                mistakes.add("ramp_up", ramp_up_too_long(ramp_up_ns, ns))
             }
             None if loops.is_none() && requests.is_none() => {
-                duration_ns = Some(ramp_up_ns.saturating_add(DURATION_NS));
+                duration_ns = Some(ramp_up_ns.saturating_add(DEFAULT_DURATION_NS));
             }
             _ => {}
         }
@@ -88,7 +88,7 @@ impl HttpWorkload {
         let rate = mistakes.optional("rate", self.rate.as_deref(), read_rate);
         let arrivals =
             mistakes.optional("arrivals", self.arrivals.as_deref(), str::parse).unwrap_or(Arrivals::Constant);
-        // How long so many random arrivals take is chance: their number alone ends them.
+        // A number of random arrivals takes a random time: without a duration, only the number ends them.
         let timed = arrivals == Arrivals::Constant || duration_ns.is_some() || requests.is_none();
         let mut stages: Vec<Stage> = self
             .stages
@@ -104,13 +104,13 @@ impl HttpWorkload {
                 let duration_ns = match (duration_ns, requests) {
                     (Some(ns), _) => ns,
                     (None, Some(n)) => (n as f64 / rate * 1e9).ceil() as u64,
-                    (None, None) => DURATION_NS,
+                    (None, None) => DEFAULT_DURATION_NS,
                 };
                 stages.push(Stage { duration_ns, from_rate_per_s: rate, to_rate_per_s: rate });
             }
-            // A rate that could not be read takes the duration all the same.
+            // With a rate that is a mistake, the duration is not one.
             None if duration_ns.is_some() && self.rate.is_none() => {
-                mistakes.add("duration", "the stages say how long the trial is; leave it out");
+                mistakes.add("duration", "the stages set the duration of the trial; leave this out");
             }
             None => {}
         }
@@ -119,11 +119,11 @@ impl HttpWorkload {
             .map(|s| (s.from_rate_per_s + s.to_rate_per_s) / 2.0 * s.duration_ns as f64 / 1e9)
             .sum();
         if !stages.is_empty() && planned < 1.0 {
-            mistakes.add("rate", "at this rate not one request is due within the duration");
+            mistakes.add("rate", "at this rate no request is due within the duration");
         }
         let connections = match connections {
             Some(n) => Connections { initial: n, most: n },
-            None => Connections { initial: 0, most: MOST_ON_DEMAND },
+            None => Connections { initial: 0, most: MAX_ON_DEMAND },
         };
         let duration_ns = stages.iter().map(|stage| stage.duration_ns).sum();
         let timed = timed || !self.stages.is_empty();
@@ -131,11 +131,11 @@ impl HttpWorkload {
     }
 }
 
-fn too_slow(ramp_up_ns: u64, duration_ns: u64) -> String {
+fn ramp_up_too_long(ramp_up_ns: u64, duration_ns: u64) -> String {
     let (ramp_up, duration) = (show_time_ns(ramp_up_ns), show_time_ns(duration_ns));
     format!(
-        "the users start over {ramp_up}, and requests are begun for {duration} only (duration): not all would ever \
-         start; give a duration longer than the ramp-up, or a shorter ramp-up"
+        "the users start over {ramp_up}, but the duration is only {duration}: some users would never start; give a duration \
+         longer than the ramp-up, or a shorter ramp-up"
     )
 }
 

@@ -1,43 +1,45 @@
-//! What the table of a workload's options is made of.
+//! The type and the macro of the table of a workload's options.
 
 use settings::options::OptionSpec;
 
 use super::HttpWorkload;
 
-/// An option of a workload, as it stands in the table of all.
+/// An entry in the table of a workload's options.
 #[derive(Debug)]
 pub struct HttpOption {
-    /// What every option has.
-    pub spec: OptionSpec<HttpWorkload>,
-    /// Whether its text may be `@FILE`.
+    /// Key, help, kind and default, as for the options of every command.
+    pub setting: Setting<HttpWorkload>,
+    /// Whether its value may be `@FILE`.
     pub names_files: bool,
-    /// Whether a search for the largest load says it otherwise.
-    pub is_of_one_trial: bool,
-    /// What it is called in the words of a workload; empty if it is not said there, or in a way of its own.
+    /// Whether the commands that search for the largest load lack this option.
+    pub excluded_from_search: bool,
+    /// Its name in a workload's description; empty if the description lacks it, or words it differently.
     pub label: &'static str,
-    /// What was written, if anything was.
+    /// The value as the user wrote it, if there is one.
     pub written: fn(&HttpWorkload) -> Option<String>,
 }
 
 impl HttpOption {
-    /// Of which nothing has been said.
+    /// The defaults of all fields.
     pub(super) const PLAIN: Self = Self {
         spec: OptionSpec::EMPTY,
         names_files: false,
-        is_of_one_trial: false,
+        excluded_from_search: false,
         label: "",
         written: |_| None,
     };
 }
 
-/// A workload's field, which takes values as they were written.
+/// The type of a field of [`HttpWorkload`].
 pub(super) trait Field {
-    fn put(&mut self, values: &[&str]);
+    /// Sets the field to the values that the user wrote.
+    fn set(&mut self, values: &[&str]);
+    /// The value as the user wrote it, if there is one.
     fn written(&self) -> Option<String>;
 }
 
 impl Field for Option<String> {
-    fn put(&mut self, values: &[&str]) {
+    fn set(&mut self, values: &[&str]) {
         *self = values.first().map(|&value| value.to_owned());
     }
 
@@ -47,7 +49,7 @@ impl Field for Option<String> {
 }
 
 impl Field for Vec<String> {
-    fn put(&mut self, values: &[&str]) {
+    fn set(&mut self, values: &[&str]) {
         *self = values.iter().map(|&value| value.to_owned()).collect();
     }
 
@@ -57,8 +59,8 @@ impl Field for Vec<String> {
 }
 
 impl Field for bool {
-    /// Flags are only put where they are not as they are by default.
-    fn put(&mut self, _: &[&str]) {
+    /// A flag is only set if it differs from its default.
+    fn set(&mut self, _: &[&str]) {
         *self = true;
     }
 
@@ -67,32 +69,32 @@ impl Field for bool {
     }
 }
 
-/// Makes the workload and the table of its options of one list. Of each: its help, the field, what [`OptionSpec`] says of it,
-/// and what [`HttpOption`] says besides.
+/// Defines [`HttpWorkload`] and [`OPTIONS`] by one list. Each entry has its help, its field, the fields of [`Setting`], and
+/// those of [`HttpOption`].
 macro_rules! workload {
     ($(
         $(#[doc = $help:literal])+
         $field:ident: $type:ty = $key:literal, $kind:expr, $value:literal, $heading:expr, $default:literal, $example:literal
             $({ $($plus:tt)+ })? $(and { $($more:tt)+ })?;
     )+) => {
-        /// An HTTP workload, as written. What holds for fields that are none, [`OPTIONS`] says.
+        /// An HTTP workload, as the user wrote it. [`OPTIONS`] has the defaults of missing fields.
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
         pub struct HttpWorkload {
-            /// What requests are sent to: `http://127.0.0.1:8080/path`; the scheme may be left out.
+            /// The URL of the requests: `http://127.0.0.1:8080/path`; the scheme may be left out.
             pub url: String,
             $($(#[doc = $help])+ pub $field: $type,)+
-            /// Seed of everything random.
+            /// Seed of all random numbers.
             pub seed: u64,
             /// Run even though the plan does not fit this machine.
             pub force: bool,
-            /// A deliberate fault in the instrument.
+            /// A deliberate fault of the instrument, for its self-test.
             pub fault: Option<String>,
         }
 
         /// The options of a workload, in the order of the help.
         pub static OPTIONS: &[HttpOption] = &[$(HttpOption {
-            spec: settings::option_spec!([$($help),+], $key, $kind, $value, $heading, $default, $example, |workload, values| {
-                workload.$field.put(values)
+            setting: settings::setting!([$($help),+], $key, $kind, $value, $heading, $default, $example, |workload, values| {
+                workload.$field.set(values)
             } $(, { $($plus)+ })?),
             written: |workload| workload.$field.written(),
             $($($more)+,)?

@@ -5,7 +5,7 @@ use url::Url;
 
 use super::{
     HttpWorkload,
-    fields::of_user_info,
+    headers::basic_auth_field,
     text::{Mistakes, is_token, read_body},
 };
 
@@ -18,9 +18,12 @@ impl HttpWorkload {
         if !is_token(&method) {
             mistakes.add("method", format!("'{method}' is not a method such as GET"));
         } else if method == "CONNECT" {
-            mistakes.add("method", "CONNECT asks for a tunnel, which is no request to be answered");
+            mistakes.add(
+                "method",
+                "CONNECT opens a tunnel and has no answer to measure; give a method such as GET",
+            );
         }
-        let fields = self.fields(mistakes).into_iter();
+        let fields = self.header_fields(mistakes).into_iter();
         let mut headers: Vec<_> = fields.map(|field| (field.name, field.value)).collect();
         let has = |name: &str| headers.iter().any(|(n, _): &(String, String)| n.eq_ignore_ascii_case(name));
         let mut own = Vec::new();
@@ -36,10 +39,10 @@ impl HttpWorkload {
         if !has("user-agent") {
             own.push(("User-Agent".to_owned(), concat!("proofload/", env!("CARGO_PKG_VERSION")).to_owned()));
         }
-        if let Some(field) = url.and_then(|url| mistakes.read("url", of_user_info(url))) {
+        if let Some(field) = url.and_then(|url| mistakes.read("url", basic_auth_field(url))) {
             if has("authorization") {
-                let message = "its user info is sent as Basic authentication, and there is an Authorization header too: \
-                               leave out one of both";
+                let message = "its user info is sent as Basic authentication, and there is also an Authorization header: leave \
+                               out one of them";
                 mistakes.add("url", message);
             }
             own.push(field);

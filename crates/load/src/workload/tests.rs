@@ -1,8 +1,8 @@
 use super::*;
-use crate::testing::HOST;
+use crate::testing::LIMITS;
 
 #[test]
-fn all_mistakes_are_told_at_once_with_their_fields() {
+fn all_mistakes_are_reported_together_with_their_fields() {
     let text = |text: &str| Some(text.to_owned());
     let workload = HttpWorkload {
         url: "ftp://x".to_owned(),
@@ -14,12 +14,12 @@ fn all_mistakes_are_told_at_once_with_their_fields() {
         duration: text("never"),
         ..HttpWorkload::default()
     };
-    let fields: Vec<_> = workload.plan(&HOST).unwrap_err().into_iter().map(|m| m.field).collect();
+    let fields: Vec<_> = workload.plan(&LIMITS).unwrap_err().into_iter().map(|m| m.field).collect();
     assert_eq!(fields, ["url", "headers", "duration", "users", "expect", "timeout", "cpus"]);
 }
 
 #[test]
-fn every_option_is_told_once_and_takes_its_example() {
+fn every_option_is_unique_and_accepts_its_example() {
     let plain = HttpWorkload { url: "127.0.0.1:1".to_owned(), ..HttpWorkload::default() };
     let mut keys = std::collections::BTreeSet::new();
     for HttpOption { spec, names_files, written, .. } in OPTIONS {
@@ -32,8 +32,8 @@ fn every_option_is_told_once_and_takes_its_example() {
         let is_flag = matches!(spec.kind, Kind::Flag | Kind::On);
         assert_eq!(written(&workload), (!is_flag).then(|| spec.example.to_owned()), "{}", spec.key);
         if !names_files {
-            let mistakes = workload.plan(&HOST).err();
-            assert_eq!(mistakes, None, "{} {}", spec.key, spec.example);
+            let mistakes = workload.plan(&LIMITS).err();
+            assert_eq!(mistakes, None, "{} {}", setting.key, setting.example);
         }
     }
 }
@@ -41,7 +41,7 @@ fn every_option_is_told_once_and_takes_its_example() {
 #[test]
 fn defaults_are_those_of_the_comments() {
     let plan =
-        HttpWorkload { url: "127.0.0.1:8080".to_owned(), ..HttpWorkload::default() }.plan(&HOST).unwrap();
+        HttpWorkload { url: "127.0.0.1:8080".to_owned(), ..HttpWorkload::default() }.plan(&LIMITS).unwrap();
     assert!(matches!(plan.load, LoadModel::Closed { users: 10, loops: None, .. }));
     assert_eq!((plan.duration_ns, plan.timeout_ns), (Some(10_000_000_000), 30_000_000_000));
     assert_eq!((plan.request.method.as_str(), plan.keepalive, plan.pipeline), ("GET", true, 1));
@@ -56,41 +56,41 @@ fn source_ranges() {
 }
 
 #[test]
-fn a_rate_that_cannot_be_read_is_told_once() {
-    let told = |rate: &str| {
+fn an_invalid_rate_is_one_mistake() {
+    let messages = |rate: &str| {
         let workload = HttpWorkload {
             url: "127.0.0.1:1".to_owned(),
             rate: Some(rate.to_owned()),
             duration: Some("5s".to_owned()),
             ..HttpWorkload::default()
         };
-        let mistakes = workload.plan(&HOST).unwrap_err();
+        let mistakes = workload.plan(&LIMITS).unwrap_err();
         mistakes.into_iter().map(|m| format!("{}: {}", m.field, m.message)).collect::<Vec<_>>()
     };
-    assert_eq!(told("fast"), ["rate: 'fast' is not a rate per second such as 500, 5k or 1.5M"]);
+    assert_eq!(messages("fast"), ["rate: 'fast' is not a rate per second such as 500, 5k or 1.5M"]);
     for zero in ["0", "0k", "0.0/s"] {
-        let told = told(zero);
-        assert!(told.len() == 1 && told[0].contains("must be above 0"), "{told:?}");
+        let found = messages(zero);
+        assert!(found.len() == 1 && found[0].contains("must be above 0"), "{found:?}");
     }
 }
 
 #[test]
 fn a_host_that_is_not_found_can_be_given_an_address() {
-    // No name can have a part so long, which is known without asking anybody.
+    // A label of 64 bytes is not a valid name, so that no name server is asked.
     let url = format!("http://{}.invalid/", "a".repeat(64));
     let workload = HttpWorkload { url, ..HttpWorkload::default() };
-    let mistakes = workload.plan(&HOST).unwrap_err();
-    assert!(mistakes[0].message.contains("add --connect-to ADDRESS:PORT"), "{mistakes:?}");
+    let mistakes = workload.plan(&LIMITS).unwrap_err();
+    assert!(mistakes[0].message.contains("with --connect-to ADDRESS:PORT"), "{mistakes:?}");
 }
 
 fn closed(workload: HttpWorkload) -> Result<HttpPlan, Vec<String>> {
     let workload = HttpWorkload { url: "127.0.0.1:1".to_owned(), ..workload };
-    let told = |mistake: FieldMistake| format!("{}: {}", mistake.field, mistake.message);
-    workload.plan(&HOST).map_err(|mistakes| mistakes.into_iter().map(told).collect())
+    let messages = |mistake: FieldMistake| format!("{}: {}", mistake.field, mistake.message);
+    workload.plan(&LIMITS).map_err(|mistakes| mistakes.into_iter().map(messages).collect())
 }
 
 #[test]
-fn all_users_start_before_the_time_is_over() {
+fn all_users_start_within_the_duration() {
     let with = |ramp_up: &str, duration: Option<&str>, loops: Option<&str>| {
         closed(HttpWorkload {
             ramp_up: Some(ramp_up.to_owned()),
@@ -104,14 +104,14 @@ fn all_users_start_before_the_time_is_over() {
     assert_eq!(with("2s", Some("3s"), None).unwrap().duration_ns, Some(3_000_000_000));
     assert!(with("0s", Some("3s"), None).is_ok());
     for duration in ["20s", "5s"] {
-        let told = with("20s", Some(duration), Some("5")).unwrap_err();
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].starts_with("ramp_up: the users start over 20.0 s, "), "{told:?}");
+        let messages = with("20s", Some(duration), Some("5")).unwrap_err();
+        assert_eq!(messages.len(), 1, "{messages:?}");
+        assert!(messages[0].starts_with("ramp_up: the users start over 20.0 s, "), "{messages:?}");
     }
 }
 
 #[test]
-fn the_number_of_random_arrivals_alone_ends_them() {
+fn a_number_of_random_arrivals_has_no_duration() {
     let with = |arrivals: &str, duration: Option<&str>| {
         let plan = closed(HttpWorkload {
             rate: Some("100".to_owned()),
@@ -128,7 +128,7 @@ fn the_number_of_random_arrivals_alone_ends_them() {
 }
 
 #[test]
-fn secrets_of_a_url_a_file_and_a_field_are_sent_and_told_apart() {
+fn secrets_of_a_url_a_file_and_a_field_are_sent_and_named() {
     let path = std::env::temp_dir().join(format!("load-headers-{}", std::process::id()));
     std::fs::write(&path, "# note\n\nX-Colour: red-4711\nbroken secret-line\n").unwrap();
     let workload = |url: &str, headers: &[&str]| HttpWorkload {
@@ -136,21 +136,23 @@ fn secrets_of_a_url_a_file_and_a_field_are_sent_and_told_apart() {
         headers: headers.iter().map(|header| (*header).to_owned()).collect(),
         ..HttpWorkload::default()
     };
-    let told = |workload: HttpWorkload| {
-        let mistakes = workload.plan(&HOST).unwrap_err();
+    let messages = |workload: HttpWorkload| {
+        let mistakes = workload.plan(&LIMITS).unwrap_err();
         mistakes.into_iter().map(|m| format!("{}: {}", m.field, m.message)).collect::<Vec<_>>()
     };
     let file = format!("@{}", path.display());
-    let broken = told(workload("http://ann:p@127.0.0.1:1/", &[&file, "Authorization: x", "secret"]));
+    let broken = messages(workload("http://ann:p@127.0.0.1:1/", &[&file, "Authorization: x", "secret"]));
     assert_eq!(broken.len(), 3, "{broken:?}");
     assert!(broken[0].contains(":4: not a name, a colon and a value"), "{broken:?}");
     assert!(
         broken[1].starts_with("headers: field 3: not a name") && !broken.concat().contains("secret"),
         "{broken:?}"
     );
-    assert!(broken[2].contains("leave out one of both"), "{broken:?}");
-    assert!(told(workload("http://a%3Ab:c@127.0.0.1:1/", &[]))[0].contains("with a colon"));
-    assert!(told(workload("127.0.0.1:1", &["@/no/such"]))[0].starts_with("headers: cannot read /no/such: "));
+    assert!(broken[2].contains("leave out one of them"), "{broken:?}");
+    assert!(messages(workload("http://a%3Ab:c@127.0.0.1:1/", &[]))[0].contains("with a colon"));
+    assert!(
+        messages(workload("127.0.0.1:1", &["@/no/such"]))[0].starts_with("headers: cannot read /no/such: ")
+    );
     std::fs::remove_file(&path).unwrap();
 
     let sound =
@@ -158,7 +160,7 @@ fn secrets_of_a_url_a_file_and_a_field_are_sent_and_told_apart() {
     let secrets = sound.secrets();
     let what: Vec<&str> = secrets.iter().map(|(what, _)| what.as_str()).collect();
     assert_eq!(what, ["the header X-Api-Key", "the URL's user info", "the query parameter sig"]);
-    let headers = sound.plan(&HOST).unwrap().request.headers;
+    let headers = sound.plan(&LIMITS).unwrap().request.headers;
     assert!(headers.contains(&("Authorization".to_owned(), "Basic YW5uOg==".to_owned())), "{headers:?}");
     assert!(headers.contains(&("X-T".to_owned(), "${T}".to_owned())), "{headers:?}");
 }

@@ -1,4 +1,4 @@
-//! The texts of a workload's fields: read one after the other, and all mistakes kept.
+//! Parses the texts of a workload's fields, and collects all mistakes.
 
 use std::{
     fmt::Display,
@@ -20,7 +20,7 @@ use super::FieldMistake;
 pub(super) struct Mistakes(Vec<FieldMistake>);
 
 impl Mistakes {
-    /// The value of a field, or its default and a mistake.
+    /// The value of a field; on an error, its default, and the mistake is added.
     pub(super) fn read<T: Default, E: Display>(&mut self, field: &'static str, result: Result<T, E>) -> T {
         result.unwrap_or_else(|error| {
             self.add(field, error.to_string());
@@ -28,7 +28,7 @@ impl Mistakes {
         })
     }
 
-    /// The value of a field that may be missing.
+    /// The value of a field that may be missing; on an error, `None`, and the mistake is added.
     pub(super) fn optional<T, E: Display>(
         &mut self,
         field: &'static str,
@@ -38,23 +38,23 @@ impl Mistakes {
         parse(text?).map_err(|error| self.add(field, error.to_string())).ok()
     }
 
-    /// One mistake more.
+    /// Adds a mistake.
     pub(super) fn add(&mut self, field: &'static str, message: impl Into<String>) {
         self.0.push(FieldMistake { field, message: message.into() });
     }
 
-    /// `value` if there were no mistakes.
-    pub(super) fn none_or<T>(self, value: T) -> Result<T, Vec<FieldMistake>> {
+    /// `value`, or the mistakes if there are any.
+    pub(super) fn into_result<T>(self, value: T) -> Result<T, Vec<FieldMistake>> {
         if self.0.is_empty() { Ok(value) } else { Err(self.0) }
     }
 }
 
-/// Reads a URL as it was written, with the values of its variables in their places.
+/// Parses a URL after substituting its environment variables.
 pub(super) fn parse_url(written: &str) -> Result<Url, String> {
     let text = secrets::mask_url(written);
     let sent = secrets::reference::expanded_url(written).map_err(|why| format!("'{text}': {why}"))?;
     let full = if sent.contains("://") { sent } else { format!("http://{sent}") };
-    // Before any of it can stand in a message.
+    // Before a message can quote a part of the URL.
     secrets::mask::learn_url(&full);
     if secrets::reference::is_in(written) {
         secrets::mask::learn_text(&full, &text);
@@ -66,14 +66,14 @@ pub(super) fn parse_url(written: &str) -> Result<Url, String> {
     match url.scheme() {
         "http" if url.host_str().is_some() => Ok(url),
         "https" => Err(format!(
-            "'{text}': TLS is not spoken yet; put a terminating proxy on this machine in front (stunnel, HAProxy), or \
-             test the service's plain port"
+            "'{text}': proofload does not support TLS yet; run a TLS proxy on this machine (stunnel, HAProxy), or test the \
+             service's plain port"
         )),
-        other => Err(format!("'{text}': cannot speak {other}; give an http:// URL")),
+        other => Err(format!("'{text}': proofload does not support {other}; give an http:// URL")),
     }
 }
 
-/// What is sent as a body: the text with the values of its variables in their places, or what `@FILE` names.
+/// The body to send: the content of `@FILE`, or the text with its environment variables substituted.
 pub(super) fn read_body(text: &str) -> Result<Vec<u8>, String> {
     match text.strip_prefix('@') {
         None => expanded(text).map(String::into_bytes),
@@ -81,7 +81,7 @@ pub(super) fn read_body(text: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The text as it is, or what `@FILE` names.
+/// The content of `@FILE`, or the text itself.
 pub(super) fn read_bytes(text: &str) -> Result<Vec<u8>, String> {
     match text.strip_prefix('@') {
         None => Ok(text.as_bytes().to_vec()),
@@ -98,7 +98,7 @@ pub(super) fn read_bytes(text: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The text with the values of its variables in their places. The whole is shown as it was written from now on.
+/// The text with its environment variables substituted. From now on, messages show the text as it was written instead.
 pub(super) fn expanded(text: &str) -> Result<String, String> {
     let expanded = secrets::reference::expanded(text)?;
     if secrets::reference::is_in(text) {
@@ -130,7 +130,7 @@ pub(super) fn parse_addresses(text: &str) -> Result<Vec<IpAddr>, String> {
 pub(super) fn positive(text: &str) -> Result<u64, String> {
     match parse_count(text) {
         Ok(0) => Err("0 is too few; give at least 1".to_owned()),
-        Ok(n) if n > 1_000_000_000_000 => Err(format!("'{text}' is more than can be counted here")),
+        Ok(n) if n > 1_000_000_000_000 => Err(format!("'{text}' is too large; give at most 10^12")),
         Ok(n) => Ok(n),
         Err(error) => Err(error.to_string()),
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use fleet::FleetError;
-use load::{Host, RunError, host::raise_descriptors, preflight};
+use load::{MachineLimits, RunError, preflight, raise_descriptors};
 use record::{HttpPlan, Trial};
 use study::single;
 
@@ -15,7 +15,7 @@ use crate::{
 
 /// Runs the trial and shows the result.
 pub(crate) fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
-    let host = Host::read().map_err(Refusal::one)?;
+    let host = MachineLimits::read().map_err(Refusal::one)?;
     let mut plan = arguments.plan(&host).map_err(Refusal::new)?;
     // Before the plan is fitted to the machine: the hint is about the options as given.
     let hint = arguments.ab_hint(&plan, &host);
@@ -33,8 +33,8 @@ pub(crate) fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     progress.end();
     let trial = match outcome {
         Ok(trial) => trial,
-        Err((FleetError::Run(RunError::CalledOff), _)) if stop.load(Ordering::Relaxed) => {
-            standard::message("proofload: interrupted before the start; nothing was measured");
+        Err((FleetError::Run(RunError::Cancelled), _)) if stop.load(Ordering::Relaxed) => {
+            standard::tell("proofload: interrupted before the start; nothing was measured");
             return Ok(Exit::Interrupted);
         }
         Err((error, _)) => return Err(Refusal::one(error)),
@@ -54,12 +54,12 @@ fn check_receipts(trial: &Trial) -> Result<(), Refusal> {
     if lost.is_empty() { Ok(()) } else { Err(Refusal::new(lost)) }
 }
 
-/// Adapts the plan to this machine and prints the changes. Refuses a plan that does not fit, unless it is forced.
-fn fit(plan: &mut HttpPlan, host: &Host, arguments: &HttpArgs) -> Result<(), Refusal> {
-    let mut refusals: Vec<String> = preflight::missing_here(plan).into_iter().map(option_mistake).collect();
+/// Fits the plan to this machine, and says how; refuses what does not fit unless it is forced.
+fn fit(plan: &mut HttpPlan, host: &MachineLimits, arguments: &HttpArgs) -> Result<(), Refusal> {
+    let mut refusals: Vec<String> = preflight::missing_here(plan).into_iter().map(told_by_option).collect();
     let mut notes = Vec::new();
     let option = if plan.load.is_open() { "--connections" } else { "--users" };
-    match preflight::fit_or_advise(plan, host, arguments.workload().asked(), option) {
+    match preflight::fit_or_advise(plan, host, arguments.workload().fixed_by_user(), option) {
         Ok(changes) => notes = changes,
         Err(more) => refusals.extend(more),
     }
@@ -77,7 +77,7 @@ fn fit(plan: &mut HttpPlan, host: &Host, arguments: &HttpArgs) -> Result<(), Ref
 /// Runs as a worker process.
 pub(crate) fn work() -> Result<Exit, Refusal> {
     raise_descriptors();
-    fleet::work().map(|()| Exit::GoalsMet).map_err(Refusal::one)
+    fleet::run_worker().map(|()| Exit::GoalsMet).map_err(Refusal::one)
 }
 
 fn exit_status(trial: &Trial) -> Exit {
@@ -104,8 +104,8 @@ mod tests {
     }
 
     #[test]
-    fn foreign_addresses_and_processors_are_refused() {
-        let host = Host::EXAMPLE;
+    fn addresses_and_processors_of_others_are_refused_by_their_options() {
+        let host = MachineLimits::EXAMPLE;
         let fits = |line: &str| {
             let words = ["http", "127.0.0.1/"].into_iter().chain(line.split_whitespace());
             let arguments = Line::try_parse_from(words).unwrap().http;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use load::{Host, HttpWorkload};
+use load::{HttpWorkload, MachineLimits};
 use record::HttpPlan;
 
 use super::workload_args::{WorkloadArgs, option_mistake};
@@ -50,8 +50,8 @@ impl HttpArgs {
     ///
     /// # Errors
     /// Every mistake in the options.
-    pub(crate) fn plan(&self, host: &Host) -> Result<HttpPlan, Vec<String>> {
-        let mut mistakes = self.common.foreign_mistakes();
+    pub(crate) fn plan(&self, host: &MachineLimits) -> Result<HttpPlan, Vec<String>> {
+        let mut mistakes = self.common.habit_mistakes();
         match self.workload().plan(host) {
             Ok(plan) if mistakes.is_empty() => return Ok(plan),
             Ok(_) => {}
@@ -60,8 +60,8 @@ impl HttpArgs {
         Err(mistakes)
     }
 
-    /// A hint for users of ab, who may mean seconds by `-t`.
-    pub(crate) fn ab_hint(&self, plan: &HttpPlan, host: &Host) -> Option<String> {
+    /// What is done as asked and may have been meant otherwise: users of ab mean seconds by -t.
+    pub(crate) fn doubt(&self, plan: &HttpPlan, host: &MachineLimits) -> Option<String> {
         let HttpPlan { threads, .. } = plan;
         (*threads > host.cpus && self.workload().duration.is_none()).then(|| {
             format!(
@@ -76,7 +76,7 @@ impl HttpArgs {
 mod tests {
     use super::*;
     use clap::Parser;
-    use load::Host;
+    use load::MachineLimits;
     use record::{Connections, HttpPlan, LoadModel};
 
     #[derive(Parser)]
@@ -85,7 +85,7 @@ mod tests {
         http: HttpArgs,
     }
 
-    const HOST: Host = Host::EXAMPLE;
+    const HOST: MachineLimits = MachineLimits::EXAMPLE;
 
     fn plan(line: &str) -> Result<HttpPlan, Vec<String>> {
         let words = ["http"].into_iter().chain(line.split_whitespace());

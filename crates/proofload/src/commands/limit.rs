@@ -1,6 +1,6 @@
 //! `proofload limit`: searches the largest load that meets the goals.
 
-use load::Host;
+use load::MachineLimits;
 
 pub(crate) use super::limit_args::LimitArgs;
 use super::study::{StudyRun, run_study};
@@ -8,7 +8,7 @@ use crate::exit::{Exit, Refusal};
 
 /// Runs the search and shows the result.
 pub(crate) fn run(arguments: &LimitArgs) -> Result<Exit, Refusal> {
-    let host = Host::read().map_err(Refusal::one)?;
+    let host = MachineLimits::read().map_err(Refusal::one)?;
     let study = arguments.study(&host).map_err(Refusal::new)?;
     run_study(StudyRun {
         study,

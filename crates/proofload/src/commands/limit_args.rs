@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
-use load::Host;
+use load::MachineLimits;
 use record::{
     Goal, LoadUnit,
     units::{parse_count, parse_rate, parse_ratio, parse_time},
@@ -126,7 +126,7 @@ impl LimitArgs {
     ///
     /// # Errors
     /// Every mistake in the options.
-    pub(crate) fn study(&self, host: &Host) -> Result<Study, Vec<String>> {
+    pub(crate) fn study(&self, host: &MachineLimits) -> Result<Study, Vec<String>> {
         let mut m = Mistakes::default();
         let unit = match self.unit {
             UnitArg::Users => LoadUnit::Users,
@@ -284,8 +284,8 @@ impl LimitArgs {
     }
 }
 
-/// Plans the smallest and the largest load, so that a plan that does not fit this machine is refused before the search.
-fn check_ends(study: &Study, host: &Host) -> Vec<String> {
+/// The plans of the least and the largest load must fit this machine: better known now than after an hour.
+fn try_ends(study: &Study, host: &MachineLimits) -> Vec<String> {
     let Some(search) = &study.search else { return Vec::new() };
     let mut mistakes = Vec::new();
     for load in [search.min, search.max] {
@@ -297,8 +297,8 @@ fn check_ends(study: &Study, host: &Host) -> Vec<String> {
             }
             Ok(mut plan) => {
                 let missing = load::preflight::missing_here(&plan).into_iter().filter(|_| !plan.forced);
-                mistakes.extend(missing.map(option_mistake));
-                let asked = workload.asked();
+                mistakes.extend(missing.map(told_by_option));
+                let asked = workload.fixed_by_user();
                 let option = if search.unit == LoadUnit::Rate { "--connections" } else { "--max" };
                 if let Err(refusals) = load::preflight::fit_or_advise(&mut plan, host, asked, option)
                     && !plan.forced

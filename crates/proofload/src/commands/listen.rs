@@ -24,7 +24,7 @@ use std::{
 };
 
 use listen::{Config, Handle, Report, Server, Statistics, render};
-use load::host::raise_descriptors;
+use load::raise_descriptors;
 use record::units::show_count;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ},

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use load::Host;
+use load::MachineLimits;
 use record::input;
 use study::Study;
 
@@ -47,7 +47,7 @@ pub(crate) struct RunArgs {
 
 /// Reads the study file, then runs the study or shows its plan.
 pub(crate) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
-    let study = arguments.read(&Host::read().map_err(Refusal::one)?)?;
+    let study = arguments.read(&MachineLimits::read().map_err(Refusal::one)?)?;
     if arguments.dry_run {
         standard::show(&study.describe())?;
         return Ok(Exit::GoalsMet);
@@ -64,8 +64,8 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
 }
 
 impl RunArgs {
-    /// Reads the study for this machine, with the overrides of --set.
-    pub(crate) fn read(&self, host: &Host) -> Result<Study, Refusal> {
+    /// The study as it is to be run on this machine.
+    pub(crate) fn read(&self, host: &MachineLimits) -> Result<Study, Refusal> {
         let file = self.study.display().to_string();
         let text = input::read_text(&self.study).map_err(Refusal::one)?;
         let overrides = overrides(&self.set)?;

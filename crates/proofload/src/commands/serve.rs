@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-use fleet::processes::{Heard, Processes, attend, report};
-use load::host::raise_descriptors;
+use fleet::processes::{Output, Processes, receive_from_parent, send_to_parent};
+use load::raise_descriptors;
 use serde::{Deserialize, Serialize};
 use serve::{Config, Report, Server, render};
 
@@ -57,18 +57,18 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<Exit, Refusal> {
 pub(crate) fn work() -> Result<Exit, Refusal> {
     raise_descriptors();
     let stop = Arc::new(AtomicBool::new(false));
-    let orders = attend(Arc::clone(&stop)).map_err(Refusal::one)?;
+    let orders = receive_from_parent(Arc::clone(&stop)).map_err(Refusal::one)?;
     let Ok(config) = orders.recv() else {
         return Err(Refusal::one("a worker process is started by proofload itself, not by hand"));
     };
     let answer = match Server::bind(config) {
         Ok(server) => {
-            report(&Answer::Listening(server.local_addrs().to_vec())).map_err(Refusal::one)?;
+            send_to_parent(&Answer::Listening(server.local_addrs().to_vec())).map_err(Refusal::one)?;
             Answer::Report(Box::new(server.run(stop)))
         }
         Err(error) => Answer::Failed(error_text(&error)),
     };
-    report(&answer).map_err(Refusal::one)?;
+    send_to_parent(&answer).map_err(Refusal::one)?;
     Ok(Exit::GoalsMet)
 }
 
@@ -104,10 +104,10 @@ fn start_serving(
     index: usize,
     config: &Config,
 ) -> Result<Vec<SocketAddr>, Refusal> {
-    workers.tell(index, config).map_err(Refusal::one)?;
-    match workers.hear(WORKER_TIMEOUT) {
-        Some((_, Heard::Message(Answer::Listening(addresses)))) => Ok(addresses),
-        Some((_, Heard::Message(Answer::Failed(why)))) => Err(Refusal::one(why)),
+    workers.send(index, config).map_err(Refusal::one)?;
+    match workers.receive(PATIENCE) {
+        Some((_, Output::Message(Answer::Listening(addresses)))) => Ok(addresses),
+        Some((_, Output::Message(Answer::Failed(why)))) => Err(Refusal::one(why)),
         Some(_) => Err(Refusal::one("a worker process ended before it listened")),
         None => Err(Refusal::one(format_args!(
             "a worker process did not listen within {} s",
@@ -125,9 +125,9 @@ fn gather(workers: &mut Processes<Answer>, stop: &AtomicBool) -> Result<Report, 
             workers.stop_all();
             stop_sent = true;
         }
-        match workers.hear(if stop_sent { WORKER_TIMEOUT } else { POLL_INTERVAL }) {
-            Some((index, heard)) => reports.take(index, heard)?,
-            None if stop_sent => {
+        match workers.receive(if told { PATIENCE } else { GLANCE }) {
+            Some((index, heard)) => gathered.take(index, heard)?,
+            None if told => {
                 return Err(Refusal::one(format_args!(
                     "{} worker process(es) sent no report",
                     reports.missing()
@@ -157,26 +157,27 @@ impl WorkerReports {
         self.reported.iter().filter(|reported| !**reported).count()
     }
 
-    /// Takes a message of a worker. Refuses if the worker failed or ended without a report.
-    fn take(&mut self, index: usize, heard: Heard<Answer>) -> Result<(), Refusal> {
+    /// Takes what one says; refuses to go on without the report of one that has failed or is lost.
+    fn take(&mut self, index: usize, heard: Output<Answer>) -> Result<(), Refusal> {
         match heard {
-            Heard::Message(Answer::Report(part)) => {
+            Output::Message(Answer::Report(part)) => {
                 self.reported[index] = true;
                 match &mut self.whole {
                     Some(whole) => whole.merge(&part),
                     None => self.whole = Some(*part),
                 }
             }
-            Heard::Message(Answer::Failed(why)) => {
+            Output::Message(Answer::Failed(why)) => {
                 return Err(Refusal::one(format_args!("worker process {} failed: {why}", index + 1)));
             }
-            Heard::Ended if !self.reported[index] => {
+            // After the report it is the usual end.
+            Output::Ended if !self.reported[index] => {
                 return Err(Refusal::one(format_args!(
                     "worker process {} was lost: it sent no report",
                     index + 1
                 )));
             }
-            Heard::Message(Answer::Listening(_)) | Heard::Ended => {}
+            Output::Message(Answer::Listening(_)) | Output::Ended => {}
         }
         Ok(())
     }
@@ -191,18 +192,18 @@ fn announce(addresses: &[SocketAddr]) -> Result<(), Refusal> {
 mod tests {
     use super::*;
 
-    fn report(requests: u64) -> Heard<Answer> {
-        Heard::Message(Answer::Report(Box::new(Report { requests, ..Report::new() })))
+    fn report(requests: u64) -> Output<Answer> {
+        Output::Message(Answer::Report(Box::new(Report { requests, ..Report::new() })))
     }
 
     #[test]
-    fn a_worker_that_ends_without_a_report_is_lost() {
-        let mut reports = WorkerReports::new(3);
-        reports.take(1, report(5)).unwrap();
-        reports.take(1, Heard::Ended).unwrap();
-        reports.take(0, report(7)).unwrap();
-        assert_eq!(reports.missing(), 1);
-        let lost = reports.take(2, Heard::Ended).unwrap_err();
+    fn a_worker_that_ends_without_a_report_is_lost_whatever_others_did() {
+        let mut gathered = Gathered::of(3);
+        gathered.take(1, report(5)).unwrap();
+        gathered.take(1, Output::Ended).unwrap();
+        gathered.take(0, report(7)).unwrap();
+        assert_eq!(gathered.missing(), 1);
+        let lost = gathered.take(2, Output::Ended).unwrap_err();
         assert!(format!("{lost:?}").contains("worker process 3 was lost"), "{lost:?}");
         reports.take(2, report(1)).unwrap();
         assert_eq!((reports.missing(), reports.whole.map(|whole| whole.requests)), (0, Some(13)));

@@ -6,7 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-use load::host::raise_descriptors;
+use load::raise_descriptors;
 use record::{BoundKind, Ending, Kind, ResultFolder, SettingOutcome, StudyResult, folder::FolderError};
 use report::{Format, Results};
 use study::Study;

@@ -13,7 +13,7 @@ use clock::Clock;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use rustix::event::epoll::EventFlags;
-use sockets::Fate;
+use sockets::NextStep;
 
 pub(crate) use close::reset_on_close;
 
@@ -107,7 +107,7 @@ impl<'a> Engine<'a> {
 
     /// The kernel says that something happened.
     #[inline]
-    pub(crate) fn event(&mut self, connection: &mut Connection, flags: EventFlags) -> Fate {
+    pub(crate) fn event(&mut self, connection: &mut Connection, flags: EventFlags) -> NextStep {
         if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
             connection.readable = true;
         }
@@ -118,30 +118,30 @@ impl<'a> Engine<'a> {
         match connection.phase {
             Phase::Waiting | Phase::Dribbling | Phase::Writing if reset => {
                 self.lost(connection);
-                Fate::Gone
+                NextStep::Close
             }
-            Phase::Lingering if reset => Fate::Gone,
+            Phase::Lingering if reset => NextStep::Close,
             // Nobody waits for the answer that never comes.
-            Phase::Silent if reset || connection.peer_closed => Fate::Gone,
+            Phase::Silent if reset || connection.peer_closed => NextStep::Close,
             _ => self.proceed(connection),
         }
     }
 
     /// A timer of the connection went off.
-    pub(crate) fn alarm(&mut self, connection: &mut Connection, alarm: Alarm) -> Fate {
+    pub(crate) fn alarm(&mut self, connection: &mut Connection, alarm: Alarm) -> NextStep {
         let step = match (alarm, connection.phase) {
             (Alarm::Answer, Phase::Waiting) => self.perform(connection),
             (Alarm::Answer, Phase::Dribbling) => self.dribble(connection),
             (Alarm::Linger, Phase::Lingering) => Step::Gone,
             (Alarm::Idle, _) => self.idle(connection),
-            _ => return Fate::Keep,
+            _ => return NextStep::Wait,
         };
-        if step == Step::Gone { Fate::Gone } else { self.proceed(connection) }
+        if step == Step::Gone { NextStep::Close } else { self.proceed(connection) }
     }
 
     /// Does what can be done now.
     #[inline]
-    pub(crate) fn proceed(&mut self, connection: &mut Connection) -> Fate {
+    pub(crate) fn proceed(&mut self, connection: &mut Connection) -> NextStep {
         for _ in 0..TURNS {
             let step = match connection.phase {
                 Phase::Reading => self.read(connection),
@@ -151,10 +151,10 @@ impl<'a> Engine<'a> {
             };
             match step {
                 Step::On => {}
-                Step::Wait => return Fate::Keep,
-                Step::Gone => return Fate::Gone,
+                Step::Wait => return NextStep::Wait,
+                Step::Gone => return NextStep::Close,
             }
         }
-        Fate::Again
+        NextStep::Continue
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use http1::Fault;
+use http1::ErrorKind;
 use serve::{Body, Config, Misbehaviour, Report};
 
 use crate::client::{Client, GET, Instead, Target};
@@ -77,13 +77,13 @@ fn truncate_of_an_answer_without_a_body_cuts_the_head() {
 #[test]
 fn malformed_and_bad_framing_and_huge_head_are_faults_of_their_class() {
     for (kind, fault) in [
-        (Misbehaviour::Malformed, Fault::Malformed),
-        (Misbehaviour::BadFraming, Fault::Framing),
-        (Misbehaviour::HugeHead, Fault::TooLarge),
+        (Misbehaviour::Malformed, ErrorKind::Malformed),
+        (Misbehaviour::BadFraming, ErrorKind::Framing),
+        (Misbehaviour::HugeHead, ErrorKind::TooLarge),
     ] {
         let target = Target::start(misbehaving(kind));
         match target.connect().send(GET).answer().unwrap_err() {
-            Instead::Wrong(error) => assert_eq!(error.fault(), fault),
+            Instead::Wrong(error) => assert_eq!(error.kind(), fault),
             other => panic!("{kind}: {other:?}"),
         }
         let report = target.stop();
@@ -116,7 +116,7 @@ fn unsolicited_is_a_correct_answer_and_stray_bytes() {
     client.send(GET);
     assert_eq!(client.answer().unwrap().response.status, 200);
     match client.answer().unwrap_err() {
-        Instead::Wrong(error) => assert_eq!(error.fault(), Fault::Malformed),
+        Instead::Wrong(error) => assert_eq!(error.kind(), ErrorKind::Malformed),
         other => panic!("{other:?}"),
     }
     let report = target.stop();
@@ -166,9 +166,9 @@ fn seen(address: std::net::SocketAddr, n: u32) -> BTreeMap<String, u64> {
             Err(Instead::Fin(0)) => "close",
             Err(Instead::Fin(_)) => "truncate",
             Err(Instead::Nothing) => "silent",
-            Err(Instead::Wrong(error)) => match error.fault() {
-                Fault::Malformed => "malformed",
-                Fault::Framing => "bad-framing",
+            Err(Instead::Wrong(error)) => match error.kind() {
+                ErrorKind::Malformed => "malformed",
+                ErrorKind::Framing => "bad-framing",
                 _ => "huge-head",
             },
         };

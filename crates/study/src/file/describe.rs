@@ -230,8 +230,8 @@ fn workload(setup: &Setup, study: &Study) -> String {
     let unit = searched.map(|search| &search.unit);
     let mut words = match &setup.workload {
         Workload::Http(workload) => {
-            let mut words = vec![format!("{} {}", workload.method(), shorten(&workload.url))];
-            words.extend(workload.shown(unit.and_then(LoadUnit::key)));
+            let mut words = vec![format!("{} {}", workload.method(), cut(&workload.url))];
+            words.extend(workload.summary(unit.and_then(LoadUnit::key)));
             words
         }
         Workload::Command(workload) => command(workload, unit),

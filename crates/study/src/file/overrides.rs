@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn goals_are_edited_in_the_file() {
-        let host = load::Host::EXAMPLE;
+        let host = load::MachineLimits::EXAMPLE;
         let text = "[workload.http]\nurl = \"http://127.0.0.1/\"\n[[goals]]\np99 = \"10ms\"\n";
         for key in ["goals.p99", "goals"] {
             let mistakes =

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use load::{Host, HttpWorkload, preflight};
+use load::{HttpWorkload, MachineLimits, preflight};
 use record::{
     GoalQuantity, HttpPlan, Kind, Level, LoadUnit, Setting, Warning,
     units::{parse_time, show_nominal_time_ns},
@@ -102,9 +102,9 @@ pub(super) fn study<'d>(
     })
 }
 
-/// Resolves and plans settings as they will be run.
-struct Validator<'t, 'd> {
-    host: &'t Host,
+/// Puts settings together as they will be run.
+struct Tries<'t, 'd> {
+    host: &'t MachineLimits,
     outline: &'d Outline<'d>,
     resolver: &'t Resolver<'d>,
     /// Workloads that have been planned: many settings have the same workload.
@@ -237,7 +237,7 @@ impl<'d> Validator<'_, 'd> {
             // Each host has ports of its own and makes a part of the connections.
             (Some(_), _) => return,
         }
-        let asked = http.asked();
+        let asked = http.fixed_by_user();
         let key = if plan.load.is_open() { "connections" } else { "users" };
         let fitted = preflight::fit_or_advise(&mut plan, &host, asked, key);
         for refusal in fitted.err().into_iter().flatten() {

@@ -8,7 +8,7 @@ use std::{
 
 use fleet::Workers;
 use lab::Lab;
-use load::{Host, HttpWorkload, Part, Tick, conclude, preflight};
+use load::{HttpWorkload, MachineLimits, Tick, WorkerResult, conclude, preflight};
 use record::{Decision, Distribution, HttpPlan, LoadModel, Trial, Validity, VoidReason, VoidRule};
 
 use super::{Testbed, TestbedError};
@@ -40,7 +40,7 @@ impl Testbed {
         }
         // Every host that the load comes from runs at least one worker.
         plan.processes = plan.processes.max(self.setup.from.len() as u32);
-        let fitted = match preflight::fit(&mut plan, &host, workload.asked()) {
+        let fitted = match preflight::fit(&mut plan, &host, workload.fixed_by_user()) {
             Err(refusals) if plan.forced => {
                 Ok(refusals.into_iter().map(|r| format!("force although: {r}")).collect())
             }
@@ -54,7 +54,7 @@ impl Testbed {
 
     /// A void trial for a plan that exceeds this machine's limits. A search then looks for a smaller load.
     pub(crate) fn not_run(plan: HttpPlan, command: &[String], why: String) -> Trial {
-        let mut trial = conclude(plan, Part::default(), single::circumstances(command));
+        let mut trial = conclude(plan, WorkerResult::default(), single::context(command));
         trial.validity =
             Validity::from_reasons(vec![VoidReason { rule: VoidRule::LocalExhaustion, evidence: why }]);
         trial
@@ -72,8 +72,10 @@ impl Testbed {
         let workers = if hosts.is_empty() { Workers::Here(&self.worker) } else { Workers::On(&hosts) };
         match single::run(plan, workers, stop, command, on_tick) {
             Ok(trial) => Ok(trial),
-            // A shortage on this machine makes the trial void, not the study fail.
-            Err((error, plan)) if error.is_for_want() => Ok(Self::not_run(*plan, command, error.to_string())),
+            // For want of something on this machine there is a trial all the same: void.
+            Err((error, plan)) if error.is_resource_shortage() => {
+                Ok(Self::not_run(*plan, command, error.to_string()))
+            }
             Err((error, _)) => Err(error.into()),
         }
     }
@@ -112,15 +114,16 @@ impl Testbed {
         Ok(why)
     }
 
-    /// Limits of the hosts that the load comes from. All share this machine, but each host has ports of its own.
-    /// Every host makes the same share of the load, so the host with the fewest ports decides.
-    fn host(&self) -> io::Result<Host> {
+    /// The limits of the place that the load comes from. Its hosts are on this machine, and only ports are a host's own:
+    /// the one that has fewest says how many all have, because each makes the same part of the load.
+    fn host(&self) -> io::Result<MachineLimits> {
         let hosts: Vec<_> = self.lab.iter().flat_map(Lab::hosts).collect();
         let limits = self.setup.from.iter().filter_map(|&number| hosts.get(number));
-        let limits: Vec<Host> = limits.map(|host| host.inside(Host::read)).collect::<io::Result<_>>()?;
+        let limits: Vec<MachineLimits> =
+            limits.map(|host| host.inside(MachineLimits::read)).collect::<io::Result<_>>()?;
         match limits.iter().min_by_key(|host| host.ports) {
-            Some(least) => Ok(Host { ports: least.ports * limits.len() as u64, ..*least }),
-            None => Host::read(),
+            Some(least) => Ok(MachineLimits { ports: least.ports * limits.len() as u64, ..*least }),
+            None => MachineLimits::read(),
         }
     }
 

@@ -10,11 +10,11 @@ mod shipped;
 
 use std::{fs, path::PathBuf};
 
-use load::Host;
+use load::MachineLimits;
 use study::Study;
 
-/// A machine that is the same in every run.
-const HOST: Host = Host::EXAMPLE;
+/// A machine that does not differ from one run to the next.
+const HOST: MachineLimits = MachineLimits::EXAMPLE;
 
 /// The TOML files of a folder, relative to this crate's manifest.
 fn files(folder: &str) -> Vec<(PathBuf, String)> {

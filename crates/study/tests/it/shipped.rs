@@ -1,6 +1,6 @@
 //! The studies that proofload ships, and the example of its design.
 
-use load::Host;
+use load::MachineLimits;
 
 use crate::{HOST, files, mistakes};
 
@@ -25,8 +25,8 @@ fn shipped_studies_have_no_mistakes() {
 #[test]
 fn quickstart_finds_the_limit_of_a_target_whose_limit_is_known() {
     let text = include_str!("../../../../studies/quickstart.toml");
-    // Even a machine with few descriptors and one processor can run the study.
-    let host = Host { hard_descriptors: 1_024, cpus: 1, ..HOST };
+    // Even a machine with few descriptors and one processor can run it.
+    let host = MachineLimits { hard_descriptors: 1_024, cpus: 1, ..HOST };
     let study = study::file::read("quickstart.toml", text, &[], &host).unwrap();
     let search = study.search.as_ref().unwrap();
     assert!(search.min < 2_000.0 && search.max > 2_000.0 && study.settings[0].searched);

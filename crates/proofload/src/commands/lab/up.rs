@@ -49,8 +49,8 @@ pub(super) fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
     // Before any thread starts, and after the folder is determined: user ids differ inside the namespace.
     options.rootless = lab::enter_user_namespace().map_err(Refusal::one)?;
     options.keep_logs = arguments.keep_logs.clone();
-    load::host::raise_descriptors();
-    clean::clean_before(&options.folder)?;
+    load::raise_descriptors();
+    clean::before(&options.folder)?;
     let running = Running::all(&options.folder).map_err(Refusal::one)?;
     if let Some(other) = running.iter().find(|other| !plan.title.is_empty() && other.title == plan.title) {
         return Err(Refusal::one(format_args!(

@@ -7,7 +7,7 @@ struct Line {
     limit: LimitArgs,
 }
 
-const HOST: Host = Host::EXAMPLE;
+const HOST: MachineLimits = MachineLimits::EXAMPLE;
 
 fn study(line: &str) -> Result<Study, Vec<String>> {
     let words = ["limit"].into_iter().chain(line.split_whitespace());

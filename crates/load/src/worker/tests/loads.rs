@@ -1,4 +1,4 @@
-//! The loop on virtual time: what each load model comes to, and what is made of it.
+//! The loop on virtual time: the results of each load model, and its record.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -6,53 +6,49 @@ use proptest::prelude::*;
 use record::{Arrivals, Distribution, ErrorClass, Fault, HttpPlan, HttpTrial, LoadModel, VoidRule};
 
 use crate::{
-    conclude::{Circumstances, conclude},
-    part::Part,
+    conclude::{TrialContext, conclude},
     share::Share,
     testing,
     validity::judge,
     wire::{
         SlotId,
-        simulated::{Attempt, Deed, Target},
+        simulated::{Action, Attempt, Target},
     },
-    worker_tests::{Steady, run, run_share, with_loops},
+    worker::tests::{Steady, run, run_share, with_loops},
+    worker_result::WorkerResult,
 };
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 const OK: &[u8] = b"HTTP/1.1 204 No Content\r\n\r\n";
 
-fn trial(plan: HttpPlan, part: Part) -> HttpTrial {
-    let circumstances = Circumstances {
-        started_unix_s: 0.0,
-        command: Vec::new(),
-        version: String::new(),
-        series: Vec::new(),
-    };
-    conclude(plan, part, circumstances).http().unwrap().clone()
+fn trial(plan: HttpPlan, result: WorkerResult) -> HttpTrial {
+    let context =
+        TrialContext { started_unix_s: 0.0, command: Vec::new(), version: String::new(), series: Vec::new() };
+    conclude(plan, result, context).http().unwrap().clone()
 }
 
 /// Runs a plan against a target of steady answers.
 fn measure(plan: HttpPlan, after_ns: u64) -> HttpTrial {
-    let (part, _) = run(plan.clone(), Steady { after_ns });
-    trial(plan, part)
+    let (result, _) = run(plan.clone(), Steady { after_ns });
+    trial(plan, result)
 }
 
-/// Users that start over a time and think, for so long.
+/// A closed load whose users start over `ramp_up` and think.
 fn thinking(users: u64, duration_ns: u64, ramp_up: u64, think: Distribution) -> HttpPlan {
     let load = LoadModel::Closed { users, loops: None, ramp_up_ns: ramp_up, think_time: think };
     HttpPlan { load, duration_ns: Some(duration_ns), ..testing::closed(users) }
 }
 
-/// What several workers found, and the rules that broke.
-fn run_workers(plan: &HttpPlan, workers: u64, after_ns: u64) -> (Part, Vec<VoidRule>) {
-    let mut whole = None::<Part>;
+/// The merged result of several workers, and the rules that it breaks.
+fn run_workers(plan: &HttpPlan, workers: u64, after_ns: u64) -> (WorkerResult, Vec<VoidRule>) {
+    let mut whole = None::<WorkerResult>;
     for index in 0..workers {
         let share = Share { index, of: workers };
-        let (part, _) = run_share(plan, share, Steady { after_ns }, u64::MAX, 0);
+        let (result, _) = run_share(plan, share, Steady { after_ns }, u64::MAX, 0);
         match &mut whole {
-            Some(whole) => whole.merge(&part),
-            None => whole = Some(part),
+            Some(whole) => whole.merge(&result),
+            None => whole = Some(result),
         }
     }
     let whole = whole.unwrap();
@@ -60,7 +56,7 @@ fn run_workers(plan: &HttpPlan, workers: u64, after_ns: u64) -> (Part, Vec<VoidR
     (whole, rules)
 }
 
-/// Answers after a time, and keeps the most that it had in hand at once on a connection and in all.
+/// Answers after a fixed time, and counts the most requests in flight at a time.
 #[derive(Clone)]
 struct Counting {
     after_ns: u64,
@@ -75,13 +71,13 @@ impl Counting {
 }
 
 impl Target for Counting {
-    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
         let mut due = self.due.borrow_mut();
         due.retain(|&at_ns| at_ns > now_ns);
         due.push(now_ns + self.after_ns);
         let mut most = self.most.borrow_mut();
         *most = due.len().max(*most);
-        vec![(now_ns + self.after_ns, Deed::Send(OK.to_vec()))]
+        vec![(now_ns + self.after_ns, Action::Send(OK.to_vec()))]
     }
 }
 
@@ -89,25 +85,25 @@ impl Target for Counting {
 struct Uneven;
 
 impl Target for Uneven {
-    fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+    fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Action)> {
         let after_ns = MS / 2 + n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % MS;
-        vec![(now_ns + after_ns, Deed::Send(OK.to_vec()))]
+        vec![(now_ns + after_ns, Action::Send(OK.to_vec()))]
     }
 }
 
 #[test]
-fn answers_that_gather_take_a_64th_of_the_throughput_at_the_most_and_nothing_of_the_times() {
+fn batching_costs_at_most_a_64th_of_the_throughput_and_changes_no_time() {
     let throughput = |users| {
         let plan = HttpPlan { duration_ns: Some(S), ..testing::closed(users) };
-        let (part, _) = run(plan.clone(), Uneven);
-        let trial = trial(plan, part);
+        let (result, _) = run(plan.clone(), Uneven);
+        let trial = trial(plan, result);
         for (q, ms) in [(0.1, 0.6), (0.5, 1.0), (0.9, 1.4)] {
             let took_ms = trial.service_time.percentile(q).ns as f64 / 1e6;
             assert!((took_ms / ms - 1.0).abs() < 0.02, "{users} users: {took_ms} ms");
         }
         trial.throughput_per_s / (users as f64 * 1e3)
     };
-    // Few users are never kept waiting; of many, answers come every 2 to 16 µs.
+    // With few users nothing is batched; with many, answers come every 2 to 16 µs.
     assert!((throughput(15) - 1.0).abs() < 0.01);
     for users in [64, 500] {
         let share = throughput(users);
@@ -116,7 +112,7 @@ fn answers_that_gather_take_a_64th_of_the_throughput_at_the_most_and_nothing_of_
 }
 
 #[test]
-fn the_rate_of_users_that_think_is_theirs_however_few_their_answers_are() {
+fn the_rate_of_users_that_think_is_exact_even_with_few_answers() {
     // A cycle of 1 ms and 4 s, in 3 s: one answer each; in 20 s: five.
     for (duration_s, answers) in [(3, 1), (20, 5)] {
         for ramp_up_ns in [0, S] {
@@ -130,7 +126,7 @@ fn the_rate_of_users_that_think_is_theirs_however_few_their_answers_are() {
 }
 
 #[test]
-fn the_rate_of_random_pauses_is_that_of_their_mean() {
+fn the_rate_with_random_pauses_follows_from_their_mean() {
     for pipeline in [1, 3] {
         let plan = thinking(4_000, 4 * S, 0, Distribution::Exponential { mean_ns: S });
         let trial = measure(HttpPlan { pipeline, ..plan }, 10 * MS);
@@ -140,25 +136,25 @@ fn the_rate_of_random_pauses_is_that_of_their_mean() {
 }
 
 #[test]
-fn failures_between_answers_take_their_time_too() {
-    /// Answers every other request; of the others nothing is heard.
+fn failures_between_answers_count_for_the_time() {
+    /// Answers every other request, and the others never.
     struct EveryOther;
     impl Target for EveryOther {
-        fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Deed)> {
-            if n.is_multiple_of(2) { vec![(now_ns + MS, Deed::Send(OK.to_vec()))] } else { Vec::new() }
+        fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Action)> {
+            if n.is_multiple_of(2) { vec![(now_ns + MS, Action::Send(OK.to_vec()))] } else { Vec::new() }
         }
     }
     let plan = thinking(1, 100 * S, 0, Distribution::Fixed { ns: 400 * MS });
     let plan = HttpPlan { timeout_ns: 200 * MS, ..plan };
-    let (part, rules) = run(plan.clone(), EveryOther);
+    let (result, rules) = run(plan.clone(), EveryOther);
     assert_eq!(rules, []);
     // 1 ms, 400 ms; 200 ms until the timeout, 400 ms.
-    let rate = trial(plan, part).throughput_per_s;
+    let rate = trial(plan, result).throughput_per_s;
     assert!((rate * 1.001 - 1.0).abs() < 0.01, "{rate}");
 }
 
 #[test]
-fn the_rate_of_users_that_end_by_themselves_counts_to_the_last_answer() {
+fn without_a_duration_the_rate_counts_up_to_the_last_answer() {
     // The last of ten users starts at 0.9 s and needs five times 100 ms.
     let mut plan = with_loops(10, 5);
     if let LoadModel::Closed { ramp_up_ns, .. } = &mut plan.load {
@@ -176,7 +172,7 @@ fn the_rate_of_users_that_end_by_themselves_counts_to_the_last_answer() {
 }
 
 #[test]
-fn a_number_of_requests_that_is_never_reached_ends_nothing() {
+fn a_number_of_requests_that_is_not_reached_does_not_end_the_trial() {
     let mut plan = HttpPlan { requests: Some(1_000_000), duration_ns: Some(2 * S), ..testing::closed(10) };
     if let LoadModel::Closed { ramp_up_ns, .. } = &mut plan.load {
         *ramp_up_ns = S;
@@ -186,22 +182,22 @@ fn a_number_of_requests_that_is_never_reached_ends_nothing() {
 }
 
 #[test]
-fn users_that_never_start_are_missing() {
+fn requests_of_users_that_never_start_count_as_never_sent() {
     // The seventh would start at 1.2 s.
     let mut plan = HttpPlan { duration_ns: Some(S), ..with_loops(10, 5) };
     if let LoadModel::Closed { ramp_up_ns, .. } = &mut plan.load {
         *ramp_up_ns = 2 * S;
     }
-    let (part, rules) = run(plan.clone(), Steady { after_ns: MS });
-    let counts = &part.http.counts;
+    let (result, rules) = run(plan.clone(), Steady { after_ns: MS });
+    let counts = &result.http.counts;
     // The sixth starts when the time is over.
     assert_eq!((counts.never_sent, counts.never_sent_busy, counts.completed), (20, 0, 26));
     assert_eq!(counts.scheduled, 46);
     assert_eq!(rules, [VoidRule::RateNotReached]);
-    // Time that cuts users short leaves nothing out.
+    // Requests that the duration cuts off are not missing.
     let plan = HttpPlan { duration_ns: Some(S), ..with_loops(10, 1_000) };
-    let (part, rules) = run(plan, Steady { after_ns: 10 * MS });
-    assert_eq!((part.http.counts.never_sent, rules), (0, vec![]));
+    let (result, rules) = run(plan, Steady { after_ns: 10 * MS });
+    assert_eq!((result.http.counts.never_sent, rules), (0, vec![]));
 }
 
 #[test]
@@ -219,26 +215,26 @@ fn each_request_in_flight_of_a_user_that_thinks_has_its_own_pause() {
 }
 
 #[test]
-fn an_open_load_sends_behind_others_only_what_finds_no_free_connection() {
-    // Ten connections carry 100/s each one by one, and four times as many with four in flight.
+fn an_open_load_pipelines_only_requests_without_a_free_connection() {
+    // Each of ten connections carries 100/s without pipelining, and 400/s with four requests in flight.
     let run_at = |rate_per_s, pipeline| {
         let target = Counting::new(10 * MS);
         let plan = HttpPlan { pipeline, ..testing::open(rate_per_s, 2, 10) };
-        let (part, rules) = run(plan, target.clone());
+        let (result, rules) = run(plan, target.clone());
         assert_eq!(rules, []);
-        assert_eq!(part.http.counts.connections_opened, 10);
-        (*target.most.borrow(), part)
+        assert_eq!(result.http.counts.connections_opened, 10);
+        (*target.most.borrow(), result)
     };
-    let (most, part) = run_at(3_000.0, 1);
-    assert!(most == 10 && part.http.counts.never_sent_busy > 0, "{most}");
-    let (most, part) = run_at(3_000.0, 4);
+    let (most, result) = run_at(3_000.0, 1);
+    assert!(most == 10 && result.http.counts.never_sent_busy > 0, "{most}");
+    let (most, result) = run_at(3_000.0, 4);
     assert!(most > 20, "{most}");
-    assert_eq!((part.http.counts.completed, part.http.counts.never_sent_busy), (6_000, 0));
-    assert_eq!(part.http.lateness.max_ns(), 0);
-    let (most, part) = run_at(12_000.0, 4);
-    assert!(most == 40 && part.http.counts.never_sent_busy > 0, "{most}");
-    let (_, part) = run_at(900.0, 4);
-    assert_eq!(part.http.counts.completed, 1_800);
+    assert_eq!((result.http.counts.completed, result.http.counts.never_sent_busy), (6_000, 0));
+    assert_eq!(result.http.lateness.max_ns(), 0);
+    let (most, result) = run_at(12_000.0, 4);
+    assert!(most == 40 && result.http.counts.never_sent_busy > 0, "{most}");
+    let (_, result) = run_at(900.0, 4);
+    assert_eq!(result.http.counts.completed, 1_800);
 }
 
 #[test]
@@ -246,70 +242,70 @@ fn nothing_waits_behind_a_slow_answer_while_a_connection_is_free() {
     /// Every hundredth answer takes a second.
     struct Sometimes(Rc<RefCell<u64>>);
     impl Target for Sometimes {
-        fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Deed)> {
+        fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Action)> {
             *self.0.borrow_mut() += 1;
             let after_ns = if n % 100 == 50 { S } else { MS };
-            vec![(now_ns + after_ns, Deed::Send(OK.to_vec()))]
+            vec![(now_ns + after_ns, Action::Send(OK.to_vec()))]
         }
     }
     let taken = Rc::default();
     let plan = HttpPlan { pipeline: 4, ..testing::open(500.0, 4, 20) };
-    let (part, rules) = run(plan, Sometimes(Rc::clone(&taken)));
+    let (result, rules) = run(plan, Sometimes(Rc::clone(&taken)));
     assert_eq!((rules, *taken.borrow()), (vec![], 2_000));
-    // Of the 2,000 only the 20 that were slow themselves.
-    let slow =
-        part.http.response_time.observed.count() - part.http.response_time.observed.count_up_to_ns(10 * MS);
+    // Only the 20 slow ones of the 2,000.
+    let slow = result.http.response_time.observed.count()
+        - result.http.response_time.observed.count_up_to_ns(10 * MS);
     assert_eq!(slow, 20);
 }
 
 #[test]
-fn an_answer_excuses_no_lateness_of_a_connection_that_had_room_before() {
-    /// Answers everybody at the next tenth of a second.
+fn a_connection_that_was_not_full_counts_as_free_before_its_answer() {
+    /// Answers all requests at the next tenth of a second.
     struct InStep;
     impl Target for InStep {
-        fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Deed)> {
-            vec![((now_ns / (100 * MS) + 1) * 100 * MS, Deed::Send(OK.to_vec()))]
+        fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
+            vec![((now_ns / (100 * MS) + 1) * 100 * MS, Action::Send(OK.to_vec()))]
         }
     }
-    // Thirty answers at once, three a connection, take the loop 60 ms. Of what is due meanwhile, ten requests are sent at
+    // The loop takes 60 ms for thirty answers, three on each connection. Of the requests due meanwhile, ten are sent at
     // least 29 ms late, each on a connection of its own that was not full before its answers were read.
     let fault = Some(Fault::Burn { ns: 2 * MS });
-    let (part, _) = run(HttpPlan { pipeline: 4, fault, ..testing::open(300.0, 2, 10) }, InStep);
-    assert_eq!(part.http.counts.completed, 600);
-    let late = part.http.own_lateness.count() - part.http.own_lateness.count_up_to_ns(29 * MS);
+    let (result, _) = run(HttpPlan { pipeline: 4, fault, ..testing::open(300.0, 2, 10) }, InStep);
+    assert_eq!(result.http.counts.completed, 600);
+    let late = result.http.own_lateness.count() - result.http.own_lateness.count_up_to_ns(29 * MS);
     assert!(late > 150, "{late}");
 }
 
 #[test]
-fn on_demand_a_connection_is_made_when_all_are_full() {
+fn on_demand_a_connection_is_opened_when_all_are_full() {
     let mut plan = HttpPlan { pipeline: 4, ..testing::open(1_000.0, 1, 1) };
     if let LoadModel::Open { connections, .. } = &mut plan.load {
         (connections.initial, connections.most) = (0, 500);
     }
-    let (part, rules) = run(plan, Steady { after_ns: 40 * MS });
-    assert_eq!((part.http.counts.completed, rules), (1_000, vec![]));
+    let (result, rules) = run(plan, Steady { after_ns: 40 * MS });
+    assert_eq!((result.http.counts.completed, rules), (1_000, vec![]));
     assert!(
-        (10..=12).contains(&part.http.counts.connections_opened),
+        (10..=12).contains(&result.http.counts.connections_opened),
         "{}",
-        part.http.counts.connections_opened
+        result.http.counts.connections_opened
     );
 }
 
 #[test]
-fn a_connection_that_replaced_a_broken_one_is_not_taken_for_it() {
+fn events_of_a_broken_connection_do_not_affect_its_replacement() {
     struct FirstBreaks;
     impl Target for FirstBreaks {
         fn attempt(&mut self, n: u64, _: SlotId) -> Attempt {
-            if n == 0 { Attempt::MadeAndReset(10_000) } else { Attempt::Made(0) }
+            if n == 0 { Attempt::OpensAndResets(10_000) } else { Attempt::Opens(0) }
         }
-        fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Deed)> {
-            vec![(now_ns + MS, Deed::Send(OK.to_vec()))]
+        fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
+            vec![(now_ns + MS, Action::Send(OK.to_vec()))]
         }
     }
-    let (part, rules) = run(with_loops(1, 10), FirstBreaks);
+    let (result, rules) = run(with_loops(1, 10), FirstBreaks);
     assert_eq!(rules, []);
-    assert_eq!((part.http.counts.completed, part.http.errors.of(ErrorClass::Reset)), (9, 1));
-    assert_eq!((part.http.counts.connections_opened, part.http.counts.failed), (2, 1));
+    assert_eq!((result.http.counts.completed, result.http.errors.of(ErrorClass::Reset)), (9, 1));
+    assert_eq!((result.http.counts.connections_opened, result.http.counts.failed), (2, 1));
 }
 
 #[test]
@@ -317,10 +313,10 @@ fn several_workers_of_an_open_load_measure_what_one_does() {
     for after_ns in [MS, 30 * MS] {
         let plan = testing::open(20.0, 2, 10);
         let of = |workers| {
-            let (part, rules) = run_workers(&plan, workers, after_ns);
+            let (result, rules) = run_workers(&plan, workers, after_ns);
             assert_eq!(rules, []);
-            assert_eq!(part.http.counts.completed, 40);
-            trial(plan.clone(), part).throughput_per_s
+            assert_eq!(result.http.counts.completed, 40);
+            trial(plan.clone(), result).throughput_per_s
         };
         let alone = of(1);
         assert!((alone - 20.0).abs() < 0.01, "{alone}");
@@ -331,7 +327,7 @@ fn several_workers_of_an_open_load_measure_what_one_does() {
 }
 
 #[test]
-fn a_poisson_load_without_a_time_sends_all_its_requests_and_counts_them() {
+fn a_poisson_load_without_a_duration_sends_and_counts_all_its_requests() {
     let mut plan = HttpPlan { requests: Some(500), duration_ns: None, ..testing::open(1_000.0, 1, 20) };
     if let LoadModel::Open { arrivals, stages, .. } = &mut plan.load {
         *arrivals = Arrivals::Poisson;
@@ -339,30 +335,30 @@ fn a_poisson_load_without_a_time_sends_all_its_requests_and_counts_them() {
     }
     for (workers, seed) in [(1, 1), (1, 2), (1, 3), (3, 1), (3, 2)] {
         let plan = HttpPlan { seed, ..plan.clone() };
-        let (part, rules) = run_workers(&plan, workers, MS);
+        let (result, rules) = run_workers(&plan, workers, MS);
         assert_eq!(rules, []);
-        assert_eq!((part.http.counts.scheduled, part.http.counts.completed), (500, 500));
-        assert!(part.completed_in_time >= 490, "{}", part.completed_in_time);
+        assert_eq!((result.http.counts.scheduled, result.http.counts.completed), (500, 500));
+        assert!(result.completed_in_time >= 490, "{}", result.completed_in_time);
     }
 }
 
 #[test]
-fn connections_carry_the_same_whichever_worker_they_are_of() {
-    // Seven connections on two workers, at just what they carry: 4 × 100/s and 3 × 100/s.
-    let (part, rules) = run_workers(&testing::open(690.0, 10, 7), 2, 10 * MS);
+fn connections_of_all_workers_carry_the_same() {
+    // Seven connections on two workers, at their capacity: 4 × 100/s and 3 × 100/s.
+    let (result, rules) = run_workers(&testing::open(690.0, 10, 7), 2, 10 * MS);
     assert_eq!(rules, []);
-    assert_eq!((part.http.counts.never_sent_busy, part.http.counts.completed), (0, 6_900));
-    // One user of three more on one of two workers.
+    assert_eq!((result.http.counts.never_sent_busy, result.http.counts.completed), (0, 6_900));
+    // Two of three users are on one of the two workers.
     let plan = HttpPlan { requests: Some(300), ..testing::closed(3) };
-    let (part, rules) = run_workers(&plan, 2, 10 * MS);
-    assert_eq!((part.http.counts.completed, rules), (300, vec![]));
-    assert!(part.elapsed_ns < 1_010 * MS, "{}", part.elapsed_ns);
+    let (result, rules) = run_workers(&plan, 2, 10 * MS);
+    assert_eq!((result.http.counts.completed, rules), (300, vec![]));
+    assert!(result.elapsed_ns < 1_010 * MS, "{}", result.elapsed_ns);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
     #[test]
-    fn whatever_is_planned_is_accounted_for_by_any_number_of_workers(
+    fn any_number_of_workers_accounts_for_the_whole_plan(
         users in 1u64..12, loops in prop::option::of(1u64..20), requests in prop::option::of(1u64..200),
         duration_ms in prop::option::of(50u64..500), ramp_up_ms in 0u64..400, think_ms in 0u64..30, pipeline in 1u32..4,
         workers in 1u64..5, model in 0..3,
@@ -383,11 +379,11 @@ proptest! {
                 plan.duration_ns = None;
             }
         }
-        let (part, rules) = run_workers(&plan, workers, 5 * MS);
-        prop_assert!(!rules.contains(&VoidRule::Accounting), "{:?}", part.http.counts);
-        prop_assert!(!rules.contains(&VoidRule::LittlesLaw), "{:?}", part.http.counts);
+        let (result, rules) = run_workers(&plan, workers, 5 * MS);
+        prop_assert!(!rules.contains(&VoidRule::Accounting), "{:?}", result.http.counts);
+        prop_assert!(!rules.contains(&VoidRule::LittlesLaw), "{:?}", result.http.counts);
         if let (Some(n), None, true) = (requests, plan.duration_ns, loops.is_none() || model > 0) {
-            prop_assert_eq!(part.http.counts.scheduled, n);
+            prop_assert_eq!(result.http.counts.scheduled, n);
         }
     }
 }

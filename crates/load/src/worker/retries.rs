@@ -1,4 +1,4 @@
-//! Requests that carry events: acknowledged, or made again, or given up.
+//! Requests that carry events: acknowledged, retried, or given up.
 
 use std::cmp::Reverse;
 
@@ -7,16 +7,16 @@ use record::ErrorClass;
 
 use super::{Timer, Worker};
 use crate::{
-    absence::SHORTEST_NS,
-    book::InFlight,
+    absence::MIN_ABSENCE_NS,
+    recorder::InFlight,
     slot::Phase,
     wire::{SlotId, Wire},
 };
 
 impl<W: Wire> Worker<W> {
-    /// An event's request has its answer. Whether it is to be made again: then it has not ended, and the answer is
-    /// booked here.
-    pub(super) fn event_is_made_again(
+    /// Handles the answer to a request with events: acknowledges the events, or schedules a retry and records the answer.
+    /// Returns true if the request is retried, so that it has not ended.
+    pub(super) fn answer_or_retry_event(
         &mut self,
         id: SlotId,
         request: &InFlight,
@@ -28,15 +28,15 @@ impl<W: Wire> Worker<W> {
             self.events.iter_mut().for_each(|events| events.acknowledged(id));
             return false;
         }
-        let again = self.is_made_again(id, request, ErrorClass::Status, Some(response.status), now_ns);
-        if again {
-            self.book.refused_for_now(response);
+        let retries = self.schedule_retry(id, request, ErrorClass::Status, Some(response.status), now_ns);
+        if retries {
+            self.recorder.refused_attempt(response);
         }
-        again
+        retries
     }
 
-    /// An attempt failed. Whether it is to be made again: then the slot keeps the request, and it has not ended.
-    pub(super) fn is_made_again(
+    /// Schedules the retry of a failed attempt, if its events allow one. Returns true if so: the request has not ended.
+    pub(super) fn schedule_retry(
         &mut self,
         id: SlotId,
         request: &InFlight,
@@ -46,32 +46,33 @@ impl<W: Wire> Worker<W> {
     ) -> bool {
         let Some(events) = &mut self.events else { return false };
         let Some(due_ns) = events.failed(id, request, class, status, now_ns) else { return false };
-        self.book.attempt_failed(request, now_ns);
+        self.recorder.attempt_failed(request, now_ns);
         self.slots[id as usize].awaits_retry = true;
         self.timers.push(Reverse((due_ns, id, Timer::Retry)));
         true
     }
 
-    /// The wait before a retry is over.
-    pub(super) fn make_again(&mut self, id: SlotId, now_ns: u64) {
+    /// Sends a slot's request again, or gives it up if the slot is retired.
+    pub(super) fn retry(&mut self, id: SlotId, now_ns: u64) {
         let Some(events) = &mut self.events else { return };
-        let Some(waiting) = events.take_waiting(id) else { return };
+        let Some(retry) = events.take_pending_retry(id) else { return };
         let slot = &mut self.slots[id as usize];
         slot.awaits_retry = false;
         if slot.phase == Phase::Retired {
             events.given_up(id);
-            self.book.given_up(&waiting, now_ns);
+            self.recorder.given_up(&retry, now_ns);
             self.assigned -= 1;
             return;
         }
-        let late_ns = now_ns.saturating_sub(waiting.due_ns.max(slot.free_since_ns));
-        self.book.retried(&waiting, late_ns);
-        let intended_ns = waiting.intended_ns;
+        let late_ns = now_ns.saturating_sub(retry.due_ns.max(slot.free_since_ns));
+        self.recorder.retried(&retry, late_ns);
+        let intended_ns = retry.intended_ns;
         let delay_ns = self.absences.delay_ns();
-        // Without our own share the attempt before might not have failed.
-        let own_ns = match waiting.own_ns >= SHORTEST_NS {
-            true => now_ns.saturating_sub(intended_ns).max(delay_ns),
-            false => late_ns.max(delay_ns),
+        // The generator's delay may have caused the failure of the last attempt, and so the whole time since.
+        let own_ns = if retry.own_ns >= MIN_ABSENCE_NS {
+            now_ns.saturating_sub(intended_ns).max(delay_ns)
+        } else {
+            late_ns.max(delay_ns)
         };
         let own_queue_ns = delay_ns.saturating_sub(late_ns);
         let request =
@@ -81,16 +82,16 @@ impl<W: Wire> Worker<W> {
         self.send(id);
     }
 
-    /// The trial ends: what becomes of the events that are on their way, or wait to be sent again.
-    pub(super) fn cut_events_off(&mut self, now_ns: u64) {
+    /// Records the outcome of all events that are in flight or wait for a retry when the trial ends.
+    pub(super) fn end_events(&mut self, now_ns: u64) {
         let Some(events) = &mut self.events else { return };
         for (id, slot) in (0..).zip(&self.slots) {
             for request in &slot.requests {
-                events.cut_off(id, request.sent_ns != 0);
+                events.trial_ended(id, request.sent_ns != 0);
             }
-            if let Some(waiting) = events.take_waiting(id) {
+            if let Some(retry) = events.take_pending_retry(id) {
                 events.given_up(id);
-                self.book.given_up(&waiting, now_ns);
+                self.recorder.given_up(&retry, now_ns);
             }
         }
     }

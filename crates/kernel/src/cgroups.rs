@@ -1,4 +1,4 @@
-//! Control groups, of whichever version this machine has mounted.
+//! Control groups, of both versions.
 
 use std::{
     fs, io,
@@ -8,14 +8,14 @@ use std::{
 /// A version of control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// A hierarchy for each controller.
+    /// Version 1: one hierarchy for each controller.
     One,
-    /// One hierarchy for all.
+    /// Version 2: one hierarchy for all controllers.
     Two,
 }
 
-/// The root of the groups for a controller, such as `cpu` or `memory`; none where there is no such root, or where the root
-/// group of version 2 does not hand the controller on.
+/// The root of the hierarchy for a controller such as `cpu` or `memory`, and its version. `None` if no hierarchy is mounted,
+/// or if the root group of version 2 does not enable the controller for its children.
 ///
 /// # Errors
 /// When the mounts cannot be read.
@@ -24,11 +24,12 @@ pub fn root(controller: &str) -> io::Result<Option<(PathBuf, Version)>> {
     Ok(find(&mounts, controller, |root| fs::read_to_string(root.join("cgroup.subtree_control"))))
 }
 
-/// `handed_on` reads which controllers a group of version 2 hands on to its children.
+/// Finds the root in the text of `mountinfo`. `subtree_control` reads the controllers that a group of version 2 enables for
+/// its children.
 fn find(
     mounts: &str,
     controller: &str,
-    handed_on: impl Fn(&Path) -> io::Result<String>,
+    subtree_control: impl Fn(&Path) -> io::Result<String>,
 ) -> Option<(PathBuf, Version)> {
     // proc_pid_mountinfo(5): … root mount-point options … - type source super-options
     let mounts = mounts.lines().filter_map(|line| {
@@ -42,7 +43,7 @@ fn find(
                 return Some((path, Version::One));
             }
             "cgroup2" => {
-                let controllers = handed_on(&path).unwrap_or_default();
+                let controllers = subtree_control(&path).unwrap_or_default();
                 if controllers.split_whitespace().any(|known| known == controller) {
                     return Some((path, Version::Two));
                 }
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whichever_version_has_the_controller_is_found() {
+    fn the_version_that_has_the_controller_is_found() {
         let one = "30 23 0:26 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct\n";
         let two = "31 23 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         let with = |list: &'static str| move |_: &Path| Ok(list.to_owned());

@@ -1,4 +1,4 @@
-//! What this machine lets a trial use.
+//! Limits of this machine that a trial may run into.
 
 use std::{
     fs, io,
@@ -12,27 +12,27 @@ use rustix::{
     thread::{CapabilitySet, capabilities},
 };
 
-/// What was resident and mapped of this process when limits were first read, in bytes. What was added since by a trial
-/// is there for the next one.
-static FIRST_MEMORY: OnceLock<(u64, u64)> = OnceLock::new();
+/// Resident and mapped memory of this process when limits were first read, in bytes. Memory that a trial has added since is
+/// available to the next trial.
+static INITIAL_MEMORY: OnceLock<(u64, u64)> = OnceLock::new();
 
 /// Limits of this machine and process that a plan may run into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Host {
-    /// Most descriptors a process may raise its own limit to.
+pub struct MachineLimits {
+    /// Hard limit of descriptors of a process.
     pub hard_descriptors: u64,
-    /// Local ports that the kernel hands out, per pair of local and target address.
+    /// Local ports that the kernel assigns, per pair of local and target address.
     pub ports: u64,
-    /// Memory that can be had without swapping, within the limits of this process and its cgroups, in bytes.
+    /// Memory that is available without swapping, within the limits of this process and its cgroups, in bytes.
     pub available_memory_bytes: u64,
-    /// Processors this process may run on.
+    /// Processors on which this process may run.
     pub cpus: u32,
     /// Processes and threads that this user and cgroup may still start.
     pub tasks: u64,
 }
 
-impl Host {
-    /// A machine for tests and examples, with room for what they plan.
+impl MachineLimits {
+    /// Limits for tests and examples, large enough for their plans.
     pub const EXAMPLE: Self = Self {
         hard_descriptors: 20_000,
         ports: 28_232,
@@ -44,81 +44,83 @@ impl Host {
     /// Reads this machine's limits.
     ///
     /// # Errors
-    /// When /proc does not tell them; names the file.
+    /// When /proc does not have them; the error names the file.
     pub fn read() -> io::Result<Self> {
-        let file = kernel::setting("net.ipv4.ip_local_port_range");
+        let file = kernel::sysctl_path("net.ipv4.ip_local_port_range");
         let ports = read(&file)?;
         let bounds: Vec<u64> = ports.split_whitespace().filter_map(|n| n.parse().ok()).collect();
         let [low, high] = bounds[..] else {
-            let what = format!("{} holds '{}', not two numbers", file.display(), ports.trim());
-            return Err(io::Error::other(what));
+            let message = format!("{} holds '{}', not two numbers", file.display(), ports.trim());
+            return Err(io::Error::other(message));
         };
         let memory = read("/proc/meminfo")?;
         let available_bytes = number(&memory, "MemAvailable:").unwrap_or(u64::MAX / 1024) * 1024;
         let address_space = getrlimit(Resource::As).current.unwrap_or(u64::MAX);
         let status = read("/proc/self/status")?;
-        let of_process = |name: &str| number(&status, name).unwrap_or(0) * 1024;
-        let (resident_bytes, mapped_bytes) = (of_process("VmRSS:"), of_process("VmSize:"));
-        let (resident_first, mapped_first) = *FIRST_MEMORY.get_or_init(|| (resident_bytes, mapped_bytes));
+        let status_bytes = |name: &str| number(&status, name).unwrap_or(0) * 1024;
+        let (resident_bytes, mapped_bytes) = (status_bytes("VmRSS:"), status_bytes("VmSize:"));
+        let (initial_resident, initial_mapped) =
+            *INITIAL_MEMORY.get_or_init(|| (resident_bytes, mapped_bytes));
         Ok(Self {
             hard_descriptors: getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
             ports: (high + 1).saturating_sub(low),
             available_memory_bytes: available_bytes
                 .min(cgroup_memory_bytes())
-                .saturating_add(resident_bytes.saturating_sub(resident_first))
-                .min(address_space.saturating_sub(mapped_first)),
+                .saturating_add(resident_bytes.saturating_sub(initial_resident))
+                .min(address_space.saturating_sub(initial_mapped)),
             cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
             tasks: user_tasks().min(cgroup_tasks()),
         })
     }
 }
 
-/// Raises this process's own descriptor limit as far as it may; gives what it is then.
+/// Raises this process's soft descriptor limit to the hard one; returns the new limit.
 pub fn raise_descriptors() -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    // A refusal leaves the old limit, which the pre-flight check then meets.
+    // If the kernel refuses, the old limit stays.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// What `ulimit -u` leaves this user, whose processes anywhere count; it does not bind root.
+/// Tasks that `ulimit -u` leaves this user; all processes of the user count. The limit does not apply to root.
 fn user_tasks() -> u64 {
     let Some(limit) = getrlimit(Resource::Nproc).current else { return u64::MAX };
-    let free = CapabilitySet::SYS_RESOURCE | CapabilitySet::SYS_ADMIN;
-    if getuid().is_root() || capabilities(None).is_ok_and(|sets| sets.effective.intersects(free)) {
+    let unlimited = CapabilitySet::SYS_RESOURCE | CapabilitySet::SYS_ADMIN;
+    if getuid().is_root() || capabilities(None).is_ok_and(|sets| sets.effective.intersects(unlimited)) {
         return u64::MAX;
     }
     let user = u64::from(getuid().as_raw());
-    let of_user = |status: &String| number(status, "Uid:") == Some(user);
-    let processes = kernel::processes().into_iter();
-    let statuses = processes.filter_map(|process| read(format!("/proc/{process}/status")).ok());
-    let used: u64 = statuses.filter(of_user).filter_map(|status| number(&status, "Threads:")).sum();
+    let mut used = 0;
+    for process in kernel::processes() {
+        let Ok(status) = read(format!("/proc/{process}/status")) else { continue };
+        if number(&status, "Uid:") == Some(user) {
+            used += number(&status, "Threads:").unwrap_or(0);
+        }
+    }
     limit.saturating_sub(used)
 }
 
 fn cgroup_tasks() -> u64 {
-    let left = |group: &Path| {
-        let of = |name: &str| read_number(&group.join(name));
-        Some(of("pids.max")?.saturating_sub(of("pids.current")?))
-    };
-    least_of_cgroups("pids", left)
+    min_of_cgroups("pids", |group| {
+        let file = |name: &str| read_number(&group.join(name));
+        Some(file("pids.max")?.saturating_sub(file("pids.current")?))
+    })
 }
 
 fn cgroup_memory_bytes() -> u64 {
-    let left = |group: &Path| {
-        let of = |name: &str| read_number(&group.join(name));
-        let limit = of("memory.max").or_else(|| of("memory.limit_in_bytes"))?;
-        let used = of("memory.current").or_else(|| of("memory.usage_in_bytes"))?;
-        // Files that were read are given back when memory is wanted.
+    min_of_cgroups("memory", |group| {
+        let file = |name: &str| read_number(&group.join(name));
+        let limit = file("memory.max").or_else(|| file("memory.limit_in_bytes"))?;
+        let used = file("memory.current").or_else(|| file("memory.usage_in_bytes"))?;
+        // The kernel frees the page cache when memory is needed.
         let cached = fs::read_to_string(group.join("memory.stat")).ok();
         let cached = cached.and_then(|text| number(&text, "inactive_file")).unwrap_or(0);
         Some(limit.saturating_sub(used.saturating_sub(cached)))
-    };
-    least_of_cgroups("memory", left)
+    })
 }
 
-/// The least of what the cgroup of this process and those around it leave, of either version.
-fn least_of_cgroups(controller: &str, left: impl Fn(&Path) -> Option<u64>) -> u64 {
+/// The minimum of `available` over this process's cgroup and its ancestors, of both cgroup versions.
+fn min_of_cgroups(controller: &str, available: impl Fn(&Path) -> Option<u64>) -> u64 {
     let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let folders = text.lines().filter_map(|line| {
         let [_, controllers, path] = line.splitn(3, ':').collect::<Vec<_>>()[..] else { return None };
@@ -131,15 +133,15 @@ fn least_of_cgroups(controller: &str, left: impl Fn(&Path) -> Option<u64>) -> u6
         };
         Some(mounts.into_iter().map(move |mount| (mount.join(path.trim_start_matches('/')), mount)))
     });
-    // In a container the path may be that of the machine outside: the mount itself is then the own group.
+    // In a container the path may be that on the host: the mount itself is then the process's group.
     let groups = folders.flatten().flat_map(|(group, mount)| {
         let within = |folder: &&Path| folder.starts_with(&mount);
-        group.ancestors().take_while(within).filter_map(&left).collect::<Vec<_>>()
+        group.ancestors().take_while(within).filter_map(&available).collect::<Vec<_>>()
     });
     groups.min().unwrap_or(u64::MAX)
 }
 
-/// A number in a file of its own; none where it is missing or no number (`max`).
+/// Reads a file that holds one number; `None` if it is missing or no number (such as `max`).
 fn read_number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
@@ -150,9 +152,9 @@ mod tests {
 
     #[test]
     fn this_machine_has_limits() {
-        let host = Host::read().unwrap();
-        assert!(host.hard_descriptors > 0 && host.ports > 0 && host.cpus > 0, "{host:?}");
-        assert!(host.available_memory_bytes > 0 && host.tasks > 0, "{host:?}");
-        assert!(raise_descriptors() <= host.hard_descriptors);
+        let limits = MachineLimits::read().unwrap();
+        assert!(limits.hard_descriptors > 0 && limits.ports > 0 && limits.cpus > 0, "{limits:?}");
+        assert!(limits.available_memory_bytes > 0 && limits.tasks > 0, "{limits:?}");
+        assert!(raise_descriptors() <= limits.hard_descriptors);
     }
 }

@@ -1,18 +1,18 @@
-//! What a worker leaves: counts, histograms, and the identities that prove nothing was lost.
+//! What workers measured, before it becomes the record of a trial.
 
 use record::HttpTrial;
 use serde::{Deserialize, Serialize};
 
-/// What one worker, or several merged, found out. Times are nanoseconds since the start.
+/// What one worker, or several merged, measured. Points in time are nanoseconds since the start.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Part {
-    /// What the trial keeps of it. Of a worker's part, `response_time.observed` stays empty: its ticks carry those times.
-    /// The plan, and what follows from all parts together, are put there at the end.
+pub struct WorkerResult {
+    /// What the trial's record keeps. `response_time.observed` of one worker stays empty: its ticks carry those times.
+    /// `conclude` fills in the plan and the figures that need all workers.
     pub http: HttpTrial,
     /// Requests completed before sending ended.
     pub completed_in_time: u64,
-    /// Sum over users of the time from their start to their last answer or, of those that think, to when the request
-    /// after that was due.
+    /// Sum over users of the time from their start to their last answer; for users that think, to the time at which the
+    /// request after that answer was due.
     pub users_span_ns: f64,
     /// Users of a closed load that had an answer.
     pub users: u64,
@@ -26,24 +26,25 @@ pub struct Part {
     pub in_flight_integral_ns: f64,
     /// Time in flight of requests that failed after they were sent.
     pub failed_in_flight_ns: f64,
-    /// Arrivals that the plan has by closed form, where it is known and the trial ran to its end.
+    /// Requests that the plan has by closed form, if that number is known and the trial ran to its end.
     pub planned: Option<u64>,
-    /// Stopped early by a wish of the user.
+    /// Stopped early by the user.
     pub interrupted: bool,
     /// Worker processes lost.
     pub lost_workers: u64,
-    /// Sum over answered requests of how long the answer lay unread, in nanoseconds.
+    /// Sum over answered requests of the time between an answer's arrival and its reading, in nanoseconds.
     pub unread_ns: f64,
-    /// Sum over the requests of a closed load of how much later than their users they began, where that was long.
+    /// Sum over the requests of a closed load of the time by which the generator began them late. Delays below
+    /// `MIN_ABSENCE_NS` are left out.
     pub users_delayed_ns: f64,
-    /// By how much requests may have been delayed when sending ended.
+    /// By how much requests may have been delayed when sending ended, in nanoseconds.
     pub delay_at_end_ns: u64,
-    /// Why receipts of events could not be written, of each worker that could not.
+    /// For each worker that could not write its receipts of events: why.
     pub lost_receipts: Vec<String>,
 }
 
-impl Part {
-    /// Adds another worker's part of the same trial.
+impl WorkerResult {
+    /// Adds another worker's result of the same trial.
     pub fn merge(&mut self, other: &Self) {
         self.http.merge(&other.http);
         self.completed_in_time += other.completed_in_time;

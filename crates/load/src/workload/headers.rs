@@ -13,23 +13,23 @@ use super::{
 };
 
 /// A header field as it is sent.
-pub(super) struct Field {
+pub(super) struct HeaderField {
     pub(super) name: String,
     pub(super) value: String,
-    /// Whether it is a secret: by its name, or because it was named and not written.
+    /// Whether its value is secret: by its name, or because it comes from a variable or a file.
     is_secret: bool,
 }
 
 impl HttpWorkload {
-    /// The fields, those of files among them. What is secret in them is known from now on.
-    pub(super) fn fields(&self, mistakes: &mut Mistakes) -> Vec<Field> {
+    /// The header fields, including those of files. Their secrets are masked everywhere from now on.
+    pub(super) fn header_fields(&self, mistakes: &mut Mistakes) -> Vec<HeaderField> {
         let mut fields = Vec::new();
         for (index, header) in self.headers.iter().enumerate() {
             match header.strip_prefix('@') {
-                Some(path) => fields.extend(fields_of(path, mistakes)),
-                None => match written(header) {
+                Some(path) => fields.extend(read_header_file(path, mistakes)),
+                None => match parse_header(header) {
                     Ok(field) => fields.push(field),
-                    // Without the text: who forgot the colon may have written a secret.
+                    // The message does not quote the text, which may hold a secret.
                     Err(why) => mistakes.add("headers", format!("field {}: {why}", index + 1)),
                 },
             }
@@ -37,37 +37,37 @@ impl HttpWorkload {
         fields
     }
 
-    /// What is secret in it: what each is, and its value as it is sent. Mistakes are told by [`HttpWorkload::plan`].
+    /// The workload's secrets: a name of each, and its value as it is sent. [`HttpWorkload::plan`] reports mistakes.
     pub fn secrets(&self) -> Vec<(String, String)> {
-        let fields = self.fields(&mut Mistakes::default()).into_iter().filter(|field| field.is_secret);
+        let fields = self.header_fields(&mut Mistakes::default()).into_iter().filter(|field| field.is_secret);
         let mut secrets: Vec<_> =
             fields.map(|field| (format!("the header {}", field.name), field.value)).collect();
         let url = reference::expanded_url(&self.url).unwrap_or_default();
         secrets.extend(mask::in_url(&url));
-        let named = [("the URL", Some(&self.url), url), ("the body", self.body.as_ref(), String::new())];
-        for (what, text, sent) in named {
+        let texts = [("the URL", Some(&self.url), url), ("the body", self.body.as_ref(), String::new())];
+        for (name, text, sent) in texts {
             let Some(text) = text.filter(|text| reference::is_in(text)) else { continue };
             let sent = if sent.is_empty() { expanded(text).unwrap_or_default() } else { sent };
-            secrets.push((what.to_owned(), sent));
+            secrets.push((name.to_owned(), sent));
         }
         secrets
     }
 
-    /// The same workload as it may be written and printed.
+    /// The workload with its secrets masked, to be written and printed.
     pub fn masked(&self) -> Self {
         let headers = self.headers.iter().map(|header| mask(header).into_owned()).collect();
         Self { url: mask_url(&self.url), headers, ..self.clone() }
     }
 }
 
-/// The field that a URL's user info makes: Basic authentication, as curl does it.
-pub(super) fn of_user_info(url: &Url) -> Result<Option<(String, String)>, &'static str> {
+/// The Authorization field that a URL's user info stands for: Basic authentication, as curl does it.
+pub(super) fn basic_auth_field(url: &Url) -> Result<Option<(String, String)>, &'static str> {
     if url.username().is_empty() && url.password().is_none() {
         return Ok(None);
     }
     let user: Vec<u8> = percent_decode_str(url.username()).collect();
     if user.contains(&b':') {
-        return Err("a user's name with a colon cannot be sent as Basic authentication (RFC 7617)");
+        return Err("a user name with a colon cannot be sent as Basic authentication (RFC 7617)");
     }
     let password: Vec<u8> = percent_decode_str(url.password().unwrap_or_default()).collect();
     let pair = BASE64.encode([&user[..], b":", &password].concat());
@@ -75,20 +75,20 @@ pub(super) fn of_user_info(url: &Url) -> Result<Option<(String, String)>, &'stat
     Ok(Some(("Authorization".to_owned(), format!("Basic {pair}"))))
 }
 
-/// The fields of a file, one a line, as curl's -H @FILE takes them.
-fn fields_of(path: &str, mistakes: &mut Mistakes) -> Vec<Field> {
+/// Reads the fields of a file with one field a line, as curl's -H @FILE does. All of them count as secret.
+fn read_header_file(path: &str, mistakes: &mut Mistakes) -> Vec<HeaderField> {
     let lines = match path {
-        "" | "-" => Err("@ is followed by the path of a file with a header field a line".to_owned()),
+        "" | "-" => Err("give the path of a file with one header field a line after @".to_owned()),
         path => reference::lines_of(Path::new(path)),
     };
     let lines = mistakes.read("headers", lines.map(|lines| lines.lines));
     let mut fields = Vec::new();
     for (number, line) in lines {
-        match parted(&line) {
+        match split_header(&line) {
             Ok((name, value)) => {
                 mask::learn_header(name, value);
                 mask::learn_text(value, MASK);
-                fields.push(Field { name: name.to_owned(), value: value.to_owned(), is_secret: true });
+                fields.push(HeaderField { name: name.to_owned(), value: value.to_owned(), is_secret: true });
             }
             Err(why) => mistakes.add("headers", format!("{path}:{number}: {why}")),
         }
@@ -96,27 +96,27 @@ fn fields_of(path: &str, mistakes: &mut Mistakes) -> Vec<Field> {
     fields
 }
 
-/// A field as it stands on a command line or in a study file.
-fn written(header: &str) -> Result<Field, String> {
-    let (name, written) = parted(header)?;
+/// Parses a field of a command line or a study file.
+fn parse_header(header: &str) -> Result<HeaderField, String> {
+    let (name, written) = split_header(header)?;
     let value = reference::expanded(written)?.trim().to_owned();
     if !is_value(&value) {
-        return Err("a line end stands in its value".to_owned());
+        return Err("its value contains a line end".to_owned());
     }
-    let is_named = reference::is_in(written);
-    let is_secret = is_named || is_secret_header(name);
+    let has_variable = reference::is_in(written);
+    let is_secret = has_variable || is_secret_header(name);
     if is_secret {
         mask::learn_header(name, &value);
     }
-    if is_named {
+    if has_variable {
         mask::learn_text(&value, written);
     } else if is_secret {
         mask::learn_text(header, &format!("{name}: {}", mask::mask_header(name, &value)));
     }
-    Ok(Field { name: name.to_owned(), value, is_secret })
+    Ok(HeaderField { name: name.to_owned(), value, is_secret })
 }
 
-fn parted(header: &str) -> Result<(&str, &str), String> {
+fn split_header(header: &str) -> Result<(&str, &str), String> {
     match header.split_once(':') {
         Some((name, value)) if is_token(name) && is_value(value) => Ok((name, value.trim())),
         _ => Err("not a name, a colon and a value such as 'Accept: text/html'".to_owned()),

@@ -1,14 +1,14 @@
-//! A workload in words.
+//! Describes a workload in words.
 
 use record::units::{parse_time, show_time_ns};
 
 use super::{HttpOption, HttpWorkload, OPTIONS};
 
-/// Options that a plan says in this order.
-const OF_PLAN: [&str; 9] =
+/// Options that a study's plan describes in this order.
+const IN_PLAN: [&str; 9] =
     ["users", "rate", "connections", "loops", "requests", "pipeline", "expect", "retries", "ack"];
-/// Options that are shown in this order before anything is run.
-const SHOWN: [&str; 11] = [
+/// Options that a description before a run has in this order.
+const IN_SUMMARY: [&str; 11] = [
     "users",
     "rate",
     "connections",
@@ -23,13 +23,14 @@ const SHOWN: [&str; 11] = [
 ];
 
 impl HttpWorkload {
-    /// The method of its requests.
+    /// The method of the requests.
     pub fn method(&self) -> &str {
         let has_body = self.body.is_some() || self.events.is_some();
         self.method.as_deref().unwrap_or(if has_body { "POST" } else { "GET" })
     }
 
-    /// What a plan keeps of it: all but the load that a search `varied`. `target` is what answers its requests.
+    /// The description that a study's plan keeps. It leaves out the option that a search varies. `target` describes what
+    /// answers the requests.
     pub fn in_words(&self, target: Option<String>, varied: Option<&str>) -> String {
         let mut parts = vec![format!("{} {}", self.method(), self.url)];
         if self.events.is_some() {
@@ -41,46 +42,46 @@ impl HttpWorkload {
         parts
             .push(if self.no_keepalive { "a connection per request" } else { "kept connections" }.to_owned());
         parts.extend(self.arrivals.as_ref().map(|arrivals| format!("{arrivals} arrivals")));
-        parts.extend(OF_PLAN.iter().filter(|key| varied != Some(key)).filter_map(|key| self.said(key)));
-        parts.extend(self.said("stages"));
+        parts.extend(IN_PLAN.iter().filter(|key| varied != Some(key)).filter_map(|key| self.option(key)));
+        parts.extend(self.option("stages"));
         if !self.headers.is_empty() {
             parts.push(format!("{} header fields of its own", self.headers.len()));
         }
-        parts.extend(self.said("think_time"));
+        parts.extend(self.option("think_time"));
         let timeout = self.timeout.as_deref().and_then(|text| parse_time(text).ok());
         parts.extend(timeout.map(|time| format!("timeout {}", show_time_ns(time.as_nanos() as u64))));
-        parts.extend(self.others_said());
+        parts.extend(self.other_options());
         parts.join(", ")
     }
 
-    /// What is shown of it before anything is run; the load that a search `varied` is not known.
-    pub fn shown(&self, varied: Option<&str>) -> Vec<String> {
-        let said = |&key: &&str| {
-            if varied == Some(key) { Some(format!("{key} searched for")) } else { self.said(key) }
+    /// The description that users see before a run. The option that a search varies has no value yet.
+    pub fn summary(&self, varied: Option<&str>) -> Vec<String> {
+        let option = |&key: &&str| {
+            if varied == Some(key) { Some(format!("{key} searched for")) } else { self.option(key) }
         };
-        let mut parts: Vec<String> = SHOWN.iter().filter_map(said).collect();
+        let mut parts: Vec<String> = IN_SUMMARY.iter().filter_map(option).collect();
         if self.no_keepalive {
             parts.push("a new connection for every request".to_owned());
         }
-        parts.extend(self.others_said());
+        parts.extend(self.other_options());
         parts
     }
 
-    fn said(&self, key: &str) -> Option<String> {
-        OPTIONS.iter().find(|option| option.spec.key == key)?.said(self)
+    fn option(&self, key: &str) -> Option<String> {
+        OPTIONS.iter().find(|option| option.setting.key == key)?.in_words(self)
     }
 
-    /// Options that have a label and no place above, in the order of the table.
-    fn others_said(&self) -> impl Iterator<Item = String> {
-        let has_place = |key| OF_PLAN.contains(&key) || SHOWN.contains(&key);
+    /// Options that have a label and are in neither list above, in the order of the table.
+    fn other_options(&self) -> impl Iterator<Item = String> {
+        let is_listed = |key| IN_PLAN.contains(&key) || IN_SUMMARY.contains(&key);
         let others =
-            OPTIONS.iter().filter(move |option| !option.label.is_empty() && !has_place(option.spec.key));
-        others.filter_map(|option| option.said(self))
+            OPTIONS.iter().filter(move |option| !option.label.is_empty() && !is_listed(option.setting.key));
+        others.filter_map(|option| option.in_words(self))
     }
 }
 
 impl HttpOption {
-    fn said(&self, workload: &HttpWorkload) -> Option<String> {
+    fn in_words(&self, workload: &HttpWorkload) -> Option<String> {
         (self.written)(workload).map(|written| format!("{} {written}", self.label))
     }
 }
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_has_more_words_than_what_is_shown() {
+    fn a_plan_describes_more_than_users_see_before_a_run() {
         let text = |text: &str| Some(text.to_owned());
         let workload = HttpWorkload {
             url: "http://a/".to_owned(),
@@ -111,7 +112,7 @@ mod tests {
              stages 1s:1 1s:2, 1 header fields of its own, think time exp:1s, timeout 500 ms"
         );
         assert_eq!(
-            workload.shown(Some("rate")).join(", "),
+            workload.summary(Some("rate")).join(", "),
             "rate searched for, connections 7, think time exp:1s, timeout 500ms, threads 2, stages 1s:1 1s:2, a new \
              connection for every request"
         );

@@ -1,0 +1,382 @@
+//! Counts and times of one worker, recorded as requests run.
+
+mod times;
+
+use std::sync::mpsc;
+
+use http1::Response;
+use record::{Away, Counts, ErrorClass, Fault, Histogram, HttpPlan, Origin};
+
+use crate::{
+    absence::{LoadState, MIN_ABSENCE_NS},
+    tick::Tick,
+    worker_result::WorkerResult,
+};
+pub(crate) use times::{InFlight, PendingRetry, ReceiveTime};
+
+/// Builds a worker's [`WorkerResult`] and sends a [`Tick`] for each interval. All times are of the wire's clock.
+pub struct Recorder {
+    result: WorkerResult,
+    worker: u32,
+    ticks: mpsc::Sender<Tick>,
+    /// Histograms of earlier ticks, cleared and returned, so that a tick allocates nothing.
+    spare_histograms: mpsc::Receiver<Box<Histogram>>,
+    interval: Box<Histogram>,
+    usual_status_count: u64,
+    usual_status: u16,
+    t0_ns: u64,
+    interval_ns: u64,
+    next_tick: u64,
+    /// Requests sent, completed and failed when the last interval ended.
+    last_tick_counts: (u64, u64, u64),
+    open: u64,
+    in_flight: u64,
+    in_flight_changed_ns: u64,
+    assigned_on_time: u64,
+    sent_on_time: u64,
+    fault: Option<Fault>,
+    since_fault: u64,
+}
+
+impl Recorder {
+    /// A recorder that sends its ticks to `ticks` and takes cleared histograms from `spare_histograms`.
+    pub fn new(
+        worker: u32,
+        ticks: mpsc::Sender<Tick>,
+        spare_histograms: mpsc::Receiver<Box<Histogram>>,
+        plan: &HttpPlan,
+    ) -> Self {
+        Self {
+            result: WorkerResult::default(),
+            worker,
+            ticks,
+            spare_histograms,
+            interval: Box::default(),
+            usual_status_count: 0,
+            usual_status: 200,
+            t0_ns: 0,
+            interval_ns: plan.interval_ns(),
+            next_tick: 0,
+            last_tick_counts: (0, 0, 0),
+            open: 0,
+            in_flight: 0,
+            in_flight_changed_ns: 0,
+            assigned_on_time: 0,
+            sent_on_time: 0,
+            fault: plan.fault,
+            since_fault: 0,
+        }
+    }
+
+    /// Starts the trial at `t0_ns`.
+    pub(crate) fn start(&mut self, t0_ns: u64) {
+        (self.t0_ns, self.in_flight_changed_ns) = (t0_ns, t0_ns);
+    }
+
+    /// The time at which the current interval ends.
+    #[inline]
+    pub(crate) fn tick_due_ns(&self) -> u64 {
+        self.t0_ns + (self.next_tick + 1) * self.interval_ns
+    }
+
+    /// Ends the current interval and sends its tick.
+    pub(crate) fn tick(&mut self, now_ns: u64) {
+        let fresh = self.spare_histograms.try_recv().unwrap_or_default();
+        let Counts { sent, completed, failed, .. } = self.result.http.counts;
+        let (sent_before, completed_before, failed_before) = self.last_tick_counts;
+        let tick = Tick {
+            worker: self.worker,
+            index: self.next_tick,
+            end_ns: now_ns - self.t0_ns,
+            sent: sent - sent_before,
+            completed: completed - completed_before,
+            failed: failed - failed_before,
+            open_connections: self.open,
+            in_flight: self.in_flight,
+            response_time: std::mem::replace(&mut self.interval, fresh),
+        };
+        self.last_tick_counts = (sent, completed, failed);
+        self.next_tick += 1;
+        // The receiver is gone when the trial is cancelled.
+        let _ = self.ticks.send(tick);
+    }
+
+    /// Counts a connection attempt that ended and had begun while requests may have been delayed.
+    pub(crate) fn connect_delayed(&mut self) {
+        self.result.http.counts.connects_delayed += 1;
+    }
+
+    /// Records an opened connection. `is_reconnect`: the slot had a connection before.
+    pub(crate) fn connected(&mut self, took_ns: u64, is_reconnect: bool) {
+        self.result.http.connect_time.record_ns(took_ns);
+        self.result.http.counts.connections_opened += 1;
+        self.result.http.counts.reconnects += u64::from(is_reconnect);
+        self.open += 1;
+        self.result.http.counts.connections_peak = self.result.http.counts.connections_peak.max(self.open);
+    }
+
+    /// Records that an open connection was closed.
+    pub(crate) fn disconnected(&mut self) {
+        self.open -= 1;
+    }
+
+    /// Records an assignment. `own_lateness_ns`: how long after the request was due and a connection was free.
+    #[inline]
+    pub(crate) fn assigned(&mut self, own_lateness_ns: u64) {
+        // In a closed load without pauses every request is on time: a counter is cheaper than the histogram.
+        if own_lateness_ns == 0 {
+            self.assigned_on_time += 1;
+        } else {
+            self.result.http.own_lateness.record_ns(own_lateness_ns);
+        }
+    }
+
+    /// Records that the first byte of a request was sent.
+    #[inline]
+    pub(crate) fn sent(&mut self, request: &InFlight, is_retry: bool) {
+        self.result.http.counts.sent += 1;
+        // A retry leaves after its backoff: its response time, not its lateness, shows that delay.
+        if !is_retry {
+            match request.sent_ns.saturating_sub(request.intended_ns) {
+                0 => self.sent_on_time += 1,
+                late_ns => self.result.http.lateness.record_ns(late_ns),
+            }
+        }
+        self.update_in_flight_integral(request.sent_ns);
+        self.in_flight += 1;
+    }
+
+    /// Counts bytes that the kernel took.
+    #[inline]
+    pub(crate) fn sent_bytes(&mut self, bytes: usize) {
+        self.result.http.counts.sent_bytes += bytes as u64;
+    }
+
+    /// Counts bytes that were received.
+    #[inline]
+    pub(crate) fn received_bytes(&mut self, bytes: usize) {
+        self.result.http.counts.received_bytes += bytes as u64;
+    }
+
+    /// Records a complete answer. `expected`: the status counts as success.
+    #[inline]
+    pub(crate) fn answered(
+        &mut self,
+        request: &InFlight,
+        response: &Response,
+        expected: bool,
+        first_byte_ns: u64,
+        time: ReceiveTime,
+    ) {
+        self.count_answer(response);
+        if !expected {
+            self.failed(request, ErrorClass::Status, time.read_ns);
+            return;
+        }
+        self.update_in_flight_integral(time.read_ns);
+        self.in_flight -= 1;
+        self.result.unread_ns += time.read_ns.saturating_sub(time.received_ns) as f64;
+        self.result.last_answer_ns =
+            time.received_ns.saturating_sub(self.t0_ns).max(self.result.last_answer_ns);
+        let mut copies = 1;
+        if let Some(fault) = self.fault {
+            copies = self.copies_by_fault(fault);
+            self.result.http.counts.completed += u64::from(copies.max(1)) - 1;
+        }
+        self.result.http.counts.completed += 1;
+        for _ in 0..copies {
+            let response_ns = time.received_ns.saturating_sub(request.intended_ns);
+            let own_service_ns = request.own_service_ns + time.uncertainty_ns;
+            self.interval.record_ns(response_ns);
+            self.result.http.response_time.lengthened_ns(response_ns, request.own_ns + own_service_ns);
+            let service_ns = time.received_ns.saturating_sub(request.sent_ns);
+            self.result.http.service_time.record_ns(service_ns, request.own_queue_ns + own_service_ns);
+            self.result.http.first_byte_time.record_ns(first_byte_ns.saturating_sub(request.sent_ns));
+        }
+    }
+
+    /// Records a failed request. An unsent request that fails through this machine counts as never sent.
+    pub(crate) fn failed(&mut self, request: &InFlight, class: ErrorClass, now_ns: u64) {
+        let sent = request.sent_ns != 0;
+        if class.origin() == Origin::Local && !sent {
+            self.result.http.counts.never_sent += 1;
+            return;
+        }
+        self.result.http.errors.add(class, 1);
+        self.result.http.counts.failed += 1;
+        self.result.http.counts.failed_unsent += u64::from(!sent);
+        self.result.http.counts.lost_delayed += u64::from(request.own_ns >= MIN_ABSENCE_NS);
+        let censored = matches!(class, ErrorClass::Timeout | ErrorClass::ConnectTimeout);
+        if censored {
+            self.result.http.response_time.record_censored_ns(now_ns - request.intended_ns, request.own_ns);
+        } else {
+            self.result.http.failure_time.record_ns(now_ns - request.intended_ns);
+        }
+        if sent {
+            self.update_in_flight_integral(now_ns);
+            self.in_flight -= 1;
+            if censored {
+                let service_ns = now_ns - request.sent_ns;
+                self.result.http.service_time.record_censored_ns(service_ns, request.own_queue_ns);
+            } else {
+                self.result.failed_in_flight_ns += (now_ns - request.sent_ns) as f64;
+            }
+        }
+    }
+
+    /// Records an answer to an attempt that is retried.
+    pub(crate) fn refused_attempt(&mut self, response: &Response) {
+        self.count_answer(response);
+    }
+
+    /// Records a failed attempt of a request that is retried.
+    pub(crate) fn attempt_failed(&mut self, request: &InFlight, now_ns: u64) {
+        if request.sent_ns != 0 {
+            self.update_in_flight_integral(now_ns);
+            self.in_flight -= 1;
+            self.result.failed_in_flight_ns += (now_ns - request.sent_ns) as f64;
+        }
+    }
+
+    /// Records a retry. `own_lateness_ns`: how long after the retry was due and the connection was free.
+    pub(crate) fn retried(&mut self, retry: &PendingRetry, own_lateness_ns: u64) {
+        self.result.http.retried_errors.add(retry.class, 1);
+        self.result.http.counts.retried += 1;
+        self.result.http.counts.retried_unsent += u64::from(!retry.was_sent);
+        self.assigned(own_lateness_ns);
+    }
+
+    /// Records the failure of a request whose pending retry is dropped.
+    pub(crate) fn given_up(&mut self, retry: &PendingRetry, now_ns: u64) {
+        self.result.http.errors.add(retry.class, 1);
+        self.result.http.counts.failed += 1;
+        self.result.http.counts.failed_unsent += u64::from(!retry.was_sent);
+        self.result.http.counts.lost_delayed += u64::from(retry.own_ns >= MIN_ABSENCE_NS);
+        self.result.http.failure_time.record_ns(now_ns.saturating_sub(retry.intended_ns));
+    }
+
+    /// Records a sent request that has no answer when the trial ends. `is_lost`: it counts as lost (open loads).
+    pub(crate) fn left_in_flight(&mut self, request: &InFlight, is_lost: bool, now_ns: u64) {
+        self.update_in_flight_integral(now_ns);
+        self.in_flight -= 1;
+        self.result.http.counts.in_flight += 1;
+        self.result.http.counts.lost_delayed += u64::from(is_lost && request.own_ns >= MIN_ABSENCE_NS);
+        let response_ns = now_ns.saturating_sub(request.intended_ns);
+        self.result.http.response_time.record_censored_ns(response_ns, request.own_ns);
+        self.result.http.service_time.record_censored_ns(now_ns - request.sent_ns, request.own_queue_ns);
+    }
+
+    /// Counts planned requests that this machine could not send.
+    pub(crate) fn never_sent(&mut self, n: u64) {
+        self.result.http.counts.never_sent += n;
+    }
+
+    /// Records a request due at `intended_ns` that was never sent because every connection stayed busy. The generator may
+    /// have caused up to `own_ns` of that wait.
+    pub(crate) fn never_sent_busy(&mut self, intended_ns: u64, own_ns: u64, now_ns: u64) {
+        self.result.http.counts.never_sent += 1;
+        self.result.http.counts.never_sent_busy += 1;
+        self.result.http.counts.lost_delayed += u64::from(own_ns >= MIN_ABSENCE_NS);
+        self.result.http.response_time.record_censored_ns(now_ns.saturating_sub(intended_ns), own_ns);
+    }
+
+    /// Counts a request that waited because every connection was busy.
+    pub(crate) fn waited_busy(&mut self) {
+        self.result.http.counts.waited_busy += 1;
+    }
+
+    /// Counts an error of a connection that belongs to no request.
+    pub(crate) fn connection_error(&mut self, class: ErrorClass) {
+        self.result.http.connection_errors.add(class, 1);
+    }
+
+    /// Counts a planned connection that this machine could not open.
+    pub(crate) fn unopened(&mut self, class: ErrorClass) {
+        self.result.http.counts.connections_unopened += 1;
+        self.connection_error(class);
+    }
+
+    /// Adds the time by which the generator began a user's next request late.
+    #[inline]
+    pub(crate) fn user_delayed(&mut self, by_ns: u64) {
+        self.result.users_delayed_ns += by_ns as f64;
+    }
+
+    /// Records the end of sending. `delay_ns`: by how much absences may delay requests sent at that time.
+    pub(crate) fn sending_ended(&mut self, now_ns: u64, delay_ns: u64) {
+        self.result.delay_at_end_ns = delay_ns;
+        self.result.sending_ns = now_ns - self.t0_ns;
+        self.result.completed_in_time = self.result.http.counts.completed;
+    }
+
+    /// Adds the time that a user's complete cycles took.
+    pub(crate) fn user_span(&mut self, span_ns: u64) {
+        self.result.users_span_ns += span_ns as f64;
+        self.result.users += 1;
+    }
+
+    /// The requests in flight and sent so far.
+    pub(crate) fn load_state(&self) -> LoadState {
+        let integral_ns = self.result.in_flight_integral_ns;
+        LoadState { in_flight: self.in_flight, integral_ns, sent: self.result.http.counts.sent }
+    }
+
+    /// Ends the trial: sends the last, partial interval and returns the worker's result.
+    pub(crate) fn finish(
+        mut self,
+        now_ns: u64,
+        scheduled: u64,
+        planned: Option<u64>,
+        interrupted: bool,
+        away: Away,
+    ) -> WorkerResult {
+        self.update_in_flight_integral(now_ns);
+        self.flush_statuses();
+        self.tick(now_ns);
+        self.result.http.own_lateness.record_n_ns(0, self.assigned_on_time);
+        self.result.http.lateness.record_n_ns(0, self.sent_on_time);
+        self.result.http.counts.scheduled = scheduled;
+        self.result.planned = planned;
+        self.result.interrupted = interrupted;
+        self.result.http.away = away;
+        self.result.elapsed_ns = now_ns - self.t0_ns;
+        self.result
+    }
+
+    /// Extends the integral of requests in flight to `now_ns`.
+    #[inline]
+    fn update_in_flight_integral(&mut self, now_ns: u64) {
+        self.result.in_flight_integral_ns +=
+            self.in_flight as f64 * now_ns.saturating_sub(self.in_flight_changed_ns) as f64;
+        self.in_flight_changed_ns = self.in_flight_changed_ns.max(now_ns);
+    }
+
+    #[inline]
+    fn count_answer(&mut self, response: &Response) {
+        self.result.http.counts.received_body_bytes += response.body_bytes;
+        // Nearly all answers have the same status: a counter is cheaper than the map.
+        if response.status == self.usual_status {
+            self.usual_status_count += 1;
+        } else {
+            self.flush_statuses();
+            (self.usual_status, self.usual_status_count) = (response.status, 1);
+        }
+    }
+
+    fn flush_statuses(&mut self) {
+        if self.usual_status_count > 0 {
+            *self.result.http.statuses.entry(self.usual_status).or_default() += self.usual_status_count;
+            self.usual_status_count = 0;
+        }
+    }
+
+    fn copies_by_fault(&mut self, fault: Fault) -> u32 {
+        let (every, copies) = match fault {
+            Fault::DropSamples { every } => (every, 0),
+            Fault::DoubleCount { every } => (every, 2),
+            _ => return 1,
+        };
+        self.since_fault += 1;
+        if self.since_fault.is_multiple_of(every) { copies } else { 1 }
+    }
+}

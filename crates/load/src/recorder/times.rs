@@ -1,0 +1,46 @@
+//! The points in time that are kept of a request.
+
+use record::ErrorClass;
+
+/// A request between its assignment to a connection and its end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InFlight {
+    /// When the plan wanted it sent.
+    pub intended_ns: u64,
+    /// When it was assigned to a connection.
+    pub started_ns: u64,
+    /// When its first byte was sent; 0 before that.
+    pub sent_ns: u64,
+    /// Upper bound of the generator's share of its response time: it, or requests sent with it, left late.
+    pub own_ns: u64,
+    /// The part of `own_ns` that may be in its service time: a queue of late requests in the target.
+    pub own_queue_ns: u64,
+    /// Upper bound of the generator's further share of its service time.
+    pub own_service_ns: u64,
+}
+
+/// When an answer was received.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReceiveTime {
+    /// When the kernel received the last byte; when it was read if the kernel's time is unknown.
+    pub received_ns: u64,
+    /// By how much the true time may be earlier.
+    pub uncertainty_ns: u64,
+    /// When the last byte was read.
+    pub read_ns: u64,
+}
+
+/// A failed request that waits for its retry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PendingRetry {
+    /// When the plan wanted the first attempt sent.
+    pub intended_ns: u64,
+    /// When the retry is due.
+    pub due_ns: u64,
+    /// How the last attempt failed.
+    pub class: ErrorClass,
+    /// Whether any byte of the last attempt was sent.
+    pub was_sent: bool,
+    /// Upper bound of the generator's share of the time so far. From `MIN_ABSENCE_NS` on, the failure may be its own, too.
+    pub own_ns: u64,
+}

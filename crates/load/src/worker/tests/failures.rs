@@ -1,0 +1,215 @@
+//! The loop on virtual time against targets that fail or stall, each in its own way.
+
+use record::{ErrorClass, HttpPlan, VoidRule};
+use rustix::io::Errno;
+
+use crate::{
+    testing,
+    wire::{
+        SlotId,
+        simulated::{Action, Attempt, Target},
+    },
+    worker::tests::{OK, Steady, run, run_costly, with_loops},
+};
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+
+/// Answers at once, but not in the last second of every ten.
+struct Stalls {
+    since_ns: Option<u64>,
+}
+
+impl Target for Stalls {
+    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
+        let since_ns = *self.since_ns.get_or_insert(now_ns);
+        let into_period = (now_ns - since_ns) % (10 * S);
+        let wait_ns = if into_period >= 9 * S { 10 * S - into_period } else { 0 };
+        vec![(now_ns + wait_ns + 10_000, Action::Send(OK.to_vec()))]
+    }
+}
+
+#[test]
+fn a_stall_shows_in_the_response_times_of_all_its_arrivals() {
+    let (result, rules) = run(testing::open(1_000.0, 20, 64), Stalls { since_ns: None });
+    assert_eq!(rules, []);
+    // P(R > x) = 0.1 · (1 − x) for x in seconds.
+    for (quantile, expected_s) in [(0.95, 0.5), (0.99, 0.9)] {
+        let seconds = result.http.response_time.percentile(quantile).ns as f64 / 1e9;
+        assert!((seconds / expected_s - 1.0).abs() < 0.01, "{quantile}: {seconds}");
+    }
+    // In service times, only 64 of 10,000 requests show the stall.
+    assert!(result.http.service_time.percentile(0.99).ns < MS);
+}
+
+/// Answers every request with the same actions, after a millisecond.
+struct Always(Vec<Action>);
+
+impl Target for Always {
+    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
+        self.0.iter().map(|action| (now_ns + MS, action.clone())).collect()
+    }
+}
+
+/// A target to which no connection opens.
+struct Unreachable(fn() -> Attempt);
+
+impl Target for Unreachable {
+    fn attempt(&mut self, _: u64, _: SlotId) -> Attempt {
+        (self.0)()
+    }
+
+    fn request(&mut self, _: u64, _: u64) -> Vec<(u64, Action)> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn the_share_of_an_unopened_connection_is_never_sent() {
+    struct Scarce;
+    impl Target for Scarce {
+        fn attempt(&mut self, n: u64, _: SlotId) -> Attempt {
+            if n < 250 { Attempt::Opens(1_000) } else { Attempt::FailsAtOnce(Errno::MFILE) }
+        }
+        fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Action)> {
+            Steady { after_ns: MS }.request(n, now_ns)
+        }
+    }
+    let (result, rules) = run(testing::open(4_000.0, 1, 400), Scarce);
+    assert_eq!(result.http.counts.connections_unopened, 150);
+    assert_eq!(result.http.counts.never_sent, 4_000 * 150 / 400);
+    assert_eq!(result.http.counts.failed, 0, "no failure of the target");
+    assert_eq!(rules, [VoidRule::RateNotReached, VoidRule::UnopenedConnections, VoidRule::LocalExhaustion]);
+
+    let (result, rules) = run(with_loops(400, 10), Scarce);
+    assert_eq!(
+        (result.http.counts.scheduled, result.http.counts.completed, result.http.counts.never_sent),
+        (4_000, 2_500, 1_500)
+    );
+    assert!(
+        rules.contains(&VoidRule::UnopenedConnections) && !rules.contains(&VoidRule::Accounting),
+        "{rules:?}"
+    );
+}
+
+#[test]
+fn every_failure_is_counted_once_in_its_own_class() {
+    let send = |text: &str| Action::Send(text.as_bytes().to_vec());
+    let half = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf";
+    for (class, actions) in [
+        (ErrorClass::Reset, vec![Action::Reset]),
+        (ErrorClass::ClosedEarly, vec![Action::Close]),
+        (ErrorClass::Truncated, vec![send(half), Action::Close]),
+        (ErrorClass::Malformed, vec![send("220 mail.example ESMTP\r\n\r\n")]),
+        (ErrorClass::Framing, vec![send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")]),
+        (ErrorClass::Status, vec![send("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")]),
+        (ErrorClass::Timeout, vec![]),
+        (ErrorClass::TooLarge, vec![send(&format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "y".repeat(70_000)))]),
+    ] {
+        let (result, rules) = run(with_loops(5, 20), Always(actions));
+        assert_eq!(result.http.errors.of(class), 100, "{class}: {:?}", result.http.errors);
+        assert_eq!(
+            (result.http.counts.failed, result.http.counts.sent, result.http.counts.completed),
+            (100, 100, 0),
+            "{class}"
+        );
+        assert_eq!(rules, [], "{class}");
+    }
+}
+
+#[test]
+fn a_target_that_refuses_everything_decides_the_trial_even_if_the_generator_is_late() {
+    // The loop can send 1,000/s, and the plan has 1,500/s.
+    let plan = testing::open(1_500.0, 2, 3_500);
+    let (result, rules) = run_costly(plan.clone(), Always(vec![Action::Reset]), u64::MAX, MS);
+    assert_eq!((result.http.counts.completed, rules), (0, vec![]));
+    let (_, rules) = run_costly(plan, Steady { after_ns: MS }, u64::MAX, MS);
+    assert_eq!(rules, [VoidRule::Late]);
+}
+
+#[test]
+fn connections_that_do_not_open_fail_in_their_own_classes() {
+    for (class, attempt) in [
+        (ErrorClass::ConnectRefused, (|| Attempt::FailsAfter(1_000, Errno::CONNREFUSED)) as fn() -> Attempt),
+        (ErrorClass::Unreachable, || Attempt::FailsAtOnce(Errno::NETUNREACH)),
+        (ErrorClass::ConnectTimeout, || Attempt::Silence),
+        (ErrorClass::ConnectReset, || Attempt::FailsAfter(1_000, Errno::CONNRESET)),
+    ] {
+        for plan in [with_loops(5, 20), HttpPlan { timeout_ns: S / 10, ..testing::open(100.0, 1, 5) }] {
+            let (result, rules) = run(plan, Unreachable(attempt));
+            assert_eq!(
+                result.http.errors.of(class),
+                100,
+                "{class}: {:?} {:?}",
+                result.http.errors,
+                result.http.counts
+            );
+            assert_eq!((result.http.counts.failed_unsent, result.http.counts.sent), (100, 0), "{class}");
+            assert_eq!(rules, [], "{class}");
+        }
+    }
+}
+
+#[test]
+fn unsolicited_bytes_are_an_error_of_the_connection() {
+    let stray = Action::Send([OK, b"stray"].concat());
+    let (result, _) = run(with_loops(2, 10), Always(vec![stray]));
+    assert_eq!((result.http.counts.completed, result.http.counts.failed), (20, 0));
+    assert_eq!(result.http.connection_errors.of(ErrorClass::Unsolicited), 20);
+    assert_eq!(result.http.counts.reconnects, 18);
+}
+
+#[test]
+fn a_timeout_is_censored_and_still_raises_the_percentiles() {
+    struct Mute;
+    impl Target for Mute {
+        fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Action)> {
+            if n.is_multiple_of(10) { Vec::new() } else { Steady { after_ns: MS }.request(n, now_ns) }
+        }
+    }
+    let plan = HttpPlan { timeout_ns: S, ..with_loops(1, 100) };
+    let (result, _) = run(plan, Mute);
+    assert_eq!((result.http.errors.of(ErrorClass::Timeout), result.http.counts.completed), (10, 90));
+    assert_eq!(result.http.response_time.censored.count(), 10);
+    let p99 = result.http.response_time.percentile(0.99);
+    assert!(p99.at_least && p99.ns.abs_diff(S) < MS, "{p99:?}");
+}
+
+#[test]
+fn a_connection_that_the_target_closes_after_an_answer_is_reopened() {
+    let last = Action::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec());
+    for plan in [with_loops(4, 25), testing::open(100.0, 1, 4)] {
+        let (result, rules) = run(plan, Always(vec![last.clone(), Action::Close]));
+        assert_eq!((result.http.counts.completed, result.http.counts.failed, rules), (100, 0, vec![]));
+        assert!(result.http.counts.reconnects >= 96, "{:?}", result.http.counts);
+    }
+}
+
+/// Closes every connection some time after it opened.
+struct ClosesAll {
+    after_ns: u64,
+}
+
+impl Target for ClosesAll {
+    fn attempt(&mut self, _: u64, _: SlotId) -> Attempt {
+        Attempt::OpensAndCloses(10_000, self.after_ns)
+    }
+
+    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
+        vec![(now_ns + MS, Action::Send(OK.to_vec()))]
+    }
+}
+
+#[test]
+fn an_unused_connection_that_the_target_closes_counts_once_and_is_reopened_on_demand() {
+    // Ten arrivals on forty connections, of which each lives for 100 ms.
+    let plan = HttpPlan { timeout_ns: S, ..testing::open(10.0, 1, 40) };
+    let (result, rules) = run(plan.clone(), ClosesAll { after_ns: 100 * MS });
+    assert_eq!((result.http.counts.completed, result.http.counts.failed, &rules[..]), (10, 0, &[][..]));
+    let unused = result.http.connection_errors.of(ErrorClass::ClosedUnused);
+    // Connections that have carried a request are reopened, and closed once more.
+    assert!((38..=50).contains(&unused), "{unused}");
+    // The target may close a connection at any time after an answer.
+    let (result, _) = run(plan, ClosesAll { after_ns: 100 * S });
+    assert_eq!(result.http.connection_errors.total(), 0);
+}
