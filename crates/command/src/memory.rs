@@ -21,8 +21,8 @@ impl MemoryGroup {
     /// Creates a control group and records it in a journal of `journals`.
     ///
     /// # Errors
-    /// When this machine counts no memory by control groups, or this user may make none.
-    pub fn make(journals: &Folder) -> io::Result<Self> {
+    /// If this machine counts no memory by control groups, or this user may not create one.
+    pub fn create(journals: &Folder) -> io::Result<Self> {
         let (root, version) = cgroups::root("memory")?
             .ok_or_else(|| io::Error::other("there are no control groups for memory"))?;
         let journal = Journal::open(journals, KIND, "programs of a trial").map_err(io::Error::other)?;

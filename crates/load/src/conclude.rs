@@ -107,7 +107,7 @@ fn has_begun_all_requests(plan: &HttpPlan, result: &WorkerResult) -> bool {
     plan.requests.is_some_and(|requests| begun >= requests)
 }
 
-fn own_percentiles(name: &str, times: &Censored) -> Vec<OwnPercentile> {
+fn own_percentiles(name: &str, times: &CensoredTimes) -> Vec<OwnPercentile> {
     let us = |ns: u64| ns as f64 / 1e3;
     let own = times.own_percentiles().into_iter().map(|(percentile, own)| OwnPercentile {
         times: name.to_owned(),

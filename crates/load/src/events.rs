@@ -192,10 +192,10 @@ impl ResponseSink for EventHeadSink<'_> {
         let mut answer = AnswerFields::default();
         if !self.expect.contains(head.status) {
             let text = field("Retry-After").and_then(|field| std::str::from_utf8(field.value).ok());
-            answer.may_be_stored = field(AnswerReceipt::MAYBE_STORED_FIELD).is_some();
+            answer.may_be_stored = field(AnswerReceipt::MAYBE_STORED_HEADER).is_some();
             answer.retry_after_s = text.and_then(|text| text.trim().parse().ok());
-        } else if let Some(receipt) = field(AnswerReceipt::FIELD) {
-            answer.level = AnswerReceipt::level_of(receipt.value);
+        } else if let Some(receipt) = field(AnswerReceipt::HEADER) {
+            answer.level = AnswerReceipt::weakest_level(receipt.value);
             self.events.sample_location(self.slot, receipt.value);
         }
         self.events.clients[self.slot as usize].answer = answer;

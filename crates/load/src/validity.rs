@@ -9,7 +9,7 @@ use record::{
 use crate::worker_result::WorkerResult;
 
 /// Percentiles that must be the target's own. If the generator distorts more than one request in ten, the trial says too
-/// little. A higher percentile that is the generator's own is only marked, see `Censored::own_percentiles`.
+/// little. A higher percentile that is the generator's own is only marked, see `CensoredTimes::own_percentiles`.
 const JUDGED_PERCENTILES: [(f64, &str); 2] = [(0.5, "p50"), (0.9, "p90")];
 /// A percentile with fewer times above it is random.
 const MIN_TIMES_ABOVE: f64 = 10.0;

@@ -43,8 +43,8 @@ fn tokens() -> String {
     path.display().to_string()
 }
 
-/// As far as a command goes without doing anything.
-fn planned(command: &Command, host: &MachineLimits) -> Result<(), String> {
+/// Plans a command without running it.
+fn plan(command: &Command, host: &MachineLimits) -> Result<(), String> {
     let all = |mistakes: Vec<String>| mistakes.join("; ");
     match command {
         Command::Http(arguments) => arguments.plan(host).map(drop).map_err(all),

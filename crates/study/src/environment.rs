@@ -25,8 +25,8 @@ const SYSCTLS: [&str; 16] = [
     "net.netfilter.nf_conntrack_max",
 ];
 
-/// Reads it. What the kernel does not tell is left empty.
-pub fn read(host: &MachineLimits) -> Environment {
+/// Reads the environment. What the kernel does not report stays empty.
+pub(crate) fn read(host: &MachineLimits) -> Environment {
     let file = |path: &str| kernel::read(path).unwrap_or_default();
     let cpu_info = file("/proc/cpuinfo");
     let of_cpu = |key: &str| {

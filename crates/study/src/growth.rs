@@ -93,13 +93,16 @@ mod tests {
             p50_us: Some(median_ms * 1e3),
             ..Interval::default()
         };
-        let context = TrialContext {
+        let circumstances = TrialContext {
             started_unix_s: 0.0,
             command: Vec::new(),
             version: String::new(),
             series: medians_ms.iter().enumerate().map(second).collect(),
         };
-        conclude(workload.plan(&HOST).unwrap(), WorkerResult::default(), context).http().unwrap().clone()
+        conclude(workload.plan(&HOST).unwrap(), WorkerResult::default(), circumstances)
+            .http()
+            .unwrap()
+            .clone()
     }
 
     #[test]

@@ -104,14 +104,14 @@ pub(crate) mod tests {
     /// A hundred requests with this response time, of which `own_ms` is the generator's share.
     pub(crate) fn trial(response_ms: u64, own_ms: u64, rules: &[VoidRule]) -> Trial {
         let workload = HttpWorkload { url: "127.0.0.1:1".to_owned(), ..HttpWorkload::default() };
-        let context = TrialContext {
+        let circumstances = TrialContext {
             started_unix_s: 0.0,
             command: Vec::new(),
             version: String::new(),
             series: Vec::new(),
         };
         let mut trial =
-            conclude(workload.plan(&MachineLimits::EXAMPLE).unwrap(), WorkerResult::default(), context);
+            conclude(workload.plan(&MachineLimits::EXAMPLE).unwrap(), WorkerResult::default(), circumstances);
         let http = trial.http_mut().unwrap();
         http.counts.scheduled = 100;
         let ms = 1_000_000;

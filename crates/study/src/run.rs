@@ -127,8 +127,8 @@ fn create_or_resume(
 ) -> Result<(StudyPlan, Vec<TrialEntry>, Option<StudyResult>), RunError> {
     if !options.resume {
         let host = MachineLimits::read().map_err(RunError::Host)?;
-        made.secrets = crate::plan::secret_prints(study, None).map_err(RunError::OtherPlan)?;
-        folder.write_environment(&environment::read(&host), &made)?;
+        new_plan.secrets = crate::plan::secret_prints(study, None).map_err(RunError::OtherPlan)?;
+        folder.write_environment(&environment::read(&host), &new_plan)?;
         if let Source::File(document) = &study.source {
             folder.write_study_file(&document.masked_text())?;
         }

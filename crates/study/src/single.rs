@@ -42,20 +42,20 @@ pub fn run(
     mut on_tick: impl FnMut(&Tick),
 ) -> Result<Trial, (FleetError, Box<HttpPlan>)> {
     let plan = Arc::new(plan);
-    let mut context = context(command);
-    let part = fleet::run(&plan, workers, stop, |tick| {
+    let mut circumstances = circumstances(command);
+    let measured = fleet::run(&plan, workers, stop, |tick| {
         on_tick(&tick);
-        context.series.push(tick.interval());
+        circumstances.series.push(tick.interval());
     });
     let plan = Arc::unwrap_or_clone(plan);
-    match part {
-        Ok(part) => Ok(conclude(plan, part, context)),
+    match measured {
+        Ok(measured) => Ok(conclude(plan, measured, circumstances)),
         Err(error) => Err((error, Box::new(plan))),
     }
 }
 
-/// What the workers do not know, of a trial that begins now.
-pub(crate) fn context(command: &[String]) -> TrialContext {
+/// TrialContext of a trial that begins now, which the workers do not know.
+pub(crate) fn circumstances(command: &[String]) -> TrialContext {
     TrialContext {
         started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
         command: command.to_vec(),

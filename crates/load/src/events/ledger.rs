@@ -126,7 +126,7 @@ impl Ledger {
     }
 
     /// The outcome of every event, client by client.
-    pub(crate) fn runs(&self) -> impl Iterator<Item = EventRun> + '_ {
+    pub(crate) fn runs(&self) -> impl Iterator<Item = EventRange> + '_ {
         let numbered = (self.first_client..).zip(&self.clients);
         numbered.flat_map(|(client, runs)| runs.lines(client))
     }

@@ -68,14 +68,14 @@ impl HttpWorkload {
     }
 
     fn option(&self, key: &str) -> Option<String> {
-        OPTIONS.iter().find(|option| option.setting.key == key)?.in_words(self)
+        OPTIONS.iter().find(|option| option.spec.key == key)?.in_words(self)
     }
 
     /// Options that have a label and are in neither list above, in the order of the table.
     fn other_options(&self) -> impl Iterator<Item = String> {
         let is_listed = |key| IN_PLAN.contains(&key) || IN_SUMMARY.contains(&key);
         let others =
-            OPTIONS.iter().filter(move |option| !option.label.is_empty() && !is_listed(option.setting.key));
+            OPTIONS.iter().filter(move |option| !option.label.is_empty() && !is_listed(option.spec.key));
         others.filter_map(|option| option.in_words(self))
     }
 }

@@ -8,7 +8,7 @@ use super::HttpWorkload;
 #[derive(Debug)]
 pub struct HttpOption {
     /// Key, help, kind and default, as for the options of every command.
-    pub setting: Setting<HttpWorkload>,
+    pub spec: OptionSpec<HttpWorkload>,
     /// Whether its value may be `@FILE`.
     pub names_files: bool,
     /// Whether the commands that search for the largest load lack this option.
@@ -93,7 +93,7 @@ macro_rules! workload {
 
         /// The options of a workload, in the order of the help.
         pub static OPTIONS: &[HttpOption] = &[$(HttpOption {
-            setting: settings::setting!([$($help),+], $key, $kind, $value, $heading, $default, $example, |workload, values| {
+            spec: settings::option_spec!([$($help),+], $key, $kind, $value, $heading, $default, $example, |workload, values| {
                 workload.$field.set(values)
             } $(, { $($plus)+ })?),
             written: |workload| workload.$field.written(),

@@ -33,7 +33,7 @@ fn every_option_is_unique_and_accepts_its_example() {
         assert_eq!(written(&workload), (!is_flag).then(|| spec.example.to_owned()), "{}", spec.key);
         if !names_files {
             let mistakes = workload.plan(&LIMITS).err();
-            assert_eq!(mistakes, None, "{} {}", setting.key, setting.example);
+            assert_eq!(mistakes, None, "{} {}", spec.key, spec.example);
         }
     }
 }

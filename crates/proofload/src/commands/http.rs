@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     let trial = match outcome {
         Ok(trial) => trial,
         Err((FleetError::Run(RunError::Cancelled), _)) if stop.load(Ordering::Relaxed) => {
-            standard::tell("proofload: interrupted before the start; nothing was measured");
+            standard::message("proofload: interrupted before the start; nothing was measured");
             return Ok(Exit::Interrupted);
         }
         Err((error, _)) => return Err(Refusal::one(error)),
@@ -54,9 +54,9 @@ fn check_receipts(trial: &Trial) -> Result<(), Refusal> {
     if lost.is_empty() { Ok(()) } else { Err(Refusal::new(lost)) }
 }
 
-/// Fits the plan to this machine, and says how; refuses what does not fit unless it is forced.
+/// Adapts the plan to this machine and prints the changes. Refuses a plan that does not fit, unless it is forced.
 fn fit(plan: &mut HttpPlan, host: &MachineLimits, arguments: &HttpArgs) -> Result<(), Refusal> {
-    let mut refusals: Vec<String> = preflight::missing_here(plan).into_iter().map(told_by_option).collect();
+    let mut refusals: Vec<String> = preflight::missing_here(plan).into_iter().map(option_mistake).collect();
     let mut notes = Vec::new();
     let option = if plan.load.is_open() { "--connections" } else { "--users" };
     match preflight::fit_or_advise(plan, host, arguments.workload().fixed_by_user(), option) {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_processors_of_others_are_refused_by_their_options() {
+    fn foreign_addresses_and_processors_are_refused() {
         let host = MachineLimits::EXAMPLE;
         let fits = |line: &str| {
             let words = ["http", "127.0.0.1/"].into_iter().chain(line.split_whitespace());

@@ -51,7 +51,7 @@ impl HttpArgs {
     /// # Errors
     /// Every mistake in the options.
     pub(crate) fn plan(&self, host: &MachineLimits) -> Result<HttpPlan, Vec<String>> {
-        let mut mistakes = self.common.habit_mistakes();
+        let mut mistakes = self.common.foreign_mistakes();
         match self.workload().plan(host) {
             Ok(plan) if mistakes.is_empty() => return Ok(plan),
             Ok(_) => {}
@@ -60,8 +60,8 @@ impl HttpArgs {
         Err(mistakes)
     }
 
-    /// What is done as asked and may have been meant otherwise: users of ab mean seconds by -t.
-    pub(crate) fn doubt(&self, plan: &HttpPlan, host: &MachineLimits) -> Option<String> {
+    /// A hint for users of ab, who may mean seconds by `-t`.
+    pub(crate) fn ab_hint(&self, plan: &HttpPlan, host: &MachineLimits) -> Option<String> {
         let HttpPlan { threads, .. } = plan;
         (*threads > host.cpus && self.workload().duration.is_none()).then(|| {
             format!(

@@ -284,8 +284,8 @@ impl LimitArgs {
     }
 }
 
-/// The plans of the least and the largest load must fit this machine: better known now than after an hour.
-fn try_ends(study: &Study, host: &MachineLimits) -> Vec<String> {
+/// Plans the smallest and the largest load, so that a plan that does not fit this machine is refused before the search.
+fn check_ends(study: &Study, host: &MachineLimits) -> Vec<String> {
     let Some(search) = &study.search else { return Vec::new() };
     let mut mistakes = Vec::new();
     for load in [search.min, search.max] {
@@ -297,7 +297,7 @@ fn try_ends(study: &Study, host: &MachineLimits) -> Vec<String> {
             }
             Ok(mut plan) => {
                 let missing = load::preflight::missing_here(&plan).into_iter().filter(|_| !plan.forced);
-                mistakes.extend(missing.map(told_by_option));
+                mistakes.extend(missing.map(option_mistake));
                 let asked = workload.fixed_by_user();
                 let option = if search.unit == LoadUnit::Rate { "--connections" } else { "--max" };
                 if let Err(refusals) = load::preflight::fit_or_advise(&mut plan, host, asked, option)

@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
 }
 
 impl RunArgs {
-    /// The study as it is to be run on this machine.
+    /// Reads the study for this machine, with the overrides of --set.
     pub(crate) fn read(&self, host: &MachineLimits) -> Result<Study, Refusal> {
         let file = self.study.display().to_string();
         let text = input::read_text(&self.study).map_err(Refusal::one)?;

@@ -105,7 +105,7 @@ fn start_serving(
     config: &Config,
 ) -> Result<Vec<SocketAddr>, Refusal> {
     workers.send(index, config).map_err(Refusal::one)?;
-    match workers.receive(PATIENCE) {
+    match workers.receive(WORKER_TIMEOUT) {
         Some((_, Output::Message(Answer::Listening(addresses)))) => Ok(addresses),
         Some((_, Output::Message(Answer::Failed(why)))) => Err(Refusal::one(why)),
         Some(_) => Err(Refusal::one("a worker process ended before it listened")),
@@ -125,9 +125,9 @@ fn gather(workers: &mut Processes<Answer>, stop: &AtomicBool) -> Result<Report, 
             workers.stop_all();
             stop_sent = true;
         }
-        match workers.receive(if told { PATIENCE } else { GLANCE }) {
-            Some((index, heard)) => gathered.take(index, heard)?,
-            None if told => {
+        match workers.receive(if stop_sent { WORKER_TIMEOUT } else { POLL_INTERVAL }) {
+            Some((index, heard)) => reports.take(index, heard)?,
+            None if stop_sent => {
                 return Err(Refusal::one(format_args!(
                     "{} worker process(es) sent no report",
                     reports.missing()
@@ -157,7 +157,7 @@ impl WorkerReports {
         self.reported.iter().filter(|reported| !**reported).count()
     }
 
-    /// Takes what one says; refuses to go on without the report of one that has failed or is lost.
+    /// Takes a message of a worker. Refuses if the worker failed or ended without a report.
     fn take(&mut self, index: usize, heard: Output<Answer>) -> Result<(), Refusal> {
         match heard {
             Output::Message(Answer::Report(part)) => {
@@ -170,7 +170,6 @@ impl WorkerReports {
             Output::Message(Answer::Failed(why)) => {
                 return Err(Refusal::one(format_args!("worker process {} failed: {why}", index + 1)));
             }
-            // After the report it is the usual end.
             Output::Ended if !self.reported[index] => {
                 return Err(Refusal::one(format_args!(
                     "worker process {} was lost: it sent no report",
@@ -197,13 +196,13 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_ends_without_a_report_is_lost_whatever_others_did() {
-        let mut gathered = Gathered::of(3);
-        gathered.take(1, report(5)).unwrap();
-        gathered.take(1, Output::Ended).unwrap();
-        gathered.take(0, report(7)).unwrap();
-        assert_eq!(gathered.missing(), 1);
-        let lost = gathered.take(2, Output::Ended).unwrap_err();
+    fn a_worker_that_ends_without_a_report_is_lost() {
+        let mut reports = WorkerReports::new(3);
+        reports.take(1, report(5)).unwrap();
+        reports.take(1, Output::Ended).unwrap();
+        reports.take(0, report(7)).unwrap();
+        assert_eq!(reports.missing(), 1);
+        let lost = reports.take(2, Output::Ended).unwrap_err();
         assert!(format!("{lost:?}").contains("worker process 3 was lost"), "{lost:?}");
         reports.take(2, report(1)).unwrap();
         assert_eq!((reports.missing(), reports.whole.map(|whole| whole.requests)), (0, Some(13)));

@@ -63,9 +63,9 @@ impl<const SEARCH: bool> Table for Workload<SEARCH> {
     type Config = HttpWorkload;
     const HAS_POSITIONALS: bool = true;
 
-    fn settings() -> impl Iterator<Item = &'static Setting<HttpWorkload>> {
+    fn settings() -> impl Iterator<Item = &'static OptionSpec<HttpWorkload>> {
         let options = OPTIONS.iter().filter(|option| !(SEARCH && option.excluded_from_search));
-        options.map(|option| &option.setting)
+        options.map(|option| &option.spec)
     }
 }
 

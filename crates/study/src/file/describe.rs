@@ -230,7 +230,7 @@ fn workload(setup: &Setup, study: &Study) -> String {
     let unit = searched.map(|search| &search.unit);
     let mut words = match &setup.workload {
         Workload::Http(workload) => {
-            let mut words = vec![format!("{} {}", workload.method(), cut(&workload.url))];
+            let mut words = vec![format!("{} {}", workload.method(), shorten(&workload.url))];
             words.extend(workload.summary(unit.and_then(LoadUnit::key)));
             words
         }

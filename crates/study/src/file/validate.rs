@@ -102,8 +102,8 @@ pub(super) fn study<'d>(
     })
 }
 
-/// Puts settings together as they will be run.
-struct Tries<'t, 'd> {
+/// Resolves and plans settings as they will be run.
+struct Validator<'t, 'd> {
     host: &'t MachineLimits,
     outline: &'d Outline<'d>,
     resolver: &'t Resolver<'d>,

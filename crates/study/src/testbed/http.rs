@@ -54,7 +54,7 @@ impl Testbed {
 
     /// A void trial for a plan that exceeds this machine's limits. A search then looks for a smaller load.
     pub(crate) fn not_run(plan: HttpPlan, command: &[String], why: String) -> Trial {
-        let mut trial = conclude(plan, WorkerResult::default(), single::context(command));
+        let mut trial = conclude(plan, WorkerResult::default(), single::circumstances(command));
         trial.validity =
             Validity::from_reasons(vec![VoidReason { rule: VoidRule::LocalExhaustion, evidence: why }]);
         trial
@@ -72,7 +72,7 @@ impl Testbed {
         let workers = if hosts.is_empty() { Workers::Here(&self.worker) } else { Workers::On(&hosts) };
         match single::run(plan, workers, stop, command, on_tick) {
             Ok(trial) => Ok(trial),
-            // For want of something on this machine there is a trial all the same: void.
+            // A shortage on this machine makes the trial void, not the study fail.
             Err((error, plan)) if error.is_resource_shortage() => {
                 Ok(Self::not_run(*plan, command, error.to_string()))
             }
@@ -114,8 +114,8 @@ impl Testbed {
         Ok(why)
     }
 
-    /// The limits of the place that the load comes from. Its hosts are on this machine, and only ports are a host's own:
-    /// the one that has fewest says how many all have, because each makes the same part of the load.
+    /// Limits of the hosts that the load comes from. All share this machine, but each host has ports of its own.
+    /// Every host makes the same share of the load, so the host with the fewest ports decides.
     fn host(&self) -> io::Result<MachineLimits> {
         let hosts: Vec<_> = self.lab.iter().flat_map(Lab::hosts).collect();
         let limits = self.setup.from.iter().filter_map(|&number| hosts.get(number));

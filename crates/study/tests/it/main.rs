@@ -13,7 +13,7 @@ use std::{fs, path::PathBuf};
 use load::MachineLimits;
 use study::Study;
 
-/// A machine that does not differ from one run to the next.
+/// A machine that is the same in every run.
 const HOST: MachineLimits = MachineLimits::EXAMPLE;
 
 /// The TOML files of a folder, relative to this crate's manifest.

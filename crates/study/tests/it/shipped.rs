@@ -25,7 +25,7 @@ fn shipped_studies_have_no_mistakes() {
 #[test]
 fn quickstart_finds_the_limit_of_a_target_whose_limit_is_known() {
     let text = include_str!("../../../../studies/quickstart.toml");
-    // Even a machine with few descriptors and one processor can run it.
+    // Even a machine with few descriptors and one processor can run the study.
     let host = MachineLimits { hard_descriptors: 1_024, cpus: 1, ..HOST };
     let study = study::file::read("quickstart.toml", text, &[], &host).unwrap();
     let search = study.search.as_ref().unwrap();

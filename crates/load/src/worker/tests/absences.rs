@@ -54,7 +54,7 @@ fn wrong(result: &WorkerResult, truth_ns: u64) -> Vec<(f64, u64, u64)> {
 }
 
 /// Percentiles that differ from the target's and are not marked as the generator's.
-fn wrong_times(times: &Censored, truth_ns: impl Fn(f64) -> u64) -> Vec<(f64, u64, u64)> {
+fn wrong_times(times: &CensoredTimes, truth_ns: impl Fn(f64) -> u64) -> Vec<(f64, u64, u64)> {
     let count = times.observed.count() as f64;
     let printed = QUANTILES.iter().filter(|&&quantile| count * (1.0 - quantile) >= 10.0);
     printed

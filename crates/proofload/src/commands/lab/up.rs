@@ -50,7 +50,7 @@ pub(super) fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
     options.rootless = lab::enter_user_namespace().map_err(Refusal::one)?;
     options.keep_logs = arguments.keep_logs.clone();
     load::raise_descriptors();
-    clean::before(&options.folder)?;
+    clean::clean_before(&options.folder)?;
     let running = Running::all(&options.folder).map_err(Refusal::one)?;
     if let Some(other) = running.iter().find(|other| !plan.title.is_empty() && other.title == plan.title) {
         return Err(Refusal::one(format_args!(
