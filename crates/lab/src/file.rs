@@ -10,7 +10,7 @@ mod processes;
 
 use settings::{Mistake, Reader, Table};
 
-pub use hosts::{Groups, host_schema};
+pub use hosts::{HostGroups, host_schema};
 pub use processes::process_schema;
 
 use crate::plan::{Plan, Process};
@@ -29,14 +29,18 @@ pub fn parse(file: &str, text: &str) -> Result<Plan, Vec<Mistake>> {
     let mut table = reader.root(&document);
     let title = table.take("title").and_then(|value| reader.text(value)).unwrap_or_default().to_owned();
     let (plan, groups) = read_with_groups(&mut reader, &mut table, title);
-    processes::check_places(&mut reader, document.get_ref().get("processes"), &plan, &groups);
+    processes::check_placeholders(&mut reader, document.get_ref().get("processes"), &plan, &groups);
     table.finish(&mut reader);
     reader.end(plan)
 }
 
 /// Reads the keys `hosts`, `links` and `processes` of a table that may have others: a study has a lab's
 /// beside its own. Mistakes go to the reader. Returns what the names of hosts stand for, too.
-pub fn read_with_groups(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, title: String) -> (Plan, Groups) {
+pub fn read_with_groups(
+    reader: &mut Reader<'_>,
+    table: &mut Table<'_, '_>,
+    title: String,
+) -> (Plan, HostGroups) {
     let (hosts, groups) = hosts::read(reader, table);
     let mut plan = Plan { title, hosts, ..Plan::default() };
     plan.links = links::read(reader, table, &plan, &groups);
@@ -51,7 +55,7 @@ pub fn read_process(
     reader: &mut Reader<'_>,
     table: Table<'_, '_>,
     name: &str,
-    (plan, groups): (&Plan, &Groups),
+    (plan, groups): (&Plan, &HostGroups),
     stage: usize,
 ) -> Vec<Process> {
     processes::read_one(reader, table, Some(name), plan, groups, stage)

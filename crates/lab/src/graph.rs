@@ -32,7 +32,7 @@ pub fn text(plan: &Plan) -> String {
             let _ = writeln!(out, "    route    {}/{} via {}", route.to, route.prefix, route.via);
         }
         for process in plan.processes.iter().filter(|process| process.host == index) {
-            let _ = writeln!(out, "    runs     {}", visible(&runs(&process.program)));
+            let _ = writeln!(out, "    runs     {}", visible(&program_text(&process.program)));
         }
     }
     for link in &plan.links {
@@ -100,7 +100,7 @@ fn describe_shape(shape: &Shape) -> String {
     text
 }
 
-fn runs(program: &Program) -> String {
+fn program_text(program: &Program) -> String {
     match program {
         Program::Known(known) => format!("{} on port {}", known.kind.name(), known.port),
         Program::Command(words) => secrets::mask(&words.join(" ")).into_owned(),

@@ -1,7 +1,7 @@
 //! A lab that is up.
 
 mod bring_up;
-mod placing;
+mod pinning;
 mod take_down;
 mod watch;
 
@@ -25,12 +25,12 @@ use undo::{Change, Folder, Journal, ProcessId};
 pub(crate) use bring_up::PLAN_FILE;
 
 use crate::{
-    keeper::Keeper,
     link,
     namespace::Namespace,
     plan::{self, Plan},
     preflight,
     process::{self, Process},
+    spawner::Spawner,
 };
 use take_down::GRACE;
 
@@ -69,8 +69,8 @@ impl Options {
     }
 
     /// Refuses to go on once it was called off.
-    fn go_on(&self) -> Result<(), Error> {
-        if self.stop.load(Ordering::Relaxed) { Err(Error::CalledOff) } else { Ok(()) }
+    fn check_not_cancelled(&self) -> Result<(), Error> {
+        if self.stop.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { Ok(()) }
     }
 }
 
@@ -101,10 +101,10 @@ pub enum Error {
     Undo(#[from] undo::Error),
     /// This machine cannot have it.
     #[error("this machine cannot have this lab: {}", .0.join("; "))]
-    Unfit(Vec<String>),
+    Unsupported(Vec<String>),
     /// It was called off.
     #[error("called off while the lab was brought up")]
-    CalledOff,
+    Cancelled,
 }
 
 impl Error {
@@ -136,7 +136,7 @@ impl fmt::Display for ProcessFailure {
 }
 
 /// Measures an emulated link of a lab that is being brought up.
-pub type Measure<'a> = &'a mut dyn FnMut(&str, &mut link::Link) -> Result<(), link::LinkError>;
+pub type MeasureLink<'a> = &'a mut dyn FnMut(&str, &mut link::Link) -> Result<(), link::LinkError>;
 
 /// A lab that is up. Dropping it takes it down.
 #[derive(Debug)]
@@ -149,9 +149,9 @@ pub struct Lab {
     links: BTreeMap<String, link::Link>,
     hosts: Vec<Namespace>,
     segments: BTreeMap<String, Namespace>,
-    groups: BTreeMap<usize, PathBuf>,
-    crowding: Option<String>,
-    keeper: Keeper,
+    control_groups: BTreeMap<usize, PathBuf>,
+    cpu_contention: Option<String>,
+    spawner: Spawner,
     events: (mpsc::Sender<process::Event>, mpsc::Receiver<process::Event>),
     run_folder: PathBuf,
     journal: Option<Journal>,
@@ -183,15 +183,15 @@ impl HostHandle<'_> {
     /// The arguments that make this program put itself on the host (its network, processors and control group) and
     /// become `command`; it dies with the thread that started it. For those who must hold its standard streams.
     pub fn arguments_to_run(&self, command: &[String]) -> Vec<String> {
-        let order = process::exec::Order {
+        let request = process::exec::ExecRequest {
             network: namespaces::of(self.holder().pid, Kind::Network),
-            control_group: self.lab.groups.get(&self.index).cloned(),
+            control_group: self.lab.control_groups.get(&self.index).cloned(),
             cpus: self.lab.plan.hosts[self.index].cpus.clone(),
             directory: None,
             command: command.to_vec(),
         };
-        let order = serde_json::to_string(&order).expect("its paths are text that we made");
-        vec!["lab-exec".to_owned(), order]
+        let request = serde_json::to_string(&request).expect("its paths are text that we made");
+        vec!["lab-exec".to_owned(), request]
     }
 
     /// The words of a command that is to run on the host, as those of its processes: `{NAME}` becomes the address of the host
@@ -215,24 +215,24 @@ impl Lab {
     /// # Errors
     /// When anything fails or is called off; nothing is left then.
     pub fn up(plan: &Plan, options: &Options) -> Result<Self, Error> {
-        Self::up_measuring(plan, options, &mut |_, _| Ok(()))
+        Self::up_and_measure(plan, options, &mut |_, _| Ok(()))
     }
 
     /// The same; `measure` is called for each emulated link, by its name, before anything runs over it.
     ///
     /// # Errors
     /// As [`up`](Self::up), and those of `measure`.
-    pub fn up_measuring(plan: &Plan, options: &Options, measure: Measure<'_>) -> Result<Self, Error> {
-        let lacks = preflight::lacks(plan);
-        if !lacks.is_empty() {
-            return Err(Error::Unfit(lacks));
+    pub fn up_and_measure(plan: &Plan, options: &Options, measure: MeasureLink<'_>) -> Result<Self, Error> {
+        let missing = preflight::missing_requirements(plan);
+        if !missing.is_empty() {
+            return Err(Error::Unsupported(missing));
         }
         let journal = Journal::open(&options.folder, KIND, &plan.title)?;
         let run_folder = options.folder.path().join(format!("{}.lab", journal.run()));
         journal.record(Change::Folder { path: run_folder.clone() })?;
         let made = fs::DirBuilder::new().mode(0o700).create(&run_folder);
         made.map_err(|cause| Error::failed(format!("make {}", run_folder.display()), cause))?;
-        let keeper = Keeper::start().map_err(|cause| Error::failed("start a thread", cause))?;
+        let spawner = Spawner::start().map_err(|cause| Error::failed("start a thread", cause))?;
         let mut lab = Self {
             plan: plan.clone(),
             options: options.clone(),
@@ -240,9 +240,9 @@ impl Lab {
             links: BTreeMap::new(),
             hosts: Vec::new(),
             segments: BTreeMap::new(),
-            groups: BTreeMap::new(),
-            crowding: None,
-            keeper,
+            control_groups: BTreeMap::new(),
+            cpu_contention: None,
+            spawner,
             events: mpsc::channel(),
             run_folder,
             journal: Some(journal),
@@ -284,7 +284,7 @@ impl Lab {
 
     fn finished(&self, own: usize, words: &[String]) -> Vec<String> {
         let stands_for = |name: &str| {
-            if self.plan.writes(name) {
+            if self.plan.writes_file(name) {
                 return Some(self.run_folder.join(name).display().to_string());
             }
             let host = if name == "self" { Some(own) } else { self.plan.host(name) };
@@ -301,7 +301,7 @@ impl Lab {
         let planned = |name: &str| self.plan.processes.iter().any(|planned| planned.name == name);
         self.processes.retain(|process| process.ended().is_none() || planned(process.name()));
         let started = self.start(process)?;
-        if let Err(error) = self.await_ready(process, &started) {
+        if let Err(error) = self.wait_until_ready(process, &started) {
             started.stop(GRACE);
             return Err(error);
         }

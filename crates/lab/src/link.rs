@@ -9,18 +9,18 @@
 use std::{io, path::PathBuf};
 
 pub mod certify;
-pub mod counters;
-pub mod emulator;
+mod counters;
+mod emulator;
 mod forward;
 mod loss;
-pub mod namespace;
+mod namespace;
 pub mod netem;
-pub mod packet;
-pub mod pipe;
+mod packet;
+mod pipe;
 mod process;
-pub mod spec;
+pub(crate) mod spec;
 mod steal;
-pub mod store;
+mod store;
 pub mod text;
 mod traffic;
 mod tun;
@@ -28,7 +28,6 @@ pub mod worker;
 
 pub use certify::{Certificate, CertifyOptions};
 pub use counters::{Carried, Counters, LinkAway, PipeCounters};
-pub use emulator::Emulator;
 pub use namespace::{Address, End, Namespace};
 pub use process::Link;
 pub use spec::{Direction, Driver, JitterOrder, Layer, LinkSpec, Loss, Queue, Reorder, Shape};
@@ -56,7 +55,7 @@ pub enum LinkError {
     #[error(
         "{a} and {b} are in the same network namespace, and a link joins two; give each one of its own (`unshare --net`, `ip netns add`)"
     )]
-    OneNetwork {
+    SameNetwork {
         /// The one host.
         a: Namespace,
         /// The other.

@@ -19,7 +19,7 @@ use kernel::namespaces::{self, Kind};
 use nix::{
     sched::{CloneFlags, unshare},
     sys::{
-        signal::{SigSet, Signal as Number},
+        signal::{SigSet, Signal as SignalNumber},
         signalfd::{SfdFlags, SignalFd},
     },
 };
@@ -31,10 +31,10 @@ use rustix::{
 };
 use undo::ProcessId;
 
-use crate::keeper::Keeper;
+use crate::spawner::Spawner;
 
 /// How long a holder may take to make its namespace.
-const PATIENCE: Duration = Duration::from_secs(10);
+const HOLDER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A network namespace and its holder.
 #[derive(Debug)]
@@ -43,29 +43,29 @@ pub(crate) struct Namespace {
     input: Option<ChildStdin>,
     id: ProcessId,
     network: Arc<File>,
-    keeper: Keeper,
+    spawner: Spawner,
 }
 
 /// A holder that was started and has not answered yet.
 #[derive(Debug)]
-pub(crate) struct Starting {
+pub(crate) struct StartingHolder {
     /// None once it has become a namespace.
     holder: Option<Child>,
     id: Option<ProcessId>,
-    keeper: Keeper,
+    spawner: Spawner,
 }
 
-impl Starting {
+impl StartingHolder {
     /// Starts a holder: `program lab-holder`.
     pub(crate) fn start(program: &OsStr) -> io::Result<Self> {
         let mut command = Command::new(program);
         command.arg("lab-holder").stdin(Stdio::piped()).stdout(Stdio::piped());
         // Ctrl-C is for the lab, which then takes everything down in order.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let keeper = Keeper::start_apart()?;
-        let holder = keeper.spawn(command)?;
+        let spawner = Spawner::start_in_new_pid_namespace()?;
+        let holder = spawner.spawn(command)?;
         let id = ProcessId::of(holder.id());
-        Ok(Self { holder: Some(holder), id, keeper })
+        Ok(Self { holder: Some(holder), id, spawner })
     }
 
     /// The process, as it is written down in the journal.
@@ -74,12 +74,12 @@ impl Starting {
     }
 
     /// Waits until the namespace is made.
-    pub(crate) fn ready(mut self) -> io::Result<Namespace> {
+    pub(crate) fn wait_until_ready(mut self) -> io::Result<Namespace> {
         let id = self.id()?;
         let Some(holder) = &mut self.holder else { return Err(io::ErrorKind::NotConnected.into()) };
         let mut output = holder.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        if !readable_within(output.as_fd(), PATIENCE)? {
-            return Err(io::Error::other(format!("its holder did not answer within {PATIENCE:?}")));
+        if !readable_within(output.as_fd(), HOLDER_TIMEOUT)? {
+            return Err(io::Error::other(format!("its holder did not answer within {HOLDER_TIMEOUT:?}")));
         }
         let mut answer = [0; 256];
         let length = output.read(&mut answer)?;
@@ -94,16 +94,16 @@ impl Starting {
         if namespaces::identity(&network)? == namespaces::own_identity(Kind::Network)? {
             return Err(io::Error::other("the kernel shows this process's own network as that of a host"));
         }
-        let keeper = self.keeper.clone();
+        let spawner = self.spawner.clone();
         let input = holder.stdin.take();
         match self.holder.take() {
-            Some(holder) => Ok(Namespace { holder, input, id, network, keeper }),
+            Some(holder) => Ok(Namespace { holder, input, id, network, spawner }),
             None => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 }
 
-impl Drop for Starting {
+impl Drop for StartingHolder {
     fn drop(&mut self) {
         if let Some(holder) = &mut self.holder {
             end(holder);
@@ -128,8 +128,8 @@ impl Namespace {
     }
 
     /// The thread that the host's processes are started from.
-    pub(crate) fn keeper(&self) -> &Keeper {
-        &self.keeper
+    pub(crate) fn spawner(&self) -> &Spawner {
+        &self.spawner
     }
 
     /// A handle on the network namespace for another thread.
@@ -167,7 +167,7 @@ fn end(holder: &mut Child) {
 ///
 /// # Errors
 /// When the kernel does not give it a namespace; the parent is told on standard output.
-pub fn hold() -> io::Result<()> {
+pub fn run_holder() -> io::Result<()> {
     // Refused nowhere on Linux; the end of the standard input is the second line.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let mut stdout = io::stdout();
@@ -175,7 +175,7 @@ pub fn hold() -> io::Result<()> {
         return writeln!(stdout, "the kernel refuses a network namespace: {error}; run it as root");
     }
     let mut mask = SigSet::empty();
-    mask.add(Number::SIGCHLD);
+    mask.add(SignalNumber::SIGCHLD);
     mask.thread_block()?;
     let children = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     stdout.write_all(b"ready\n")?;
@@ -198,8 +198,8 @@ pub fn hold() -> io::Result<()> {
 }
 
 /// Whether something can be read within this time.
-pub(crate) fn readable_within(input: BorrowedFd<'_>, patience: Duration) -> io::Result<bool> {
-    let deadline = Instant::now() + patience;
+pub(crate) fn readable_within(input: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
+    let deadline = Instant::now() + timeout;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };

@@ -20,7 +20,7 @@ use netlink_packet_route::{
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-pub(crate) use tbf::{Bucket, ETHERNET_HEADER_BYTES};
+pub(crate) use tbf::{ETHERNET_HEADER_BYTES, TokenBucket};
 
 /// The index of the loopback interface in every namespace.
 pub(crate) const LOOPBACK: u32 = 1;
@@ -58,7 +58,7 @@ impl Netlink {
         let settings = vec![InfoBridge::StpState(0.into()), InfoBridge::MulticastSnooping(false)];
         let mut message = LinkMessage::default();
         message.header.index = index;
-        raise(&mut message);
+        mark_up(&mut message);
         message.attributes = vec![
             LinkAttribute::IfName(name.to_owned()),
             LinkAttribute::Mtu(mtu),
@@ -74,7 +74,7 @@ impl Netlink {
     pub(crate) fn add_veth(&mut self, one: &VethEnd<'_>, other: &VethEnd<'_>) -> io::Result<()> {
         let mut message = one.message();
         // Not the other: the kernel opens it before it knows its peer (ENOTCONN).
-        raise(&mut message);
+        mark_up(&mut message);
         message.attributes.push(LinkAttribute::LinkInfo(vec![
             LinkInfo::Kind(InfoKind::Veth),
             LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(other.message()))),
@@ -86,7 +86,7 @@ impl Netlink {
     pub(crate) fn set_up(&mut self, index: u32) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
-        raise(&mut message);
+        mark_up(&mut message);
         self.request(RouteNetlinkMessage::SetLink(message), 0)
     }
 
@@ -100,7 +100,7 @@ impl Netlink {
 
     /// Limits what an interface sends, in bits of Ethernet frames (without FCS) per second.
     pub(crate) fn limit_rate(&mut self, index: u32, rate_bits_per_s: u64, mtu: u32) -> io::Result<()> {
-        let bucket = Bucket::of_port(rate_bits_per_s, mtu);
+        let bucket = TokenBucket::for_port(rate_bits_per_s, mtu);
         self.add_bucket(index, TcHandle::ROOT, &bucket).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => io::Error::new(
                 error.kind(),
@@ -112,7 +112,12 @@ impl Netlink {
     }
 
     /// Puts a token bucket on an interface, below another queueing discipline unless `parent` is the root.
-    pub(crate) fn add_bucket(&mut self, index: u32, parent: TcHandle, bucket: &Bucket) -> io::Result<()> {
+    pub(crate) fn add_bucket(
+        &mut self,
+        index: u32,
+        parent: TcHandle,
+        bucket: &TokenBucket,
+    ) -> io::Result<()> {
         self.create(RouteNetlinkMessage::NewQueueDiscipline(bucket.message(index, parent)))
     }
 
@@ -209,7 +214,7 @@ impl VethEnd<'_> {
     }
 }
 
-fn raise(message: &mut LinkMessage) {
+fn mark_up(message: &mut LinkMessage) {
     message.header.flags = LinkFlags::Up;
     message.header.change_mask = LinkFlags::Up;
 }

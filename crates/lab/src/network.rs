@@ -14,12 +14,12 @@ use undo::Journal;
 
 use crate::{
     congestion,
-    keeper::Keeper,
     lab::{Error, link_log},
     link::{self, Driver, Link as Emulated, LinkError, LinkSpec},
     namespace::Namespace,
     netlink::{LOOPBACK, Netlink, VethEnd},
     plan::{End, Host, Link, LinkKind, Plan},
+    spawner::Spawner,
     sysctls,
 };
 
@@ -34,7 +34,7 @@ pub(crate) struct Network<'a> {
     pub plan: &'a Plan,
     pub hosts: &'a [Namespace],
     pub segments: &'a BTreeMap<String, Namespace>,
-    pub keeper: &'a Keeper,
+    pub spawner: &'a Spawner,
     pub program: &'a Path,
     pub run_folder: &'a Path,
     pub journal: Option<&'a Journal>,
@@ -43,19 +43,19 @@ pub(crate) struct Network<'a> {
 impl Network<'_> {
     /// Builds it. Returns the emulated links, which run in processes of their own.
     pub(crate) fn build(&self, stop: impl Fn() -> bool) -> Result<BTreeMap<String, Emulated>, Error> {
-        let go_on = || if stop() { Err(Error::CalledOff) } else { Ok(()) };
+        let check_not_cancelled = || if stop() { Err(Error::Cancelled) } else { Ok(()) };
         // Before the interfaces, which inherit most of it.
         let set_up = |index, host: &Host| {
-            sysctls::set(host, self.plan.has_ipv6(index))?;
+            sysctls::set_for_host(host, self.plan.has_ipv6(index))?;
             let mut netlink = Netlink::open()?;
             netlink.set_up(LOOPBACK)?;
             let mut addresses = host.loopback.iter();
             addresses.try_for_each(|&own| netlink.add_address(LOOPBACK, own, settings::Network::longest(own)))
         };
-        congestion::while_allowed(self.plan, self.journal, || self.in_every_host("set up", set_up))?;
+        congestion::while_allowed(self.plan, self.journal, || self.in_each_host("set up", set_up))?;
         let mut emulated = BTreeMap::new();
         for (number, link) in self.plan.links.iter().enumerate() {
-            go_on()?;
+            check_not_cancelled()?;
             let failed = |cause| failed(format!("make the link {}", link.name), cause);
             match &link.kind {
                 LinkKind::Segment { port_rate_bits_per_s } => {
@@ -71,8 +71,8 @@ impl Network<'_> {
                 }
             }
         }
-        go_on()?;
-        self.in_every_host("set up the addresses and routes of", |index, host| self.finish(index, host))?;
+        check_not_cancelled()?;
+        self.in_each_host("set up the addresses and routes of", |index, host| self.finish(index, host))?;
         Ok(emulated)
     }
 
@@ -83,17 +83,17 @@ impl Network<'_> {
             sysctls::set_for_segment()?;
             let mut netlink = Netlink::open()?;
             netlink.add_bridge("bridge", FIRST_INDEX, link.mtu)?;
-            for (place, end) in link.ends.iter().enumerate() {
+            for (position, end) in link.ends.iter().enumerate() {
                 // Set from the start: a name or an address that changes later is seen by others before.
                 let port = VethEnd {
                     namespace: None,
                     name: &self.plan.hosts[end.host].name,
-                    index: FIRST_INDEX + 1 + place as u32,
-                    mac: mac(6, number, place),
+                    index: FIRST_INDEX + 1 + position as u32,
+                    mac: mac(6, number, position),
                     mtu: link.mtu,
                     bridge: Some(FIRST_INDEX),
                 };
-                netlink.add_veth(&port, &self.veth_end(number, link, place))?;
+                netlink.add_veth(&port, &self.veth_end(number, link, position))?;
                 // Towards the host; the other way is limited at its own end.
                 if let Some(rate) = port_rate_bits_per_s {
                     netlink.limit_rate(port.index, rate, link.mtu)?;
@@ -104,20 +104,20 @@ impl Network<'_> {
     }
 
     fn make_pair(&self, number: usize, link: &Link) -> io::Result<()> {
-        let [one, _] = &link.ends[..] else { return Err(io::ErrorKind::InvalidInput.into()) };
-        inside(self.hosts[one.host].network(), || {
-            let ends = [0, 1].map(|place| self.veth_end(number, link, place));
+        let [first, _] = &link.ends[..] else { return Err(io::ErrorKind::InvalidInput.into()) };
+        inside(self.hosts[first.host].network(), || {
+            let ends = [0, 1].map(|position| self.veth_end(number, link, position));
             Netlink::open()?.add_veth(&ends[0], &ends[1])
         })
     }
 
-    fn veth_end<'a>(&'a self, number: usize, link: &'a Link, place: usize) -> VethEnd<'a> {
-        let end = &link.ends[place];
+    fn veth_end<'a>(&'a self, number: usize, link: &'a Link, position: usize) -> VethEnd<'a> {
+        let end = &link.ends[position];
         VethEnd {
             namespace: Some(self.hosts[end.host].network()),
             name: &end.device,
             index: self.index_of(end),
-            mac: mac(2, number, place),
+            mac: mac(2, number, position),
             mtu: link.mtu,
             bridge: None,
         }
@@ -130,7 +130,7 @@ impl Network<'_> {
         let log = File::create_new(link_log(self.run_folder, &link.name))
             .map_err(|cause| refused(LinkError::Start(cause)))?;
         // Its parent is a thread that lives as long as the lab: it dies with its parent.
-        let made = self.keeper.run(move || Emulated::start_with(&program, log.into(), spec, a, b));
+        let made = self.spawner.run(move || Emulated::start_with(&program, log.into(), spec, a, b));
         made.map_err(LinkError::Start).and_then(|made| made).map_err(refused)
     }
 
@@ -140,10 +140,10 @@ impl Network<'_> {
     }
 
     fn ends_for_link(&self, link: &Link) -> Result<[link::End; 2], Error> {
-        let [one, other] = &link.ends[..] else {
+        let [a, b] = &link.ends[..] else {
             return Err(failed("join other than two hosts by a link", io::ErrorKind::InvalidInput.into()));
         };
-        Ok([one, other].map(|end| link::End {
+        Ok([a, b].map(|end| link::End {
             namespace: link::Namespace::Pid(self.hosts[end.host].pid()),
             device: end.device.clone(),
             addresses: vec![link::Address { ip: end.address, prefix: link.prefix }],
@@ -181,13 +181,13 @@ impl Network<'_> {
     }
 
     /// Does the same in every host, several at a time.
-    fn in_every_host(
+    fn in_each_host(
         &self,
         what: &str,
         work: impl Fn(usize, &Host) -> io::Result<()> + Sync,
     ) -> Result<(), Error> {
         let next = AtomicUsize::new(0);
-        let one = || loop {
+        let work_on_next = || loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let (Some(host), Some(namespace)) = (self.plan.hosts.get(index), self.hosts.get(index)) else {
                 return Ok(());
@@ -196,7 +196,7 @@ impl Network<'_> {
                 .map_err(|cause| failed(format!("{what} host {}", host.name), cause))?;
         };
         thread::scope(|scope| {
-            let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(one)).collect();
+            let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work_on_next)).collect();
             workers
                 .into_iter()
                 .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -209,8 +209,8 @@ fn failed(what: impl Into<String>, cause: io::Error) -> Error {
 }
 
 /// A locally administered address that is the same in every run.
-fn mac(side: u8, link: usize, place: usize) -> [u8; 6] {
+fn mac(side: u8, link: usize, position: usize) -> [u8; 6] {
     let [_, _, link_high, link_low] = (link as u32 + 1).to_be_bytes();
-    let [_, _, place_high, place_low] = (place as u32 + 1).to_be_bytes();
-    [side, 0, link_high, link_low, place_high, place_low]
+    let [_, _, position_high, position_low] = (position as u32 + 1).to_be_bytes();
+    [side, 0, link_high, link_low, position_high, position_low]
 }

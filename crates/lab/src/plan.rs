@@ -47,10 +47,10 @@ impl Plan {
         self.ends_of(host).map(|(_, end)| &end.address).chain(own).any(IpAddr::is_ipv6)
     }
 
-    /// Whether a program of the lab [writes](KnownKind::writes) a file of this name for the commands of others.
-    pub fn writes(&self, file: &str) -> bool {
+    /// Whether a program of the lab [writes](KnownKind::written_files) a file of this name for the commands of others.
+    pub fn writes_file(&self, file: &str) -> bool {
         let is_written = |process: &Process| match &process.program {
-            Program::Known(known) => known.kind.writes().contains(&file),
+            Program::Known(known) => known.kind.written_files().contains(&file),
             Program::Command(_) => false,
         };
         self.processes.iter().any(is_written)
@@ -168,7 +168,7 @@ pub struct Process {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Program {
     /// Words of a command line. `{NAME}` stands for the first address of the host NAME, `{self}` for that
-    /// of the process's own; `{ssh_config}` for a file that an sshd of the lab [writes](KnownKind::writes).
+    /// of the process's own; `{ssh_config}` for a file that an sshd of the lab [writes](KnownKind::written_files).
     Command(Vec<String>),
     /// A program that we know how to set up.
     Known(Known),

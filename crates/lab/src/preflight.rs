@@ -9,33 +9,33 @@ use crate::{
     process::exec::search_path,
 };
 
-/// Everything that this machine lacks for a lab, in words; nothing if it lacks nothing.
-pub(crate) fn lacks(plan: &Plan) -> Vec<String> {
-    let mut lacks = processors(plan);
-    lacks.extend(plan.processes.iter().filter_map(program));
-    lacks.extend(plan.processes.iter().filter_map(|process| unwritten(plan, process)));
-    lacks
+/// Everything that this machine missing_requirements for a lab, in words; nothing if it missing_requirements nothing.
+pub(crate) fn missing_requirements(plan: &Plan) -> Vec<String> {
+    let mut missing_requirements = missing_processors(plan);
+    missing_requirements.extend(plan.processes.iter().filter_map(missing_program));
+    missing_requirements.extend(plan.processes.iter().filter_map(|process| missing_file(plan, process)));
+    missing_requirements
 }
 
 /// A file that a command names and no program of the lab writes.
-fn unwritten(plan: &Plan, process: &Process) -> Option<String> {
+fn missing_file(plan: &Plan, process: &Process) -> Option<String> {
     let Program::Command(words) = &process.program else { return None };
     let mut names = words.iter().flat_map(|word| places::names(word));
-    let name = names.find(|name| KnownKind::all_writes().contains(name) && !plan.writes(name))?;
+    let name = names.find(|name| KnownKind::all_written_files().contains(name) && !plan.writes_file(name))?;
     Some(format!("{}: no program of this lab writes {{{name}}}", process.name))
 }
 
-fn processors(plan: &Plan) -> Vec<String> {
-    let is_lacked = |cpu: &&usize| !Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists();
+fn missing_processors(plan: &Plan) -> Vec<String> {
+    let is_missing = |cpu: &&usize| !Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists();
     let hosts = plan.hosts.iter().filter_map(|host| {
-        let cpu = host.cpus.iter().flatten().find(is_lacked)?;
+        let cpu = host.cpus.iter().flatten().find(is_missing)?;
         Some(format!("host {}: there is no processor {cpu} here", host.name))
     });
     hosts.collect()
 }
 
 /// A program that an earlier process may still make is looked for when it is started.
-fn program(process: &Process) -> Option<String> {
+fn missing_program(process: &Process) -> Option<String> {
     let Program::Command(words) = &process.program else { return None };
     let name = words.first().filter(|name| !name.contains('{'))?;
     let is_there = match name.contains('/') {
@@ -51,7 +51,7 @@ mod tests {
 
     fn lacked(text: &str) -> Vec<String> {
         let head = "title = \"t\"\n[hosts]\n";
-        lacks(&crate::file::parse("lab.toml", &format!("{head}{text}")).unwrap())
+        missing_requirements(&crate::file::parse("lab.toml", &format!("{head}{text}")).unwrap())
     }
 
     #[test]

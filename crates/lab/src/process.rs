@@ -45,7 +45,7 @@ struct State {
     log: Log,
     ended: Option<ExitStatus>,
     /// Whether nobody can write to the log any more.
-    log_is_whole: bool,
+    log_is_complete: bool,
 }
 
 /// What a watcher tells the lab: the process of this name has ended, or wrote too much.
@@ -66,7 +66,7 @@ pub(crate) struct Start<'a> {
 
 impl Process {
     pub(crate) fn start(start: Start<'_>) -> io::Result<Self> {
-        let order = exec::Order {
+        let request = exec::ExecRequest {
             network: namespaces::of(start.namespace.pid(), Kind::Network),
             control_group: start.control_group,
             cpus: start.cpus,
@@ -78,15 +78,15 @@ impl Process {
         let mut command = Command::new(start.program);
         command
             .arg("lab-exec")
-            .arg(serde_json::to_string(&order)?)
+            .arg(serde_json::to_string(&request)?)
             .envs(&start.plan.environment)
             .stdin(Stdio::null())
             .stdout(input.try_clone()?)
             .stderr(input)
-            // Ctrl-C is for the lab, which then takes everything down in order.
+            // Ctrl-C is for the lab, which then takes everything down in request.
             .process_group(0);
-        let log = Log::create(&start.log_path, start.plan.log_limit_bytes, ready::text(start.plan))?;
-        let child = start.namespace.keeper().spawn(command)?;
+        let log = Log::create(&start.log_path, start.plan.log_limit_bytes, ready::awaited_text(start.plan))?;
+        let child = start.namespace.spawner().spawn(command)?;
         let id = ProcessId::of(child.id()).ok_or_else(|| io::Error::other("/proc does not show it"))?;
         let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
         let watch = handle.try_clone()?;
@@ -94,7 +94,7 @@ impl Process {
             name: start.plan.name.clone(),
             id,
             handle,
-            state: Mutex::new(State { log, ended: None, log_is_whole: false }),
+            state: Mutex::new(State { log, ended: None, log_is_complete: false }),
             changed: Condvar::new(),
         });
         let watched = Watched { shared: Arc::clone(&shared), child, watch, output, events: start.events };
@@ -134,21 +134,21 @@ impl Process {
         let _ = pidfd_send_signal(&self.shared.handle, signal);
     }
 
-    /// Waits for its end; none if it still runs after `patience`.
-    pub fn wait(&self, patience: Duration) -> Option<ExitStatus> {
-        self.wait_for(patience, |state| state.ended.is_some()).ended
+    /// Waits for its end; none if it still runs after `timeout`.
+    pub fn wait(&self, timeout: Duration) -> Option<ExitStatus> {
+        self.wait_for(timeout, |state| state.ended.is_some()).ended
     }
 
-    /// Waits until it has ended, and all its children that wrote to its log: at most for `patience`.
-    pub(crate) fn wait_for_log(&self, patience: Duration) {
-        drop(self.wait_for(patience, |state| state.log_is_whole));
+    /// Waits until it has ended, and all its children that wrote to its log: at most for `timeout`.
+    pub(crate) fn wait_for_log(&self, timeout: Duration) {
+        drop(self.wait_for(timeout, |state| state.log_is_complete));
     }
 
-    /// Asks it to end, and kills it if it has not within `patience`.
-    pub fn stop(&self, patience: Duration) -> Option<ExitStatus> {
+    /// Asks it to end, and kills it if it has not within `timeout`.
+    pub fn stop(&self, timeout: Duration) -> Option<ExitStatus> {
         for signal in [Signal::TERM, Signal::KILL] {
             self.signal(signal);
-            if let Some(status) = self.wait(patience) {
+            if let Some(status) = self.wait(timeout) {
                 return Some(status);
             }
         }
@@ -156,21 +156,21 @@ impl Process {
     }
 
     /// Whether the text that it is waited for has been seen.
-    pub(crate) fn text_seen(&self) -> bool {
-        self.state().log.text_seen()
+    pub(crate) fn has_seen_text(&self) -> bool {
+        self.state().log.has_seen_text()
     }
 
-    /// Waits until something has happened to it, at most for `patience`.
-    pub(crate) fn wait_for_change(&self, patience: Duration) {
-        drop(self.shared.changed.wait_timeout(self.state(), patience));
+    /// Waits until something has happened to it, at most for `timeout`.
+    pub(crate) fn wait_for_change(&self, timeout: Duration) {
+        drop(self.shared.changed.wait_timeout(self.state(), timeout));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait_for(&self, patience: Duration, met: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
-        let deadline = Instant::now() + patience;
+    fn wait_for(&self, timeout: Duration, met: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        let deadline = Instant::now() + timeout;
         let mut state = self.state();
         while !met(&state) {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -199,34 +199,34 @@ impl Watched {
     /// Keeps the output, and waits for the end, which is that of the process. Its children may go on and write
     /// for as long as the host is there.
     fn watch(mut self, flood: plan::Flood) {
-        let mut open = crate::namespace::make_nonblocking(&self.output).is_ok();
-        let (mut told, mut ended) = (false, false);
-        while open || !ended {
+        let mut is_open = crate::namespace::make_nonblocking(&self.output).is_ok();
+        let (mut is_reported, mut ended) = (false, false);
+        while is_open || !ended {
             let output = PollFd::new(&self.output, PollFlags::IN);
-            let mut events = if open { vec![output] } else { Vec::new() };
+            let mut events = if is_open { vec![output] } else { Vec::new() };
             if !ended {
                 events.push(PollFd::new(&self.watch, PollFlags::IN));
             }
             if poll(&mut events, None).is_err() {
                 continue;
             }
-            let is_over = !ended && events.last().is_some_and(|watch| !watch.revents().is_empty());
+            let has_ended_now = !ended && events.last().is_some_and(|watch| !watch.revents().is_empty());
             drop(events);
-            open = open && self.keep_output();
-            if is_over {
+            is_open = is_open && self.keep_output();
+            if has_ended_now {
                 ended = true;
                 let status = self.child.wait().unwrap_or_default();
                 self.lock().ended = Some(status);
-                self.tell();
-            } else if !told && !ended && flood == plan::Flood::Fail && self.lock().log.flooded() {
-                told = true;
-                self.tell();
+                self.notify();
+            } else if !is_reported && !ended && flood == plan::Flood::Fail && self.lock().log.flooded() {
+                is_reported = true;
+                self.notify();
             }
         }
         {
             let mut state = self.lock();
             state.log.finish();
-            state.log_is_whole = true;
+            state.log_is_complete = true;
         }
         self.shared.changed.notify_all();
     }
@@ -252,7 +252,7 @@ impl Watched {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         self.shared.changed.notify_all();
         // Nobody listens any more when the lab is going down.
         let _ = self.events.send(self.shared.name.clone());

@@ -20,7 +20,7 @@ use serde_json::{Map, Value as Json};
 use settings::{Reader, Table, schema};
 
 use crate::{
-    file::keys::{self, Key, Scene, Takes},
+    file::keys::{self, HostNames, Key, KeyType},
     plan::{Plan, Process, Ready},
 };
 
@@ -33,9 +33,9 @@ trait KnownProgram: Default + 'static {
     /// The keys that it has beside those of all processes.
     const KEYS: &'static [Key<Self>] = &[];
     /// Those of them that must be given.
-    const NEEDS: &'static [&'static str] = &[];
+    const REQUIRED_KEYS: &'static [&'static str] = &[];
     /// Files that it writes into the lab's folder. In commands `{NAME}` stands for their paths.
-    const WRITES: &'static [&'static str] = &[];
+    const WRITTEN_FILES: &'static [&'static str] = &[];
 
     /// When it counts as ready unless told otherwise.
     fn ready(port: u16) -> Ready {
@@ -43,7 +43,7 @@ trait KnownProgram: Default + 'static {
     }
 
     /// The command line without the arguments that are given, after all that it needs has been written.
-    fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>>;
+    fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>>;
 }
 
 macro_rules! programs {
@@ -72,8 +72,8 @@ macro_rules! programs {
             }
 
             /// Files that it writes into the lab's folder. In commands `{NAME}` stands for their paths.
-            pub fn writes(&self) -> &'static [&'static str] {
-                match self { $(Self::$own(_) => $own::WRITES),+ }
+            pub fn written_files(&self) -> &'static [&'static str] {
+                match self { $(Self::$own(_) => $own::WRITTEN_FILES),+ }
             }
 
             pub(crate) fn ready(&self, port: u16) -> Ready {
@@ -81,12 +81,12 @@ macro_rules! programs {
             }
 
             /// Reads the keys that only this program has.
-            pub(crate) fn read(&mut self, reader: &mut Reader<'_>, table: &mut Table<'_, '_>, scene: &Scene<'_>) {
+            pub(crate) fn read(&mut self, reader: &mut Reader<'_>, table: &mut Table<'_, '_>, names: &HostNames<'_>) {
                 match self { $(Self::$own(own) => {
-                    for key in $own::KEYS.iter().filter(|key| $own::NEEDS.contains(&key.name)) {
+                    for key in $own::KEYS.iter().filter(|key| $own::REQUIRED_KEYS.contains(&key.name)) {
                         table.need(reader, key.name, key.help);
                     }
-                    keys::read($own::KEYS, own, reader, table, scene);
+                    keys::read($own::KEYS, own, reader, table, names);
                 })+ }
             }
 
@@ -97,8 +97,8 @@ macro_rules! programs {
                 })+ }
             }
 
-            fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>> {
-                match self { $(Self::$own(own) => own.set_up(place)),+ }
+            fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {
+                match self { $(Self::$own(own) => own.set_up(context)),+ }
             }
         }
     };
@@ -120,9 +120,9 @@ impl KnownKind {
         Self::all().into_iter().find(|kind| kind.name() == name)
     }
 
-    /// The names of the files that all of them [write](Self::writes).
-    pub fn all_writes() -> Vec<&'static str> {
-        Self::all().iter().flat_map(|kind| kind.writes().iter().copied()).collect()
+    /// The names of the files that all of them [write](Self::written_files).
+    pub fn all_written_files() -> Vec<&'static str> {
+        Self::all().iter().flat_map(|kind| kind.written_files().iter().copied()).collect()
     }
 
     /// The names of all.
@@ -150,7 +150,7 @@ const KEYS: &[Key<Known>] = &[
     Key::new(
         "args",
         "arguments added to a known program's command line",
-        Takes::Other(
+        KeyType::Other(
             |what| schema::texts(what, "--capacity"),
             |known, reader, value, _| {
                 let values = reader.array(value, "a list of arguments in quotes");
@@ -162,7 +162,7 @@ const KEYS: &[Key<Known>] = &[
     Key::new(
         "port",
         "the port that it listens on; a known program has one of its own",
-        Takes::Whole(1..65_536, 8080, |known, n| known.port = n as u16),
+        KeyType::Whole(1..65_536, 8080, |known, n| known.port = n as u16),
     ),
 ];
 
@@ -171,7 +171,7 @@ pub(crate) fn read(
     kind: Option<KnownKind>,
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
-    scene: &Scene<'_>,
+    names: &HostNames<'_>,
 ) -> Option<Known> {
     let mut all = KnownKind::all();
     if kind.is_none() {
@@ -182,9 +182,9 @@ pub(crate) fn read(
     let own = kind.clone().unwrap_or_else(|| all.remove(0));
     let port = own.default_port();
     let mut known = Known { kind: own, port, store: None, args: Vec::new() };
-    keys::read(KEYS, &mut known, reader, table, scene);
+    keys::read(KEYS, &mut known, reader, table, names);
     kind?;
-    known.kind.read(reader, table, scene);
+    known.kind.read(reader, table, names);
     Some(known)
 }
 
@@ -202,7 +202,7 @@ pub(crate) fn schema() -> Map<String, Json> {
 }
 
 /// Where and for what a program is set up.
-pub(crate) struct Place<'a> {
+pub(crate) struct ProgramContext<'a> {
     pub known: &'a Known,
     pub process: &'a Process,
     pub plan: &'a Plan,
@@ -215,7 +215,7 @@ pub(crate) struct Place<'a> {
     pub rootless: bool,
 }
 
-impl Place<'_> {
+impl ProgramContext<'_> {
     /// The command line, after all that it needs has been written into its folder, which is made.
     pub(crate) fn command(&self) -> io::Result<Vec<String>> {
         fs::DirBuilder::new().mode(0o755).create(self.folder)?;
@@ -244,7 +244,7 @@ impl Place<'_> {
     }
 
     /// This program's command `name`, listening on the port.
-    fn ours(&self, name: &str) -> Vec<String> {
+    fn own_command(&self, name: &str) -> Vec<String> {
         let any = if self.has_ipv6() { "[::]" } else { "0.0.0.0" };
         let listen = format!("{any}:{}", self.known.port);
         words(&[&self.program.display().to_string(), name, "--listen", &listen])

@@ -18,7 +18,7 @@ use crate::{
 
 /// A lab that is up, seen from outside.
 #[derive(Debug, Clone)]
-pub struct Running {
+pub struct RunningLab {
     /// What it is called.
     pub title: String,
     /// Its identity.
@@ -31,7 +31,7 @@ pub struct Running {
     pub run_folder: Option<PathBuf>,
 }
 
-impl Running {
+impl RunningLab {
     /// All of this user's, the oldest first.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Running {
     ///
     /// # Errors
     /// When the kernel refuses. One that is gone is no error.
-    pub fn ask_down(&self) -> io::Result<()> {
+    pub fn request_shutdown(&self) -> io::Result<()> {
         match self.owner.open() {
             Some(handle) => Ok(pidfd_send_signal(&handle, Signal::TERM)?),
             None => Ok(()),
@@ -63,7 +63,7 @@ impl Running {
     }
 }
 
-impl From<Run> for Running {
+impl From<Run> for RunningLab {
     fn from(run: Run) -> Self {
         let (mut hosts, mut run_folder) = (Vec::new(), None);
         for change in run.changes {

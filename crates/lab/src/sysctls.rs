@@ -79,35 +79,35 @@ const SEGMENT: &[(&str, &str)] = &[
 
 /// Sets everything that does not belong to an interface still to be made. To be called inside the host's
 /// namespace.
-pub(crate) fn set(host: &Host, has_ipv6: bool) -> io::Result<()> {
+pub(crate) fn set_for_host(host: &Host, has_ipv6: bool) -> io::Result<()> {
     let forward = if host.forward { "1" } else { "0" };
-    set_ours("net.ipv4.ip_forward", forward)?;
+    set_if_present("net.ipv4.ip_forward", forward)?;
     if has_ipv6 {
-        set_ours("net.ipv6.conf.all.forwarding", forward)?;
+        set_if_present("net.ipv6.conf.all.forwarding", forward)?;
     }
     for (name, value) in INTERFACES {
         for scope in ["all", "default"] {
-            set_ours(&format!("net.ipv4.conf.{scope}.{name}"), value)?;
+            set_if_present(&format!("net.ipv4.conf.{scope}.{name}"), value)?;
         }
     }
     for (name, value) in HOST.iter().chain(if has_ipv6 { WITH_IPV6 } else { WITHOUT_IPV6 }) {
-        set_ours(name, value)?;
+        set_if_present(name, value)?;
     }
     // Where this user may not choose, it stays the machine's.
-    let _ = set_one(congestion::SETTING, congestion::DEFAULT);
+    let _ = set(congestion::SETTING, congestion::DEFAULT);
     let given = host.sysctls.iter().filter(|(name, _)| interface_of(name).is_none());
-    given.into_iter().try_for_each(|(name, value)| set_one(name, value))
+    given.into_iter().try_for_each(|(name, value)| set(name, value))
 }
 
 /// Sets what a segment's namespace needs. To be called inside it.
 pub(crate) fn set_for_segment() -> io::Result<()> {
-    SEGMENT.iter().try_for_each(|(name, value)| set_ours(name, value))
+    SEGMENT.iter().try_for_each(|(name, value)| set_if_present(name, value))
 }
 
 /// Sets what belongs to one interface, when all have been made.
 pub(crate) fn set_for_interfaces(host: &Host) -> io::Result<()> {
     let given = host.sysctls.iter().filter(|(name, _)| interface_of(name).is_some());
-    given.into_iter().try_for_each(|(name, value)| set_one(name, value))
+    given.into_iter().try_for_each(|(name, value)| set(name, value))
 }
 
 /// The interface in a name such as `net.ipv4.conf.eth0.arp_ignore`.
@@ -119,14 +119,14 @@ fn interface_of(name: &str) -> Option<&str> {
 }
 
 /// One of ours: not every kernel has all of them.
-fn set_ours(name: &str, value: &str) -> io::Result<()> {
-    match set_one(name, value) {
+fn set_if_present(name: &str, value: &str) -> io::Result<()> {
+    match set(name, value) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
     }
 }
 
-fn set_one(name: &str, value: &str) -> io::Result<()> {
+fn set(name: &str, value: &str) -> io::Result<()> {
     let path = kernel::setting(name);
     let explain = |error: io::Error| {
         let hint = match name {

@@ -106,7 +106,7 @@ impl Observer for Links {
         let Some(lab) = at.stand.lab() else { return Ok(()) };
         self.before = counters(lab).map_err(link_cut)?;
         // Workers may have pinned themselves since they were started.
-        lab.place_links().map_err(|error| StopReason::Failed(StandError::Lab(error).to_string()))
+        lab.pin_links().map_err(|error| StopReason::Failed(StandError::Lab(error).to_string()))
     }
 
     fn after(&mut self, at: &mut At<'_>, trial: &Trial) -> Result<Seen, StopReason> {
@@ -177,7 +177,7 @@ impl Links {
     ) -> Result<Seen, LinkError> {
         let reason = |evidence: String| VoidReason { rule: VoidRule::Link, evidence };
         let mut seen = Seen::default();
-        seen.certain.extend(lab.crowding().map(|why| reason(why.to_owned())));
+        seen.certain.extend(lab.cpu_contention().map(|why| reason(why.to_owned())));
         for (name, link) in lab.links() {
             let reasons = self.of(link).map_or(&[][..], |known| &known.reasons).join("; ");
             if !reasons.is_empty() {

@@ -1,4 +1,4 @@
-//! Tables of keys. What a key is called, is for, takes and does is said once: files are read by it, and their schema is made
+//! Tables of keys. What a key is called, is for, key_type and does is said once: files are read by it, and their schema is made
 //! of it.
 
 use std::{ops::Range, time::Duration};
@@ -6,7 +6,7 @@ use std::{ops::Range, time::Duration};
 use serde_json::{Map, Value as Json};
 use settings::{Reader, Table, Value, schema};
 
-use super::hosts::Groups;
+use super::hosts::HostGroups;
 use crate::plan::Plan;
 
 /// A key of a table that is read into a `T`.
@@ -14,11 +14,11 @@ pub(crate) struct Key<T: 'static> {
     pub name: &'static str,
     /// What it is for, without a capital letter and a full stop.
     pub help: &'static str,
-    takes: Takes<T>,
+    key_type: KeyType<T>,
 }
 
-/// What a key takes: an example, and where the value goes. Numbers have bounds too; flags are false unless given.
-pub(crate) enum Takes<T: 'static> {
+/// What a key key_type: an example, and where the value goes. Numbers have bounds too; flags are false unless given.
+pub(crate) enum KeyType<T: 'static> {
     Flag(fn(&mut T, bool)),
     Whole(Range<u64>, u64, fn(&mut T, u64)),
     Size(&'static str, fn(&mut T, u64)),
@@ -31,12 +31,12 @@ pub(crate) enum Takes<T: 'static> {
 }
 
 /// Reads a value.
-pub(crate) type Read<T> = fn(&mut T, &mut Reader<'_>, &Value<'_>, &Scene<'_>);
+pub(crate) type Read<T> = fn(&mut T, &mut Reader<'_>, &Value<'_>, &HostNames<'_>);
 
 /// The hosts that values may name.
-pub(crate) struct Scene<'a> {
+pub(crate) struct HostNames<'a> {
     pub plan: &'a Plan,
-    pub groups: &'a Groups,
+    pub groups: &'a HostGroups,
 }
 
 /// Reads what a table has of these keys.
@@ -45,11 +45,11 @@ pub(crate) fn read<T>(
     own: &mut T,
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
-    scene: &Scene<'_>,
+    names: &HostNames<'_>,
 ) {
     for key in keys {
         if let Some(value) = table.take(key.name) {
-            key.read(own, reader, value, scene);
+            key.read(own, reader, value, names);
         }
     }
 }
@@ -66,27 +66,27 @@ pub(crate) fn sentence(help: &str) -> String {
 }
 
 impl<T> Key<T> {
-    pub(crate) const fn new(name: &'static str, help: &'static str, takes: Takes<T>) -> Self {
-        Self { name, help, takes }
+    pub(crate) const fn new(name: &'static str, help: &'static str, key_type: KeyType<T>) -> Self {
+        Self { name, help, key_type }
     }
 
-    fn read(&self, own: &mut T, reader: &mut Reader<'_>, value: &Value<'_>, scene: &Scene<'_>) {
+    fn read(&self, own: &mut T, reader: &mut Reader<'_>, value: &Value<'_>, names: &HostNames<'_>) {
         // What could not be taken has been told.
-        let _: Option<()> = match &self.takes {
-            Takes::Flag(put) => reader.flag(value).map(|flag| put(own, flag)),
-            Takes::Whole(bounds, _, put) => {
-                reader.whole(value, bounds.clone()).map(|number| put(own, number))
+        let _: Option<()> = match &self.key_type {
+            KeyType::Flag(set) => reader.flag(value).map(|flag| set(own, flag)),
+            KeyType::Whole(bounds, _, set) => {
+                reader.whole(value, bounds.clone()).map(|number| set(own, number))
             }
-            Takes::Size(_, put) => reader.size(value).map(|size| put(own, size)),
-            Takes::Time(_, put) => reader.time(value).map(|time| put(own, time)),
-            Takes::Text(_, put) => reader.text(value).map(|text| put(own, text)),
-            Takes::Choice(words, put) => reader.text(value).and_then(|text| {
-                let at = words.iter().position(|word| *word == text);
+            KeyType::Size(_, set) => reader.size(value).map(|size| set(own, size)),
+            KeyType::Time(_, set) => reader.time(value).map(|time| set(own, time)),
+            KeyType::Text(_, set) => reader.text(value).map(|text| set(own, text)),
+            KeyType::Choice(words, set) => reader.text(value).and_then(|text| {
+                let index = words.iter().position(|word| *word == text);
                 let refuse = || format!("'{text}' is no '{}'; one of {}", self.name, words.join(", "));
-                reader.checked(value, at.ok_or_else(refuse)).map(|at| put(own, at))
+                reader.checked(value, index.ok_or_else(refuse)).map(|index| set(own, index))
             }),
-            Takes::Other(_, read) => {
-                read(own, reader, value, scene);
+            KeyType::Other(_, read) => {
+                read(own, reader, value, names);
                 None
             }
         };
@@ -94,14 +94,14 @@ impl<T> Key<T> {
 
     /// Its schema; `what` says what it is for.
     pub(crate) fn schema(&self, what: &str) -> Json {
-        match &self.takes {
-            Takes::Flag(_) => schema::flag(what, false),
-            Takes::Whole(bounds, example, _) => schema::whole(bounds.start, what, *example),
-            Takes::Size(example, _) => schema::size(what, example),
-            Takes::Time(example, _) => schema::time(what, example),
-            Takes::Text(example, _) => schema::text(what, example),
-            Takes::Choice(words, _) => schema::choice(what, words),
-            Takes::Other(schema, _) => schema(what),
+        match &self.key_type {
+            KeyType::Flag(_) => schema::flag(what, false),
+            KeyType::Whole(bounds, example, _) => schema::whole(bounds.start, what, *example),
+            KeyType::Size(example, _) => schema::size(what, example),
+            KeyType::Time(example, _) => schema::time(what, example),
+            KeyType::Text(example, _) => schema::text(what, example),
+            KeyType::Choice(words, _) => schema::choice(what, words),
+            KeyType::Other(schema, _) => schema(what),
         }
     }
 }

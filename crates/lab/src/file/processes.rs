@@ -11,8 +11,8 @@ use settings::{Reader, Table, Value, places, schema, suggestion};
 use toml::de::DeValue;
 
 use super::{
-    hosts::Groups,
-    keys::{self, Key, Scene, Takes},
+    hosts::HostGroups,
+    keys::{self, HostNames, Key, KeyType},
 };
 use crate::{
     plan::{Flood, Known, KnownKind, Plan, Process, Program, Ready},
@@ -27,14 +27,14 @@ pub(super) fn read(
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
     plan: &Plan,
-    groups: &Groups,
+    groups: &HostGroups,
 ) -> Vec<Process> {
     let mut processes: Vec<Process> = Vec::new();
     let Some(value) = table.take("processes") else { return processes };
     for (stage, value) in reader.array(value, "tables [[processes]]").iter().enumerate() {
         let table = reader.table(value, "a table [[processes]]");
         for process in read_one(reader, table, None, plan, groups, stage) {
-            if let Some(other) = processes.iter().find(|other| is_on_its_port(other, &process)) {
+            if let Some(other) = processes.iter().find(|other| share_port(other, &process)) {
                 let message = format!("'{}' listens there already; give another 'port'", other.name);
                 reader.mistake(value.span(), message);
             }
@@ -49,41 +49,42 @@ pub(super) fn read(
 }
 
 /// Names in the commands of a lab file that stand for no host. A study, in which they may stand for more, looks by itself.
-pub(super) fn check_places(
+pub(super) fn check_placeholders(
     reader: &mut Reader<'_>,
     processes: Option<&Value<'_>>,
     plan: &Plan,
-    groups: &Groups,
+    groups: &HostGroups,
 ) {
     let tables = processes.and_then(|value| value.get_ref().as_array()).into_iter().flatten();
     let commands = tables.filter_map(|table| table.get_ref().as_table()?.get("command"));
     let mut unknown = Vec::new();
     for command in commands {
         places::each_text(command, &mut |value, text| {
-            let has_none = |name: &&str| {
+            let is_unknown = |name: &&str| {
                 *name != "self"
-                    && !plan.writes(name)
+                    && !plan.writes_file(name)
                     && plan.host(name).and_then(|host| plan.address_of(host)).is_none()
             };
-            unknown.extend(places::names(text).into_iter().filter(has_none).map(|name| (value.span(), name)));
+            unknown
+                .extend(places::names(text).into_iter().filter(is_unknown).map(|name| (value.span(), name)));
         });
     }
     for (span, name) in unknown {
-        if KnownKind::all_writes().contains(&name) {
+        if KnownKind::all_written_files().contains(&name) {
             reader.mistake(span, format!("no program of this lab writes {{{name}}}"));
             continue;
         }
-        let why = match groups.named(name).as_deref() {
+        let why = match groups.members_of(name).as_deref() {
             Some([_]) => format!("'{name}' has no address"),
             Some(_) => format!("'{name}' is several hosts; name one of them, such as {{{name}1}}"),
-            None => groups.unknown(name),
+            None => groups.unknown_host(name),
         };
         reader.mistake(span, format!("{why} (for these characters themselves, write {{{{{name}}}}})"));
     }
 }
 
 /// Whether both listen on one port of one host.
-fn is_on_its_port(one: &Process, other: &Process) -> bool {
+fn share_port(one: &Process, other: &Process) -> bool {
     let port = |process: &Process| match &process.program {
         Program::Known(known) => Some((process.host, known.port)),
         Program::Command(_) => None,
@@ -96,36 +97,38 @@ const KEYS: &[Key<Process>] = &[
     Key::new(
         "ready",
         "when it is ready: tcp:PORT, http://self:PORT/PATH, log:TEXT, file:PATH or exit",
-        Takes::Other(
+        KeyType::Other(
             |what| schema::text(what, "tcp:8080"),
-            |own, reader, value, scene| own.ready = read_ready(reader, value, scene.plan),
+            |own, reader, value, names| own.ready = read_ready(reader, value, names.plan),
         ),
     ),
     Key::new(
         "ready_timeout",
         "how long that may take",
-        Takes::Time("10s", |own, time| own.ready_timeout = time),
+        KeyType::Time("10s", |own, time| own.ready_timeout = time),
     ),
-    Key::new("log_limit", "output that is kept", Takes::Size("64MiB", |own, n| own.log_limit_bytes = n)),
+    Key::new("log_limit", "output that is kept", KeyType::Size("64MiB", |own, n| own.log_limit_bytes = n)),
     Key::new(
         "flood",
         "what happens to more output",
-        Takes::Choice(&["fail", "truncate"], |own, at| own.flood = [Flood::Fail, Flood::Truncate][at]),
+        KeyType::Choice(&["fail", "truncate"], |own, index| {
+            own.flood = [Flood::Fail, Flood::Truncate][index]
+        }),
     ),
     Key::new(
         "directory",
         "the folder that it is started in",
-        Takes::Text("{target_folder}", |own, path| own.directory = Some(path.into())),
+        KeyType::Text("{target_folder}", |own, path| own.directory = Some(path.into())),
     ),
     Key::new(
         "may_end",
         "whether it may end, with status 0, while the study runs",
-        Takes::Flag(|own, is| own.may_end = is),
+        KeyType::Flag(|own, is| own.may_end = is),
     ),
     Key::new(
         "env",
         "variables of its environment",
-        Takes::Other(
+        KeyType::Other(
             |what| json!({ "type": "object", "description": what, "additionalProperties": { "type": "string" } }),
             |own, reader, value, _| own.environment = read_environment(reader, value),
         ),
@@ -146,11 +149,11 @@ pub(super) fn read_one(
     mut table: Table<'_, '_>,
     name: Option<&str>,
     plan: &Plan,
-    groups: &Groups,
+    groups: &HostGroups,
     stage: usize,
 ) -> Vec<Process> {
     let on = table.need(reader, "on", "the host or hosts that it runs on");
-    let on = on.map(|value| groups.list(reader, value)).unwrap_or_default();
+    let on = on.map(|value| groups.read_hosts(reader, value)).unwrap_or_default();
     let own_name = if name.is_none() { table.take("name") } else { None };
     let own_name = own_name.and_then(|value| {
         let name = reader.text(value)?;
@@ -161,8 +164,8 @@ pub(super) fn read_one(
         Some(name.to_owned())
     });
     let name = name.map(str::to_owned).or(own_name);
-    let scene = Scene { plan, groups };
-    let program = read_program(reader, &mut table, &scene);
+    let names = HostNames { plan, groups };
+    let program = read_program(reader, &mut table, &names);
     let mut process = Process {
         name: String::new(),
         host: 0,
@@ -176,7 +179,7 @@ pub(super) fn read_one(
         may_end: false,
         stage,
     };
-    keys::read(KEYS, &mut process, reader, &mut table, &scene);
+    keys::read(KEYS, &mut process, reader, &mut table, &names);
     table.finish(reader);
     let Some((kind, program)) = program else { return Vec::new() };
     if let (None, Program::Known(known)) = (&process.ready, &program) {
@@ -194,14 +197,14 @@ pub(super) fn read_one(
 fn read_program(
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
-    scene: &Scene<'_>,
+    names: &HostNames<'_>,
 ) -> Option<(String, Program)> {
     let span = table.span();
     let run = table.take("run");
     let command = table.take("command");
     match (run, command) {
         (Some(run), None) => {
-            let known = read_known(reader, table, run, scene)?;
+            let known = read_known(reader, table, run, names)?;
             Some((known.kind.name().to_owned(), Program::Known(known)))
         }
         (None, Some(value)) => {
@@ -232,7 +235,7 @@ fn read_known(
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
     run: &Value<'_>,
-    scene: &Scene<'_>,
+    names: &HostNames<'_>,
 ) -> Option<Known> {
     let kind = reader.text(run).and_then(|name| {
         let kind = KnownKind::of(name);
@@ -246,7 +249,7 @@ fn read_known(
         }
         kind
     });
-    program::read(kind, reader, table, scene)
+    program::read(kind, reader, table, names)
 }
 
 fn read_environment(reader: &mut Reader<'_>, value: &Value<'_>) -> BTreeMap<String, String> {

@@ -1,4 +1,4 @@
-//! A link proves that it is what it was asked to be, before anything is concluded from it.
+//! A link proves that it is what it was requested to be, before anything is concluded from it.
 //!
 //! Datagrams are sent from host to host, both ways at once: a few at random times for the delay, a
 //! little more than the rate for the rate, many small ones at half the rate for the loss.
@@ -21,7 +21,7 @@ use super::{
     spec::{Direction, JitterOrder, LinkSpec, Shape},
     steal::StealWatch,
     text::show_rate,
-    traffic::{Arrivals, Run, Stream},
+    traffic::{Arrivals, Stream, StreamRun},
 };
 
 mod judge;
@@ -29,16 +29,16 @@ mod streams;
 
 use judge::{judge, judge_counters};
 use streams::{
-    ExpectedDelay, RATE_PAYLOAD_BYTES, arrival_rate, header_bytes, loss_stream, most_payload, probe_stream,
-    probe_wire_ns, rate_stream, rest_ns,
+    ExpectedDelay, RATE_PAYLOAD_BYTES, arrival_rate, drain_ns, header_bytes, loss_stream, max_payload_bytes,
+    probe_stream, probe_wire_ns, rate_stream,
 };
 
 /// All arrive as they left.
 const NO_JITTER: Distribution = Distribution::Fixed { ns: 0 };
 /// How near to the sending or the arrival of a probe a processor must be taken away to hold it up, in nanoseconds.
-const NEAR_NS: u64 = 10_000_000;
+const STEAL_MARGIN_NS: u64 = 10_000_000;
 /// A rate of fewer packets is none, unless no more could be sent.
-const LEAST_RATE_PACKETS: u64 = 10;
+const MIN_RATE_PACKETS: u64 = 10;
 /// Standard deviations by which the number lost may be off.
 const LOSS_DEVIATIONS: f64 = 4.0;
 
@@ -74,13 +74,13 @@ impl CertifyOptions {
     }
 
     /// The longest that certification takes.
-    pub fn most_time(&self, spec: &LinkSpec) -> Duration {
+    pub fn max_duration(&self, spec: &LinkSpec) -> Duration {
         let phases = [&spec.a_to_b, &spec.b_to_a].map(|shape| {
-            let rated = rate_stream(shape, self, RATE_PAYLOAD_BYTES);
+            let rate_arrivals = rate_stream(shape, self, RATE_PAYLOAD_BYTES);
             // Each sender may take twice its time, and a second.
-            let most_ns = |stream: Stream| 2 * stream.duration_ns() + rest_ns(shape, &stream) + 1_020_000_000;
-            [probe_stream(shape, self), rated, Some(loss_stream(shape, self))]
-                .map(|stream| stream.map_or(0, most_ns))
+            let max_ns = |stream: Stream| 2 * stream.duration_ns() + drain_ns(shape, &stream) + 1_020_000_000;
+            [probe_stream(shape, self), rate_arrivals, Some(loss_stream(shape, self))]
+                .map(|stream| stream.map_or(0, max_ns))
         });
         let [there, back] = phases;
         Duration::from_nanos(there.into_iter().zip(back).map(|(there, back)| there.max(back)).sum())
@@ -98,7 +98,7 @@ pub struct Certificate {
     pub at_unix_s: u64,
     /// The kernel and the number of processors.
     pub machine: String,
-    /// What was asked for.
+    /// What was requested for.
     pub spec: LinkSpec,
     /// From the first host to the second.
     pub a_to_b: Measured,
@@ -106,7 +106,7 @@ pub struct Certificate {
     pub b_to_a: Measured,
 }
 
-/// What one direction was measured to be.
+/// What direction_result direction was measured to be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Measured {
     /// Delay of small packets on the idle link.
@@ -114,7 +114,7 @@ pub struct Measured {
     /// Delay of those during which the hypervisor took processor time; not judged.
     pub delay_while_stolen: Option<MeasuredDelay>,
     /// What arrived per second under overload, in bits of the layer the rate is meant on; none where no
-    /// rate was asked for.
+    /// rate was requested for.
     pub rate_bits_per_s: Option<f64>,
     /// What should have: the rate less what is lost on the wire.
     pub expected_rate_bits_per_s: Option<f64>,
@@ -160,13 +160,13 @@ pub struct MeasuredDelay {
 /// # Errors
 /// When it could not be measured.
 pub fn certify(link: &mut Emulator, options: &CertifyOptions) -> Result<Certificate, LinkError> {
-    let asked = link.spec().clone();
-    // What is measured again is drawn anew; what runs over the link later is drawn by the seed asked for.
+    let requested = link.spec().clone();
+    // What is measured again is drawn anew; what runs over the link later is drawn by the seed requested for.
     let seed = monotonic_ns();
-    let drawn_anew =
-        [&asked.a_to_b, &asked.b_to_a].map(|shape| Shape { seed: shape.seed ^ seed, ..shape.clone() });
-    let certificate = measure(link, &asked, &drawn_anew, options);
-    set_both(link, [asked.a_to_b, asked.b_to_a])?;
+    let reseeded = [&requested.a_to_b, &requested.b_to_a]
+        .map(|shape| Shape { seed: shape.seed ^ seed, ..shape.clone() });
+    let certificate = measure(link, &requested, &reseeded, options);
+    set_both(link, [requested.a_to_b, requested.b_to_a])?;
     certificate
 }
 
@@ -176,7 +176,7 @@ fn set_both(link: &mut Emulator, shapes: [Shape; 2]) -> Result<(), LinkError> {
 
 fn measure(
     link: &mut Emulator,
-    asked: &LinkSpec,
+    requested: &LinkSpec,
     shapes: &[Shape; 2],
     options: &CertifyOptions,
 ) -> Result<Certificate, LinkError> {
@@ -187,61 +187,64 @@ fn measure(
     let stolen = watch.finish();
 
     // Jitter would blur when the first and the last of them left the wire.
-    let even = |shape: &Shape| Shape { jitter: NO_JITTER, reorder: None, ..shape.clone() };
-    set_both(link, shapes.each_ref().map(even))?;
+    let without_jitter = |shape: &Shape| Shape { jitter: NO_JITTER, reorder: None, ..shape.clone() };
+    set_both(link, shapes.each_ref().map(without_jitter))?;
     let before_rate = link.counters()?;
     let watch = StealWatch::start();
     let rate_streams =
-        Direction::BOTH.map(|way| rate_stream(link.shape(way), options, most_payload(link.ends(way))));
-    let rated = run_both(link, rate_streams)?;
+        Direction::BOTH.map(|way| rate_stream(link.shape(way), options, max_payload_bytes(link.ends(way))));
+    let rate_arrivals = run_both(link, rate_streams)?;
     let is_rate_stolen = !watch.finish().is_empty();
     let after_rate = link.counters()?;
     set_both(link, shapes.clone())?;
-    let counted = run_both(link, Direction::BOTH.map(|way| Some(loss_stream(link.shape(way), options))))?;
+    let loss_arrivals =
+        run_both(link, Direction::BOTH.map(|way| Some(loss_stream(link.shape(way), options))))?;
     let after = link.counters()?;
 
     let mut reasons = Vec::new();
     let mut measured = Vec::new();
-    for (direction, (probes, (rated, counted))) in
-        Direction::BOTH.into_iter().zip(probes.into_iter().zip(rated.into_iter().zip(counted)))
+    for (direction, (probes, (rate_arrivals, loss_arrivals))) in
+        Direction::BOTH.into_iter().zip(probes.into_iter().zip(rate_arrivals.into_iter().zip(loss_arrivals)))
     {
         let shape = link.shape(direction);
         let name = if direction == Direction::AToB { "a to b" } else { "b to a" };
         let mut reasons_here = Vec::new();
-        let mut one = Measured {
+        let mut direction_result = Measured {
             cores_per_gbit: None,
             ..measure_delay_and_loss(
                 shape,
                 &probes.unwrap_or_default(),
-                &counted.unwrap_or_default(),
+                &loss_arrivals.unwrap_or_default(),
                 &stolen,
             )
         };
         let rate_stream = rate_streams[direction.index()];
-        if let (Some(rate), Some(stream), Some(arrivals)) = (shape.rate_bits_per_s, rate_stream, rated) {
+        if let (Some(rate), Some(stream), Some(arrivals)) =
+            (shape.rate_bits_per_s, rate_stream, rate_arrivals)
+        {
             let ip_bytes = stream.payload_bytes as u64 + header_bytes(link.ends(direction)[1]);
             let (carried, packets) = arrival_rate(shape, &arrivals, options, ip_bytes);
-            (one.rate_bits_per_s, one.rate_packets) = (Some(carried), packets);
-            // Half of what was sent would be enough, even on a slow link.
+            (direction_result.rate_bits_per_s, direction_result.rate_packets) = (Some(carried), packets);
+            // Half of what was sent would be enough, without_jitter on a slow link.
             let expected = arrivals.sent as f64 * (1.0 - shape.loss.ratio());
-            if packets < LEAST_RATE_PACKETS && expected >= 2.0 * LEAST_RATE_PACKETS as f64 {
+            if packets < MIN_RATE_PACKETS && expected >= 2.0 * MIN_RATE_PACKETS as f64 {
                 reasons_here.push(format!(
                     "only {packets} of {} packets of the rate's arrived in time: the processors are busy, or the link is cut",
                     arrivals.sent
                 ));
             }
-            one.expected_rate_bits_per_s =
+            direction_result.expected_rate_bits_per_s =
                 Some(rate as f64 * (1.0 - shape.loss.ratio()) * (1.0 + shape.duplicate_ratio));
             let index = direction.index();
             let cpu_ns = after_rate[index].cpu_ns - before_rate[index].cpu_ns;
             let bits = 8.0
                 * (after_rate[index].pipe.delivered_bytes - before_rate[index].pipe.delivered_bytes) as f64;
-            one.cores_per_gbit = (bits > 0.0).then(|| cpu_ns as f64 / bits);
+            direction_result.cores_per_gbit = (bits > 0.0).then(|| cpu_ns as f64 / bits);
         }
-        judge(&one, shape, is_rate_stolen, &mut reasons_here);
+        judge(&direction_result, shape, is_rate_stolen, &mut reasons_here);
         judge_counters(&before[direction.index()], &after[direction.index()], &mut reasons_here);
         reasons.extend(reasons_here.into_iter().map(|reason| format!("{name}: {reason}")));
-        measured.push(one);
+        measured.push(direction_result);
     }
     let [a_to_b, b_to_a] = <[Measured; 2]>::try_from(measured).map_err(|_| LinkError::Ended)?;
     Ok(Certificate {
@@ -249,29 +252,29 @@ fn measure(
         reasons,
         at_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
         machine: machine(),
-        spec: asked.clone(),
+        spec: requested.clone(),
         a_to_b,
         b_to_a,
     })
 }
 
-/// Runs a stream each way, where one is wanted.
+/// Runs a stream each way, where direction_result is wanted.
 fn run_both(link: &Emulator, streams: [Option<Stream>; 2]) -> Result<[Option<Arrivals>; 2], LinkError> {
     let (mut runs, mut rest) = (Vec::new(), Duration::ZERO);
     for (direction, stream) in Direction::BOTH.into_iter().zip(streams) {
         let [from, to] = link.ends(direction);
-        runs.push(stream.map(|stream| Run::start(from, to, stream)).transpose()?);
-        let rest_ns = stream.map_or(0, |stream| rest_ns(link.shape(direction), &stream));
-        rest = rest.max(Duration::from_nanos(rest_ns));
+        runs.push(stream.map(|stream| StreamRun::start(from, to, stream)).transpose()?);
+        let drain_ns = stream.map_or(0, |stream| drain_ns(link.shape(direction), &stream));
+        rest = rest.max(Duration::from_nanos(drain_ns));
     }
     let mut arrivals = [None, None];
     // Both rest at the same time.
-    while runs.iter().flatten().any(|run: &Run| !run.is_sent()) {
+    while runs.iter().flatten().any(|run: &StreamRun| !run.is_sent()) {
         thread::sleep(Duration::from_millis(2));
     }
     thread::sleep(rest);
     for (run, slot) in runs.into_iter().zip(&mut arrivals) {
-        *slot = run.map(Run::finish).transpose()?;
+        *slot = run.map(StreamRun::finish).transpose()?;
     }
     // Whatever the streams left in a queue.
     thread::sleep(Duration::from_millis(20));
@@ -281,22 +284,25 @@ fn run_both(link: &Emulator, streams: [Option<Stream>; 2]) -> Result<[Option<Arr
 fn measure_delay_and_loss(
     shape: &Shape,
     probes: &Arrivals,
-    counted: &Arrivals,
+    loss_arrivals: &Arrivals,
     stolen: &[Range<u64>],
 ) -> Measured {
     // What is under way needs no processor: departures are computed.
-    let is_stolen = |(sent, came): &(u64, u64)| {
-        let ends = [(*sent, (*came).min(sent + NEAR_NS)), (came.saturating_sub(NEAR_NS).max(*sent), *came)];
+    let is_stolen = |(sent, arrived_ns): &(u64, u64)| {
+        let ends = [
+            (*sent, (*arrived_ns).min(sent + STEAL_MARGIN_NS)),
+            (arrived_ns.saturating_sub(STEAL_MARGIN_NS).max(*sent), *arrived_ns),
+        ];
         stolen.iter().any(|range| ends.iter().any(|(from, to)| range.start < *to && *from < range.end))
     };
     let delays = |wanted: bool| -> Vec<u64> {
         let times = probes.times.iter().filter(|times| is_stolen(times) == wanted);
-        times.map(|(sent, came)| came.saturating_sub(*sent)).collect()
+        times.map(|(sent, arrived_ns)| arrived_ns.saturating_sub(*sent)).collect()
     };
     let expected = ExpectedDelay::of(shape);
     let disturbed = delays(true);
     let ratio = shape.loss.ratio();
-    let sent = counted.sent.max(1) as f64;
+    let sent = loss_arrivals.sent.max(1) as f64;
     let deviation = (ratio * (1.0 - ratio) * shape.loss.dispersion() / sent).sqrt();
     Measured {
         delay: MeasuredDelay::of(delays(false), &expected),
@@ -304,12 +310,12 @@ fn measure_delay_and_loss(
         rate_bits_per_s: None,
         expected_rate_bits_per_s: None,
         rate_packets: 0,
-        loss_sent: counted.sent,
-        loss_ratio: 1.0 - counted.unique as f64 / sent,
+        loss_sent: loss_arrivals.sent,
+        loss_ratio: 1.0 - loss_arrivals.unique as f64 / sent,
         expected_loss_ratio: ratio,
         // One more of few is a large share of them.
         loss_tolerance: LOSS_DEVIATIONS * deviation + if ratio > 0.0 { 1.0 / sent } else { 0.0 },
-        duplicate_ratio: counted.twins as f64 / sent,
+        duplicate_ratio: loss_arrivals.duplicates as f64 / sent,
         cores_per_gbit: None,
     }
 }

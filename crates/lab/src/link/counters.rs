@@ -70,7 +70,7 @@ pub struct Counters {
 
 /// What is written so much later than it was due is late, in nanoseconds: as much as a certificate allows one packet in
 /// 1,000. An emulator that looks for packets so much later than it was to was away.
-pub const LATE_NS: u64 = 1_000_000;
+pub(super) const LATE_NS: u64 = 1_000_000;
 
 /// Times of more than 1 ms in which the emulator looked for no packet: it was stopped, had no processor, or was busy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -13,10 +13,10 @@ use super::{
 
 /// Memory that the packets of one direction may take, in bytes; taken as it is needed. 10 Gbit/s for
 /// 800 ms.
-const MOST_BYTES: usize = 1 << 30;
+const MAX_MEMORY_BYTES: usize = 1 << 30;
 
 /// The name of the thread that moves packets.
-pub(super) const MOVER: &str = "link-mover";
+pub(super) const MOVER_THREAD: &str = "link-mover";
 
 /// A link that runs in this process. Dropping it removes it.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Emulator {
         let interfaces = [Interface::create(&a)?, Interface::create(&b)?];
         let pipes = [&spec.a_to_b, &spec.b_to_a].map(|shape| Pipe::new(shape.clone(), spec.round_trip_ns()));
         let devices = interfaces.each_ref().map(|interface| Arc::clone(&interface.tun));
-        let forwarder = Forwarder::start(MOVER, devices, pipes, MOST_BYTES)?;
+        let forwarder = Forwarder::start(MOVER_THREAD, devices, pipes, MAX_MEMORY_BYTES)?;
         Ok(Self { spec, ends: [a, b], forwarder, interfaces })
     }
 

@@ -22,7 +22,7 @@ use crate::netlink::Netlink;
 /// loses what does not fit, so there must be room for every burst.
 const DEVICE_QUEUE_PACKETS: u32 = 10_000;
 /// A shell goes on while the `unshare` that it has started does not yet have its namespace.
-const UNSHARING_TAKES: Duration = Duration::from_millis(500);
+const UNSHARE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A network namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,13 +58,13 @@ impl Namespace {
     ///
     /// # Errors
     /// When both stay in the same, or one is no host.
-    pub fn await_apart(a: &Self, b: &Self) -> Result<(), LinkError> {
+    pub fn wait_until_separate(a: &Self, b: &Self) -> Result<(), LinkError> {
         let own = namespaces::own_identity(Kind::Network).map_err(LinkError::Start)?;
         let of = |namespace: &Self| {
             let refuse = |cause| LinkError::Namespace { namespace: namespace.clone(), cause };
             File::open(namespace.path()).and_then(|file| namespaces::identity(&file)).map_err(refuse)
         };
-        let deadline = Instant::now() + UNSHARING_TAKES;
+        let deadline = Instant::now() + UNSHARE_TIMEOUT;
         loop {
             let (of_a, of_b) = (of(a)?, of(b)?);
             let is_apart = of_a != of_b;
@@ -75,7 +75,7 @@ impl Namespace {
                 return if is_apart {
                     Ok(())
                 } else {
-                    Err(LinkError::OneNetwork { a: a.clone(), b: b.clone() })
+                    Err(LinkError::SameNetwork { a: a.clone(), b: b.clone() })
                 };
             }
             thread::sleep(Duration::from_millis(5));
@@ -143,7 +143,7 @@ impl std::str::FromStr for Address {
 
 /// An interface that the emulator has in a host.
 #[derive(Debug)]
-pub struct Interface {
+pub(super) struct Interface {
     /// One packet a read or write, behind a virtio-net header.
     pub tun: Arc<File>,
     drops: DropCounter,
@@ -154,7 +154,7 @@ impl Interface {
     ///
     /// # Errors
     /// Names the device and what the kernel refused.
-    pub fn create(end: &End) -> Result<Self, LinkError> {
+    pub(super) fn create(end: &End) -> Result<Self, LinkError> {
         end.namespace.run(|| {
             let refuse = |what, cause| LinkError::Device { end: Box::new(end.clone()), what, cause };
             let tun = tun::create(&end.device).map_err(|cause| refuse("create", cause))?;
@@ -182,7 +182,7 @@ impl Interface {
     }
 
     /// Packets that the kernel dropped because the emulator had not read those before.
-    pub fn overruns(&mut self) -> u64 {
+    pub(super) fn overruns(&mut self) -> u64 {
         self.drops.read()
     }
 }
@@ -241,9 +241,9 @@ mod tests {
     #[test]
     fn one_network_is_not_linked_with_itself() {
         let own = Namespace::Pid(std::process::id());
-        let refused = Namespace::await_apart(&own, &Namespace::Path("/proc/self/ns/net".into()));
-        assert!(matches!(refused, Err(LinkError::OneNetwork { .. })), "{refused:?}");
-        let nobody = Namespace::await_apart(&own, &Namespace::Path("/run/netns/nobody".into()));
+        let refused = Namespace::wait_until_separate(&own, &Namespace::Path("/proc/self/ns/net".into()));
+        assert!(matches!(refused, Err(LinkError::SameNetwork { .. })), "{refused:?}");
+        let nobody = Namespace::wait_until_separate(&own, &Namespace::Path("/run/netns/nobody".into()));
         assert!(matches!(nobody, Err(LinkError::Namespace { .. })), "{nobody:?}");
     }
 

@@ -15,13 +15,14 @@ use super::{
     spec::{LinkSpec, Loss, Queue, Shape},
 };
 use crate::{
-    netlink::{Bucket, ETHERNET_HEADER_BYTES, Netlink},
+    netlink::{ETHERNET_HEADER_BYTES, Netlink, TokenBucket},
     process::exec::search_path,
 };
 
 /// What of a link cannot be said to netem.
 pub fn mistakes(spec: &LinkSpec) -> Vec<String> {
-    let mut mistakes: Vec<String> = [&spec.a_to_b, &spec.b_to_a].into_iter().flat_map(beyond_netem).collect();
+    let mut mistakes: Vec<String> =
+        [&spec.a_to_b, &spec.b_to_a].into_iter().flat_map(unsupported_by_netem).collect();
     mistakes.dedup();
     mistakes
 }
@@ -33,8 +34,8 @@ pub fn mistakes(spec: &LinkSpec) -> Vec<String> {
 /// What cannot be said to netem, before anything is changed; then what the kernel says, and nothing is left.
 pub fn apply(spec: &LinkSpec, a: &End, b: &End) -> Result<(), LinkError> {
     let ends = [
-        (a, orders(&a.device, &spec.a_to_b, spec.round_trip_ns(), a.mtu)?),
-        (b, orders(&b.device, &spec.b_to_a, spec.round_trip_ns(), b.mtu)?),
+        (a, build_qdiscs(&a.device, &spec.a_to_b, spec.round_trip_ns(), a.mtu)?),
+        (b, build_qdiscs(&b.device, &spec.b_to_a, spec.round_trip_ns(), b.mtu)?),
     ];
     let mut made: Vec<&End> = Vec::new();
     for (end, (netem, bucket)) in &ends {
@@ -52,7 +53,7 @@ pub fn apply(spec: &LinkSpec, a: &End, b: &End) -> Result<(), LinkError> {
 }
 
 /// Puts the bucket below netem.
-fn limit(end: &End, bucket: &Bucket) -> Result<(), LinkError> {
+fn limit(end: &End, bucket: &TokenBucket) -> Result<(), LinkError> {
     let below_netem = TcHandle { major: 1, minor: 1 };
     let add = || {
         let index = if_nametoindex(end.device.as_str())?;
@@ -106,14 +107,14 @@ fn tc(end: &End, arguments: &[String]) -> Result<(), LinkError> {
 }
 
 /// What makes one direction: the words of `tc` for netem, and the bucket below it.
-fn orders(
+fn build_qdiscs(
     device: &str,
     shape: &Shape,
     round_trip_ns: u64,
     mtu: u32,
-) -> Result<(Vec<String>, Option<Bucket>), LinkError> {
+) -> Result<(Vec<String>, Option<TokenBucket>), LinkError> {
     let mut mistakes = shape.mistakes();
-    mistakes.extend(beyond_netem(shape));
+    mistakes.extend(unsupported_by_netem(shape));
     if !mistakes.is_empty() {
         return Err(LinkError::Spec(mistakes));
     }
@@ -129,7 +130,7 @@ fn orders(
     }
     let bucket = shape.rate_bits_per_s.zip(shape.queue_bytes(round_trip_ns)).map(|(rate, queue_bytes)| {
         let frame_bytes = u64::from(mtu) + ETHERNET_HEADER_BYTES;
-        Bucket {
+        TokenBucket {
             rate_bits_per_s: rate,
             // As shallow as frames and timers allow: half a millisecond, two frames at least.
             burst_bytes: (rate / 8 / 2_000).max(2 * frame_bytes),
@@ -151,7 +152,7 @@ fn line_packets(shape: &Shape) -> u64 {
     ((rate as f64 / 8.0 / 84.0 * delay_ns / 1e9) as u64).clamp(10_000, 50_000_000)
 }
 
-fn beyond_netem(shape: &Shape) -> Vec<String> {
+fn unsupported_by_netem(shape: &Shape) -> Vec<String> {
     let mut beyond = Vec::new();
     if shape.layer.bytes(1_500) < 1_514 {
         beyond.push("layer: the kernel counts Ethernet frames, not ip alone");
@@ -204,8 +205,8 @@ mod tests {
     use super::*;
     use crate::link::{Layer, Reorder};
 
-    fn made(shape: &Shape) -> (String, Option<Bucket>) {
-        let (words, bucket) = orders("eth0", shape, 100_000_000, 1_500).unwrap();
+    fn made(shape: &Shape) -> (String, Option<TokenBucket>) {
+        let (words, bucket) = build_qdiscs("eth0", shape, 100_000_000, 1_500).unwrap();
         (words.join(" "), bucket)
     }
 
@@ -213,7 +214,7 @@ mod tests {
     fn a_slow_long_link() {
         let shape = Shape { rate_bits_per_s: Some(20_000_000), delay_ns: 50_000_000, ..Shape::default() };
         let words = "qdisc add dev eth0 root handle 1: netem limit 10000 delay 50000.000us";
-        let bucket = Bucket {
+        let bucket = TokenBucket {
             rate_bits_per_s: 20_000_000,
             burst_bytes: 3_028,
             queue_bytes: 250_000,
@@ -249,7 +250,7 @@ mod tests {
         let reorder = Shape { reorder: Some(Reorder { ratio: 0.1, late_ns: 1 }), ..Shape::default() };
         let jitter = Shape { jitter: Distribution::Exponential { mean_ns: 1 }, ..Shape::default() };
         for shape in [ip, reorder, jitter] {
-            assert!(matches!(orders("eth0", &shape, 0, 1_500), Err(LinkError::Spec(_))));
+            assert!(matches!(build_qdiscs("eth0", &shape, 0, 1_500), Err(LinkError::Spec(_))));
             assert_eq!(mistakes(&LinkSpec::symmetric(shape)).len(), 1);
         }
     }

@@ -7,11 +7,11 @@
 use std::ops::Range;
 
 /// Bytes of the virtio-net header in front of every packet, without `num_buffers`.
-pub const VIRTIO_BYTES: usize = 10;
+pub(super) const VIRTIO_BYTES: usize = 10;
 /// Most bytes that one read or write moves: header and the largest IP packet.
-pub const MOST_BYTES: usize = VIRTIO_BYTES + 65_535;
+pub(super) const MAX_PACKET_BYTES: usize = VIRTIO_BYTES + 65_535;
 /// Room for the headers of a cut: virtio, IPv6 with some extensions, TCP with all options.
-pub const HEADER_ROOM: usize = 256;
+pub(super) const MAX_HEADER_BYTES: usize = 256;
 
 const NEEDS_CHECKSUM: u8 = 1;
 const GSO_NONE: u8 = 0;
@@ -25,7 +25,7 @@ const TCP_CWR: u8 = 0x80;
 
 /// What a packet consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
+pub(super) struct Layout {
     /// Bytes of IP and transport headers, repeated in every segment; 0 for a packet that is no
     /// super-packet.
     header_bytes: u16,
@@ -42,7 +42,7 @@ pub struct Layout {
 
 impl Layout {
     /// Reads the headers of a packet as it came from the device; none if it is not whole.
-    pub fn of(packet: &[u8]) -> Option<Self> {
+    pub(super) fn of(packet: &[u8]) -> Option<Self> {
         let (virtio, ip) = packet.split_first_chunk::<VIRTIO_BYTES>()?;
         if ip.is_empty() {
             return None;
@@ -59,10 +59,10 @@ impl Layout {
             _ => return Some(single),
         };
         let is_tcp = virtio[1] & !GSO_ECN != GSO_UDP;
-        let least_header = at + if is_tcp { 20 } else { 8 };
+        let min_header = at + if is_tcp { 20 } else { 8 };
         let ip_header = if ip[0] >> 4 == 4 { usize::from(ip[0] & 15) * 4 } else { 40 };
-        let is_sound = (20..=at).contains(&ip_header) && header >= least_header && header < ip.len();
-        if gso_bytes == 0 || !is_sound || header + VIRTIO_BYTES > HEADER_ROOM {
+        let is_sound = (20..=at).contains(&ip_header) && header >= min_header && header < ip.len();
+        if gso_bytes == 0 || !is_sound || header + VIRTIO_BYTES > MAX_HEADER_BYTES {
             return Some(single);
         }
         let payload = ip.len() - header;
@@ -77,12 +77,12 @@ impl Layout {
     }
 
     /// An ordinary packet of so many IP bytes.
-    pub fn single(ip_bytes: u32) -> Self {
+    pub(super) fn single(ip_bytes: u32) -> Self {
         Self { header_bytes: 0, segment_bytes: 0, transport_at: 0, segments: 1, ip_bytes, is_tcp: false }
     }
 
     /// IP bytes of one segment, its headers included.
-    pub fn segment_ip_bytes(&self, index: u16) -> u32 {
+    pub(super) fn segment_ip_bytes(&self, index: u16) -> u32 {
         if self.segments == 1 {
             return self.ip_bytes;
         }
@@ -90,7 +90,7 @@ impl Layout {
     }
 
     /// What `count` segments from `first` on take, when a segment of `n` IP bytes takes `bytes(n)`.
-    pub fn sum(&self, first: u16, count: u16, bytes: impl Fn(u64) -> u64) -> u64 {
+    pub(super) fn sum(&self, first: u16, count: u16, bytes: impl Fn(u64) -> u64) -> u64 {
         if count == 0 {
             return 0;
         }
@@ -111,12 +111,12 @@ impl Layout {
     /// Cuts `count` segments from `first` on: their virtio header and headers go to `room`, which is
     /// filled from its start; returned are how many bytes that took and where the payload is in
     /// `packet`. All segments together are the packet as it was.
-    pub fn cut(
+    pub(super) fn cut(
         &self,
         packet: &[u8],
         first: u16,
         count: u16,
-        room: &mut [u8; HEADER_ROOM],
+        room: &mut [u8; MAX_HEADER_BYTES],
     ) -> (usize, Range<usize>) {
         if count == self.segments {
             return (0, 0..packet.len());
@@ -266,7 +266,7 @@ mod tests {
     }
 
     fn cut(packet: &[u8], layout: Layout, first: u16, count: u16) -> Vec<u8> {
-        let mut room = [0; HEADER_ROOM];
+        let mut room = [0; MAX_HEADER_BYTES];
         let (head, payload) = layout.cut(packet, first, count, &mut room);
         [&room[..head], &packet[payload]].concat()
     }
@@ -354,7 +354,7 @@ mod tests {
                 (virtio[1], virtio[5], virtio[6], virtio[7]) = (gso, 0, at, 0);
             }
             if let Some(layout) = Layout::of(&bytes) {
-                let mut room = [0; HEADER_ROOM];
+                let mut room = [0; MAX_HEADER_BYTES];
                 for first in 0..layout.segments.min(4) {
                     let _ = layout.cut(&bytes, first, 1, &mut room);
                 }

@@ -21,7 +21,7 @@ use super::{
 
 /// Segments that leave the link together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Flight {
+pub(super) struct Delivery {
     /// When they arrive, in nanoseconds of the time given to [`Pipe::offer`].
     pub due_ns: u64,
     /// The packet that they are of; its receiver releases it.
@@ -34,7 +34,7 @@ pub struct Flight {
 
 /// One direction of a link.
 #[derive(Debug)]
-pub struct Pipe {
+pub(super) struct Pipe {
     shape: Shape,
     queue_bytes: Option<u64>,
     is_up: bool,
@@ -43,8 +43,8 @@ pub struct Pipe {
     waiting: VecDeque<Group>,
     waiting_bytes: u64,
     wire: Wire,
-    line: VecDeque<Flight>,
-    late: BinaryHeap<Reverse<Flight>>,
+    line: VecDeque<Delivery>,
+    late: BinaryHeap<Reverse<Delivery>>,
     counters: PipeCounters,
 }
 
@@ -77,7 +77,7 @@ struct Wire {
 impl Pipe {
     /// An idle link of this shape; the round trip sizes a queue given as a multiple of the
     /// bandwidth-delay product.
-    pub fn new(shape: Shape, round_trip_ns: u64) -> Self {
+    pub(super) fn new(shape: Shape, round_trip_ns: u64) -> Self {
         let mut rng = Pcg64Mcg::seed_from_u64(shape.seed);
         Self {
             queue_bytes: shape.queue_bytes(round_trip_ns),
@@ -96,7 +96,7 @@ impl Pipe {
 
     /// Changes the shape from `now_ns` on. What waits leaves at the new rate, what is in the delay
     /// line arrives when it was to, and nothing overtakes it. Another seed begins its draws from the start.
-    pub fn reshape(&mut self, now_ns: u64, shape: Shape, round_trip_ns: u64, store: &mut Store) {
+    pub(super) fn reshape(&mut self, now_ns: u64, shape: Shape, round_trip_ns: u64, store: &mut Store) {
         self.advance(now_ns, store);
         if !self.waiting.is_empty() && now_ns > self.wire.started_ns {
             let rate = u128::from(self.shape.rate_bits_per_s.unwrap_or(u64::MAX));
@@ -121,15 +121,16 @@ impl Pipe {
     }
 
     /// Cuts the link, which loses all that is in it, or mends it.
-    pub fn set_up(&mut self, now_ns: u64, is_up: bool, store: &mut Store) {
+    pub(super) fn set_up(&mut self, now_ns: u64, is_up: bool, store: &mut Store) {
         self.advance(now_ns, store);
         self.is_up = is_up;
         if is_up {
             return;
         }
         let waiting = self.waiting.drain(..).map(|group| (group.packet, group.count));
-        let flying = self.line.drain(..).chain(self.late.drain().map(|Reverse(flight)| flight));
-        for (packet, count) in waiting.chain(flying.map(|flight| (flight.packet, flight.count))) {
+        let in_delay_line = self.line.drain(..).chain(self.late.drain().map(|Reverse(delivery)| delivery));
+        for (packet, count) in waiting.chain(in_delay_line.map(|delivery| (delivery.packet, delivery.count)))
+        {
             self.counters.dropped_down_packets += u64::from(count);
             store.release(packet);
         }
@@ -138,7 +139,7 @@ impl Pipe {
     }
 
     /// A packet comes at `now_ns`; the share in it that the caller has is taken over.
-    pub fn offer(&mut self, now_ns: u64, packet: PacketId, store: &mut Store) {
+    pub(super) fn offer(&mut self, now_ns: u64, packet: PacketId, store: &mut Store) {
         self.advance(now_ns, store);
         let layout = store.layout(packet);
         let layer = self.shape.layer;
@@ -154,10 +155,10 @@ impl Pipe {
             let segment_bytes = bytes_of(0, 1);
             let limit = self.queue_bytes.unwrap_or(u64::MAX);
             let group_bytes = u128::from(rate) * u128::from(self.shape.group_ns()) / 8_000_000_000;
-            let most =
+            let max_count =
                 ((group_bytes / u128::from(segment_bytes)) as u64).clamp(1, u64::from(u16::MAX)) as u16;
             // Pieces of one size: 45 segments, of which 40 may go together, go as 23 and 22.
-            let together = layout.segments.div_ceil(layout.segments.div_ceil(most));
+            let together = layout.segments.div_ceil(layout.segments.div_ceil(max_count));
             let mut first = 0;
             while first < layout.segments {
                 let mut count = together.min(layout.segments - first);
@@ -172,13 +173,13 @@ impl Pipe {
                     self.counters.dropped_queue_packets += u64::from(layout.segments - first);
                     break;
                 }
-                store.share(packet);
-                self.wait(Group { packet, first, count, bytes, arrived_ns: now_ns, jitter_ns });
+                store.retain(packet);
+                self.enqueue(Group { packet, first, count, bytes, arrived_ns: now_ns, jitter_ns });
                 first += count;
             }
             self.counters.peak_queue_bytes = self.counters.peak_queue_bytes.max(self.waiting_bytes);
         } else {
-            store.share(packet);
+            store.retain(packet);
             let (count, bytes) = (layout.segments, all_bytes);
             let group = Group { packet, first: 0, count, bytes, arrived_ns: now_ns, jitter_ns };
             self.depart(group, now_ns, store);
@@ -187,50 +188,45 @@ impl Pipe {
     }
 
     /// The next segments that are due at `now_ns`. Whoever takes them releases their packet.
-    pub fn pop(&mut self, now_ns: u64, store: &mut Store) -> Option<Flight> {
+    pub(super) fn pop(&mut self, now_ns: u64, store: &mut Store) -> Option<Delivery> {
         self.advance(now_ns, store);
-        let ordered = self.line.front().map(|flight| flight.due_ns);
-        let late = self.late.peek().map(|Reverse(flight)| flight.due_ns);
-        let flight = match (ordered, late) {
+        let ordered = self.line.front().map(|delivery| delivery.due_ns);
+        let late = self.late.peek().map(|Reverse(delivery)| delivery.due_ns);
+        let delivery = match (ordered, late) {
             (Some(due_ns), late) if due_ns <= now_ns && late.is_none_or(|late| due_ns <= late) => {
                 self.line.pop_front()
             }
-            (_, Some(due_ns)) if due_ns <= now_ns => self.late.pop().map(|Reverse(flight)| flight),
+            (_, Some(due_ns)) if due_ns <= now_ns => self.late.pop().map(|Reverse(delivery)| delivery),
             _ => None,
         }?;
-        self.counters.delivered_packets += u64::from(flight.count);
+        self.counters.delivered_packets += u64::from(delivery.count);
         let layer = self.shape.layer;
         self.counters.delivered_bytes +=
-            store.layout(flight.packet).sum(flight.first, flight.count, |ip| layer.bytes(ip));
-        Some(flight)
+            store.layout(delivery.packet).sum(delivery.first, delivery.count, |ip| layer.bytes(ip));
+        Some(delivery)
     }
 
     /// When to ask next; none while the link is empty.
-    pub fn next_ns(&self) -> Option<u64> {
+    pub(super) fn next_ns(&self) -> Option<u64> {
         let waiting = self.waiting.front().map(|_| self.wire.finish_ns.saturating_add(self.shape.delay_ns));
-        let line = self.line.front().map(|flight| flight.due_ns);
-        let late = self.late.peek().map(|Reverse(flight)| flight.due_ns);
+        let line = self.line.front().map(|delivery| delivery.due_ns);
+        let late = self.late.peek().map(|Reverse(delivery)| delivery.due_ns);
         // What waits may overtake what is in the line, where it is free to.
         [line, waiting, late].into_iter().flatten().min()
     }
 
     /// What was counted so far.
-    pub fn counters(&self) -> PipeCounters {
-        let flying = self.line.iter().chain(self.late.iter().map(|Reverse(flight)| flight));
+    pub(super) fn counters(&self) -> PipeCounters {
+        let in_delay_line = self.line.iter().chain(self.late.iter().map(|Reverse(delivery)| delivery));
         PipeCounters {
             queue_bytes: self.waiting_bytes,
             queue_packets: self.waiting.iter().map(|group| u64::from(group.count)).sum(),
-            flying_packets: flying.map(|flight| u64::from(flight.count)).sum(),
+            flying_packets: in_delay_line.map(|delivery| u64::from(delivery.count)).sum(),
             ..self.counters
         }
     }
 
-    /// The shape in force.
-    pub fn shape(&self) -> &Shape {
-        &self.shape
-    }
-
-    fn wait(&mut self, group: Group) {
+    fn enqueue(&mut self, group: Group) {
         self.waiting_bytes += group.bytes;
         self.waiting.push_back(group);
         if self.waiting.len() == 1 {
@@ -259,56 +255,57 @@ impl Pipe {
     fn depart(&mut self, group: Group, at_ns: u64, store: &mut Store) {
         let jitter_ns = group.jitter_ns.unwrap_or_else(|| self.draw_jitter());
         let arrival_ns = at_ns.saturating_add(self.shape.delay_ns).saturating_add(jitter_ns);
-        let is_free = group.jitter_ns.is_some();
-        let before_ns = self.line.back().filter(|_| !is_free).map_or(0, |flight| flight.due_ns);
+        let may_overtake = group.jitter_ns.is_some();
+        let before_ns = self.line.back().filter(|_| !may_overtake).map_or(0, |delivery| delivery.due_ns);
         let due_ns = arrival_ns.max(before_ns);
-        let flight = Flight { due_ns, packet: group.packet, first: group.first, count: group.count };
+        let delivery = Delivery { due_ns, packet: group.packet, first: group.first, count: group.count };
         let is_plain = self.shape.reorder.is_none() && self.shape.duplicate_ratio == 0.0;
         if is_plain && self.loss.pass_all(u64::from(group.count)) {
-            self.launch(flight, is_free);
+            self.schedule(delivery, may_overtake);
             return;
         }
-        let mut run = Flight { count: 0, ..flight };
+        let mut run = Delivery { count: 0, ..delivery };
         for index in group.first..group.first + group.count {
-            let alone = Flight { first: index, count: 1, ..flight };
+            let single = Delivery { first: index, count: 1, ..delivery };
             if self.loss.step(&mut self.rng) {
                 self.counters.dropped_loss_packets += 1;
-                self.fly(&mut run, index + 1, is_free, store);
+                self.flush_run(&mut run, index + 1, may_overtake, store);
                 continue;
             }
             if let Some(reorder) = self.shape.reorder
                 && self.rng.random::<f64>() < reorder.ratio
             {
                 self.counters.reordered_packets += 1;
-                store.share(group.packet);
-                self.late.push(Reverse(Flight { due_ns: due_ns.saturating_add(reorder.late_ns), ..alone }));
-                self.fly(&mut run, index + 1, is_free, store);
+                store.retain(group.packet);
+                self.late
+                    .push(Reverse(Delivery { due_ns: due_ns.saturating_add(reorder.late_ns), ..single }));
+                self.flush_run(&mut run, index + 1, may_overtake, store);
                 continue;
             }
             run.count += 1;
             if self.shape.duplicate_ratio > 0.0 && self.rng.random::<f64>() < self.shape.duplicate_ratio {
                 self.counters.duplicated_packets += 1;
-                self.fly(&mut run, index + 1, is_free, store);
-                store.share(group.packet);
-                self.launch(alone, is_free);
+                self.flush_run(&mut run, index + 1, may_overtake, store);
+                store.retain(group.packet);
+                self.schedule(single, may_overtake);
             }
         }
-        self.fly(&mut run, 0, is_free, store);
+        self.flush_run(&mut run, 0, may_overtake, store);
         store.release(group.packet);
     }
 
     /// Sends a run of survivors off, and begins the next one.
-    fn fly(&mut self, run: &mut Flight, next_first: u16, is_free: bool, store: &mut Store) {
+    fn flush_run(&mut self, run: &mut Delivery, next_first: u16, may_overtake: bool, store: &mut Store) {
         if run.count > 0 {
-            store.share(run.packet);
-            self.launch(*run, is_free);
+            store.retain(run.packet);
+            self.schedule(*run, may_overtake);
         }
         (run.first, run.count) = (next_first, 0);
     }
 
     /// On its way: behind all others, or free to overtake them.
-    fn launch(&mut self, flight: Flight, is_free: bool) {
-        if is_free { self.late.push(Reverse(flight)) } else { self.line.push_back(flight) }
+    fn schedule(&mut self, delivery: Delivery, may_overtake: bool) {
+        if may_overtake { self.late.push(Reverse(delivery)) } else { self.line.push_back(delivery) }
     }
 
     fn draw_jitter(&mut self) -> u64 {

@@ -1,4 +1,4 @@
-//! The parent's side of a link: a child process that is told what to do.
+//! The parent's side of a link: a child process that is is_sent what to do.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -21,14 +21,14 @@ use super::{
     LinkError,
     certify::{Certificate, CertifyOptions},
     counters::Counters,
-    emulator::MOVER,
+    emulator::MOVER_THREAD,
     namespace::End,
     spec::{Direction, LinkSpec, Shape},
-    worker::{Answer, Order},
+    worker::{Answer, Request},
 };
 
 /// How long the child may take for anything but a certificate.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A link. Dropping it ends it.
 #[derive(Debug)]
@@ -96,8 +96,8 @@ impl Link {
                 }
             })
             .map_err(LinkError::Start)?;
-        let create = Order::Create { spec: Box::new(spec), a: Box::new(a), b: Box::new(b) };
-        match link.ask(&create, PATIENCE)? {
+        let create = Request::Create { spec: Box::new(spec), a: Box::new(a), b: Box::new(b) };
+        match link.request_answer(&create, ANSWER_TIMEOUT)? {
             Answer::Ready => Ok(link),
             other => Err(unexpected(&other)),
         }
@@ -112,20 +112,22 @@ impl Link {
     ///
     /// # Errors
     /// When the kernel refuses, or there is no such thread.
-    pub fn keep_to(&self, cpus: &CpuSet) -> io::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+    pub fn pin_to(&self, cpus: &CpuSet) -> io::Result<()> {
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
         loop {
             let child = self.child.id();
             for thread in kernel::threads(child) {
                 let name = kernel::read(format!("/proc/{child}/task/{thread}/comm")).unwrap_or_default();
                 // A number that is none would mean the calling thread.
-                if let (MOVER, Some(number)) = (name.trim(), Pid::from_raw(thread as i32)) {
+                if let (MOVER_THREAD, Some(number)) = (name.trim(), Pid::from_raw(thread as i32)) {
                     return Ok(sched_setaffinity(Some(number), cpus)?);
                 }
             }
             // It names itself, a moment after it was started.
             if Instant::now() >= deadline {
-                return Err(io::Error::other(format!("the link's process has no thread named {MOVER}")));
+                return Err(io::Error::other(format!(
+                    "the link's process has no thread named {MOVER_THREAD}"
+                )));
             }
             thread::sleep(Duration::from_millis(1));
         }
@@ -149,7 +151,7 @@ impl Link {
     /// # Errors
     /// What is wrong with the shape.
     pub fn set(&mut self, direction: Direction, shape: Shape) -> Result<(), LinkError> {
-        self.done(&Order::Set { direction, shape: Box::new(shape.clone()) })?;
+        self.request_change(&Request::Set { direction, shape: Box::new(shape.clone()) })?;
         *self.spec.shape_mut(direction) = shape;
         Ok(())
     }
@@ -159,7 +161,7 @@ impl Link {
     /// # Errors
     /// When it has ended.
     pub fn down(&mut self) -> Result<(), LinkError> {
-        self.done(&Order::Down)
+        self.request_change(&Request::Down)
     }
 
     /// Mends it.
@@ -167,7 +169,7 @@ impl Link {
     /// # Errors
     /// When it has ended.
     pub fn up(&mut self) -> Result<(), LinkError> {
-        self.done(&Order::Up)
+        self.request_change(&Request::Up)
     }
 
     /// What was counted: from the first host to the second, and back.
@@ -175,40 +177,40 @@ impl Link {
     /// # Errors
     /// When it has ended.
     pub fn counters(&mut self) -> Result<[Counters; 2], LinkError> {
-        match self.ask(&Order::Counters, PATIENCE)? {
+        match self.request_answer(&Request::Counters, ANSWER_TIMEOUT)? {
             Answer::Counters(counters) => Ok(*counters),
             other => Err(unexpected(&other)),
         }
     }
 
     /// Measures what the link really is. It should be idle meanwhile. Takes
-    /// [`CertifyOptions::most_time`] at most.
+    /// [`CertifyOptions::max_duration`] at most.
     ///
     /// # Errors
     /// When it could not be measured; a link that is not what it should be is no error.
     pub fn certify(&mut self, options: &CertifyOptions) -> Result<Certificate, LinkError> {
-        let patience = options.most_time(&self.spec) + PATIENCE;
-        match self.ask(&Order::Certify(options.clone()), patience)? {
+        let timeout = options.max_duration(&self.spec) + ANSWER_TIMEOUT;
+        match self.request_answer(&Request::Certify(options.clone()), timeout)? {
             Answer::Certificate(certificate) => Ok(*certificate),
             other => Err(unexpected(&other)),
         }
     }
 
-    fn done(&mut self, order: &Order) -> Result<(), LinkError> {
-        match self.ask(order, PATIENCE)? {
+    fn request_change(&mut self, request: &Request) -> Result<(), LinkError> {
+        match self.request_answer(request, ANSWER_TIMEOUT)? {
             Answer::Done => Ok(()),
             other => Err(unexpected(&other)),
         }
     }
 
-    fn ask(&mut self, order: &Order, patience: Duration) -> Result<Answer, LinkError> {
+    fn request_answer(&mut self, request: &Request, timeout: Duration) -> Result<Answer, LinkError> {
         let input = self.input.as_mut().ok_or(LinkError::Ended)?;
-        let mut line = serde_json::to_vec(order).map_err(|error| LinkError::Start(error.into()))?;
+        let mut line = serde_json::to_vec(request).map_err(|error| LinkError::Start(error.into()))?;
         line.push(b'\n');
-        let told = input.write_all(&line).and_then(|()| input.flush()).is_ok();
-        let answer = if told { self.answers.recv_timeout(patience).ok() } else { None };
+        let is_sent = input.write_all(&line).and_then(|()| input.flush()).is_ok();
+        let answer = if is_sent { self.answers.recv_timeout(timeout).ok() } else { None };
         if answer.is_none() {
-            // An answer that came too late would be taken for that to the next order.
+            // An answer that came too late would be taken for that to the next request.
             self.input = None;
         }
         answer.ok_or(LinkError::Ended)

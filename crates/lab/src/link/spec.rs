@@ -9,7 +9,7 @@ const GROUP_NS: std::ops::RangeInclusive<u64> = 60_000..=600_000;
 
 /// Least queue when it is given as a multiple of the bandwidth-delay product: the kernel hands over
 /// super-packets of 64 KiB at once, and two of them must fit.
-pub const LEAST_BDP_QUEUE_BYTES: u64 = 160 * 1024;
+pub(crate) const MIN_BDP_QUEUE_BYTES: u64 = 160 * 1024;
 
 /// Who makes the link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -132,7 +132,7 @@ impl Shape {
             Queue::Bytes { bytes } => bytes,
             Queue::Bdp { multiple } => {
                 let bdp = rate as f64 / 8.0 * round_trip_ns as f64 / 1e9;
-                ((bdp * multiple) as u64).max(LEAST_BDP_QUEUE_BYTES)
+                ((bdp * multiple) as u64).max(MIN_BDP_QUEUE_BYTES)
             }
         })
     }
@@ -328,7 +328,7 @@ mod tests {
             Shape { rate_bits_per_s: Some(1_000_000_000), delay_ns: 114_000_000, ..Shape::default() };
         let spec = LinkSpec::symmetric(shape.clone());
         assert_eq!(shape.queue_bytes(spec.round_trip_ns()), Some(28_500_000));
-        assert_eq!(shape.queue_bytes(0), Some(LEAST_BDP_QUEUE_BYTES));
+        assert_eq!(shape.queue_bytes(0), Some(MIN_BDP_QUEUE_BYTES));
         shape.queue = Queue::Bytes { bytes: 5_000 };
         assert_eq!(shape.queue_bytes(spec.round_trip_ns()), Some(5_000));
         assert_eq!(Shape::default().queue_bytes(1), None);

@@ -13,7 +13,7 @@ use std::{
 use clock::monotonic_ns;
 use kernel::steal_ticks;
 
-const EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Watches the steal time of all processors.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ fn watch(stop: &AtomicBool) -> Vec<Range<u64>> {
     let mut stolen: Vec<Range<u64>> = Vec::new();
     let (mut before_ns, mut before) = (monotonic_ns(), steal_ticks());
     while !stop.load(Ordering::Relaxed) {
-        thread::sleep(EVERY);
+        thread::sleep(POLL_INTERVAL);
         let (at_ns, ticks) = (monotonic_ns(), steal_ticks());
         if ticks != before {
             // A tick is 10 ms long, and is shown when it is full: it may have begun before.

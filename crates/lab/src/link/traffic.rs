@@ -19,13 +19,13 @@ use nix::sys::socket::{
 };
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 
-use super::{LinkError, forward::go_first, namespace::End};
+use super::{LinkError, forward::set_realtime_priority, namespace::End};
 
 /// Room for what arrives while the receiving thread is away: a tenth of a second at 1 Gbit/s.
 const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
 /// The kernel makes at most so many segments of one buffer (UDP_MAX_SEGMENTS before Linux 6.9).
-const MOST_SEGMENTS: usize = 64;
-const MOST_PAYLOAD_BYTES: usize = 65_000;
+const MAX_SEGMENTS: usize = 64;
+const MAX_PAYLOAD_BYTES: usize = 65_000;
 
 /// What to send.
 #[derive(Debug, Clone, Copy)]
@@ -44,9 +44,9 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// As many at once as the kernel takes, but no more than `most`.
-    pub(super) fn burst_of(payload_bytes: usize, most: usize) -> usize {
-        most.min(MOST_SEGMENTS).min(MOST_PAYLOAD_BYTES / payload_bytes).max(1)
+    /// As many at once as the kernel takes, but no more than `max`.
+    pub(super) fn burst_of(payload_bytes: usize, max: usize) -> usize {
+        max.min(MAX_SEGMENTS).min(MAX_PAYLOAD_BYTES / payload_bytes).max(1)
     }
 
     /// How long sending takes, in nanoseconds.
@@ -63,16 +63,16 @@ pub(super) struct Arrivals {
     /// Datagrams that arrived, each counted once.
     pub unique: u64,
     /// Datagrams that arrived again.
-    pub twins: u64,
-    /// What came at once: when, in nanoseconds; how many.
+    pub duplicates: u64,
+    /// What arrived_ns at once: when, in nanoseconds; how many.
     pub batches: Vec<(u64, u32)>,
-    /// Of the first datagram of each batch: when it was sent and when it came.
+    /// Of the first datagram of each batch: when it was sent and when it arrived_ns.
     pub times: Vec<(u64, u64)>,
 }
 
 /// A stream under way. Dropping it ends the receiver.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct StreamRun {
     stop: StopOnDrop,
     sender: JoinHandle<io::Result<u64>>,
     receiver: JoinHandle<io::Result<Arrivals>>,
@@ -87,7 +87,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-impl Run {
+impl StreamRun {
     /// Starts sending.
     ///
     /// # Errors
@@ -147,12 +147,12 @@ impl Run {
 
 fn spawn<T: Send + 'static>(
     name: &str,
-    is_first: bool,
+    is_realtime: bool,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, LinkError> {
     let prepared = move || {
-        if is_first {
-            go_first();
+        if is_realtime {
+            set_realtime_priority();
         }
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         work()
@@ -164,7 +164,7 @@ fn send(socket: &UdpSocket, stream: Stream) -> io::Result<u64> {
     let mut buffer = vec![0; stream.burst * stream.payload_bytes];
     let started_ns = monotonic_ns();
     // Twice the time that was planned: a machine that cannot send so fast is found out by the figures.
-    let most_ns = stream.duration_ns() * 2 + 1_000_000_000;
+    let max_ns = stream.duration_ns() * 2 + 1_000_000_000;
     let mut sent = 0;
     for index in 0_u64.. {
         let due_ns = started_ns + (index as f64 * stream.interval_ns) as u64;
@@ -173,7 +173,7 @@ fn send(socket: &UdpSocket, stream: Stream) -> io::Result<u64> {
             thread::sleep(Duration::from_nanos(due_ns - now));
             now = monotonic_ns();
         }
-        if sent >= stream.packets || now - started_ns > most_ns {
+        if sent >= stream.packets || now - started_ns > max_ns {
             break;
         }
         let burst = stream.burst.min((stream.packets - sent) as usize);
@@ -217,7 +217,7 @@ fn receive(socket: &UdpSocket, stream: Stream, stop: &AtomicBool) -> io::Result<
             }
             count += 1;
             if std::mem::replace(seen, true) {
-                arrivals.twins += 1;
+                arrivals.duplicates += 1;
             } else {
                 arrivals.unique += 1;
             }

@@ -15,10 +15,10 @@ use super::{
     spec::{Direction, LinkSpec, Shape},
 };
 
-/// What the parent may say.
+/// What the parent may send.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub enum Request {
     /// First, once.
     Create {
         /// The link.
@@ -45,7 +45,7 @@ pub enum Order {
     Certify(CertifyOptions),
 }
 
-/// What the worker answers, once an order.
+/// What the worker answers, once an request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
@@ -72,16 +72,18 @@ pub fn work() -> io::Result<()> {
     let mut link: Option<Emulator> = None;
     while let Some(Ok(line)) = lines.next() {
         let answer = match serde_json::from_str(&line) {
-            Ok(order) => obey(order, &mut link).unwrap_or_else(|error| Answer::Failed(error.to_string())),
-            Err(error) => Answer::Failed(format!("'{line}' is no order: {error}")),
+            Ok(request) => {
+                handle(request, &mut link).unwrap_or_else(|error| Answer::Failed(error.to_string()))
+            }
+            Err(error) => Answer::Failed(format!("'{line}' is no request: {error}")),
         };
-        say(&answer)?;
+        send(&answer)?;
     }
     Ok(())
 }
 
-fn obey(order: Order, link: &mut Option<Emulator>) -> Result<Answer, LinkError> {
-    if let Order::Create { spec, a, b } = order {
+fn handle(request: Request, link: &mut Option<Emulator>) -> Result<Answer, LinkError> {
+    if let Request::Create { spec, a, b } = request {
         if link.is_some() {
             return Ok(Answer::Failed("there is a link already".to_owned()));
         }
@@ -91,26 +93,26 @@ fn obey(order: Order, link: &mut Option<Emulator>) -> Result<Answer, LinkError> 
         return Ok(Answer::Ready);
     }
     let Some(link) = link else { return Ok(Answer::Failed("there is no link yet".to_owned())) };
-    Ok(match order {
-        Order::Set { direction, shape } => {
+    Ok(match request {
+        Request::Set { direction, shape } => {
             link.set(direction, *shape)?;
             Answer::Done
         }
-        Order::Down => {
+        Request::Down => {
             link.down();
             Answer::Done
         }
-        Order::Up => {
+        Request::Up => {
             link.up();
             Answer::Done
         }
-        Order::Counters => Answer::Counters(Box::new(link.counters()?)),
-        Order::Certify(options) => Answer::Certificate(Box::new(certify(link, &options)?)),
-        Order::Create { .. } => Answer::Failed("not now".to_owned()),
+        Request::Counters => Answer::Counters(Box::new(link.counters()?)),
+        Request::Certify(options) => Answer::Certificate(Box::new(certify(link, &options)?)),
+        Request::Create { .. } => Answer::Failed("not now".to_owned()),
     })
 }
 
-fn say(answer: &Answer) -> io::Result<()> {
+fn send(answer: &Answer) -> io::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
     let mut output = io::stdout().lock();
@@ -133,16 +135,16 @@ mod tests {
         };
         let spec =
             Box::new(LinkSpec::symmetric(Shape { rate_bits_per_s: Some(1_000_000), ..Shape::default() }));
-        for order in [
-            Order::Create { spec, a: Box::new(end(1)), b: Box::new(end(2)) },
-            Order::Set { direction: Direction::BToA, shape: Box::new(Shape::default()) },
-            Order::Down,
-            Order::Certify(CertifyOptions::default()),
+        for request in [
+            Request::Create { spec, a: Box::new(end(1)), b: Box::new(end(2)) },
+            Request::Set { direction: Direction::BToA, shape: Box::new(Shape::default()) },
+            Request::Down,
+            Request::Certify(CertifyOptions::default()),
         ] {
-            let line = serde_json::to_string(&order).unwrap();
+            let line = serde_json::to_string(&request).unwrap();
             assert!(!line.contains('\n'));
-            assert_eq!(serde_json::from_str::<Order>(&line).unwrap(), order, "{line}");
+            assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request, "{line}");
         }
-        assert!(obey(Order::Up, &mut None).is_ok_and(|answer| matches!(answer, Answer::Failed(_))));
+        assert!(handle(Request::Up, &mut None).is_ok_and(|answer| matches!(answer, Answer::Failed(_))));
     }
 }

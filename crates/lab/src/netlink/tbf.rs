@@ -14,14 +14,14 @@ pub(crate) const ETHERNET_HEADER_BYTES: u64 = 14;
 /// What passes at once when nothing was sent for a while, as a part of a second. Timers are some ten, on a
 /// virtual processor a hundred microseconds late: a shallower bucket would overflow meanwhile, and the rate
 /// be missed. From 550 Mbit/s on it holds a super-packet of 64 KiB, which smaller buckets have cut.
-const BURST_PART_OF_S: u64 = 1_000;
+const BURSTS_PER_S: u64 = 1_000;
 /// What may wait, as a part of a second, and at the least: four super-packets.
-const QUEUE_PART_OF_S: u64 = 200;
-const LEAST_QUEUE_BYTES: u64 = 256 * 1024;
+const QUEUES_PER_S: u64 = 200;
+const MIN_QUEUE_BYTES: u64 = 256 * 1024;
 
 /// A token bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bucket {
+pub(crate) struct TokenBucket {
     pub rate_bits_per_s: u64,
     /// What passes at once when nothing was sent for a while.
     pub burst_bytes: u64,
@@ -31,15 +31,15 @@ pub(crate) struct Bucket {
     pub overhead_bytes: u16,
 }
 
-impl Bucket {
+impl TokenBucket {
     /// That of a segment's port.
-    pub(super) fn of_port(rate_bits_per_s: u64, mtu: u32) -> Self {
+    pub(super) fn for_port(rate_bits_per_s: u64, mtu: u32) -> Self {
         let rate_bytes_per_s = rate_bits_per_s / 8;
         let frame_bytes = u64::from(mtu) + ETHERNET_HEADER_BYTES;
         Self {
             rate_bits_per_s,
-            burst_bytes: (rate_bytes_per_s / BURST_PART_OF_S).max(2 * frame_bytes),
-            queue_bytes: (rate_bytes_per_s / QUEUE_PART_OF_S).max(LEAST_QUEUE_BYTES),
+            burst_bytes: (rate_bytes_per_s / BURSTS_PER_S).max(2 * frame_bytes),
+            queue_bytes: (rate_bytes_per_s / QUEUES_PER_S).max(MIN_QUEUE_BYTES),
             overhead_bytes: 0,
         }
     }
@@ -90,7 +90,7 @@ mod tests {
 
     /// The values of the options, by their kinds.
     fn options(rate_bits_per_s: u64) -> Vec<(u16, Vec<u8>)> {
-        let message = Bucket::of_port(rate_bits_per_s, 1_500).message(7, TcHandle::ROOT);
+        let message = TokenBucket::for_port(rate_bits_per_s, 1_500).message(7, TcHandle::ROOT);
         let Some(TcAttribute::Options(options)) = message.attributes.get(1) else { panic!("{message:?}") };
         let value = |option: &TcOption| {
             let mut bytes = vec![0; option.value_len()];

@@ -14,8 +14,8 @@ use secrets::mask::mask_learned;
 /// Bytes of the end that are kept beside the beginning.
 const TAIL_BYTES: usize = 64 * 1024;
 /// A line that is longer is masked and written before its end has come, but for so many bytes: a secret may have begun.
-const LONGEST_LINE_BYTES: usize = 64 * 1024;
-const LONGEST_SECRET_BYTES: usize = 8 * 1024;
+const MAX_LINE_BYTES: usize = 64 * 1024;
+const MAX_SECRET_BYTES: usize = 8 * 1024;
 /// Lines of an error's excerpt, and the most characters of one of them.
 const EXCERPT: (usize, usize) = (20, 400);
 
@@ -29,12 +29,12 @@ pub(crate) struct Log {
     tail: VecDeque<u8>,
     /// The line that has not ended yet.
     line: Vec<u8>,
-    awaited: Option<Awaited>,
+    awaited: Option<AwaitedText>,
 }
 
 /// A text that is waited for.
 #[derive(Debug)]
-struct Awaited {
+struct AwaitedText {
     text: Vec<u8>,
     /// The end of what came before, in which the text may have begun.
     carry: Vec<u8>,
@@ -44,7 +44,7 @@ struct Awaited {
 impl Log {
     /// A new log that keeps the first `limit_bytes` and the last 64 KiB.
     pub(crate) fn create(path: &Path, limit_bytes: u64, awaited: Option<&str>) -> io::Result<Self> {
-        let awaited = awaited.map(|text| Awaited { text: text.into(), carry: Vec::new(), seen: false });
+        let awaited = awaited.map(|text| AwaitedText { text: text.into(), carry: Vec::new(), seen: false });
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         Ok(Self {
             file,
@@ -59,7 +59,7 @@ impl Log {
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         if let Some(awaited) = self.awaited.as_mut().filter(|awaited| !awaited.seen) {
-            awaited.look(bytes);
+            awaited.scan(bytes);
         }
         self.line.extend(bytes);
         let whole = self.line.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
@@ -70,9 +70,9 @@ impl Log {
             let rest = self.line.split_off(whole);
             let lines = std::mem::replace(&mut self.line, rest);
             self.keep(&mask_learned(&lines));
-        } else if self.line.len() > LONGEST_LINE_BYTES {
+        } else if self.line.len() > MAX_LINE_BYTES {
             let mut masked = mask_learned(&self.line).into_owned();
-            self.line = masked.split_off(masked.len().saturating_sub(LONGEST_SECRET_BYTES));
+            self.line = masked.split_off(masked.len().saturating_sub(MAX_SECRET_BYTES));
             self.keep(&masked);
         }
     }
@@ -111,7 +111,7 @@ impl Log {
         self.seen_bytes > self.limit_bytes
     }
 
-    pub(crate) fn text_seen(&self) -> bool {
+    pub(crate) fn has_seen_text(&self) -> bool {
         self.awaited.as_ref().is_some_and(|awaited| awaited.seen)
     }
 
@@ -133,8 +133,8 @@ pub(crate) fn last_lines(output: &[u8]) -> Vec<String> {
     last.iter().map(clean).collect()
 }
 
-impl Awaited {
-    fn look(&mut self, bytes: &[u8]) {
+impl AwaitedText {
+    fn scan(&mut self, bytes: &[u8]) {
         self.carry.extend(bytes);
         self.seen =
             self.text.is_empty() || self.carry.windows(self.text.len()).any(|window| window == self.text);
@@ -189,7 +189,7 @@ mod tests {
         log.push(b"got log-sec");
         assert_eq!(std::fs::read(&path).unwrap(), b"");
         log.push(b"ret-1\nand log-sec");
-        assert!(log.text_seen());
+        assert!(log.has_seen_text());
         assert_eq!(log.last_lines(), ["got ***", "and log-sec"]);
         log.push(b"ret-1");
         log.push(&b"log-secret-1 ".repeat(20_000));
@@ -203,11 +203,11 @@ mod tests {
     fn a_text_is_found_across_reads() {
         let (path, mut log) = log("text", 10, Some("ready now"));
         log.push(b"not rea");
-        assert!(!log.text_seen());
+        assert!(!log.has_seen_text());
         log.push(b"dyrea");
         log.push(b"dy no");
         log.push(b"w\n");
-        assert!(log.text_seen());
+        assert!(log.has_seen_text());
         std::fs::remove_file(path).unwrap();
     }
 }

@@ -12,13 +12,13 @@ use kernel::namespaces::inside;
 
 use crate::plan::{self, Ready};
 
-/// How long one look may take.
-const LOOK: Duration = Duration::from_secs(1);
+/// How long one check may take.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The text that a process is waited for to write.
-pub(crate) fn text(process: &plan::Process) -> Option<&str> {
+/// The awaited_text that a process is waited for to write.
+pub(crate) fn awaited_text(process: &plan::Process) -> Option<&str> {
     match &process.ready {
-        Some(Ready::Log(text)) => Some(text),
+        Some(Ready::Log(awaited_text)) => Some(awaited_text),
         _ => None,
     }
 }
@@ -28,7 +28,7 @@ pub(crate) fn text(process: &plan::Process) -> Option<&str> {
 ///
 /// # Errors
 /// Why it is not ready yet.
-pub(crate) fn look(ready: &Ready, network: &Arc<File>, own: IpAddr) -> io::Result<()> {
+pub(crate) fn check(ready: &Ready, network: &Arc<File>, own: IpAddr) -> io::Result<()> {
     let at = |address: &Option<IpAddr>, port| SocketAddr::new(address.unwrap_or(own), port);
     match ready {
         Ready::Tcp(address, port) => {
@@ -48,13 +48,13 @@ pub(crate) fn look(ready: &Ready, network: &Arc<File>, own: IpAddr) -> io::Resul
 }
 
 fn connect(to: SocketAddr) -> io::Result<TcpStream> {
-    TcpStream::connect_timeout(&to, LOOK)
+    TcpStream::connect_timeout(&to, ATTEMPT_TIMEOUT)
         .map_err(|error| io::Error::new(error.kind(), format!("{to}: {error}")))
 }
 
 fn request(to: SocketAddr, path: &str) -> io::Result<()> {
     let mut stream = connect(to)?;
-    stream.set_read_timeout(Some(LOOK))?;
+    stream.set_read_timeout(Some(ATTEMPT_TIMEOUT))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n")?;
     let mut head = Vec::new();
     // The first line is all that matters: `HTTP/1.1 200 …`.

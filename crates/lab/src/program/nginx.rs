@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use settings::{Reader, Value, schema};
 
-use super::{KnownProgram, Place, listen::BACKLOG, words};
-use crate::file::keys::{Key, Scene, Takes};
+use super::{KnownProgram, ProgramContext, listen::BACKLOG, words};
+use crate::file::keys::{HostNames, Key, KeyType};
 
 /// A web server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ impl KnownProgram for Nginx {
         Key::new(
             "files",
             "files by path and size",
-            Takes::Other(
+            KeyType::Other(
                 |what| {
                     json!({
                         "type": "object", "description": what,
@@ -46,7 +46,7 @@ impl KnownProgram for Nginx {
         Key::new(
             "file",
             "one file",
-            Takes::Other(
+            KeyType::Other(
                 |what| {
                     let path = schema::text("The path that it is served at.", "/dummy_file");
                     let keys = json!({ "path": path, "size": schema::size("Its size.", "5KiB") });
@@ -60,32 +60,32 @@ impl KnownProgram for Nginx {
         Key::new(
             "log_bodies",
             "whether it is a data listener, which logs request bodies and answers 204",
-            Takes::Flag(|own, is| own.log_bodies = is),
+            KeyType::Flag(|own, is| own.log_bodies = is),
         ),
-        Key::new("backlog", BACKLOG, Takes::Whole(1..1 << 31, 4096, |own, n| own.backlog = Some(n as u32))),
+        Key::new("backlog", BACKLOG, KeyType::Whole(1..1 << 31, 4096, |own, n| own.backlog = Some(n as u32))),
         Key::new(
             "workers",
             "worker processes",
-            Takes::Whole(1..1_025, 1, |own, n| own.workers = Some(n as u32)),
+            KeyType::Whole(1..1_025, 1, |own, n| own.workers = Some(n as u32)),
         ),
     ];
 
-    fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>> {
-        let root = place.folder.join("files");
+    fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {
+        let root = context.folder.join("files");
         fs::create_dir(&root)?;
         for (path, size) in &self.files {
             let file = root.join(path.trim_start_matches('/'));
             if let Some(parent) = file.parent() {
                 fs::create_dir_all(parent)?;
             }
-            // Zeros: a hole, which takes no room on the disk.
+            // Zeros: a hole, which key_type no room on the disk.
             File::create(&file)?.set_len(*size)?;
         }
         // Workers may not become another user in a user namespace of one user, and need not.
-        let user = if place.rootless { "user root;\nmaster_process off;" } else { "user root;" };
-        let (root, temporary) = (root.display(), place.folder.display());
+        let user = if context.rootless { "user root;\nmaster_process off;" } else { "user root;" };
+        let (root, temporary) = (root.display(), context.folder.display());
         let (shared, location) = match self.log_bodies {
-            true => data_listener(&place.store()?, place.folder),
+            true => data_listener(&context.store()?, context.folder),
             false => (String::new(), "location = / { return 200 \"ok\\n\"; }".to_owned()),
         };
         let text = format!(
@@ -97,13 +97,13 @@ impl KnownProgram for Nginx {
              uwsgi_temp_path {temporary}/uwsgi;\n  scgi_temp_path {temporary}/scgi;\n{shared}  server {{\n    \
              listen {listen} backlog={backlog} reuseport;\n    root {root};\n    {location}\n  }}\n}}\n",
             workers = self.workers.unwrap_or(1),
-            listen = match place.has_ipv6() {
-                true => format!("[::]:{} ipv6only=off", place.known.port),
-                false => place.known.port.to_string(),
+            listen = match context.has_ipv6() {
+                true => format!("[::]:{} ipv6only=off", context.known.port),
+                false => context.known.port.to_string(),
             },
             backlog = self.backlog.unwrap_or(4096),
         );
-        let file = place.write("nginx.conf", &text)?;
+        let file = context.write("nginx.conf", &text)?;
         // -e: nginx opens its built-in error log before it has read a line.
         Ok(words(&["nginx", "-e", "stderr", "-p", &temporary.to_string(), "-c", &file]))
     }
@@ -128,7 +128,7 @@ fn data_listener(store: &Path, folder: &Path) -> (String, String) {
     (shared, location)
 }
 
-fn read_files(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &Scene<'_>) {
+fn read_files(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &HostNames<'_>) {
     let files = reader.table(value, "a table such as { \"/5k\" = \"5KiB\" }");
     for (span, path, value) in files.all() {
         if !is_path(path) {
@@ -138,7 +138,7 @@ fn read_files(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &S
     }
 }
 
-fn read_file(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &Scene<'_>) {
+fn read_file(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &HostNames<'_>) {
     let mut file = reader.table(value, "a table such as { path = \"/5k\", size = \"5KiB\" }");
     let path = file.need(reader, "path", "the path that it is served at, such as \"/5k\"");
     let size = file.need(reader, "size", "its size, such as \"5KiB\"");

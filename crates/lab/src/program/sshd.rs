@@ -10,8 +10,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{KnownProgram, Place, words};
-use crate::file::keys::{Key, Takes};
+use super::{KnownProgram, ProgramContext, words};
+use crate::file::keys::{Key, KeyType};
 
 /// The server of OpenSSH.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -53,12 +53,12 @@ impl KnownProgram for Sshd {
     const KEYS: &'static [Key<Self>] = &[Key::new(
         "config",
         "wide allows 100 sessions and 200 connections that are not logged in yet; debian is as Debian delivers it",
-        Takes::Choice(&CONFIGS, |own, place| own.config = [Config::Wide, Config::Debian][place]),
+        KeyType::Choice(&CONFIGS, |own, index| own.config = [Config::Wide, Config::Debian][index]),
     )];
-    const WRITES: &'static [&'static str] = &[SSH_CONFIG];
+    const WRITTEN_FILES: &'static [&'static str] = &[SSH_CONFIG];
 
-    fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>> {
-        if place.rootless {
+    fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {
+        if context.rootless {
             return Err(io::Error::other(
                 "sshd changes users, which a user namespace of one user does not let it: run the lab as root",
             ));
@@ -72,22 +72,22 @@ impl KnownProgram for Sshd {
             let why = format!("config = \"debian\" wants {file} (Debian: {package}); or leave config out");
             return Err(io::Error::other(why));
         }
-        ["host_key", "client_key"].into_iter().try_for_each(|name| make_key(&place.folder.join(name)))?;
-        let keys = place.folder.join("authorized_keys");
-        fs::copy(place.folder.join("client_key.pub"), &keys)?;
+        ["host_key", "client_key"].into_iter().try_for_each(|name| make_key(&context.folder.join(name)))?;
+        let keys = context.folder.join("authorized_keys");
+        fs::copy(context.folder.join("client_key.pub"), &keys)?;
         fs::set_permissions(&keys, fs::Permissions::from_mode(0o600))?;
         // The user's own files are left alone, so the keys lie where StrictModes may not like them.
         let text = format!(
             "Port {}\nListenAddress 0.0.0.0\n{}HostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
              PermitUserRC no\n{}",
-            place.known.port,
-            if place.has_ipv6() { "ListenAddress ::\n" } else { "" },
-            place.folder.join("host_key").display(),
+            context.known.port,
+            if context.has_ipv6() { "ListenAddress ::\n" } else { "" },
+            context.folder.join("host_key").display(),
             keys.display(),
             if self.config == Config::Debian { DEBIAN } else { WIDE },
         );
-        let file = place.write("sshd_config", &text)?;
-        tell_clients(place)?;
+        let file = context.write("sshd_config", &text)?;
+        add_client_config(context)?;
         // It wants its own path to start itself again.
         let program = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd"]
             .into_iter()
@@ -113,21 +113,21 @@ fn make_key(file: &Path) -> io::Result<()> {
 
 /// Adds to the lab's `ssh_config` how this server is reached: by the name of its host, by that of its process, or by its
 /// address. With it, clients neither read nor write files of the user's.
-fn tell_clients(place: &Place<'_>) -> io::Result<()> {
-    let name = &place.process.name;
-    let address = place.plan.address_of(place.process.host).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    let host_key = fs::read_to_string(place.folder.join("host_key.pub"))?;
-    let known_hosts = place.write("known_hosts", &format!("{name} {host_key}"))?;
+fn add_client_config(context: &ProgramContext<'_>) -> io::Result<()> {
+    let name = &context.process.name;
+    let address = context.plan.address_of(context.process.host).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let host_key = fs::read_to_string(context.folder.join("host_key.pub"))?;
+    let known_hosts = context.write("known_hosts", &format!("{name} {host_key}"))?;
     let own = format!(
         "Host {host} {name} {address}\n  HostName {address}\n  HostKeyAlias {name}\n  Port {port}\n  User root\n  \
          IdentityFile \"{key}\"\n  IdentitiesOnly yes\n  IdentityAgent none\n  UserKnownHostsFile \"{known_hosts}\"\n  \
          GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n  UpdateHostKeys no\n  BatchMode yes\n",
-        host = place.plan.hosts[place.process.host].name,
-        port = place.known.port,
-        key = place.folder.join("client_key").display(),
+        host = context.plan.hosts[context.process.host].name,
+        port = context.known.port,
+        key = context.folder.join("client_key").display(),
     );
-    let file = place.run_folder.join(SSH_CONFIG);
-    // ssh takes the first that fits: of several on one host, the one that was started last.
+    let file = context.run_folder.join(SSH_CONFIG);
+    // ssh key_type the first that fits: of several on one host, the one that was started last.
     let others = fs::read_to_string(&file).unwrap_or_default();
     fs::write(&file, own + &others)
 }

@@ -20,7 +20,7 @@ fn command(kind: KnownKind, args: &[&str], store: Option<PathBuf>) -> (String, t
         stage: 0,
     };
     let hosts = vec![Host { name: "h".to_owned(), ..Host::default() }];
-    let place = Place {
+    let context = ProgramContext {
         known: &known,
         process: &process,
         plan: &Plan { hosts, ..Plan::default() },
@@ -29,7 +29,7 @@ fn command(kind: KnownKind, args: &[&str], store: Option<PathBuf>) -> (String, t
         program: Path::new("/bin/proofload"),
         rootless: false,
     };
-    (place.command().unwrap().join(" "), run)
+    (context.command().unwrap().join(" "), run)
 }
 
 #[test]

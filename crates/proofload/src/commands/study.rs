@@ -54,7 +54,7 @@ pub(super) fn conduct(order: Order<'_>) -> Result<Exit, Refusal> {
         !has_lab
     });
     if has_lab {
-        lab::see_own_numbers().map_err(Refusal::one)?;
+        lab::ensure_own_proc().map_err(Refusal::one)?;
         // Before any thread is started, and after the folder is known: users have other numbers inside.
         lab.rootless = lab::enter_user_namespace().map_err(Refusal::one)?;
     }

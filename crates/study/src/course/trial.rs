@@ -231,7 +231,7 @@ impl Course<'_> {
         });
         told.iter().for_each(|text| (self.on_event)(Event::Warning(text)));
         self.stand = Some(stand.map_err(|error| match error {
-            StandError::Lab(lab::Error::CalledOff) => StopReason::Stopped,
+            StandError::Lab(lab::Error::Cancelled) => StopReason::Stopped,
             error => cut(error),
         })?);
         self.stand_is_for = Some(place.setting);

@@ -46,7 +46,7 @@ pub(super) fn places(
             _ => {}
         }
         if ["processes", "targets", "workload"].contains(&part) {
-            own.extend(KnownKind::all_writes());
+            own.extend(KnownKind::all_written_files());
         }
         places::each_text(value, &mut |value, text| {
             for name in places::names(text) {

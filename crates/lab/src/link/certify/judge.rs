@@ -1,4 +1,4 @@
-//! Whether what was measured is what was asked for.
+//! Whether what was measured is what was requested for.
 
 use super::{Counters, ExpectedDelay, JitterOrder, Measured, Shape, probe_wire_ns, show_rate};
 
@@ -14,11 +14,11 @@ const RATE_TOLERANCE: f64 = 0.005;
 /// The same while the hypervisor took a processor away: what was not sent or not carried then is not the link's.
 const STOLEN_RATE_TOLERANCE: f64 = 0.05;
 /// Fewer probes tell nothing of a delay.
-const LEAST_PROBES: u64 = 10;
+const MIN_PROBES: u64 = 10;
 /// How far the rate may be off because its packets are few, at most.
-const MOST_BY_CHANCE: f64 = 0.2;
+const MAX_CHANCE_ERROR: f64 = 0.2;
 
-/// Why a direction is not what it was asked to be.
+/// Why a direction is not what it was requested to be.
 pub(super) fn judge(measured: &Measured, shape: &Shape, is_rate_stolen: bool, reasons: &mut Vec<String>) {
     let ms = |ns: f64| ns / 1e6;
     let delay = &measured.delay;
@@ -30,18 +30,18 @@ pub(super) fn judge(measured: &Measured, shape: &Shape, is_rate_stolen: bool, re
         JitterOrder::Free => 1.0,
     };
     // Three standard deviations of the share that is below the median.
-    let by_chance = 1.5 * (alike / delay.probes.max(1) as f64).sqrt();
+    let chance_error = 1.5 * (alike / delay.probes.max(1) as f64).sqrt();
     let wire_ns = WIRE_TOLERANCE * probe_wire_ns(shape);
-    let slack_ns = 2.0 * by_chance * spread_ns + wire_ns;
+    let slack_ns = 2.0 * chance_error * spread_ns + wire_ns;
     let stolen = measured.delay_while_stolen.map_or(0, |delay| delay.probes);
-    if delay.probes + stolen < LEAST_PROBES {
+    if delay.probes + stolen < MIN_PROBES {
         reasons.push(format!(
-            "only {} probes arrived, and {LEAST_PROBES} are needed to certify a link: it loses {:.4} % as asked; ask for \
+            "only {} probes arrived, and {MIN_PROBES} are needed to certify a link: it loses {:.4} % as requested; ask for \
              less loss, or see whether it is cut",
             delay.probes + stolen,
             measured.expected_loss_ratio * 100.0
         ));
-    } else if delay.probes < LEAST_PROBES || delay.probes * 10 < stolen {
+    } else if delay.probes < MIN_PROBES || delay.probes * 10 < stolen {
         reasons.push(format!(
             "only {} of {} probes were not disturbed by the hypervisor: measure again when the machine has its \
              processors",
@@ -49,8 +49,9 @@ pub(super) fn judge(measured: &Measured, shape: &Shape, is_rate_stolen: bool, re
             delay.probes + stolen
         ));
     } else {
-        let [least_ns, most_ns] = [0.5 - by_chance, 0.5 + by_chance].map(|share| expected.at(share) as f64);
-        let off_ns = (delay.p50_ns as f64 - most_ns).max(least_ns - delay.p50_ns as f64);
+        let [min_ns, max_ns] =
+            [0.5 - chance_error, 0.5 + chance_error].map(|share| expected.at(share) as f64);
+        let off_ns = (delay.p50_ns as f64 - max_ns).max(min_ns - delay.p50_ns as f64);
         if off_ns > MEDIAN_TOLERANCE_NS + wire_ns {
             reasons.push(format!(
                 "the delay's median is {:.3} ms instead of {:.3} ms",
@@ -69,8 +70,9 @@ pub(super) fn judge(measured: &Measured, shape: &Shape, is_rate_stolen: bool, re
             ));
         }
     }
-    let by_chance = measured.loss_tolerance + (2.0 / measured.rate_packets.max(1) as f64).min(MOST_BY_CHANCE);
-    let tolerance = if is_rate_stolen { STOLEN_RATE_TOLERANCE } else { RATE_TOLERANCE } + by_chance;
+    let chance_error =
+        measured.loss_tolerance + (2.0 / measured.rate_packets.max(1) as f64).min(MAX_CHANCE_ERROR);
+    let tolerance = if is_rate_stolen { STOLEN_RATE_TOLERANCE } else { RATE_TOLERANCE } + chance_error;
     if let (Some(rate), Some(expected)) = (measured.rate_bits_per_s, measured.expected_rate_bits_per_s)
         && (rate / expected - 1.0).abs() > tolerance
     {

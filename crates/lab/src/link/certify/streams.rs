@@ -9,14 +9,14 @@ use crate::link::{
     traffic::{Arrivals, Stream},
 };
 
-/// A link without a rate is asked for its loss at this rate.
+/// A link without a rate is requested for its loss at this rate.
 const UNLIMITED_PACKETS_PER_S: f64 = 200_000.0;
 /// A number and a time, no more: slow links take long for each byte.
 const PROBE_BYTES: usize = 16;
 
 /// How long something may be under way when the last was sent, in nanoseconds: the delay, and what is
 /// left in the queue.
-pub(super) fn rest_ns(shape: &Shape, stream: &Stream) -> u64 {
+pub(super) fn drain_ns(shape: &Shape, stream: &Stream) -> u64 {
     let wire_ns = stream.packets as f64 * wire_ns(shape, stream.payload_bytes).unwrap_or(0.0);
     let queue_ns = (wire_ns as u64).saturating_sub(stream.duration_ns());
     let late_ns = shape.reorder.map_or(0, |reorder| reorder.late_ns);
@@ -59,20 +59,20 @@ const RATE_PACKETS: f64 = 50.0;
 /// How much is sent to measure the rate, of what fits: soon so much waits that a sender that was held up leaves no gap.
 const OVERLOAD: f64 = 1.15;
 
-/// More than fits, for the rate; none where there is no rate. A datagram has `most_bytes` of payload at most.
-pub(super) fn rate_stream(shape: &Shape, options: &CertifyOptions, most_bytes: usize) -> Option<Stream> {
+/// More than fits, for the rate; none where there is no rate. A datagram has `max_bytes` of payload at most.
+pub(super) fn rate_stream(shape: &Shape, options: &CertifyOptions, max_bytes: usize) -> Option<Stream> {
     // So small on slow links that enough of them fit the time.
     let fitting_bytes = shape.rate_bits_per_s? as f64 / 8.0 * options.phase().as_secs_f64() / RATE_PACKETS;
     let head_bytes =
         shape.layer.bytes(RATE_PAYLOAD_BYTES as u64 + IP_UDP_BYTES) as usize - RATE_PAYLOAD_BYTES;
     let payload_bytes = (fitting_bytes as usize)
         .saturating_sub(head_bytes)
-        .min(most_bytes)
+        .min(max_bytes)
         .clamp(PROBE_BYTES, RATE_PAYLOAD_BYTES);
     let each_ns = wire_ns(shape, payload_bytes)?;
     // Enough packets for the rate to be seen, and a fifth for the beginning and the end.
-    let least_ns = 500.0 * each_ns;
-    let phase_ns = (options.rate_ms as f64 * 1e6).max(least_ns).min(options.phase().as_nanos() as f64) * 1.2;
+    let min_ns = 500.0 * each_ns;
+    let phase_ns = (options.rate_ms as f64 * 1e6).max(min_ns).min(options.phase().as_nanos() as f64) * 1.2;
     // Half a millisecond at once.
     let burst = Stream::burst_of(payload_bytes, (500_000.0 / each_ns) as usize);
     let interval_ns = burst as f64 * each_ns / OVERLOAD;
@@ -147,7 +147,7 @@ impl ExpectedDelay {
 }
 
 /// The largest payload of a datagram between these ends that is not cut in pieces.
-pub(super) fn most_payload([from, to]: [&End; 2]) -> usize {
+pub(super) fn max_payload_bytes([from, to]: [&End; 2]) -> usize {
     (u64::from(from.mtu.min(to.mtu)).saturating_sub(header_bytes(to))) as usize
 }
 
@@ -168,7 +168,7 @@ pub(super) fn arrival_rate(
     let Some(&(first_ns, _)) = arrivals.batches.first() else { return (0.0, 0) };
     let last_ns = arrivals.batches.last().map_or(first_ns, |&(at_ns, _)| at_ns);
     let lead_ns = (options.rate_ms * 100_000).min((last_ns - first_ns) / 10);
-    // The overload goes on until the last is sent; what arrives later came from the queue.
+    // The overload goes on until the last is sent; what arrives later arrived_ns from the queue.
     let mut within = arrivals.batches.iter().skip_while(|(at_ns, _)| *at_ns < first_ns + lead_ns).copied();
     let Some((from_ns, _)) = within.next() else { return (0.0, 0) };
     let (packets, to_ns) =
@@ -189,7 +189,7 @@ mod tests {
     }
 
     /// Bits per second of wire that a stream asks for.
-    fn asked(shape: &Shape, stream: &Stream) -> f64 {
+    fn requested(shape: &Shape, stream: &Stream) -> f64 {
         let bytes = shape.layer.bytes(stream.payload_bytes as u64 + IP_UDP_BYTES);
         (bytes * 8 * stream.burst as u64) as f64 * 1e9 / stream.interval_ns
     }
@@ -199,11 +199,11 @@ mod tests {
         for rate in [64_000, 20_000_000, 1_000_000_000, 10_000_000_000] {
             let (shape, options) = (shape(rate), CertifyOptions::default());
             let rated = rate_stream(&shape, &options, RATE_PAYLOAD_BYTES).unwrap();
-            assert!((asked(&shape, &rated) / rate as f64 - OVERLOAD).abs() < 0.001, "{rate}");
+            assert!((requested(&shape, &rated) / rate as f64 - OVERLOAD).abs() < 0.001, "{rate}");
             let counted = loss_stream(&shape, &options);
-            assert!(asked(&shape, &counted) <= rate as f64 * 0.501, "{rate}");
+            assert!(requested(&shape, &counted) <= rate as f64 * 0.501, "{rate}");
             let probes = probe_stream(&shape, &options).unwrap();
-            assert!(asked(&shape, &probes) <= rate as f64 * 0.101 && probes.packets >= 10, "{rate}");
+            assert!(requested(&shape, &probes) <= rate as f64 * 0.101 && probes.packets >= 10, "{rate}");
             for stream in [rated, counted, probes] {
                 assert!(stream.duration_ns() <= 18_000_000_000, "{rate}: {stream:?}");
             }
@@ -218,16 +218,16 @@ mod tests {
             let rated = rate_stream(&shape, &options, RATE_PAYLOAD_BYTES).unwrap();
             let probes = probe_stream(&shape, &options).unwrap();
             let counted = loss_stream(&shape, &options);
-            assert!((asked(&shape, &rated) / rate as f64 - OVERLOAD).abs() < 0.001, "{rate}: {rated:?}");
+            assert!((requested(&shape, &rated) / rate as f64 - OVERLOAD).abs() < 0.001, "{rate}: {rated:?}");
             assert!(
-                asked(&shape, &probes) <= rate as f64 * 0.501 && probes.packets >= 20,
+                requested(&shape, &probes) <= rate as f64 * 0.501 && probes.packets >= 20,
                 "{rate}: {probes:?}"
             );
             let streams = [probes, rated, counted];
             let taken_ns =
-                streams.iter().map(|stream| stream.duration_ns() + rest_ns(&shape, stream)).sum::<u64>();
+                streams.iter().map(|stream| stream.duration_ns() + drain_ns(&shape, stream)).sum::<u64>();
             assert!(taken_ns < 8_000_000_000, "{rate}: {taken_ns} ns, {streams:?}");
-            let most = options.most_time(&LinkSpec::symmetric(shape.clone())).as_nanos() as u64;
+            let most = options.max_duration(&LinkSpec::symmetric(shape.clone())).as_nanos() as u64;
             let most_sent_ns = streams.iter().map(|stream| 2 * stream.duration_ns()).sum::<u64>();
             assert!(most > most_sent_ns + 3_000_000_000, "{rate}: {most} ns");
         }
@@ -242,13 +242,14 @@ mod tests {
             mtu,
         };
         let [large, small] = [end("10.0.0.1/30", 1_500), end("10.0.0.2/30", 1_280)];
-        assert_eq!(most_payload([&large, &small]), 1_252);
+        assert_eq!(max_payload_bytes([&large, &small]), 1_252);
         let shape = shape(1_000_000_000);
-        let stream = rate_stream(&shape, &CertifyOptions::short(), most_payload([&small, &large])).unwrap();
+        let stream =
+            rate_stream(&shape, &CertifyOptions::short(), max_payload_bytes([&small, &large])).unwrap();
         assert_eq!(stream.payload_bytes, 1_252);
-        assert!((asked(&shape, &stream) / 1e9 - OVERLOAD).abs() < 0.001, "{stream:?}");
+        assert!((requested(&shape, &stream) / 1e9 - OVERLOAD).abs() < 0.001, "{stream:?}");
         let v6 = end("fd00::1/64", 1_420);
-        assert_eq!(most_payload([&v6, &v6]), 1_372);
+        assert_eq!(max_payload_bytes([&v6, &v6]), 1_372);
     }
 
     #[test]

@@ -16,15 +16,18 @@ fn what_waited_while_the_thread_was_away_is_late() {
     let pipe = || Pipe::new(Shape::default(), 0);
     let (_orders, inbox) = mpsc::channel();
     let mut mover = Mover {
-        ways: [Way::new(Arc::clone(&a), Arc::clone(&b), pipe(), 1 << 21), Way::new(b, a, pipe(), 1 << 21)],
-        bell: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
+        ways: [
+            OneWay::new(Arc::clone(&a), Arc::clone(&b), pipe(), 1 << 21),
+            OneWay::new(b, a, pipe(), 1 << 21),
+        ],
+        wakeup: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
         inbox,
         spin: SpinTail::new(0),
         slept_ns: 0,
-        has_napped: false,
+        is_batching: false,
         away: LinkAway::default(),
-        is_back: false,
-        next_look_ns: monotonic_ns() - 50_000_000,
+        has_backlog: false,
+        next_check_ns: monotonic_ns() - 50_000_000,
     };
     let packet = [0; VIRTIO_BYTES + 40];
     for _ in 0..40 {
@@ -36,7 +39,7 @@ fn what_waited_while_the_thread_was_away_is_late() {
     let away = a_to_b.away;
     assert!(away.times >= 1 && away.longest_ns >= 50_000_000, "{away:?}");
     assert_eq!(b_to_a.away, away, "one thread moves both");
-    assert!(!mover.is_back, "nothing waits any more");
+    assert!(!mover.has_backlog, "nothing waits any more");
 }
 
 #[test]

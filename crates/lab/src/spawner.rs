@@ -14,30 +14,30 @@ use std::{
 
 use nix::sched::{CloneFlags, unshare};
 
-type Order = Box<dyn FnOnce() + Send>;
+type Job = Box<dyn FnOnce() + Send>;
 
 /// A thread; it ends when the last handle to it is dropped.
 #[derive(Debug, Clone)]
-pub(crate) struct Keeper {
-    orders: mpsc::Sender<Order>,
+pub(crate) struct Spawner {
+    jobs: mpsc::Sender<Job>,
 }
 
-impl Keeper {
+impl Spawner {
     /// A thread whose children have process numbers like ours.
     pub(crate) fn start() -> io::Result<Self> {
-        let (orders, inbox) = mpsc::channel::<Order>();
+        let (jobs, inbox) = mpsc::channel::<Job>();
         thread::Builder::new()
-            .name("lab keeper".into())
-            .spawn(move || inbox.into_iter().for_each(|order| order()))?;
-        Ok(Self { orders })
+            .name("lab spawner".into())
+            .spawn(move || inbox.into_iter().for_each(|job| job()))?;
+        Ok(Self { jobs })
     }
 
     /// A thread whose children live in a new namespace of process numbers. The first one is the first
     /// process of the namespace: all others die with it.
-    pub(crate) fn start_apart() -> io::Result<Self> {
-        let keeper = Self::start()?;
-        keeper.run(|| unshare(CloneFlags::CLONE_NEWPID))??;
-        Ok(keeper)
+    pub(crate) fn start_in_new_pid_namespace() -> io::Result<Self> {
+        let spawner = Self::start()?;
+        spawner.run(|| unshare(CloneFlags::CLONE_NEWPID))??;
+        Ok(spawner)
     }
 
     /// Starts a process that dies with the lab, provided that it asks for its parent-death signal.
@@ -48,12 +48,12 @@ impl Keeper {
     /// Does something on this thread.
     pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
         let (answer, result) = mpsc::channel();
-        let order: Order = Box::new(move || {
+        let job: Job = Box::new(move || {
             // Nobody waits for the answer only if the caller has panicked.
             let _ = answer.send(work());
         });
         let lost = || io::Error::other("the thread that starts the lab's processes is gone");
-        self.orders.send(order).map_err(|_| lost())?;
+        self.jobs.send(job).map_err(|_| lost())?;
         result.recv().map_err(|_| lost())
     }
 }

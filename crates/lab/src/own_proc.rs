@@ -17,7 +17,7 @@ use nix::{
 ///
 /// # Errors
 /// When the kernel refuses that; nothing may be looked up by a process number then.
-pub fn see_own_numbers() -> io::Result<()> {
+pub fn ensure_own_proc() -> io::Result<()> {
     if undo::are_numbers_own() {
         return Ok(());
     }

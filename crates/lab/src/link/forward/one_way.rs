@@ -8,16 +8,16 @@ use rustix::io::{Errno, IoSlice, read, write, writev};
 
 use crate::link::{
     counters::{Counters, LATE_NS, Lateness},
-    packet::{HEADER_ROOM, Layout},
-    pipe::{Flight, Pipe},
+    packet::{Layout, MAX_HEADER_BYTES},
+    pipe::{Delivery, Pipe},
     store::Store,
 };
 
 /// Packets read before what is due is written.
-pub(super) const READS_A_TURN: usize = 32;
+pub(super) const READS_PER_TURN: usize = 32;
 
 /// One direction.
-pub(super) struct Way {
+pub(super) struct OneWay {
     pub(super) from: Arc<File>,
     pub(super) to: Arc<File>,
     pub(super) pipe: Pipe,
@@ -28,13 +28,13 @@ pub(super) struct Way {
     pub(super) is_gone: bool,
 }
 
-impl Way {
-    pub(super) fn new(from: Arc<File>, to: Arc<File>, pipe: Pipe, most_bytes: usize) -> Self {
+impl OneWay {
+    pub(super) fn new(from: Arc<File>, to: Arc<File>, pipe: Pipe, max_bytes: usize) -> Self {
         Self {
             from,
             to,
             pipe,
-            store: Store::new(most_bytes),
+            store: Store::new(max_bytes),
             counters: Counters::default(),
             // Up to a minute, three digits.
             lateness: Histogram::new_with_max(60_000_000_000, 3).expect("bounds are sound"),
@@ -44,21 +44,21 @@ impl Way {
 
     /// Reads until there is nothing or it is others' turn; how many packets. `is_late`: they have waited.
     pub(super) fn read_some(&mut self, is_late: bool) -> usize {
-        let mut scrap = [0; 64];
-        for number in 0..READS_A_TURN {
+        let mut discarded = [0; 64];
+        for number in 0..READS_PER_TURN {
             if self.is_gone {
                 return 0;
             }
-            let (room, is_kept) = match self.store.room() {
-                Some(room) => (room, true),
+            let (buffer, is_kept) = match self.store.next_buffer() {
+                Some(buffer) => (buffer, true),
                 // Out of memory: what comes is taken and dropped, or the kernel would drop it unseen.
-                None => (&mut scrap[..], false),
+                None => (&mut discarded[..], false),
             };
-            match read(&*self.from, &mut *room) {
-                Ok(bytes) if is_kept => match Layout::of(&room[..bytes]) {
+            match read(&*self.from, &mut *buffer) {
+                Ok(bytes) if is_kept => match Layout::of(&buffer[..bytes]) {
                     Some(layout) => {
                         self.counters.late_packets += if is_late { u64::from(layout.segments) } else { 0 };
-                        let packet = self.store.keep(bytes, layout);
+                        let packet = self.store.commit(bytes, layout);
                         self.pipe.offer(monotonic_ns(), packet, &mut self.store);
                     }
                     None => self.counters.refused_writes += 1,
@@ -70,34 +70,34 @@ impl Way {
                 Err(_) => self.is_gone = true,
             }
         }
-        READS_A_TURN
+        READS_PER_TURN
     }
 
     /// Writes what is due; how many packets.
     pub(super) fn write_due(&mut self) -> usize {
         let mut written = 0;
         let mut now = monotonic_ns();
-        while let Some(flight) = self.pipe.pop(now, &mut self.store) {
-            self.write(&flight);
-            self.store.release(flight.packet);
-            let late_ns = now.saturating_sub(flight.due_ns);
+        while let Some(delivery) = self.pipe.pop(now, &mut self.store) {
+            self.write(&delivery);
+            self.store.release(delivery.packet);
+            let late_ns = now.saturating_sub(delivery.due_ns);
             self.lateness.saturating_record(late_ns);
-            self.counters.late_packets += if late_ns > LATE_NS { u64::from(flight.count) } else { 0 };
+            self.counters.late_packets += if late_ns > LATE_NS { u64::from(delivery.count) } else { 0 };
             now = monotonic_ns();
             written += 1;
         }
         written
     }
 
-    fn write(&mut self, flight: &Flight) {
-        let packet = self.store.bytes(flight.packet);
-        let mut room = [0; HEADER_ROOM];
+    fn write(&mut self, delivery: &Delivery) {
+        let packet = self.store.bytes(delivery.packet);
+        let mut buffer = [0; MAX_HEADER_BYTES];
         let (head, payload) =
-            self.store.layout(flight.packet).cut(packet, flight.first, flight.count, &mut room);
+            self.store.layout(delivery.packet).cut(packet, delivery.first, delivery.count, &mut buffer);
         let written = if head == 0 {
             write(&*self.to, packet)
         } else {
-            writev(&*self.to, &[IoSlice::new(&room[..head]), IoSlice::new(&packet[payload])])
+            writev(&*self.to, &[IoSlice::new(&buffer[..head]), IoSlice::new(&packet[payload])])
         };
         self.counters.writes += 1;
         if let Err(error) = written {

@@ -13,15 +13,15 @@ use super::{Error, Lab, Namespace};
 impl Lab {
     /// Why the emulated links run on processors that hosts, processes or [`busy_cpus`](super::Options::busy_cpus) are
     /// pinned to; none if they do not.
-    pub fn crowding(&self) -> Option<&str> {
-        self.crowding.as_deref()
+    pub fn cpu_contention(&self) -> Option<&str> {
+        self.cpu_contention.as_deref()
     }
 
     /// Keeps the emulated links off all processors that something is pinned to by now. Where nothing is, they run anywhere.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn place_links(&mut self) -> Result<(), Error> {
+    pub fn pin_links(&mut self) -> Result<(), Error> {
         if self.links.is_empty() {
             return Ok(());
         }
@@ -31,8 +31,8 @@ impl Lab {
         let mut pinned: Vec<usize> = hosts.chain(&self.options.busy_cpus).copied().collect();
         let processes = self.processes.iter().map(|process| process.id().pid);
         let roots: Vec<u32> = processes.chain(self.hosts.iter().map(Namespace::pid)).collect();
-        for cpus in threads_below(&roots) {
-            pinned.extend(numbers(&cpus).filter(|_| cpus.count() < own.count()));
+        for cpus in descendant_affinities(&roots) {
+            pinned.extend(cpu_numbers(&cpus).filter(|_| cpus.count() < own.count()));
         }
         if pinned.is_empty() {
             return Ok(());
@@ -40,31 +40,31 @@ impl Lab {
         let mut free = own;
         pinned.iter().for_each(|&cpu| free.unset(cpu));
         if free.count() == 0 {
-            self.crowding = Some(format!(
+            self.cpu_contention = Some(format!(
                 "the emulator of the links has no processor of its own: something is pinned to each of those that we may use \
                  ({:?}); leave one out of the hosts' and the workload's 'cpus'",
-                numbers(&own).collect::<Vec<_>>()
+                cpu_numbers(&own).collect::<Vec<_>>()
             ));
             return Ok(());
         }
-        self.links.values().try_for_each(|link| link.keep_to(&free)).map_err(failed)
+        self.links.values().try_for_each(|link| link.pin_to(&free)).map_err(failed)
     }
 }
 
 /// The processors of every thread of these processes and of all that descend from them. What loses its parent on a host
 /// gets the host's holder instead.
-fn threads_below(roots: &[u32]) -> Vec<CpuSet> {
+fn descendant_affinities(roots: &[u32]) -> Vec<CpuSet> {
     let processes = kernel::processes().into_iter();
     let parents: BTreeMap<u32, u32> = processes.filter_map(|pid| Some((pid, undo::parent(pid)?))).collect();
     // Numbers that were given again while we looked could make a ring.
-    let line = |pid: u32| iter::successors(Some(pid), |pid| parents.get(pid).copied()).take(1_000);
-    let below = parents.keys().filter(|pid| line(**pid).any(|pid| roots.contains(&pid)));
+    let ancestors = |pid: u32| iter::successors(Some(pid), |pid| parents.get(pid).copied()).take(1_000);
+    let descendants = parents.keys().filter(|pid| ancestors(**pid).any(|pid| roots.contains(&pid)));
     // What has ended meanwhile is pinned to nothing.
-    let threads = below.flat_map(|pid| kernel::threads(*pid));
+    let threads = descendants.flat_map(|pid| kernel::threads(*pid));
     threads.filter_map(|thread| sched_getaffinity(Pid::from_raw(thread as i32)).ok()).collect()
 }
 
-fn numbers(cpus: &CpuSet) -> impl Iterator<Item = usize> + use<'_> {
+fn cpu_numbers(cpus: &CpuSet) -> impl Iterator<Item = usize> + use<'_> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| cpus.is_set(cpu))
 }
 
@@ -83,10 +83,10 @@ mod tests {
 
     #[test]
     fn children_that_pin_themselves_are_seen() {
-        let cpu = numbers(&sched_getaffinity(None).unwrap()).last().unwrap();
+        let cpu = cpu_numbers(&sched_getaffinity(None).unwrap()).last().unwrap();
         let script = format!("taskset -c {cpu} sleep 60 & wait");
         let mut shell = Command::new("sh").args(["-c", &script]).process_group(0).spawn().unwrap();
-        let is_seen = || threads_below(&[shell.id()]).iter().any(|cpus| numbers(cpus).eq([cpu]));
+        let is_seen = || descendant_affinities(&[shell.id()]).iter().any(|cpus| cpu_numbers(cpus).eq([cpu]));
         let deadline = Instant::now() + Duration::from_secs(10);
         while !is_seen() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));
