@@ -1,7 +1,6 @@
-//! A lab file: TOML that says which hosts there are, what joins them and what runs on them.
+//! Reads a lab file: TOML that lists hosts, the links between them and the processes on them.
 //!
-//! All mistakes are found in one go, each with its line and column and with what was expected. What comes
-//! out is a [`Plan`] in which nothing is left to be decided.
+//! Reports all mistakes at once, each with its line, its column and what was expected. The result is a complete [`Plan`].
 
 mod hosts;
 pub(crate) mod keys;
@@ -15,7 +14,7 @@ pub use processes::process_schema;
 
 use crate::plan::{Plan, Process};
 
-/// Reads a lab file's text. `file` is its name for the mistakes.
+/// Reads the text of a lab file. `file` is its name in mistakes.
 ///
 /// # Errors
 /// Every mistake, in the order of the file.
@@ -23,7 +22,7 @@ pub fn parse(file: &str, text: &str) -> Result<Plan, Vec<Mistake>> {
     let mut reader = Reader::new(file, text);
     let document = reader.document(text);
     if reader.has_mistakes() {
-        // What is guessed behind a mistake in TOML itself would only confuse.
+        // After a mistake in the TOML itself, further mistakes would be guesses.
         return reader.end(Plan::default());
     }
     let mut table = reader.root(&document);
@@ -34,8 +33,8 @@ pub fn parse(file: &str, text: &str) -> Result<Plan, Vec<Mistake>> {
     reader.end(plan)
 }
 
-/// Reads the keys `hosts`, `links` and `processes` of a table that may have others: a study has a lab's
-/// beside its own. Mistakes go to the reader. Returns what the names of hosts stand for, too.
+/// Reads the keys `hosts`, `links` and `processes` of a table that may have other keys too, such as a study's. Mistakes
+/// go to the reader.
 pub fn read_with_groups(
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
@@ -49,8 +48,8 @@ pub fn read_with_groups(
     (plan, groups)
 }
 
-/// Reads one more table with the keys of `processes`, such as a study's target. The caller gives its name and may have
-/// taken keys of its own from the table; the others are asked for here, and `finish` is done.
+/// Reads another table with the keys of `processes`, such as a study's target. The caller gives the name and may have
+/// taken its own keys from the table. Calls `finish` on the table.
 pub fn read_process(
     reader: &mut Reader<'_>,
     table: Table<'_, '_>,

@@ -1,4 +1,4 @@
-//! Makes a lab's network: interfaces, addresses, routes and settings, in namespaces that exist.
+//! Builds a lab's network in existing namespaces: interfaces, addresses, routes and settings.
 
 use std::{
     collections::BTreeMap,
@@ -23,13 +23,12 @@ use crate::{
     sysctls,
 };
 
-/// The index of a host's first interface and of a segment's bridge: beyond those that the kernel gives to
-/// interfaces of its own.
+/// Index of a host's first interface and of a segment's bridge, above the indexes that the kernel assigns itself.
 const FIRST_INDEX: u32 = 1_000;
-/// Hosts whose settings are made at the same time.
+/// Number of threads that configure hosts.
 const WORKERS: usize = 4;
 
-/// What there is to build, and with what.
+/// The inputs for building a lab's network.
 pub(crate) struct Network<'a> {
     pub plan: &'a Plan,
     pub hosts: &'a [Namespace],
@@ -41,10 +40,10 @@ pub(crate) struct Network<'a> {
 }
 
 impl Network<'_> {
-    /// Builds it. Returns the emulated links, which run in processes of their own.
+    /// Builds the network. Returns the emulated links, each of which runs in its own process.
     pub(crate) fn build(&self, stop: impl Fn() -> bool) -> Result<BTreeMap<String, Emulated>, Error> {
         let check_not_cancelled = || if stop() { Err(Error::Cancelled) } else { Ok(()) };
-        // Before the interfaces, which inherit most of it.
+        // Before the interfaces exist, because they inherit most of these settings.
         let set_up = |index, host: &Host| {
             sysctls::set_for_host(host, self.plan.has_ipv6(index))?;
             let mut netlink = Netlink::open()?;
@@ -79,12 +78,12 @@ impl Network<'_> {
     fn make_segment(&self, number: usize, link: &Link, port_rate_bits_per_s: Option<u64>) -> io::Result<()> {
         let Some(segment) = self.segments.get(&link.name) else { return Err(io::ErrorKind::NotFound.into()) };
         inside(segment.network(), || {
-            // Where the machine filters bridged packets by its firewall, the lab's are none of its business.
+            // The machine's firewall must not filter the lab's bridged packets.
             sysctls::set_for_segment()?;
             let mut netlink = Netlink::open()?;
             netlink.add_bridge("bridge", FIRST_INDEX, link.mtu)?;
             for (position, end) in link.ends.iter().enumerate() {
-                // Set from the start: a name or an address that changes later is seen by others before.
+                // Set at creation: others could see a name or an address before a later change.
                 let port = VethEnd {
                     namespace: None,
                     name: &self.plan.hosts[end.host].name,
@@ -94,7 +93,7 @@ impl Network<'_> {
                     bridge: Some(FIRST_INDEX),
                 };
                 netlink.add_veth(&port, &self.veth_end(number, link, position))?;
-                // Towards the host; the other way is limited at its own end.
+                // Limits traffic to the host; the host's own end limits the other direction.
                 if let Some(rate) = port_rate_bits_per_s {
                     netlink.limit_rate(port.index, rate, link.mtu)?;
                 }
@@ -129,7 +128,7 @@ impl Network<'_> {
         let refused = |cause| Error::Link { name: link.name.clone(), cause };
         let log = File::create_new(link_log(self.run_folder, &link.name))
             .map_err(|cause| refused(LinkError::Start(cause)))?;
-        // Its parent is a thread that lives as long as the lab: it dies with its parent.
+        // The link dies with the thread that starts it, so that thread must live as long as the lab.
         let made = self.spawner.run(move || Emulated::start_with(&program, log.into(), spec, a, b));
         made.map_err(LinkError::Start).and_then(|made| made).map_err(refused)
     }
@@ -141,7 +140,10 @@ impl Network<'_> {
 
     fn ends_for_link(&self, link: &Link) -> Result<[link::End; 2], Error> {
         let [a, b] = &link.ends[..] else {
-            return Err(failed("join other than two hosts by a link", io::ErrorKind::InvalidInput.into()));
+            return Err(failed(
+                "join a number of hosts other than two by a link",
+                io::ErrorKind::InvalidInput.into(),
+            ));
         };
         Ok([a, b].map(|end| link::End {
             namespace: link::Namespace::Pid(self.hosts[end.host].pid()),
@@ -151,11 +153,11 @@ impl Network<'_> {
         }))
     }
 
-    /// Addresses, settings of interfaces, routes.
+    /// Sets a host's addresses, interface settings and routes.
     fn finish(&self, index: usize, host: &Host) -> io::Result<()> {
         let mut netlink = Netlink::open()?;
         for (link, end) in self.plan.ends_of(index) {
-            // An emulated link has made its own ends.
+            // An emulated link has configured its own ends.
             if !matches!(&link.kind, LinkKind::Emulated(spec) if spec.driver == Driver::Emulator) {
                 let index = self.index_of(end);
                 if let LinkKind::Segment { port_rate_bits_per_s: Some(rate) } = link.kind {
@@ -175,12 +177,12 @@ impl Network<'_> {
         Ok(())
     }
 
-    /// The index of a host's interface: `eth0` has the first.
+    /// The index of a host's interface; `eth0` has [`FIRST_INDEX`].
     fn index_of(&self, end: &End) -> u32 {
         FIRST_INDEX + end.device.trim_start_matches("eth").parse::<u32>().unwrap_or_default()
     }
 
-    /// Does the same in every host, several at a time.
+    /// Runs `work` in every host, on several threads.
     fn in_each_host(
         &self,
         what: &str,
@@ -208,7 +210,7 @@ fn failed(what: impl Into<String>, cause: io::Error) -> Error {
     Error::Failed { what: what.into(), cause }
 }
 
-/// A locally administered address that is the same in every run.
+/// A locally administered MAC address that is the same in every run.
 fn mac(side: u8, link: usize, position: usize) -> [u8; 6] {
     let [_, _, link_high, link_low] = (link as u32 + 1).to_be_bytes();
     let [_, _, position_high, position_low] = (position as u32 + 1).to_be_bytes();

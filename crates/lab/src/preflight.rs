@@ -1,4 +1,4 @@
-//! Whether this machine can have a lab, before anything of it is made.
+//! Checks that this machine has what a lab needs, before the lab is created.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::{
     process::exec::search_path,
 };
 
-/// Everything that this machine missing_requirements for a lab, in words; nothing if it missing_requirements nothing.
+/// Messages about everything that the lab needs and this machine lacks.
 pub(crate) fn missing_requirements(plan: &Plan) -> Vec<String> {
     let mut missing_requirements = missing_processors(plan);
     missing_requirements.extend(plan.processes.iter().filter_map(missing_program));
@@ -17,7 +17,7 @@ pub(crate) fn missing_requirements(plan: &Plan) -> Vec<String> {
     missing_requirements
 }
 
-/// A file that a command names and no program of the lab writes.
+/// A message if the command uses a file that no program of the lab writes.
 fn missing_file(plan: &Plan, process: &Process) -> Option<String> {
     let Program::Command(words) = &process.program else { return None };
     let mut names = words.iter().flat_map(|word| places::names(word));
@@ -34,7 +34,7 @@ fn missing_processors(plan: &Plan) -> Vec<String> {
     hosts.collect()
 }
 
-/// A program that an earlier process may still make is looked for when it is started.
+/// A message if the program is missing. A relative path, or a path that an earlier process may create, is not checked.
 fn missing_program(process: &Process) -> Option<String> {
     let Program::Command(words) = &process.program else { return None };
     let name = words.first().filter(|name| !name.contains('{'))?;
@@ -49,21 +49,21 @@ fn missing_program(process: &Process) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn lacked(text: &str) -> Vec<String> {
+    fn missing_for(text: &str) -> Vec<String> {
         let head = "title = \"t\"\n[hosts]\n";
         missing_requirements(&crate::file::parse("lab.toml", &format!("{head}{text}")).unwrap())
     }
 
     #[test]
-    fn processors_and_programs_that_are_not_there_are_told() {
-        let told = lacked("a = { cpus = 1023 }\nb = { cpus = 0 }\n");
-        assert!(told.len() == 1 && told[0].starts_with("host a: there is no processor"), "{told:?}");
+    fn missing_processors_and_programs_are_reported() {
+        let missing = missing_for("a = { cpus = 1023 }\nb = { cpus = 0 }\n");
+        assert!(missing.len() == 1 && missing[0].starts_with("host a: there is no processor"), "{missing:?}");
         let command = |words: &str| format!("a = {{}}\n[[processes]]\non = \"a\"\ncommand = [{words}]\n");
-        for there in ["\"sh\", \"-c\", \"true\"", "\"/bin/sh\"", "\"./made/by/the/study\""] {
-            assert_eq!(lacked(&command(there)), [""; 0], "{there}");
+        for present in ["\"sh\", \"-c\", \"true\"", "\"/bin/sh\"", "\"./made/by/the/study\""] {
+            assert_eq!(missing_for(&command(present)), [""; 0], "{present}");
         }
         for missing in ["\"no-such-program\"", "\"/no/such/program\""] {
-            assert!(lacked(&command(missing))[0].contains("there is no program"), "{missing}");
+            assert!(missing_for(&command(missing))[0].contains("there is no program"), "{missing}");
         }
     }
 }

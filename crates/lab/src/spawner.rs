@@ -1,9 +1,8 @@
-//! The threads that the processes of a lab are started from.
+//! Threads that start the processes of a lab.
 //!
-//! The kernel sends a parent-death signal when the *thread* that made the child ends, so the children of a
-//! lab are made by threads that live as long as it does. Each host has one of its own, whose children live
-//! in the host's namespace of process numbers: a thread enters one once and for all, because going back
-//! would take rights over the machine's own that only root has.
+//! The kernel sends a parent-death signal when the *thread* that started the child ends. The threads here therefore
+//! live as long as the lab. Each host has its own thread, whose children live in the host's PID namespace. A thread
+//! never leaves a PID namespace, because only root may return to the machine's own.
 
 use std::{
     io,
@@ -16,14 +15,14 @@ use nix::sched::{CloneFlags, unshare};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread; it ends when the last handle to it is dropped.
+/// Handle of a thread that starts processes. The thread ends when the last handle is dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct Spawner {
     jobs: mpsc::Sender<Job>,
 }
 
 impl Spawner {
-    /// A thread whose children have process numbers like ours.
+    /// Starts a thread whose children live in the current PID namespace.
     pub(crate) fn start() -> io::Result<Self> {
         let (jobs, inbox) = mpsc::channel::<Job>();
         thread::Builder::new()
@@ -32,24 +31,24 @@ impl Spawner {
         Ok(Self { jobs })
     }
 
-    /// A thread whose children live in a new namespace of process numbers. The first one is the first
-    /// process of the namespace: all others die with it.
+    /// Starts a thread whose children live in a new PID namespace. The first child becomes the first process of the
+    /// namespace: all others die with it.
     pub(crate) fn start_in_new_pid_namespace() -> io::Result<Self> {
         let spawner = Self::start()?;
         spawner.run(|| unshare(CloneFlags::CLONE_NEWPID))??;
         Ok(spawner)
     }
 
-    /// Starts a process that dies with the lab, provided that it asks for its parent-death signal.
+    /// Starts a process. The process dies with the lab if it sets its parent-death signal.
     pub(crate) fn spawn(&self, mut command: Command) -> io::Result<Child> {
         self.run(move || command.spawn())?
     }
 
-    /// Does something on this thread.
+    /// Runs `work` on the thread and returns the result.
     pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
         let (answer, result) = mpsc::channel();
         let job: Job = Box::new(move || {
-            // Nobody waits for the answer only if the caller has panicked.
+            // The receiver is gone only if the caller has panicked.
             let _ = answer.send(work());
         });
         let lost = || io::Error::other("the thread that starts the lab's processes is gone");

@@ -17,27 +17,27 @@ use crate::{
     plan::{End, Host, Plan, Route},
 };
 
-/// The most hosts of a lab: a bridge key_type 1023 ports.
+/// Maximum number of hosts in a lab. A bridge has at most 1023 ports.
 const MAX_HOSTS: u64 = 1_000;
 
-/// What the names in a file stand for: one host, or all of a group.
+/// The hosts that each name in a file stands for: one host, or all hosts of a group.
 #[derive(Debug, Default)]
 pub struct HostGroups {
     members: BTreeMap<String, Vec<usize>>,
-    /// Routes, whose gateways may be named before their addresses are known.
+    /// Routes by hosts. Gateways are resolved when all addresses are known.
     routes: Vec<(Vec<usize>, Vec<UnresolvedRoute>)>,
 }
 
 #[derive(Debug)]
 struct UnresolvedRoute {
-    /// None is the default.
+    /// The destination; the default route if none.
     to: Option<Network>,
     via: String,
     span: Range<usize>,
 }
 
 impl HostGroups {
-    /// The hosts that a name stands for.
+    /// Reads a name and returns its hosts.
     pub(super) fn read_host(&self, reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<usize> {
         let Some(name) = reader.text_such_as(value, "the name of a host in quotes") else {
             return Vec::new();
@@ -48,13 +48,12 @@ impl HostGroups {
         })
     }
 
-    /// The hosts that a name or a list of names stands for, each once.
+    /// Reads a name or a list of names and returns its hosts. A host named twice is a mistake.
     pub fn read_hosts(&self, reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<usize> {
         let mut hosts = Vec::new();
-        let one = std::slice::from_ref(value);
         let values = match value.get_ref() {
             DeValue::Array(values) => values,
-            _ => one,
+            _ => std::slice::from_ref(value),
         };
         for value in values {
             for host in self.read_host(reader, value) {
@@ -68,7 +67,7 @@ impl HostGroups {
         hosts
     }
 
-    /// The hosts that a name stands for, if it is known.
+    /// The hosts that a name stands for; none if the name is unknown.
     pub fn members_of(&self, name: &str) -> Option<Vec<usize>> {
         self.members.get(name).cloned()
     }
@@ -89,7 +88,7 @@ pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> (Vec<H
         reader.mistake(value.span(), "a lab needs at least one host");
     }
     let mut declared: Vec<_> = entries.all().collect();
-    // In the order of the file, whatever the table's.
+    // The table is sorted by name; hosts are numbered in the order of the file.
     declared.sort_by_key(|(span, ..)| span.start);
     for (span, name, value) in declared {
         if !is_name(name) {
@@ -119,12 +118,12 @@ pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> (Vec<H
         groups.routes.push((members, routes));
     }
     if hosts.len() as u64 > MAX_HOSTS {
-        reader.mistake(value.span(), format!("{} hosts; {MAX_HOSTS} are the most", hosts.len()));
+        reader.mistake(value.span(), format!("{} hosts; at most {MAX_HOSTS} are possible", hosts.len()));
     }
     (hosts, groups)
 }
 
-/// Turns the gateways into addresses, once all of them are known.
+/// Adds the routes to the plan, with their gateways resolved.
 pub(super) fn read_routes(reader: &mut Reader<'_>, plan: &mut Plan, groups: &HostGroups) {
     for (members, routes) in &groups.routes {
         for (&host, route) in members.iter().flat_map(|host| routes.iter().map(move |route| (host, route))) {
@@ -144,7 +143,7 @@ pub(super) fn read_routes(reader: &mut Reader<'_>, plan: &mut Plan, groups: &Hos
     }
 }
 
-/// A gateway's address, of the version of IP that the route is of, on a link that it shares with the host.
+/// The address of a route's gateway: on a link of the host, and of the route's IP version.
 fn gateway(plan: &Plan, groups: &HostGroups, host: usize, route: &UnresolvedRoute) -> Result<IpAddr, String> {
     let (name, via) = (&plan.hosts[host].name, route.via.as_str());
     let fits = |address: IpAddr| route.to.is_none_or(|to| to.address.is_ipv4() == address.is_ipv4());
@@ -152,8 +151,8 @@ fn gateway(plan: &Plan, groups: &HostGroups, host: usize, route: &UnresolvedRout
         let reaches = plan.ends_of(host).any(|(link, _)| link.network().contains(address));
         return match reaches && fits(address) {
             true => Ok(address),
-            false if reaches => Err(format!("{address} is of another version of IP than the network")),
-            false => Err(format!("{name} has no link that {address} is on")),
+            false if reaches => Err(format!("{address} and the network are of different IP versions")),
+            false => Err(format!("{name} has no link with {address} in its network")),
         };
     }
     match groups.members_of(via).as_deref() {
@@ -163,11 +162,11 @@ fn gateway(plan: &Plan, groups: &HostGroups, host: usize, route: &UnresolvedRout
             let shared = plan.ends_of(host).find_map(|(link, _)| link.ends.iter().find(is_usable));
             shared.map(|end| end.address).ok_or_else(|| format!("{name} has no link to '{via}'"))
         }
-        Some(_) => Err(format!("'{via}' is several hosts; a gateway is one, such as '{via}1'")),
+        Some(_) => Err(format!("'{via}' names several hosts; name one of them, such as '{via}1'")),
     }
 }
 
-/// What a table says of its hosts.
+/// A table of `[hosts]`.
 #[derive(Default)]
 struct HostEntry {
     host: Host,
@@ -228,7 +227,7 @@ const KEYS: &[Key<HostEntry>] = &[
     ),
     Key::new(
         "tcp_rmem",
-        "most bytes of a socket's receive buffer",
+        "maximum bytes of a socket's receive buffer",
         KeyType::Other(
             |what| schema::size(what, "64MB"),
             |own, reader, value, _| read_buffer(&mut own.host, reader, value, "net.ipv4.tcp_rmem", 131_072),
@@ -236,7 +235,7 @@ const KEYS: &[Key<HostEntry>] = &[
     ),
     Key::new(
         "tcp_wmem",
-        "most bytes of a socket's send buffer",
+        "maximum bytes of a socket's send buffer",
         KeyType::Other(
             |what| schema::size(what, "64MB"),
             |own, reader, value, _| read_buffer(&mut own.host, reader, value, "net.ipv4.tcp_wmem", 16_384),
@@ -279,7 +278,7 @@ fn read_sysctls(host: &mut Host, reader: &mut Reader<'_>, value: &Value<'_>) {
     let sysctls = reader.table(value, "a table such as { \"net.ipv4.tcp_rmem\" = \"4096 87380 67108864\" }");
     for (span, name, value) in sysctls.all() {
         if !is_network_sysctl(name) {
-            let message = "a host's settings are those of its network, such as \"net.ipv4.ip_forward\"; write \
+            let message = "only settings of the host's network are possible, such as \"net.ipv4.ip_forward\"; write \
                            the whole name in quotes";
             reader.mistake(span, format!("'{name}': {message}"));
         } else if let Some(text) = sysctl_value(reader, value) {
@@ -296,11 +295,11 @@ fn read_congestion(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String>
     reader.checked(value, is_name.then(|| name.to_owned()).ok_or_else(refuse))
 }
 
-/// The most bytes of a socket's buffer; `first` are those that it begins with.
+/// Reads the maximum size of a socket buffer. `initial` is the initial size in bytes.
 fn read_buffer(host: &mut Host, reader: &mut Reader<'_>, value: &Value<'_>, sysctl: &str, initial: u64) {
     let Some(max_bytes) = reader.size(value) else { return };
     if !(4_096..1 << 31).contains(&max_bytes) {
-        reader.mistake(value.span(), "a socket's buffer has 4KiB to 2047MiB");
+        reader.mistake(value.span(), "a socket buffer must have 4KiB to 2047MiB");
     }
     host.sysctls.insert(sysctl.to_owned(), format!("4096 {} {max_bytes}", initial.min(max_bytes)));
 }
@@ -326,10 +325,10 @@ fn read_route_texts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<Unresolve
     routes
 }
 
-/// Processors that the kernel's sets have room for.
+/// Number of processors in the kernel's processor sets.
 const MAX_CPUS: u32 = 1_024;
 
-/// `0`, `"0-3,6"` or `[0, 1]`.
+/// Reads processors: `0`, `"0-3,6"` or `[0, 1]`.
 fn read_cpus(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Vec<usize>> {
     const WHAT: &str = "processors such as \"0-3\", \"0,2\" or [0, 1]";
     let cpu = |reader: &mut Reader<'_>, value: &Value<'_>| {
@@ -371,7 +370,7 @@ fn sysctl_value(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
         DeValue::Integer(number) => Some(number.as_str().to_owned()),
         DeValue::Boolean(flag) => Some(u8::from(*flag).to_string()),
         _ => {
-            reader.mistake(value.span(), "expected the setting's value: text or a whole number");
+            reader.mistake(value.span(), "expected the setting's value: text, a whole number, true or false");
             None
         }
     }
@@ -379,7 +378,7 @@ fn sysctl_value(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
 
 pub(super) const NAME_RULE: &str = "1 to 15 of a-z, 0-9 and '-', beginning with a letter";
 
-/// Whether something can be the name of a host and of its port on a bridge, which has 15 characters.
+/// Whether a text is a valid name of a host. The name is also that of a bridge port, which has at most 15 characters.
 pub(super) fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     name.len() <= 15 && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(plain)

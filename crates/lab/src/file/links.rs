@@ -47,7 +47,7 @@ fn read_one(
         }
         let mistakes_before = reader.mistakes();
         let hosts = groups.read_hosts(reader, value);
-        // One that is unknown has been told: with it there may be two.
+        // An unknown host has been reported already; it may be the second.
         if hosts.len() < 2 && reader.mistakes() == mistakes_before {
             reader.mistake(value.span(), "a link joins at least two hosts");
         }
@@ -69,7 +69,7 @@ fn read_one(
     let kind = match shape_keys {
         shape_keys if is_segment => read_segment(reader, shape_keys),
         Some(ShapeKeys { spec, given_keys, is_emulated: true }) => {
-            // Said here: when the lab comes up it would be too late for the line and the column.
+            // Checked here, where the line and the column are known.
             let driver = given_keys.into_iter().find(|(key, _)| *key == "driver");
             if let (Driver::Netem, Some((_, span))) = (spec.driver, driver) {
                 netem::mistakes(&spec).into_iter().for_each(|mistake| reader.mistake(span.clone(), mistake));
@@ -97,15 +97,15 @@ fn read_name(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, others: &[Link]
     name.to_owned()
 }
 
-/// The network given, or the next one of 10.0.0.0/8.
+/// The given network, or the next free one of 10.0.0.0/8.
 fn read_network(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, others: &[Link]) -> Option<Network> {
     let Some(value) = table.take("network") else {
-        // Beginning at 10.1.0.0/16, by the link's position in the file; the given ones are gone around.
+        // 10.N.0.0/16 for the Nth link, or the next one that overlaps with no earlier network.
         let numbered = |second| Network { address: IpAddr::from([10, second, 0, 0]), prefix: 16 };
         let mut automatic = (1..=255).skip(others.len()).map(numbered);
         let free = automatic.find(|network| !others.iter().any(|other| network.overlaps(&other.network())));
         if free.is_none() {
-            reader.mistake(table.span(), "no automatic network is left: give 'network'");
+            reader.mistake(table.span(), "no automatic network is left; give 'network'");
         }
         return free;
     };
@@ -117,14 +117,14 @@ fn read_network(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, others: &[Li
         return None;
     }
     if let Some(other) = others.iter().find(|other| network.overlaps(&other.network())) {
-        reader.mistake(value.span(), format!("it overlaps with the network of '{}'", other.name));
+        reader.mistake(value.span(), format!("this network overlaps with that of '{}'", other.name));
     }
     Some(network)
 }
 
 type GivenAddresses = BTreeMap<usize, (IpAddr, Range<usize>)>;
 
-/// The addresses that are given; for a group, the first one's, and the others follow.
+/// Reads the given addresses. The address of a group is that of its first host; the other hosts get the following ones.
 fn read_addresses(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, groups: &HostGroups) -> GivenAddresses {
     let mut given = GivenAddresses::new();
     let Some(value) = table.take("addresses") else { return given };
@@ -142,7 +142,7 @@ fn read_addresses(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, groups: &H
     given
 }
 
-/// Gives every host an interface and an address.
+/// Assigns an interface and an address to every host.
 fn assign_addresses(
     reader: &mut Reader<'_>,
     span: Range<usize>,
@@ -158,7 +158,7 @@ fn assign_addresses(
         if !hosts.contains(&host) {
             reader.mistake(span.clone(), format!("'{name}' is not on this link"));
         } else if !network.has_host(*address) {
-            reader.mistake(span.clone(), format!("{address} is no host's address in {network}"));
+            reader.mistake(span.clone(), format!("{address} is not a host address of {network}"));
         } else if let Some(other) = taken.insert(*address, host) {
             let other = &plan.hosts[other].name;
             reader.mistake(span.clone(), format!("{address} is given to both '{other}' and '{name}'"));
@@ -187,7 +187,7 @@ fn assign_addresses(
     Some(ends)
 }
 
-/// A segment: all that can be given_keys of one is its rate.
+/// Reads a segment. Of the shape, a segment supports only the rate.
 fn read_segment(reader: &mut Reader<'_>, shape_keys: Option<ShapeKeys>) -> LinkKind {
     let Some(ShapeKeys { spec, given_keys, .. }) = shape_keys else {
         return LinkKind::Segment { port_rate_bits_per_s: None };
@@ -198,8 +198,8 @@ fn read_segment(reader: &mut Reader<'_>, shape_keys: Option<ShapeKeys>) -> LinkK
             "layer" if spec.a_to_b.layer == Layer::Frame => continue,
             "layer" => "a segment's rate counts Ethernet frames: layer = \"frame\"".to_owned(),
             _ => format!(
-                "'{key}' is not for a segment, of which only the rate can be given_keys: give it to a link between two \
-                 hosts, of which one may be a router (forward = true) on the segment"
+                "a segment does not support '{key}', only a rate; give '{key}' to a link between two hosts, one of which may \
+                 be a router (forward = true) on the segment"
             ),
         };
         reader.mistake(span, message);
@@ -207,12 +207,12 @@ fn read_segment(reader: &mut Reader<'_>, shape_keys: Option<ShapeKeys>) -> LinkK
     LinkKind::Segment { port_rate_bits_per_s: spec.a_to_b.rate_bits_per_s }
 }
 
-/// What a file says of how a link carries packets.
+/// The shape of a link as a file gives it.
 struct ShapeKeys {
     spec: LinkSpec,
-    /// The keys by which it says so.
+    /// The given keys and their spans.
     given_keys: Vec<(&'static str, Range<usize>)>,
-    /// Whether it says anything; a seed alone makes nothing special.
+    /// Whether any key but the seed is given, so that the link must be emulated.
     is_emulated: bool,
 }
 
@@ -253,14 +253,14 @@ fn read_shape_keys(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, number: u
 
 type WrittenShape = (ShapeText, BTreeMap<&'static str, Range<usize>>);
 
-/// The settings of a direction as they are written.
+/// Reads the shape of a direction as text, with the span of each key.
 fn read_text(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> WrittenShape {
     let (mut text, mut spans) = (ShapeText::default(), BTreeMap::new());
     for key in KEYS {
         let Some(value) = table.take(key) else { continue };
         spans.insert(key, value.span());
         let Some(given) = reader.text(value) else { continue };
-        if let Some(setting) = text.setting(key) {
+        if let Some(setting) = text.value_mut(key) {
             *setting = Some(given.to_owned());
         }
     }

@@ -35,7 +35,7 @@ pub(super) fn read(
         let table = reader.table(value, "a table [[processes]]");
         for process in read_one(reader, table, None, plan, groups, stage) {
             if let Some(other) = processes.iter().find(|other| share_port(other, &process)) {
-                let message = format!("'{}' listens there already; give another 'port'", other.name);
+                let message = format!("'{}' already listens on this port; give another 'port'", other.name);
                 reader.mistake(value.span(), message);
             }
             if processes.iter().any(|other| other.name == process.name) {
@@ -48,7 +48,8 @@ pub(super) fn read(
     processes
 }
 
-/// Names in the commands of a lab file that stand for no host. A study, in which they may stand for more, looks by itself.
+/// Reports placeholders in the commands of a lab file that stand for no host. A study has further placeholders and checks
+/// its own.
 pub(super) fn check_placeholders(
     reader: &mut Reader<'_>,
     processes: Option<&Value<'_>>,
@@ -76,14 +77,14 @@ pub(super) fn check_placeholders(
         }
         let why = match groups.members_of(name).as_deref() {
             Some([_]) => format!("'{name}' has no address"),
-            Some(_) => format!("'{name}' is several hosts; name one of them, such as {{{name}1}}"),
+            Some(_) => format!("'{name}' names several hosts; name one of them, such as {{{name}1}}"),
             None => groups.unknown_host(name),
         };
         reader.mistake(span, format!("{why} (for these characters themselves, write {{{{{name}}}}})"));
     }
 }
 
-/// Whether both listen on one port of one host.
+/// Whether both processes listen on the same port of the same host.
 fn share_port(one: &Process, other: &Process) -> bool {
     let port = |process: &Process| match &process.program {
         Program::Known(known) => Some((process.host, known.port)),
@@ -92,7 +93,7 @@ fn share_port(one: &Process, other: &Process) -> bool {
     port(one).is_some() && port(one) == port(other)
 }
 
-/// What a table says of its processes, beside what they run.
+/// The keys of a process besides those of its program.
 const KEYS: &[Key<Process>] = &[
     Key::new(
         "ready",
@@ -104,13 +105,17 @@ const KEYS: &[Key<Process>] = &[
     ),
     Key::new(
         "ready_timeout",
-        "how long that may take",
+        "how long the process may take to get ready",
         KeyType::Time("10s", |own, time| own.ready_timeout = time),
     ),
-    Key::new("log_limit", "output that is kept", KeyType::Size("64MiB", |own, n| own.log_limit_bytes = n)),
+    Key::new(
+        "log_limit",
+        "maximum bytes of output that are kept",
+        KeyType::Size("64MiB", |own, n| own.log_limit_bytes = n),
+    ),
     Key::new(
         "flood",
-        "what happens to more output",
+        "what happens if there is more output",
         KeyType::Choice(&["fail", "truncate"], |own, index| {
             own.flood = [Flood::Fail, Flood::Truncate][index]
         }),
@@ -122,7 +127,7 @@ const KEYS: &[Key<Process>] = &[
     ),
     Key::new(
         "may_end",
-        "whether it may end, with status 0, while the study runs",
+        "whether it may end with status 0 while the study runs",
         KeyType::Flag(|own, is| own.may_end = is),
     ),
     Key::new(
@@ -135,7 +140,7 @@ const KEYS: &[Key<Process>] = &[
     ),
 ];
 
-/// The schema of the keys of `[[processes]]` and of targets, but for `on`, `command` and `name`.
+/// The schema of the keys of `[[processes]]` and of targets, without `on`, `command` and `name`.
 pub fn process_schema() -> Map<String, Json> {
     let mut keys = program::schema();
     keys.insert("run".to_owned(), schema::choice("A program that is known.", &KnownKind::names()));
@@ -143,7 +148,7 @@ pub fn process_schema() -> Map<String, Json> {
     keys
 }
 
-/// A table's processes, one for each host. The name is a key of the table unless it is given.
+/// Reads a table and returns its processes, one for each host. Without `name`, the table may have the key `name`.
 pub(super) fn read_one(
     reader: &mut Reader<'_>,
     mut table: Table<'_, '_>,
@@ -193,7 +198,7 @@ pub(super) fn read_one(
     on.into_iter().map(on_host).collect()
 }
 
-/// What is run, and what it is called if it was not given a name.
+/// Reads the program, and its default name for the process.
 fn read_program(
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
@@ -244,7 +249,7 @@ fn read_known(
             let known = KnownKind::names().join(", ");
             reader.mistake(
                 run.span(),
-                format!("'{name}' is not known{hint} (known: {known}; or give command)"),
+                format!("unknown program '{name}'{hint} (known: {known}); or give command"),
             );
         }
         kind
@@ -269,7 +274,7 @@ fn read_environment(reader: &mut Reader<'_>, value: &Value<'_>) -> BTreeMap<Stri
 
 fn read_ready(reader: &mut Reader<'_>, value: &Value<'_>, plan: &Plan) -> Option<Ready> {
     let text = reader.text_such_as(value, &format!("one of {READY}"))?;
-    let refuse = || format!("'{text}' is not when a process is ready; one of {READY}");
+    let refuse = || format!("'{text}' is not a condition of readiness; give one of {READY}");
     let ready = if text == "exit" {
         Ok(Ready::Exit)
     } else if let Some(url) = text.strip_prefix("http://") {
@@ -298,7 +303,7 @@ fn tcp(to: &str, plan: &Plan) -> Result<Ready, Option<String>> {
     Ok(Ready::Tcp(address(host, plan)?, port.parse().map_err(|_| None)?))
 }
 
-/// An address, `localhost`, a host of the lab, or `self` (none).
+/// Resolves an address, `localhost`, a host of the lab, or `self` (none).
 fn address(host: &str, plan: &Plan) -> Result<Option<IpAddr>, Option<String>> {
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     match host {
@@ -307,7 +312,9 @@ fn address(host: &str, plan: &Plan) -> Result<Option<IpAddr>, Option<String>> {
         _ => {
             let named = plan.host(host).and_then(|host| plan.address_of(host));
             named.or_else(|| host.parse().ok()).map(Some).ok_or_else(|| {
-                Some(format!("'{host}' is no host of this lab with an address, no address, and not self"))
+                Some(format!(
+                    "'{host}' is neither a host of this lab with an address, nor an address, nor self"
+                ))
             })
         }
     }

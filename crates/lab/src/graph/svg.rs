@@ -1,4 +1,4 @@
-//! The picture as SVG: links are horizontal bars, hosts hang on the links they are on.
+//! Draws a lab as SVG: links are horizontal bars, hosts are boxes below them.
 
 use std::fmt::Write;
 
@@ -9,11 +9,11 @@ const WIDTH: usize = 150;
 const GAP: usize = 20;
 const LINE: usize = 16;
 const MARGIN: usize = 30;
-/// From one link's bar to the next.
+/// Distance between two links.
 const BAR: usize = 44;
 const TOP: usize = 60;
 
-/// A picture of the lab.
+/// Draws the plan as SVG.
 pub fn svg(plan: &Plan) -> String {
     let column = |host: usize| MARGIN + host * (WIDTH + GAP);
     let bar = |link: usize| TOP + link * BAR;
@@ -30,7 +30,7 @@ pub fn svg(plan: &Plan) -> String {
     );
     for (number, link) in plan.links.iter().enumerate() {
         draw_link(&mut out, link, bar(number), hosts_top, &|host| {
-            // Side by side where a host is on several links.
+            // The lines of a host with several links are side by side.
             let position = plan.ends_of(host).position(|(other, _)| other.name == link.name).unwrap_or(0);
             column(host) + 20 + position * 24 % (WIDTH - 30)
         });
@@ -68,7 +68,7 @@ fn draw_link(out: &mut String, link: &Link, y: usize, hosts_top: usize, x: &dyn 
     let _ = writeln!(out, "</g><text x=\"{first}\" y=\"{}\">{}</text>", y - 6, escape(&label));
 }
 
-/// What is written in a host's box.
+/// The lines of text in a host's box.
 fn lines(plan: &Plan, host: usize) -> Vec<String> {
     let mut lines = vec![plan.hosts[host].name.clone()];
     lines.extend(plan.ends_of(host).map(|(_, end)| format!("{} {}", end.device, end.address)));

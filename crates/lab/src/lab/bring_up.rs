@@ -1,4 +1,4 @@
-//! Bringing a lab up: hosts, then links, then processes, stage by stage, each ready before the next.
+//! Brings a lab up: hosts, then links, then processes, stage by stage.
 
 use std::{ffi::OsString, fs, io, os::unix::fs::OpenOptionsExt, path::Path, sync::atomic::Ordering};
 
@@ -14,13 +14,13 @@ use crate::{
     quota::Quotas,
 };
 
-/// The file in the run's folder that holds the plan.
+/// Name of the file in the run folder that holds the plan.
 pub(crate) const PLAN_FILE: &str = "plan.json";
 
 impl Lab {
     pub(super) fn bring_up(&mut self, measure: MeasureLink<'_>) -> Result<(), Error> {
         write_plan(&self.plan, &self.run_folder.join(PLAN_FILE))
-            .map_err(|cause| Error::failed("write the plan down", cause))?;
+            .map_err(|cause| Error::failed("write the plan", cause))?;
         self.make_namespaces()?;
         self.make_control_groups()?;
         let network = network::Network {
@@ -34,7 +34,7 @@ impl Lab {
         };
         self.links = network.build(|| self.options.stop.load(Ordering::Relaxed))?;
         self.pin_links()?;
-        // Without a processor of their own nothing that is measured would tell of the trials.
+        // On processors shared with pinned threads, a measurement would not apply to the trials.
         for (name, link) in self.links.iter_mut().filter(|_| self.cpu_contention.is_none()) {
             self.options.check_not_cancelled()?;
             measure(name, link).map_err(|cause| Error::Link { name: name.clone(), cause })?;
@@ -49,16 +49,16 @@ impl Lab {
                 self.wait_until_ready(planned, process)?;
             }
         }
-        // Once more: a process may have pinned itself.
+        // Again, because a process may have pinned itself.
         self.pin_links()?;
         self.options.check_not_cancelled()
     }
 
-    /// Starts a process; it is not waited for.
+    /// Starts a process without waiting until it is ready.
     pub(super) fn start(&mut self, planned: &plan::Process) -> Result<Process, Error> {
         self.options.check_not_cancelled()?;
         let failed = |cause| Error::failed(format!("start {}", planned.name), cause);
-        // The same process may be started again and again: each time has files of its own.
+        // A process may be started several times; each run has its own files.
         let mut names = (1..).map(|time| match time {
             1 => planned.name.clone(),
             time => format!("{}.{time}", planned.name),
@@ -128,7 +128,7 @@ impl Lab {
         Ok(())
     }
 
-    /// The words of its command line. What a known program needs is written into `folder`.
+    /// The command line of a process. Files that a known program needs are written into `folder`.
     fn command(&self, planned: &plan::Process, folder: &Path) -> io::Result<Vec<String>> {
         match &planned.program {
             Program::Known(known) => {
@@ -155,7 +155,7 @@ impl Lab {
     }
 }
 
-/// Writes the plan for those who ask what runs here, without secrets.
+/// Writes the plan, without secrets, for commands that list or show running labs.
 fn write_plan(plan: &Plan, path: &Path) -> io::Result<()> {
     let mut plan = plan.clone();
     for process in &mut plan.processes {

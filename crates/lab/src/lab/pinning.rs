@@ -1,5 +1,5 @@
-//! Which processors the emulated links run on: they go before all ordinary threads, so on a processor that a host is pinned
-//! to they would take what is measured, and packets would wait for each other there.
+//! Chooses the processors of the emulated links. Their threads have real-time priority: on a processor that a host is
+//! pinned to, they would take time from what is measured and delay their own packets.
 
 use std::{collections::BTreeMap, iter};
 
@@ -11,13 +11,13 @@ use rustix::{
 use super::{Error, Lab, Namespace};
 
 impl Lab {
-    /// Why the emulated links run on processors that hosts, processes or [`busy_cpus`](super::Options::busy_cpus) are
-    /// pinned to; none if they do not.
+    /// A message if the emulated links share processors with pinned hosts, pinned processes or
+    /// [`busy_cpus`](super::Options::busy_cpus); none otherwise.
     pub fn cpu_contention(&self) -> Option<&str> {
         self.cpu_contention.as_deref()
     }
 
-    /// Keeps the emulated links off all processors that something is pinned to by now. Where nothing is, they run anywhere.
+    /// Pins the emulated links to the processors that nothing else is pinned to. Without pinned threads, leaves them unpinned.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -41,8 +41,8 @@ impl Lab {
         pinned.iter().for_each(|&cpu| free.unset(cpu));
         if free.count() == 0 {
             self.cpu_contention = Some(format!(
-                "the emulator of the links has no processor of its own: something is pinned to each of those that we may use \
-                 ({:?}); leave one out of the hosts' and the workload's 'cpus'",
+                "the link emulator has no processor of its own: hosts, processes or the workload are pinned to all available \
+                 processors ({:?}); leave one of them out of 'cpus'",
                 cpu_numbers(&own).collect::<Vec<_>>()
             ));
             return Ok(());
@@ -51,15 +51,15 @@ impl Lab {
     }
 }
 
-/// The processors of every thread of these processes and of all that descend from them. What loses its parent on a host
-/// gets the host's holder instead.
+/// The processor sets of all threads of these processes and of their descendants. Orphans on a host become children of
+/// the host's holder, so they are included.
 fn descendant_affinities(roots: &[u32]) -> Vec<CpuSet> {
     let processes = kernel::processes().into_iter();
     let parents: BTreeMap<u32, u32> = processes.filter_map(|pid| Some((pid, undo::parent(pid)?))).collect();
-    // Numbers that were given again while we looked could make a ring.
+    // Process numbers reused during the scan could form a cycle, so the chain is bounded.
     let ancestors = |pid: u32| iter::successors(Some(pid), |pid| parents.get(pid).copied()).take(1_000);
     let descendants = parents.keys().filter(|pid| ancestors(**pid).any(|pid| roots.contains(&pid)));
-    // What has ended meanwhile is pinned to nothing.
+    // Threads that have ended meanwhile are skipped.
     let threads = descendants.flat_map(|pid| kernel::threads(*pid));
     threads.filter_map(|thread| sched_getaffinity(Pid::from_raw(thread as i32)).ok()).collect()
 }

@@ -1,4 +1,4 @@
-//! Waiting for a lab's processes to be ready, and looking whether they are as they should be.
+//! Waits for a lab's processes to be ready and watches for their failures.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -11,14 +11,14 @@ use crate::{
     process::{Process, describe, log, ready},
 };
 
-/// Between two looks at whether a process is ready.
+/// Interval between two checks of whether a process is ready.
 const READY_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Between two looks at whether the links still run.
+/// Interval between two checks of whether the links still run.
 const LINK_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Lab {
-    /// Waits until something of the plan is not as it should be: a process has ended though it must not, or
-    /// wrote too much, or the process of a link is gone. None if all is well after `timeout`.
+    /// Waits for a failure: a process of the plan has ended though it must not or wrote too much, or the process of a
+    /// link has ended. None if nothing failed within `timeout`.
     pub fn watch(&self, timeout: Duration) -> Option<ProcessFailure> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -47,7 +47,7 @@ impl Lab {
             if let Some(failure) = failure(planned, process) {
                 return Err(Error::Process(failure));
             }
-            // One that this one waits for may have ended since it was ready: that is the cause then.
+            // A process that this one depends on may have ended since it was ready. That is the cause then.
             let others = || self.events.1.try_recv().ok();
             if let Some(failure) = std::iter::from_fn(others).find_map(|name| self.process_failure(&name)) {
                 return Err(Error::Process(failure));
@@ -56,7 +56,7 @@ impl Lab {
                 Ready::Log(text) if !process.has_seen_text() => format!("its output does not hold '{text}'"),
                 Ready::Exit if process.ended().is_none() => "it has not ended".to_owned(),
                 _ => match ready::check(wanted, &network, own) {
-                    // It may have ended since it was looked at above, and not as it should.
+                    // The process may have failed since the check above.
                     Ok(()) => {
                         let failure = failure(planned, process);
                         return failure.map_or(Ok(()), |failure| Err(Error::Process(failure)));
@@ -93,7 +93,7 @@ impl Lab {
     }
 }
 
-/// What is wrong with a process, if anything is.
+/// The failure of a process, if it failed.
 fn failure(planned: &plan::Process, process: &Process) -> Option<ProcessFailure> {
     let why = match process.ended() {
         Some(status) if planned.may_end && status.success() => return None,

@@ -1,7 +1,7 @@
-//! A link proves that it is what it was requested to be, before anything is concluded from it.
+//! Measures a link and certifies that it has the requested shape.
 //!
-//! Datagrams are sent from host to host, both ways at once: a few at random times for the delay, a
-//! little more than the rate for the rate, many small ones at half the rate for the loss.
+//! Datagrams are sent between the hosts, in both directions at once: a few for the delay, slightly more than the rate for
+//! the rate, and many small ones at half the rate for the loss.
 
 use std::{
     ops::Range,
@@ -33,26 +33,27 @@ use streams::{
     probe_stream, probe_wire_ns, rate_stream,
 };
 
-/// All arrive as they left.
+/// No jitter.
 const NO_JITTER: Distribution = Distribution::Fixed { ns: 0 };
-/// How near to the sending or the arrival of a probe a processor must be taken away to hold it up, in nanoseconds.
+/// Stolen processor time within this time of a probe's sending or arrival delays the probe, in nanoseconds.
 const STEAL_MARGIN_NS: u64 = 10_000_000;
-/// A rate of fewer packets is none, unless no more could be sent.
+/// Minimum packets for a measured rate, unless fewer could be sent.
 const MIN_RATE_PACKETS: u64 = 10;
-/// Standard deviations by which the number lost may be off.
+/// Standard deviations by which the number of lost packets may differ.
 const LOSS_DEVIATIONS: f64 = 4.0;
 
-/// How thoroughly to measure.
+/// How long and with how many packets to measure a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CertifyOptions {
-    /// How long to measure the delay, in milliseconds; a probe every 2 ms.
+    /// Duration of the measurement of the delay, in milliseconds. A probe is sent every 2 ms.
     pub delay_ms: u64,
-    /// How long to measure the rate, in milliseconds.
+    /// Duration of the measurement of the rate, in milliseconds.
     pub rate_ms: u64,
-    /// How many packets to send to measure the loss, each way; fewer on slow links.
+    /// Packets sent in each direction to measure the loss; fewer on slow links.
     pub loss_packets: u64,
-    /// Longest time given to the rate and to the loss, in milliseconds: slow links are measured by fewer packets.
+    /// Maximum duration of the measurement of the rate and of that of the loss, in milliseconds. Slow links send fewer
+    /// packets.
     pub phase_ms: u64,
 }
 
@@ -63,42 +64,42 @@ impl Default for CertifyOptions {
 }
 
 impl CertifyOptions {
-    /// A second or two: for links that are measured in passing.
+    /// Options of a measurement that takes a second or two.
     pub fn short() -> Self {
         Self { delay_ms: 600, rate_ms: 300, loss_packets: 10_000, phase_ms: 1_000 }
     }
 
-    /// [`phase_ms`](Self::phase_ms) as a time.
+    /// [`phase_ms`](Self::phase_ms) as a duration.
     fn phase(&self) -> Duration {
         Duration::from_millis(self.phase_ms)
     }
 
-    /// The longest that certification takes.
+    /// Maximum duration of a certification.
     pub fn max_duration(&self, spec: &LinkSpec) -> Duration {
         let phases = [&spec.a_to_b, &spec.b_to_a].map(|shape| {
             let rate_arrivals = rate_stream(shape, self, RATE_PAYLOAD_BYTES);
-            // Each sender may take twice its time, and a second.
+            // A sender may take twice its planned time plus a second.
             let max_ns = |stream: Stream| 2 * stream.duration_ns() + drain_ns(shape, &stream) + 1_020_000_000;
             [probe_stream(shape, self), rate_arrivals, Some(loss_stream(shape, self))]
                 .map(|stream| stream.map_or(0, max_ns))
         });
-        let [there, back] = phases;
-        Duration::from_nanos(there.into_iter().zip(back).map(|(there, back)| there.max(back)).sum())
+        let [a_to_b, b_to_a] = phases;
+        Duration::from_nanos(a_to_b.into_iter().zip(b_to_a).map(|(a_to_b, b_to_a)| a_to_b.max(b_to_a)).sum())
     }
 }
 
-/// What a link was measured to be.
+/// The result of measuring a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Certificate {
-    /// Whether it is what it should be.
+    /// Whether the link has the requested shape.
     pub certified: bool,
-    /// If not, why: each with figures.
+    /// The reasons if it has not, each with figures.
     pub reasons: Vec<String>,
-    /// When, in seconds since 1970.
+    /// Time of the measurement, in seconds since 1970.
     pub at_unix_s: u64,
     /// The kernel and the number of processors.
     pub machine: String,
-    /// What was requested for.
+    /// The requested shape.
     pub spec: LinkSpec,
     /// From the first host to the second.
     pub a_to_b: Measured,
@@ -106,37 +107,35 @@ pub struct Certificate {
     pub b_to_a: Measured,
 }
 
-/// What direction_result direction was measured to be.
+/// The result of measuring one direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Measured {
     /// Delay of small packets on the idle link.
     pub delay: MeasuredDelay,
-    /// Delay of those during which the hypervisor took processor time; not judged.
+    /// Delay of the probes during which the hypervisor took processor time; not judged.
     pub delay_while_stolen: Option<MeasuredDelay>,
-    /// What arrived per second under overload, in bits of the layer the rate is meant on; none where no
-    /// rate was requested for.
+    /// What arrived per second under overload, in bits of the layer that the rate counts; none if no rate was requested.
     pub rate_bits_per_s: Option<f64>,
-    /// What should have: the rate less what is lost on the wire.
+    /// What should have arrived per second: the rate less the loss on the wire.
     pub expected_rate_bits_per_s: Option<f64>,
-    /// Packets by which the rate was measured.
+    /// Packets from which the rate was computed.
     #[serde(default)]
     pub rate_packets: u64,
     /// Packets sent to measure the loss.
     pub loss_sent: u64,
-    /// Share of them that never arrived.
+    /// Share of `loss_sent` that did not arrive.
     pub loss_ratio: f64,
-    /// What it should be.
+    /// The requested loss ratio.
     pub expected_loss_ratio: f64,
-    /// How far it may be off by chance.
+    /// By how much the loss ratio may differ by chance.
     pub loss_tolerance: f64,
-    /// Share of them that arrived twice.
+    /// Share of `loss_sent` that arrived twice.
     pub duplicate_ratio: f64,
-    /// Processor time of the emulator for this direction while the rate was measured, in cores per
-    /// Gbit/s.
+    /// Processor time of the emulator for this direction during the measurement of the rate, in cores per Gbit/s.
     pub cores_per_gbit: Option<f64>,
 }
 
-/// One-way delay: what was measured, and what the specification says.
+/// Measured and expected one-way delay.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MeasuredDelay {
     /// Probes that arrived.
@@ -149,19 +148,19 @@ pub struct MeasuredDelay {
     pub p999_ns: u64,
     /// Largest.
     pub max_ns: u64,
-    /// The median that it should be.
+    /// Expected median.
     pub expected_p50_ns: u64,
-    /// The 99.9th percentile that it should be.
+    /// Expected 99.9th percentile.
     pub expected_p999_ns: u64,
 }
 
-/// Measures a link. It should carry nothing else meanwhile.
+/// Measures a link. The link should carry no other traffic meanwhile.
 ///
 /// # Errors
-/// When it could not be measured.
+/// When the link cannot be measured.
 pub fn certify(link: &mut Emulator, options: &CertifyOptions) -> Result<Certificate, LinkError> {
     let requested = link.spec().clone();
-    // What is measured again is drawn anew; what runs over the link later is drawn by the seed requested for.
+    // Each measurement has its own random seed. The requested seed is restored afterwards.
     let seed = monotonic_ns();
     let reseeded = [&requested.a_to_b, &requested.b_to_a]
         .map(|shape| Shape { seed: shape.seed ^ seed, ..shape.clone() });
@@ -186,7 +185,7 @@ fn measure(
     let probes = run_both(link, Direction::BOTH.map(|way| probe_stream(link.shape(way), options)))?;
     let stolen = watch.finish();
 
-    // Jitter would blur when the first and the last of them left the wire.
+    // Jitter would blur the times at which the first and the last packet left the wire.
     let without_jitter = |shape: &Shape| Shape { jitter: NO_JITTER, reorder: None, ..shape.clone() };
     set_both(link, shapes.each_ref().map(without_jitter))?;
     let before_rate = link.counters()?;
@@ -225,11 +224,11 @@ fn measure(
             let ip_bytes = stream.payload_bytes as u64 + header_bytes(link.ends(direction)[1]);
             let (carried, packets) = arrival_rate(shape, &arrivals, options, ip_bytes);
             (direction_result.rate_bits_per_s, direction_result.rate_packets) = (Some(carried), packets);
-            // Half of what was sent would be enough, without_jitter on a slow link.
+            // Even on a slow link, half of the sent packets would suffice.
             let expected = arrivals.sent as f64 * (1.0 - shape.loss.ratio());
             if packets < MIN_RATE_PACKETS && expected >= 2.0 * MIN_RATE_PACKETS as f64 {
                 reasons_here.push(format!(
-                    "only {packets} of {} packets of the rate's arrived in time: the processors are busy, or the link is cut",
+                    "only {packets} of {} packets of the rate measurement arrived in time: the processors are busy, or the link is down",
                     arrivals.sent
                 ));
             }
@@ -258,7 +257,7 @@ fn measure(
     })
 }
 
-/// Runs a stream each way, where direction_result is wanted.
+/// Runs a stream in each direction that has one.
 fn run_both(link: &Emulator, streams: [Option<Stream>; 2]) -> Result<[Option<Arrivals>; 2], LinkError> {
     let (mut runs, mut rest) = (Vec::new(), Duration::ZERO);
     for (direction, stream) in Direction::BOTH.into_iter().zip(streams) {
@@ -268,7 +267,7 @@ fn run_both(link: &Emulator, streams: [Option<Stream>; 2]) -> Result<[Option<Arr
         rest = rest.max(Duration::from_nanos(drain_ns));
     }
     let mut arrivals = [None, None];
-    // Both rest at the same time.
+    // Both directions drain at the same time.
     while runs.iter().flatten().any(|run: &StreamRun| !run.is_sent()) {
         thread::sleep(Duration::from_millis(2));
     }
@@ -276,7 +275,7 @@ fn run_both(link: &Emulator, streams: [Option<Stream>; 2]) -> Result<[Option<Arr
     for (run, slot) in runs.into_iter().zip(&mut arrivals) {
         *slot = run.map(StreamRun::finish).transpose()?;
     }
-    // Whatever the streams left in a queue.
+    // Time for packets left in a queue.
     thread::sleep(Duration::from_millis(20));
     Ok(arrivals)
 }
@@ -287,7 +286,7 @@ fn measure_delay_and_loss(
     loss_arrivals: &Arrivals,
     stolen: &[Range<u64>],
 ) -> Measured {
-    // What is under way needs no processor: departures are computed.
+    // Packets in the delay line need no processor: their departures are computed.
     let is_stolen = |(sent, arrived_ns): &(u64, u64)| {
         let ends = [
             (*sent, (*arrived_ns).min(sent + STEAL_MARGIN_NS)),
@@ -300,20 +299,20 @@ fn measure_delay_and_loss(
         times.map(|(sent, arrived_ns)| arrived_ns.saturating_sub(*sent)).collect()
     };
     let expected = ExpectedDelay::of(shape);
-    let disturbed = delays(true);
+    let stolen_delays = delays(true);
     let ratio = shape.loss.ratio();
     let sent = loss_arrivals.sent.max(1) as f64;
     let deviation = (ratio * (1.0 - ratio) * shape.loss.dispersion() / sent).sqrt();
     Measured {
         delay: MeasuredDelay::of(delays(false), &expected),
-        delay_while_stolen: (!disturbed.is_empty()).then(|| MeasuredDelay::of(disturbed, &expected)),
+        delay_while_stolen: (!stolen_delays.is_empty()).then(|| MeasuredDelay::of(stolen_delays, &expected)),
         rate_bits_per_s: None,
         expected_rate_bits_per_s: None,
         rate_packets: 0,
         loss_sent: loss_arrivals.sent,
         loss_ratio: 1.0 - loss_arrivals.unique as f64 / sent,
         expected_loss_ratio: ratio,
-        // One more of few is a large share of them.
+        // Of few packets, one more is a large share.
         loss_tolerance: LOSS_DEVIATIONS * deviation + if ratio > 0.0 { 1.0 / sent } else { 0.0 },
         duplicate_ratio: loss_arrivals.duplicates as f64 / sent,
         cores_per_gbit: None,

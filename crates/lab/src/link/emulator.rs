@@ -11,8 +11,7 @@ use super::{
     spec::{Direction, LinkSpec, Shape},
 };
 
-/// Memory that the packets of one direction may take, in bytes; taken as it is needed. 10 Gbit/s for
-/// 800 ms.
+/// Maximum memory of the packets of one direction, in bytes: 10 Gbit/s for 800 ms. Allocated as needed.
 const MAX_MEMORY_BYTES: usize = 1 << 30;
 
 /// The name of the thread that moves packets.
@@ -23,16 +22,16 @@ pub(super) const MOVER_THREAD: &str = "link-mover";
 pub struct Emulator {
     spec: LinkSpec,
     ends: [End; 2],
-    // Before the interfaces: the thread ends first.
+    // Declared before the interfaces, so that the thread ends first.
     forwarder: Forwarder,
     interfaces: [Interface; 2],
 }
 
 impl Emulator {
-    /// Makes the interfaces and joins them.
+    /// Creates the interfaces and starts the thread that moves packets between them.
     ///
     /// # Errors
-    /// Names what is wrong with the specification, or what the kernel refused; nothing is left then.
+    /// When the specification is wrong or the kernel refuses something. Nothing is left then.
     pub fn start(spec: LinkSpec, a: End, b: End) -> Result<Self, LinkError> {
         check(&spec.a_to_b)?;
         check(&spec.b_to_a)?;
@@ -43,45 +42,45 @@ impl Emulator {
         Ok(Self { spec, ends: [a, b], forwarder, interfaces })
     }
 
-    /// What it is now.
+    /// The current specification.
     pub fn spec(&self) -> &LinkSpec {
         &self.spec
     }
 
-    /// Its ends: from, to.
+    /// The ends of a direction: source, destination.
     pub fn ends(&self, direction: Direction) -> [&End; 2] {
         let [a, b] = &self.ends;
         if direction == Direction::AToB { [a, b] } else { [b, a] }
     }
 
-    /// Changes one direction while it runs.
+    /// Changes one direction while the link runs.
     ///
     /// # Errors
-    /// What is wrong with the shape; nothing is changed then.
+    /// What is wrong with the shape. Nothing is changed then.
     pub fn set(&mut self, direction: Direction, shape: Shape) -> Result<(), LinkError> {
         check(&shape)?;
         *self.spec.shape_mut(direction) = shape;
-        // Both: a queue in multiples of the bandwidth-delay product follows the other's delay too.
+        // Both, because a queue in multiples of the bandwidth-delay product depends on the delays of both directions.
         let shapes = Direction::BOTH.map(|direction| self.shape(direction).clone());
         self.forwarder.reshape(shapes, self.spec.round_trip_ns());
         Ok(())
     }
 
-    /// Cuts the link in both directions; what is in it is lost. The interfaces stay up: it is a cable
-    /// somewhere in between.
+    /// Takes both directions down. Packets in the link are lost. The interfaces stay up, as with a cut cable between two
+    /// routers.
     pub fn down(&self) {
         self.forwarder.set_up(false);
     }
 
-    /// Mends it.
+    /// Takes both directions up again.
     pub fn up(&self) {
         self.forwarder.set_up(true);
     }
 
-    /// What was counted so far: from the first host to the second, and back.
+    /// The counters since the start: from the first host to the second, and back.
     ///
     /// # Errors
-    /// When a thread has ended.
+    /// When the moving thread has ended.
     pub fn counters(&mut self) -> Result<[Counters; 2], LinkError> {
         let mut counted = self.forwarder.counters().ok_or(LinkError::Ended)?;
         for (counters, interface) in counted.iter_mut().zip(&mut self.interfaces) {
@@ -90,7 +89,7 @@ impl Emulator {
         Ok(counted)
     }
 
-    /// One direction's shape.
+    /// The shape of one direction.
     pub fn shape(&self, direction: Direction) -> &Shape {
         self.spec.shape(direction)
     }

@@ -1,4 +1,4 @@
-//! The thread that moves packets: from each device, through the model, to the other.
+//! The thread that moves packets from each device through the model to the other device.
 
 mod one_way;
 
@@ -32,22 +32,22 @@ use super::{
 };
 use one_way::{OneWay, READS_PER_TURN};
 
-/// Longest polling before a departure, in nanoseconds.
+/// Maximum busy polling before a packet is due, in nanoseconds.
 const MAX_SPIN_NS: u64 = 300_000;
-/// A link on which something is often due polls for one part in so many of the time.
+/// Busy polling takes at most one part in this many of the time.
 const SPIN_SHARE_DIVISOR: u64 = 20;
-/// One that wakes up more often than this, in nanoseconds, does not poll: its processor is awake anyway.
+/// A link that wakes up at shorter intervals, in nanoseconds, does not poll: its processor is awake anyway.
 const FREQUENT_WAKEUP_NS: u64 = 250_000;
-/// How long a busy link looks away, in nanoseconds: every wake-up costs as much as moving a packet, so what
-/// comes or is due within this time is moved together.
+/// Sleep of a busy link, in nanoseconds, during which the devices are not watched. A wake-up costs as much as moving a
+/// packet, so packets that arrive or are due within this time are moved together.
 const BATCH_SLEEP_NS: u64 = 45_000;
-/// The longest sleep, in nanoseconds: it ends at a known time, so that a later end shows that the thread was away. What
-/// came in a sleep may have waited so much longer than the absence that is known of.
+/// Maximum sleep, in nanoseconds. A sleep that ends later than planned shows that the thread was away. A packet that
+/// arrived in the sleep may have waited this much longer than the recorded absence.
 const MAX_SLEEP_NS: u64 = 2_000_000;
-/// How long an answer may take.
+/// Time that the thread may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Both directions under way.
+/// Handle of the thread that moves the packets of both directions.
 #[derive(Debug)]
 pub(super) struct Forwarder {
     requests: mpsc::Sender<Request>,
@@ -63,8 +63,7 @@ enum Request {
 }
 
 impl Forwarder {
-    /// Starts moving packets from each device to the other. What the one way does to them is the pipe of the device that they
-    /// come from.
+    /// Starts moving packets from each device to the other. `pipes[i]` shapes the packets read from `devices[i]`.
     ///
     /// # Errors
     /// When the kernel has no thread or descriptor left.
@@ -79,11 +78,11 @@ impl Forwarder {
         let wakeup = Arc::new(wakeup);
         let (requests, inbox) = mpsc::channel();
         let [a, b] = devices;
-        let [there, back] = pipes;
+        let [a_to_b, b_to_a] = pipes;
         let mut mover = Mover {
             ways: [
-                OneWay::new(Arc::clone(&a), Arc::clone(&b), there, max_bytes),
-                OneWay::new(b, a, back, max_bytes),
+                OneWay::new(Arc::clone(&a), Arc::clone(&b), a_to_b, max_bytes),
+                OneWay::new(b, a, b_to_a, max_bytes),
             ],
             wakeup: Arc::clone(&wakeup),
             inbox,
@@ -101,17 +100,17 @@ impl Forwarder {
         Ok(Self { requests, wakeup, thread: Some(thread) })
     }
 
-    /// Changes both shapes from now on.
+    /// Changes both shapes.
     pub(super) fn reshape(&self, shapes: [Shape; 2], round_trip_ns: u64) {
         self.send(Request::Reshape(Box::new(shapes), round_trip_ns));
     }
 
-    /// Cuts or mends the link.
+    /// Takes the link up or down.
     pub(super) fn set_up(&self, is_up: bool) {
         self.send(Request::SetUp(is_up));
     }
 
-    /// What was counted so far each way, overruns excepted; none if the thread is gone.
+    /// The counters of both directions, without overruns; none if the thread has ended.
     pub(super) fn counters(&self) -> Option<[Counters; 2]> {
         let (sender, answer) = mpsc::channel();
         self.send(Request::Count(sender));
@@ -119,7 +118,7 @@ impl Forwarder {
     }
 
     fn send(&self, request: Request) {
-        // A thread that has ended is found out by the counters it does not give.
+        // If the thread has ended, `counters` reports that.
         let _ = self.requests.send(request);
         let _ = write(&*self.wakeup, &1_u64.to_ne_bytes());
     }
@@ -134,21 +133,21 @@ impl Drop for Forwarder {
     }
 }
 
-/// The thread. One for both ways: what answers a packet that it has just written, such as TCP's acknowledgement, can be
-/// read at once, and nobody is woken up for it.
+/// The state of the thread. One thread serves both directions, so that it can read the answer to a packet that it has just
+/// written, such as an acknowledgement, without another wake-up.
 struct Mover {
     ways: [OneWay; 2],
     wakeup: Arc<OwnedFd>,
     inbox: mpsc::Receiver<Request>,
     spin: SpinTail,
-    /// When the last sleep began.
+    /// Start of the last sleep.
     slept_ns: u64,
-    /// Whether it was without a check_absence at the devices.
+    /// Whether the last sleep was a batch sleep, without watching the devices.
     is_batching: bool,
     away: LinkAway,
-    /// Since the end of an absence, the devices have not been read until they were empty.
+    /// Whether packets that arrived during an absence may still be unread.
     has_backlog: bool,
-    /// When this thread is to check_absence at the devices next, unless it is away.
+    /// Time by which the thread must check the devices again; later means an absence.
     next_check_ns: u64,
 }
 
@@ -163,7 +162,7 @@ impl Mover {
             let (mut moved, mut is_more) = self.read_some();
             let written = self.ways.iter_mut().map(OneWay::write_due).sum::<usize>();
             if written > 0 {
-                // The kernel has answered within the write, if it does at all.
+                // The kernel may have answered within the write.
                 let (reads, is_still_more) = self.read_some();
                 moved += reads + written;
                 is_more |= is_still_more;
@@ -172,7 +171,7 @@ impl Mover {
         }
     }
 
-    /// Reads of both devices; how many packets, and whether there may be more.
+    /// Reads from both devices. Returns the number of packets, and whether there may be more.
     fn read_some(&mut self) -> (usize, bool) {
         self.check_absence();
         let is_late = self.has_backlog;
@@ -182,8 +181,8 @@ impl Mover {
         (reads.iter().sum(), is_more)
     }
 
-    /// Notes an absence if this is much later than it was to be. A thread that was stopped, or had no processor, finds
-    /// out at the first check_absence afterwards.
+    /// Records an absence if this check comes more than [`LATE_NS`] after `next_check_ns`. After an absence, the first check
+    /// finds it.
     fn check_absence(&mut self) {
         let now_ns = monotonic_ns();
         let late_ns = now_ns.saturating_sub(self.next_check_ns);
@@ -194,7 +193,7 @@ impl Mover {
         self.next_check_ns = now_ns;
     }
 
-    /// Carries out what was ordered; whether to go on.
+    /// Handles all requests. False when the thread must end.
     fn handle_requests(&mut self) -> bool {
         let mut wakeups = [0; 8];
         let _ = read(&*self.wakeup, &mut wakeups);
@@ -209,7 +208,7 @@ impl Mover {
                 Ok(Request::SetUp(is_up)) => {
                     self.ways.iter_mut().for_each(|way| way.pipe.set_up(now_ns, is_up, &mut way.store));
                 }
-                // Whoever no longer waits for the answer does not need it.
+                // The receiver may have given up waiting.
                 Ok(Request::Count(answer)) => {
                     let counted = self.count();
                     self.away.longest_ns = 0;
@@ -221,8 +220,8 @@ impl Mover {
         }
     }
 
-    /// Waits until there is something to read, an send, or something is due; whether there is an send. `moved` packets
-    /// were read or written since the wait before.
+    /// Waits until a device is readable, a request arrives or a packet is due. Returns whether there is a request. `moved` is
+    /// the number of packets read or written since the previous wait.
     fn wait(&mut self, moved: usize) -> bool {
         let now_ns = monotonic_ns();
         let awake_ns = now_ns - self.slept_ns;
@@ -247,7 +246,7 @@ impl Mover {
             let took_ns = monotonic_ns() - began_ns;
             match sleep_ns {
                 0 => self.spin.polled(took_ns),
-                // Only what was slept for a departure tells how long to poll before one.
+                // Only a sleep until a departure shows how early to start polling.
                 MAX_SLEEP_NS => {}
                 sleep_ns => self.spin.woke_late_by(took_ns.saturating_sub(sleep_ns)),
             }
@@ -257,14 +256,15 @@ impl Mover {
         }
     }
 
-    /// Whether there is something to read, which is looked for if `watches`, and whether there is an send, within a time.
+    /// Waits at most for `timeout_ns`. Returns whether a device is readable and whether there is a request. Watches the devices
+    /// only if `watches`.
     fn poll(&mut self, timeout_ns: u64, watches: bool) -> (bool, bool) {
         self.check_absence();
         self.next_check_ns += timeout_ns;
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout_ns as _ };
         let [a, b] = self.ways.each_ref().map(|way| PollFd::new(&way.from, PollFlags::IN));
         let mut polled = [PollFd::new(&self.wakeup, PollFlags::IN), a, b];
-        // A device that is gone is always ready, whatever is asked of it: it is left out.
+        // A device that is gone is always ready, so it is left out.
         let count = match self.ways.each_ref().map(|way| watches && !way.is_gone) {
             [true, true] => 3,
             [true, false] => 2,
@@ -275,7 +275,7 @@ impl Mover {
             [false, false] => 1,
         };
         let polled = &mut polled[..count];
-        // An interrupted wait is an early check_absence round.
+        // An interrupted wait only ends early.
         let _ = poll(polled, Some(&timeout));
         let is_ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
         let ready = (polled[1..].iter().any(is_ready), is_ready(&polled[0]));
@@ -295,17 +295,16 @@ impl Mover {
     }
 }
 
-/// A wire waits for nobody: the calling thread runs before all ordinary ones, as soon as it is woken.
+/// Gives the calling thread real-time priority and exact timers, because a real wire is never delayed either.
 pub(super) fn set_realtime_priority() {
-    // The kernel may otherwise wake 50 µs late, to save power. Not refused to anybody.
+    // Otherwise the kernel may wake the thread 50 µs late to save power. Needs no privilege.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
-    // Refused to those who may not. The link is then as good as the machine is idle, which the
-    // certificate finds out.
+    // Refused without privilege. The link is then exact only on an idle machine, which a certificate shows.
     let fifo = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
     let _ = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, fifo);
 }
 
-/// Whether the wakeup rang, without waiting.
+/// Whether there is a request, without waiting.
 fn is_signalled(wakeup: &OwnedFd) -> bool {
     let mut files = [PollFd::new(wakeup, PollFlags::IN)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,8 +1,7 @@
-//! One direction of a link on virtual time: a bounded queue, a wire that takes its time for every
-//! bit, faults, and a delay line. It is told the time and never looks at a clock.
+//! The model of one direction of a link: a bounded queue, a wire of a certain rate, faults and a delay line. The model runs
+//! on virtual time: the caller gives the time.
 //!
-//! Departures are computed, not waited for: however late it is asked, every segment leaves the wire at
-//! the nanosecond at which it would have, and errors do not add up.
+//! The model computes departures to the nanosecond. A late call does not change them, so errors do not add up.
 
 use std::{
     cmp::Reverse,
@@ -19,16 +18,16 @@ use super::{
     store::{PacketId, Store},
 };
 
-/// Segments that leave the link together.
+/// Segments of one packet that leave the link together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Delivery {
-    /// When they arrive, in nanoseconds of the time given to [`Pipe::offer`].
+    /// Time of arrival, in nanoseconds, on the clock of [`Pipe::offer`].
     pub due_ns: u64,
-    /// The packet that they are of; its receiver releases it.
+    /// The packet of the segments. The receiver of the delivery must release it.
     pub packet: PacketId,
-    /// The first of them.
+    /// Index of the first segment.
     pub first: u16,
-    /// How many there are.
+    /// Number of segments.
     pub count: u16,
 }
 
@@ -48,7 +47,7 @@ pub(super) struct Pipe {
     counters: PipeCounters,
 }
 
-/// Segments of one packet that take the wire together.
+/// Segments of one packet that go over the wire together.
 #[derive(Debug, Clone, Copy)]
 struct Group {
     packet: PacketId,
@@ -56,27 +55,26 @@ struct Group {
     count: u16,
     bytes: u64,
     arrived_ns: u64,
-    /// Drawn when its packet came; none where it is drawn when it leaves.
+    /// Jitter, drawn when the packet arrived; none if it is drawn when the group departs.
     jitter_ns: Option<u64>,
 }
 
-/// The first of those that wait is on the wire.
+/// The state of the wire. The first waiting group is on it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Wire {
-    /// Since when, and from when on it will be free again (only meaningful while something waits).
+    /// Start of the current group; only meaningful while a group waits, like `finish_ns`.
     started_ns: u64,
     finish_ns: u64,
-    /// Bits × 10⁹ left of it at `started_ns`.
+    /// Bits × 10⁹ of the current group left at `started_ns`.
     remaining: u128,
-    /// What a whole number of nanoseconds took too much, in bits × 10⁹: credit of the next.
+    /// Bits × 10⁹ by which rounding up to whole nanoseconds was too long: a credit for the next group.
     credit: u128,
-    /// When it became free, or will, if nothing waits.
+    /// Time at which the wire became or will become free if nothing waits.
     free_ns: u64,
 }
 
 impl Pipe {
-    /// An idle link of this shape; the round trip sizes a queue given as a multiple of the
-    /// bandwidth-delay product.
+    /// An idle link. `round_trip_ns` gives the size of a queue in multiples of the bandwidth-delay product.
     pub(super) fn new(shape: Shape, round_trip_ns: u64) -> Self {
         let mut rng = Pcg64Mcg::seed_from_u64(shape.seed);
         Self {
@@ -94,8 +92,8 @@ impl Pipe {
         }
     }
 
-    /// Changes the shape from `now_ns` on. What waits leaves at the new rate, what is in the delay
-    /// line arrives when it was to, and nothing overtakes it. Another seed begins its draws from the start.
+    /// Changes the shape from `now_ns` on. Waiting packets leave at the new rate. Packets in the delay line arrive as planned,
+    /// and nothing overtakes them. A new seed restarts the random numbers.
     pub(super) fn reshape(&mut self, now_ns: u64, shape: Shape, round_trip_ns: u64, store: &mut Store) {
         self.advance(now_ns, store);
         if !self.waiting.is_empty() && now_ns > self.wire.started_ns {
@@ -120,7 +118,7 @@ impl Pipe {
         self.advance(now_ns, store);
     }
 
-    /// Cuts the link, which loses all that is in it, or mends it.
+    /// Takes the link up or down. A link that goes down loses all packets in it.
     pub(super) fn set_up(&mut self, now_ns: u64, is_up: bool, store: &mut Store) {
         self.advance(now_ns, store);
         self.is_up = is_up;
@@ -138,7 +136,7 @@ impl Pipe {
         self.wire = Wire { free_ns: now_ns, ..Wire::default() };
     }
 
-    /// A packet comes at `now_ns`; the share in it that the caller has is taken over.
+    /// Adds a packet that arrived at `now_ns`, and takes over the caller's reference to it.
     pub(super) fn offer(&mut self, now_ns: u64, packet: PacketId, store: &mut Store) {
         self.advance(now_ns, store);
         let layout = store.layout(packet);
@@ -157,13 +155,13 @@ impl Pipe {
             let group_bytes = u128::from(rate) * u128::from(self.shape.group_ns()) / 8_000_000_000;
             let max_count =
                 ((group_bytes / u128::from(segment_bytes)) as u64).clamp(1, u64::from(u16::MAX)) as u16;
-            // Pieces of one size: 45 segments, of which 40 may go together, go as 23 and 22.
+            // Groups of equal size: 45 segments with groups of at most 40 go as 23 and 22.
             let together = layout.segments.div_ceil(layout.segments.div_ceil(max_count));
             let mut first = 0;
             while first < layout.segments {
                 let mut count = together.min(layout.segments - first);
                 let mut bytes = bytes_of(first, count);
-                // An empty link takes a frame whatever the queue: it goes to the wire at once.
+                // On an empty link a frame goes to the wire at once, whatever the size of the queue.
                 if !self.waiting.is_empty() && self.waiting_bytes + bytes > limit {
                     let room = limit.saturating_sub(self.waiting_bytes) / segment_bytes;
                     count = count.min(room as u16);
@@ -187,7 +185,7 @@ impl Pipe {
         store.release(packet);
     }
 
-    /// The next segments that are due at `now_ns`. Whoever takes them releases their packet.
+    /// Removes the next segments that are due at `now_ns`. The caller must release their packet.
     pub(super) fn pop(&mut self, now_ns: u64, store: &mut Store) -> Option<Delivery> {
         self.advance(now_ns, store);
         let ordered = self.line.front().map(|delivery| delivery.due_ns);
@@ -206,16 +204,16 @@ impl Pipe {
         Some(delivery)
     }
 
-    /// When to ask next; none while the link is empty.
+    /// Time at which to call [`pop`](Self::pop) next; none while the link is empty.
     pub(super) fn next_ns(&self) -> Option<u64> {
         let waiting = self.waiting.front().map(|_| self.wire.finish_ns.saturating_add(self.shape.delay_ns));
         let line = self.line.front().map(|delivery| delivery.due_ns);
         let late = self.late.peek().map(|Reverse(delivery)| delivery.due_ns);
-        // What waits may overtake what is in the line, where it is free to.
+        // A waiting group may overtake packets in the delay line.
         [line, waiting, late].into_iter().flatten().min()
     }
 
-    /// What was counted so far.
+    /// The counters.
     pub(super) fn counters(&self) -> PipeCounters {
         let in_delay_line = self.line.iter().chain(self.late.iter().map(|Reverse(delivery)| delivery));
         PipeCounters {
@@ -234,7 +232,7 @@ impl Pipe {
         }
     }
 
-    /// Whatever has left the wire by `now_ns` goes on to the delay line.
+    /// Moves groups that have left the wire by `now_ns` to the delay line.
     fn advance(&mut self, now_ns: u64, store: &mut Store) {
         while let Some(&group) = self.waiting.front() {
             let finish_ns = self.wire.finish_ns;
@@ -251,7 +249,7 @@ impl Pipe {
         }
     }
 
-    /// A group's last bit leaves the wire; its share in the packet goes to those that survive.
+    /// Moves a group whose last bit leaves the wire at `at_ns` to the delay line, with losses, reordering and duplicates.
     fn depart(&mut self, group: Group, at_ns: u64, store: &mut Store) {
         let jitter_ns = group.jitter_ns.unwrap_or_else(|| self.draw_jitter());
         let arrival_ns = at_ns.saturating_add(self.shape.delay_ns).saturating_add(jitter_ns);
@@ -294,7 +292,7 @@ impl Pipe {
         store.release(group.packet);
     }
 
-    /// Sends a run of survivors off, and begins the next one.
+    /// Schedules a run of segments that were not lost, and begins the next run.
     fn flush_run(&mut self, run: &mut Delivery, next_first: u16, may_overtake: bool, store: &mut Store) {
         if run.count > 0 {
             store.retain(run.packet);
@@ -303,7 +301,7 @@ impl Pipe {
         (run.first, run.count) = (next_first, 0);
     }
 
-    /// On its way: behind all others, or free to overtake them.
+    /// Adds a delivery to the delay line, or to the heap of deliveries that may overtake others.
     fn schedule(&mut self, delivery: Delivery, may_overtake: bool) {
         if may_overtake { self.late.push(Reverse(delivery)) } else { self.line.push_back(delivery) }
     }
@@ -314,7 +312,7 @@ impl Pipe {
 }
 
 impl Wire {
-    /// A group begins when it is there and the wire is free.
+    /// Starts a group when it has arrived and the wire is free.
     fn start(&mut self, group: &Group, rate_bits_per_s: Option<u64>) {
         if group.arrived_ns > self.free_ns {
             self.credit = 0;

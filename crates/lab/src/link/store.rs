@@ -1,16 +1,16 @@
-//! Where packets lie while they are under way: in chunks of memory that are filled from the start and
-//! used again, the warmest first, when nothing in them is under way any more.
+//! Memory of the packets in a link: chunks that are filled from the start and reused when they hold no packets. The chunk
+//! freed last is reused first, because it is most likely in the cache.
 
 use super::packet::{Layout, MAX_PACKET_BYTES};
 
-/// Bytes of a chunk: several of the largest packets, so that little is left unused at its end.
+/// Bytes of a chunk: many times the largest packet, so that little is unused at its end.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// A packet in the store.
+/// Identifier of a packet in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PacketId(u32);
 
-/// Packets under way, each kept for as long as somebody has a retain in it.
+/// A store of reference-counted packets.
 #[derive(Debug)]
 pub(super) struct Store {
     chunks: Vec<Chunk>,
@@ -38,7 +38,7 @@ struct Packet {
 }
 
 impl Store {
-    /// Takes memory as it is needed, never more than `max_bytes` (rounded up to a chunk).
+    /// Creates a store that allocates chunks as needed, up to `max_bytes` rounded up to a chunk.
     pub(super) fn new(max_bytes: usize) -> Self {
         let mut store = Self {
             chunks: Vec::new(),
@@ -53,7 +53,7 @@ impl Store {
         store
     }
 
-    /// Room for the next packet; none when all memory is in use.
+    /// Buffer for the next packet; none when all memory is in use.
     pub(super) fn next_buffer(&mut self) -> Option<&mut [u8]> {
         let chunk = &self.chunks[self.filling as usize];
         if chunk.bytes.len() - chunk.filled < MAX_PACKET_BYTES {
@@ -70,11 +70,11 @@ impl Store {
         Some(&mut chunk.bytes[chunk.filled..chunk.filled + MAX_PACKET_BYTES])
     }
 
-    /// Keeps the packet of `bytes` bytes that was written to [`Store::next_buffer`], with one retain.
+    /// Stores the packet of `bytes` bytes in [`Store::next_buffer`], with one reference.
     pub(super) fn commit(&mut self, bytes: usize, layout: Layout) -> PacketId {
         let chunk = &mut self.chunks[self.filling as usize];
         let start = chunk.filled;
-        // The kernel reads and writes headers faster when they are aligned.
+        // The kernel reads and writes aligned headers faster.
         chunk.filled += bytes.next_multiple_of(64).min(MAX_PACKET_BYTES);
         chunk.packets += 1;
         let packet = Packet {
@@ -97,23 +97,23 @@ impl Store {
         PacketId(index)
     }
 
-    /// What a packet consists of.
+    /// Layout of a packet.
     pub(super) fn layout(&self, id: PacketId) -> Layout {
         self.packets[id.0 as usize].layout
     }
 
-    /// A packet's bytes.
+    /// Bytes of a packet.
     pub(super) fn bytes(&self, id: PacketId) -> &[u8] {
         let packet = &self.packets[id.0 as usize];
         &self.chunks[packet.chunk as usize].bytes[packet.start as usize..packet.end as usize]
     }
 
-    /// One retain more.
+    /// Adds a reference to a packet.
     pub(super) fn retain(&mut self, id: PacketId) {
         self.packets[id.0 as usize].references += 1;
     }
 
-    /// One retain less; the packet is gone with the last.
+    /// Removes a reference to a packet. Removing the last one removes the packet.
     pub(super) fn release(&mut self, id: PacketId) {
         let packet = &mut self.packets[id.0 as usize];
         packet.references -= 1;
@@ -132,7 +132,7 @@ impl Store {
         }
     }
 
-    /// Packets in the store.
+    /// Packets under way.
     #[cfg(test)]
     pub(super) fn packets(&self) -> usize {
         self.packets.len() - self.free_packets.len()

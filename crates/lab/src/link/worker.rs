@@ -1,5 +1,5 @@
-//! The link's own process: orders on standard input, answers on standard output, one JSON message a
-//! line. It dies with its parent, and its interfaces with it.
+//! The process of a link: reads requests from standard input and writes answers to standard output, one JSON message per
+//! line. The process ends with its parent, and its interfaces disappear with it.
 
 use std::io::{self, BufRead, Write};
 
@@ -15,58 +15,58 @@ use super::{
     spec::{Direction, LinkSpec, Shape},
 };
 
-/// What the parent may send.
+/// A request of the parent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// First, once.
+    /// Creates the link. The first request, sent once.
     Create {
-        /// The link.
+        /// Specification of the link.
         spec: Box<LinkSpec>,
-        /// Its first end.
+        /// First end.
         a: Box<End>,
-        /// Its second.
+        /// Second end.
         b: Box<End>,
     },
     /// Changes one direction.
     Set {
-        /// Which.
+        /// The direction.
         direction: Direction,
-        /// What it is from now on.
+        /// Its new shape.
         shape: Box<Shape>,
     },
-    /// Cuts the link.
+    /// Takes the link down.
     Down,
-    /// Mends it.
+    /// Takes the link up.
     Up,
-    /// Asks for the counters.
+    /// Reads the counters.
     Counters,
-    /// Asks for a certificate.
+    /// Measures the link.
     Certify(CertifyOptions),
 }
 
-/// What the worker answers, once an request.
+/// The worker's answer to a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// The link runs.
     Ready,
-    /// It was done.
+    /// The request was carried out.
     Done,
     /// The counters of both directions.
     Counters(Box<[Counters; 2]>),
-    /// The certificate, or why it is refused.
+    /// The result of measuring the link.
     Certificate(Box<Certificate>),
-    /// It was not done; why.
+    /// The request failed, with the reason.
     Failed(String),
 }
 
-/// Serves one link until the parent is gone.
+/// Runs one link until the parent is gone.
 ///
 /// # Errors
-/// When the parent can no longer be answered.
+/// When an answer cannot be written.
 pub fn work() -> io::Result<()> {
-    // Refused nowhere on Linux; the closed input is the second line.
+    // Linux never refuses it; the end of standard input is the second safeguard.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let mut lines = io::stdin().lock().lines();
     let mut link: Option<Emulator> = None;
@@ -75,7 +75,7 @@ pub fn work() -> io::Result<()> {
             Ok(request) => {
                 handle(request, &mut link).unwrap_or_else(|error| Answer::Failed(error.to_string()))
             }
-            Err(error) => Answer::Failed(format!("'{line}' is no request: {error}")),
+            Err(error) => Answer::Failed(format!("'{line}' is not a request: {error}")),
         };
         send(&answer)?;
     }
@@ -85,9 +85,9 @@ pub fn work() -> io::Result<()> {
 fn handle(request: Request, link: &mut Option<Emulator>) -> Result<Answer, LinkError> {
     if let Request::Create { spec, a, b } = request {
         if link.is_some() {
-            return Ok(Answer::Failed("there is a link already".to_owned()));
+            return Ok(Answer::Failed("there is already a link".to_owned()));
         }
-        // No thread runs yet.
+        // No other thread runs yet.
         a.namespace.enter_user_namespace()?;
         *link = Some(Emulator::start(*spec, *a, *b)?);
         return Ok(Answer::Ready);
@@ -126,7 +126,7 @@ mod tests {
     use crate::link::Namespace;
 
     #[test]
-    fn orders_survive_the_wire() {
+    fn requests_survive_serialization() {
         let end = |pid| End {
             namespace: Namespace::Pid(pid),
             device: "link0".to_owned(),

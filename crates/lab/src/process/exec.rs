@@ -1,4 +1,4 @@
-//! `proofload lab-exec`: puts itself where a process of the lab belongs, and becomes it.
+//! `proofload lab-exec`: enters a host of a lab and executes a command there.
 
 use std::{
     fs::{self, File},
@@ -15,7 +15,7 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Where to enter_host, and what to become.
+/// The host to enter and the command to execute.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ExecRequest {
     pub network: PathBuf,
@@ -25,8 +25,7 @@ pub(crate) struct ExecRequest {
     pub command: Vec<String>,
 }
 
-/// The life of `proofload lab-exec ORDER`; returns only if it cannot become what was ordered. The messages
-/// enter_host to the process's log.
+/// Runs `proofload lab-exec REQUEST`. Returns only on an error, whose message goes to the process's log.
 pub fn exec(request: &str) -> io::Error {
     let request: ExecRequest = match serde_json::from_str(request) {
         Ok(request) => request,
@@ -50,14 +49,14 @@ pub fn exec(request: &str) -> io::Error {
     io::Error::new(error.kind(), format!("cannot run {program}: {error}{hint}"))
 }
 
-/// Ours, and the folders that only root's has: nginx, sshd and tc lie there.
+/// PATH, and the folders of nginx, sshd and tc that only root's PATH contains.
 pub(crate) fn search_path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}{}/usr/local/sbin:/usr/sbin:/sbin", if path.is_empty() { "" } else { ":" })
 }
 
 fn enter_host(request: &ExecRequest) -> io::Result<()> {
-    // Kept by the program that this one becomes, unless it gains privileges.
+    // Survives the exec, unless the program gains privileges.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if let Some(file) = &request.control_group {
         fs::write(file, "0")?;

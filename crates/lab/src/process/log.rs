@@ -1,5 +1,5 @@
-//! What a process writes, kept within a limit: its beginning in a file, its end in memory until it is over. Secrets
-//! that this process knows are masked before either.
+//! The log of a process's output, limited in size: the beginning in a file, the end in memory until the process ends.
+//! Secrets that this process knows are masked in both.
 
 use std::{
     collections::VecDeque,
@@ -11,13 +11,16 @@ use std::{
 
 use secrets::mask::mask_learned;
 
-/// Bytes of the end that are kept beside the beginning.
+/// Bytes of the end that are kept in addition to the beginning.
 const TAIL_BYTES: usize = 64 * 1024;
-/// A line that is longer is masked and written before its end has come, but for so many bytes: a secret may have begun.
+/// A longer unfinished line is masked and written, except its last [`MAX_SECRET_BYTES`], which may contain the beginning of
+/// a secret.
 const MAX_LINE_BYTES: usize = 64 * 1024;
 const MAX_SECRET_BYTES: usize = 8 * 1024;
-/// Lines of an error's excerpt, and the most characters of one of them.
-const EXCERPT: (usize, usize) = (20, 400);
+/// Maximum lines of output in an error message.
+const EXCERPT_LINES: usize = 20;
+/// Maximum characters of such a line.
+const EXCERPT_LINE_CHARS: usize = 400;
 
 /// The log of one process.
 #[derive(Debug)]
@@ -27,22 +30,22 @@ pub(crate) struct Log {
     written_bytes: u64,
     seen_bytes: u64,
     tail: VecDeque<u8>,
-    /// The line that has not ended yet.
+    /// The unfinished last line.
     line: Vec<u8>,
     awaited: Option<AwaitedText>,
 }
 
-/// A text that is waited for.
+/// A text that the output must contain for the process to be ready.
 #[derive(Debug)]
 struct AwaitedText {
     text: Vec<u8>,
-    /// The end of what came before, in which the text may have begun.
+    /// End of the earlier output, which may contain the beginning of the text.
     carry: Vec<u8>,
     seen: bool,
 }
 
 impl Log {
-    /// A new log that keeps the first `limit_bytes` and the last 64 KiB.
+    /// Creates a log that keeps the first `limit_bytes` and the last 64 KiB.
     pub(crate) fn create(path: &Path, limit_bytes: u64, awaited: Option<&str>) -> io::Result<Self> {
         let awaited = awaited.map(|text| AwaitedText { text: text.into(), carry: Vec::new(), seen: false });
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
@@ -77,12 +80,12 @@ impl Log {
         }
     }
 
-    /// Keeps what holds no secret.
+    /// Adds masked output.
     fn keep(&mut self, bytes: &[u8]) {
         self.seen_bytes += bytes.len() as u64;
         let room = (self.limit_bytes - self.written_bytes).min(bytes.len() as u64) as usize;
         if room > 0 {
-            // A full disk must not stop the process; the tail is kept in memory all the same.
+            // A full disk must not stop the process. The tail in memory is independent of the disk.
             let _ = self.file.write_all(&bytes[..room]);
             self.written_bytes += room as u64;
         }
@@ -90,7 +93,7 @@ impl Log {
         self.tail.drain(..self.tail.len().saturating_sub(TAIL_BYTES));
     }
 
-    /// Writes the end behind the beginning.
+    /// Appends the end of the output to the file.
     pub(crate) fn finish(&mut self) {
         let line = std::mem::take(&mut self.line);
         self.keep(&mask_learned(&line));
@@ -106,7 +109,7 @@ impl Log {
         self.seen_bytes = self.seen_bytes.max(self.limit_bytes);
     }
 
-    /// Whether there was more than the limit.
+    /// Whether the output exceeded the limit.
     pub(crate) fn flooded(&self) -> bool {
         self.seen_bytes > self.limit_bytes
     }
@@ -121,14 +124,17 @@ impl Log {
     }
 }
 
-/// The last lines of what something wrote, fit for a message.
+/// The last lines of an output, for a message.
 pub(crate) fn last_lines(output: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(output);
     let lines: Vec<&str> = text.lines().collect();
-    let last = &lines[lines.len().saturating_sub(EXCERPT.0)..];
-    // Control characters would play with the terminal.
+    let last = &lines[lines.len().saturating_sub(EXCERPT_LINES)..];
+    // Control characters could change the terminal's state.
     let clean = |line: &&str| {
-        line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(EXCERPT.1).collect::<String>()
+        line.chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .take(EXCERPT_LINE_CHARS)
+            .collect::<String>()
     };
     last.iter().map(clean).collect()
 }

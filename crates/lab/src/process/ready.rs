@@ -1,4 +1,4 @@
-//! Whether a process is ready, seen from inside its host.
+//! Checks from inside a host whether a process is ready.
 
 use std::{
     fs::File,
@@ -12,10 +12,10 @@ use kernel::namespaces::inside;
 
 use crate::plan::{self, Ready};
 
-/// How long one check may take.
+/// Timeout of one check.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The awaited_text that a process is waited for to write.
+/// The text that the output of a process must contain for the process to be ready.
 pub(crate) fn awaited_text(process: &plan::Process) -> Option<&str> {
     match &process.ready {
         Some(Ready::Log(awaited_text)) => Some(awaited_text),
@@ -23,8 +23,8 @@ pub(crate) fn awaited_text(process: &plan::Process) -> Option<&str> {
     }
 }
 
-/// Looks once from inside the host's network. `own` is the host's address. What the process itself shows,
-/// its output and its end, is not looked at here.
+/// Checks once, from inside the host's network, whether a process is ready. `own` is the host's address. Conditions on
+/// the output and on the end of the process are not checked here.
 ///
 /// # Errors
 /// Why it is not ready yet.
@@ -57,7 +57,7 @@ fn request(to: SocketAddr, path: &str) -> io::Result<()> {
     stream.set_read_timeout(Some(ATTEMPT_TIMEOUT))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n")?;
     let mut head = Vec::new();
-    // The first line is all that matters: `HTTP/1.1 200 …`.
+    // Only the status in the first line matters: `HTTP/1.1 200 …`.
     let mut bytes = [0; 256];
     while head.len() < 12 {
         match stream.read(&mut bytes)? {

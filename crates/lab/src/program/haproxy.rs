@@ -14,9 +14,9 @@ use crate::file::keys::{Key, KeyType};
 /// A load balancer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Haproxy {
-    /// Where requests go: names and addresses of hosts.
+    /// Names and addresses of the hosts that requests are forwarded to.
     pub backends: Vec<(String, IpAddr)>,
-    /// Their port; 80 if none.
+    /// Port of the backends; 80 if none.
     pub backend_port: Option<u16>,
     /// Threads; 1 if none.
     pub workers: Option<u32>,
@@ -45,7 +45,7 @@ impl KnownProgram for Haproxy {
         ),
         Key::new(
             "backend_port",
-            "their port",
+            "the port of the backends",
             KeyType::Whole(1..65_536, 80, |own, n| own.backend_port = Some(n as u16)),
         ),
     ];

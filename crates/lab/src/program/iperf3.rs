@@ -15,7 +15,7 @@ impl KnownProgram for Iperf3 {
     const NAME: &'static str = "iperf3";
     const PORT: u16 = 5201;
 
-    /// It key_type a connection for the beginning of a test, so its output is looked at instead.
+    /// iperf3 treats any connection as a test, so its output is checked instead of its port.
     fn ready(_: u16) -> Ready {
         Ready::Log("Server listening".to_owned())
     }

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use super::{KnownProgram, ProgramContext};
 use crate::file::keys::{Key, KeyType};
 
-/// What the length of the queue of an HTTP server is.
+/// Help of the key `backlog`.
 pub(super) const BACKLOG: &str = "length of the queue of connections not yet accepted";
 
 /// Our own data listener.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Listen {
-    /// The length of the queue of connections not yet accepted; its own if none.
+    /// Length of the queue of connections not yet accepted; the listener's default if none.
     pub backlog: Option<u32>,
 }
 
@@ -28,7 +28,7 @@ impl KnownProgram for Listen {
 
     fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {
         let mut command = context.own_command(Self::NAME);
-        // A configuration says itself where files go.
+        // These options determine the path of the files.
         let sets_path = |arg: &String| {
             ["--path", "--import", "--config"].iter().any(|option| {
                 arg.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))

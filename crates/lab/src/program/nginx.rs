@@ -1,4 +1,4 @@
-//! nginx: a web server, and a data listener if asked to be.
+//! nginx as a web server or as a data listener.
 
 use std::{
     fs::{self, File},
@@ -18,9 +18,9 @@ use crate::file::keys::{HostNames, Key, KeyType};
 pub struct Nginx {
     /// Files to serve, by path and size in bytes.
     pub files: Vec<(String, u64)>,
-    /// Whether it is a data listener: it logs the body of every request as a line, and answers 204.
+    /// Whether nginx is a data listener, which logs the body of every request as a line and answers 204.
     pub log_bodies: bool,
-    /// The length of the queue of connections not yet accepted; 4096 if none.
+    /// Length of the queue of connections not yet accepted; 4096 if none.
     pub backlog: Option<u32>,
     /// Worker processes; 1 if none.
     pub workers: Option<u32>,
@@ -78,10 +78,10 @@ impl KnownProgram for Nginx {
             if let Some(parent) = file.parent() {
                 fs::create_dir_all(parent)?;
             }
-            // Zeros: a hole, which key_type no room on the disk.
+            // A sparse file of zeros needs no disk space.
             File::create(&file)?.set_len(*size)?;
         }
-        // Workers may not become another user in a user namespace of one user, and need not.
+        // In a user namespace of one user, workers cannot change their user and need not.
         let user = if context.rootless { "user root;\nmaster_process off;" } else { "user root;" };
         let (root, temporary) = (root.display(), context.folder.display());
         let (shared, location) = match self.log_bodies {
@@ -104,13 +104,14 @@ impl KnownProgram for Nginx {
             backlog = self.backlog.unwrap_or(4096),
         );
         let file = context.write("nginx.conf", &text)?;
-        // -e: nginx opens its built-in error log before it has read a line.
+        // -e: nginx opens its built-in error log before it reads the configuration.
         Ok(words(&["nginx", "-e", "stderr", "-p", &temporary.to_string(), "-c", &file]))
     }
 }
 
-/// What makes nginx a data listener. It reads the body of a request only to pass it on, so it asks a second server of its
-/// own, which answers 204 without being given the body. The line is written after the answer.
+/// The parts of the configuration that make nginx a data listener: a shared part and a location. nginx reads a request's
+/// body only for a proxied request, so the location forwards requests, without their bodies, to a second server of the
+/// same nginx, which answers 204. nginx writes the line after the answer.
 fn data_listener(store: &Path, folder: &Path) -> (String, String) {
     let socket = format!("unix:{}/answer.sock", folder.display());
     let shared = format!(
@@ -152,7 +153,7 @@ fn read_file(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &Ho
     }
 }
 
-/// Whether a path names a file of the server's and none outside.
+/// Whether a path names a file inside the served folder.
 fn is_path(path: &str) -> bool {
     path.starts_with('/') && !path.ends_with('/') && !path.split('/').any(|part| part == "..")
 }

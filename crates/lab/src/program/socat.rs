@@ -1,4 +1,4 @@
-//! socat as a sink: it key_type bytes in and throws them away.
+//! socat as a sink that reads and discards bytes.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::{KnownProgram, ProgramContext, words};
 use crate::file::keys::{Key, KeyType};
 
-/// A sink of bytes.
+/// A sink that discards bytes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Socat {
-    /// Bytes that it reads at once; 8 KiB if none.
+    /// Bytes per read; 8 KiB if none.
     pub block: Option<u64>,
 }
 

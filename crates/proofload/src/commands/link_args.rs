@@ -210,7 +210,7 @@ pub(crate) fn parse_settings(text: &str) -> Result<ShapeText, String> {
     for word in text.split_whitespace() {
         let (key, value) =
             word.split_once('=').ok_or_else(|| format!("'{word}' is not a setting such as rate=20mbit"))?;
-        let slot = settings.setting(key);
+        let slot = settings.value_mut(key);
         *slot.ok_or_else(|| format!("'{key}' is not a setting; one of {}", KEYS.join(", ")))? =
             Some(value.to_owned());
     }

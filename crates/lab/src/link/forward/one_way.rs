@@ -1,4 +1,4 @@
-//! One direction of a link: what is read of a device, and written to the other when it is due.
+//! One direction of a link: reads packets from a device and writes them to the other when they are due.
 
 use std::{fs::File, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::link::{
     store::Store,
 };
 
-/// Packets read before what is due is written.
+/// Maximum packets read before due packets are written.
 pub(super) const READS_PER_TURN: usize = 32;
 
 /// One direction.
@@ -24,7 +24,7 @@ pub(super) struct OneWay {
     pub(super) store: Store,
     pub(super) counters: Counters,
     lateness: Histogram<u64>,
-    /// Nothing will ever be read again.
+    /// Whether the source device is gone.
     pub(super) is_gone: bool,
 }
 
@@ -36,13 +36,13 @@ impl OneWay {
             pipe,
             store: Store::new(max_bytes),
             counters: Counters::default(),
-            // Up to a minute, three digits.
-            lateness: Histogram::new_with_max(60_000_000_000, 3).expect("bounds are sound"),
+            // Up to a minute, with three digits.
+            lateness: Histogram::new_with_max(60_000_000_000, 3).expect("the bounds are valid"),
             is_gone: false,
         }
     }
 
-    /// Reads until there is nothing or it is others' turn; how many packets. `is_late`: they have waited.
+    /// Reads at most [`READS_PER_TURN`] packets. Returns their number. `is_late` counts them as late.
     pub(super) fn read_some(&mut self, is_late: bool) -> usize {
         let mut discarded = [0; 64];
         for number in 0..READS_PER_TURN {
@@ -51,7 +51,7 @@ impl OneWay {
             }
             let (buffer, is_kept) = match self.store.next_buffer() {
                 Some(buffer) => (buffer, true),
-                // Out of memory: what comes is taken and dropped, or the kernel would drop it unseen.
+                // Out of memory: the packet is read and dropped, because the kernel's own drops would not be counted here.
                 None => (&mut discarded[..], false),
             };
             match read(&*self.from, &mut *buffer) {
@@ -66,14 +66,14 @@ impl OneWay {
                 Ok(_) => self.counters.dropped_memory_packets += 1,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return number,
-                // The host is gone, and its interface with it.
+                // The host and its interface are gone.
                 Err(_) => self.is_gone = true,
             }
         }
         READS_PER_TURN
     }
 
-    /// Writes what is due; how many packets.
+    /// Writes the due packets. Returns their number.
     pub(super) fn write_due(&mut self) -> usize {
         let mut written = 0;
         let mut now = monotonic_ns();

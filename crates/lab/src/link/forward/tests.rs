@@ -1,4 +1,4 @@
-//! Devices that end before their link does, and a thread that is away.
+//! Tests of devices that are gone and of a thread that is away.
 
 use std::{fs, os::unix::net::UnixDatagram, path::PathBuf};
 
@@ -45,8 +45,7 @@ fn what_waited_while_the_thread_was_away_is_late() {
 #[test]
 fn a_device_that_is_gone_is_not_waited_for() {
     let gone = || {
-        // The end for writing of a pipe without a reader: like a device that is gone, it cannot be read, and is
-        // always ready.
+        // The write end of a pipe without a reader cannot be read and is always ready, like a device that is gone.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         Arc::new(File::from(OwnedFd::from(writer)))
@@ -59,7 +58,7 @@ fn a_device_that_is_gone_is_not_waited_for() {
         let forwarder = Forwarder::start("link-test", devices, pipes(), 1 << 20).unwrap();
         forwarder.counters().expect("it runs");
         thread::sleep(Duration::from_millis(300));
-        // No packet, and so no counter, has a share in it.
+        // No packets were moved, so the link's counters do not show this processor time.
         let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
         let is_mover =
             |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "link-test\n");
