@@ -13,11 +13,11 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Compression, folders, journal::Entry, place::packed_path, shared::Shared};
+use crate::{Compression, folders, journal::Entry, locator::packed_path, shared::Shared};
 
 /// A segment to be packed.
 #[derive(Debug, Clone)]
-pub(crate) struct Pack {
+pub(crate) struct PackJob {
     /// Its number in the journal.
     pub id: u64,
     pub path: PathBuf,
@@ -27,23 +27,23 @@ pub(crate) struct Pack {
 }
 
 /// After a failure, mostly a full disk, it is tried again.
-const RETRY: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Runs until the mailbox is closed. What is not packed by then is packed after the next start.
 pub(crate) fn run(shared: &Shared) {
-    let mut came = Vec::new();
-    let mut later: Vec<(Instant, Pack)> = Vec::new();
-    while shared.packs.take(&mut came, Duration::from_secs(1)) {
+    let mut jobs = Vec::new();
+    let mut later: Vec<(Instant, PackJob)> = Vec::new();
+    while shared.packs.take(&mut jobs, Duration::from_secs(1)) {
         let now = Instant::now();
-        came.extend(later.extract_if(.., |(due, _)| *due <= now).map(|(_, pack)| pack));
-        for mut work in came.drain(..) {
+        jobs.extend(later.extract_if(.., |(due, _)| *due <= now).map(|(_, pack)| pack));
+        for mut job in jobs.drain(..) {
             if shared.is_stopping() {
                 return;
             }
-            match pack(shared, &mut work) {
-                Ok(()) => shared.release(&work.path),
+            match pack(shared, &mut job) {
+                Ok(()) => shared.release(&job.path),
                 Err(_) if shared.is_stopping() => return,
-                Err(_) => later.push((now + RETRY, work)),
+                Err(_) => later.push((now + RETRY_INTERVAL, job)),
             }
         }
     }
@@ -52,13 +52,13 @@ pub(crate) fn run(shared: &Shared) {
 /// Makes the packed file under a hidden name, gives it its own once it is whole and on disk, and only then
 /// removes the plain one. Killed at any moment, the journal and the hidden file tell what is left to do: the
 /// hidden one is there before the journal says that it is, and not given up before the journal is.
-fn pack(shared: &Shared, work: &mut Pack) -> io::Result<()> {
-    let Pack { id, path, inode, renamed } = work;
+fn pack(shared: &Shared, job: &mut PackJob) -> io::Result<()> {
+    let PackJob { id, path, inode, renamed } = job;
     let gone = || shared.journal.append(&[Entry::Gone { id: *id }], false);
     let compression = shared.config.compress;
     let packed = packed_path(path, compression.suffix());
     if *renamed {
-        finish(path, *inode, &packed)?;
+        remove_plain(path, *inode, &packed)?;
         return gone();
     }
     // Without lines, renamed, removed, or somebody has packed it himself: it stays as it is.
@@ -67,8 +67,8 @@ fn pack(shared: &Shared, work: &mut Pack) -> io::Result<()> {
     if compression == Compression::None || !ours || packed.symlink_metadata().is_ok() {
         return gone();
     }
-    let name = shared.journal.name(&packed)?;
-    let hidden = hidden(&packed);
+    let name = shared.journal.relative_name(&packed)?;
+    let hidden = hidden_path(&packed);
     let into = create(&hidden)?;
     let begun = shared.journal.append(&[Entry::Packing { id: *id, packed: name }], true);
     let whole = begun.and_then(|()| write(shared, path, &into, compression));
@@ -81,7 +81,7 @@ fn pack(shared: &Shared, work: &mut Pack) -> io::Result<()> {
         return Err(cause);
     }
     *renamed = true;
-    finish(path, *inode, &packed)?;
+    remove_plain(path, *inode, &packed)?;
     shared.counters.compressed_segments.add(1);
     gone()
 }
@@ -111,19 +111,19 @@ fn link(hidden: &Path, packed: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the file called so is the one that grew at `hidden`: that is gone, or the same.
+/// Whether the file called so is the one that grew at `hidden_path`: that is gone, or the same.
 pub(crate) fn is_renamed(packed: &Path) -> io::Result<bool> {
     let found = |path: &Path| match path.symlink_metadata() {
         Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
         Err(cause) if cause.kind() == ErrorKind::NotFound => Ok(None),
         Err(cause) => Err(cause),
     };
-    let (packed, hidden) = (found(packed)?, found(&hidden(packed))?);
+    let (packed, hidden) = (found(packed)?, found(&hidden_path(packed))?);
     Ok(packed.is_some() && (hidden.is_none() || hidden == packed))
 }
 
 /// The packed file is there: the plain one goes.
-pub(crate) fn finish(path: &Path, inode: u64, packed: &Path) -> io::Result<()> {
+pub(crate) fn remove_plain(path: &Path, inode: u64, packed: &Path) -> io::Result<()> {
     let folder = packed.parent().unwrap_or(Path::new("."));
     folders::sync(folder)?;
     match path.symlink_metadata() {
@@ -135,7 +135,7 @@ pub(crate) fn finish(path: &Path, inode: u64, packed: &Path) -> io::Result<()> {
 }
 
 /// Where the packed file grows.
-pub(crate) fn hidden(packed: &Path) -> PathBuf {
+pub(crate) fn hidden_path(packed: &Path) -> PathBuf {
     let name = packed.file_name().unwrap_or_default().to_string_lossy();
     packed.with_file_name(format!(".{name}.proofload"))
 }
@@ -185,7 +185,7 @@ mod tests {
     };
 
     /// A segment of one line that has ended.
-    fn ended(folder: &Path) -> (Arc<Shared>, Pack) {
+    fn ended(folder: &Path) -> (Arc<Shared>, PackJob) {
         let state = folder.join("state");
         fs::create_dir(&state).unwrap();
         let path = folder.join("x.log");
@@ -205,20 +205,20 @@ mod tests {
         let template = folder.join("x").to_str().unwrap().parse().unwrap();
         let config = Config { compress: Compression::Gzip, ..Config::new(template) };
         let shared = Arc::new(Shared::new(config, journal, Vec::new()));
-        (shared, Pack { id: 0, path, inode, renamed: false })
+        (shared, PackJob { id: 0, path, inode, renamed: false })
     }
 
     #[test]
     fn a_link_in_the_place_of_the_hidden_file_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();
-        let (shared, mut work) = ended(folder.path());
+        let (shared, mut job) = ended(folder.path());
         let elsewhere = folder.path().join("elsewhere");
         fs::write(&elsewhere, "precious").unwrap();
-        std::os::unix::fs::symlink(&elsewhere, hidden(&folder.path().join("x.log.gz"))).unwrap();
-        pack(&shared, &mut work).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, hidden_path(&folder.path().join("x.log.gz"))).unwrap();
+        pack(&shared, &mut job).unwrap();
         assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "precious");
-        assert!(folder.path().join("x.log.gz").exists() && !work.path.exists());
-        assert!(shared.journal.live().is_empty());
+        assert!(folder.path().join("x.log.gz").exists() && !job.path.exists());
+        assert!(shared.journal.unfinished().is_empty());
     }
 
     #[test]
@@ -240,11 +240,11 @@ mod tests {
     #[test]
     fn the_journal_does_not_count_on_what_could_not_be_packed() {
         let folder = tempfile::tempdir().unwrap();
-        let (shared, mut work) = ended(folder.path());
+        let (shared, mut job) = ended(folder.path());
         // Told to stop, it gives up in the middle.
         shared.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
-        pack(&shared, &mut work).unwrap_err();
-        assert_eq!(shared.journal.live()[0].1.phase, Phase::Ended);
-        assert!(work.path.exists() && !hidden(&folder.path().join("x.log.gz")).exists());
+        pack(&shared, &mut job).unwrap_err();
+        assert_eq!(shared.journal.unfinished()[0].1.phase, Phase::Ended);
+        assert!(job.path.exists() && !hidden_path(&folder.path().join("x.log.gz")).exists());
     }
 }

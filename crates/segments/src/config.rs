@@ -23,10 +23,10 @@ pub struct Config {
     pub compress: Compression,
     /// At most so many segments are open; the one unused for longest is closed. At least 1. As many more may
     /// hold a descriptor while they wait for their last sync.
-    pub open_most: usize,
+    pub max_open: usize,
     /// Folder of the journal and of the lock. Made when missing.
     pub state: PathBuf,
-    /// A group commit waits so long for company, until [`Store::hurry`](crate::Store::hurry) or the end. Zero: whatever
+    /// A group commit waits so long for company, until [`Store::skip_sync_delay`](crate::Store::skip_sync_delay) or the end. Zero: whatever
     /// came while the last one ran is the next.
     pub sync_delay: Duration,
     /// Slices of time in UTC rather than in the machine's own zone.
@@ -50,7 +50,7 @@ impl Config {
             rotate_bytes: None,
             symlink: None,
             compress: Compression::None,
-            open_most: 1000,
+            max_open: 1000,
             state: template.folder().join(".proofload"),
             sync_delay: Duration::ZERO,
             utc: false,

@@ -30,14 +30,14 @@ pub enum Error {
     #[error("cannot start a thread for writing: {0}; is there a limit of processes?")]
     Thread(io::Error),
     /// Something was not stored after closing had begun, or is not known to be on the disk.
-    #[error("not all is on the disk: {}", incomplete(.failed_parts, .unsynced, .died))]
+    #[error("not all is on the disk: {}", incomplete(.failed_parts, .unsynced, .panicked))]
     Incomplete {
         /// Parts that failed, or that nobody knows of.
         failed_parts: u64,
         /// Segments that could not be synced; the next start reads what the disk has of them.
         unsynced: Vec<PathBuf>,
         /// A thread has panicked.
-        died: bool,
+        panicked: bool,
     },
     /// The disk did not answer in time.
     #[error("the disk has not taken all lines within {0:?}; what was not answered may not be stored")]
@@ -50,9 +50,9 @@ impl Error {
     }
 }
 
-fn incomplete(failed_parts: &u64, unsynced: &[PathBuf], died: &bool) -> String {
+fn incomplete(failed_parts: &u64, unsynced: &[PathBuf], panicked: &bool) -> String {
     let mut reasons = Vec::new();
-    if *died {
+    if *panicked {
         reasons.push("a thread has panicked, see the log".to_owned());
     }
     if *failed_parts > 0 {

@@ -20,8 +20,8 @@ pub(crate) struct SegmentFile {
     pub id: u64,
     pub path: PathBuf,
     pub inode: u64,
-    pub condition: Arc<Condition>,
-    /// [`Reach::changed_bytes`] at the last sync that worked.
+    pub sync_state: Arc<SyncState>,
+    /// [`Progress::changed_bytes`] at the last sync that worked.
     pub synced_bytes: AtomicU64,
     /// Folders whose names may not be durable yet.
     pub folders: Mutex<Vec<PathBuf>>,
@@ -30,16 +30,16 @@ pub(crate) struct SegmentFile {
     /// It was seen to be removed.
     pub removed: AtomicBool,
     /// Behind `file`, so that the descriptor is free before it is no longer counted.
-    pub _counted: Counted,
+    pub _descriptor: DescriptorGuard,
 }
 
 impl SegmentFile {
     pub(crate) fn is_poisoned(&self) -> bool {
-        self.condition.is_poisoned()
+        self.sync_state.is_poisoned()
     }
 
     /// Its last name is gone: what is written to it is gone too, once it is closed.
-    pub(crate) fn is_removed(&self) -> bool {
+    pub(crate) fn detect_removal(&self) -> bool {
         if self.linked && fstat(&self.file).is_ok_and(|now| now.st_nlink == 0) {
             self.removed.store(true, Ordering::Relaxed);
         }
@@ -54,32 +54,32 @@ impl SegmentFile {
 
 /// How far a segment has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Reach {
+pub(crate) struct Progress {
     /// Bytes appended to it and cut off it since it was opened. It only grows, whatever others do to the file.
     pub changed_bytes: u64,
     /// Where its last line ends.
     pub tail: u64,
     /// How often others were seen to have cut it.
-    pub cuts: u64,
+    pub truncations: u64,
 }
 
 /// What is known of a file for as long as this store may go on with it, open or not.
 #[derive(Debug, Default)]
-pub(crate) struct Condition {
+pub(crate) struct SyncState {
     poisoned: AtomicBool,
-    good: Mutex<Good>,
+    prefix: Mutex<SyncedPrefix>,
 }
 
 #[derive(Debug, Default)]
-struct Good {
+struct SyncedPrefix {
     bytes: u64,
-    cuts: u64,
+    truncations: u64,
 }
 
-impl Condition {
+impl SyncState {
     /// Of a file of which so much needs no recovery.
     pub(crate) fn new(good_bytes: u64) -> Self {
-        Self { good: Mutex::new(Good { bytes: good_bytes, cuts: 0 }), ..Self::default() }
+        Self { prefix: Mutex::new(SyncedPrefix { bytes: good_bytes, truncations: 0 }), ..Self::default() }
     }
 
     /// A sync has failed: nobody knows which of its pages the disk has.
@@ -93,41 +93,41 @@ impl Condition {
 
     /// So much of it needs no recovery.
     pub(crate) fn good_bytes(&self) -> u64 {
-        self.good().bytes
+        self.prefix().bytes
     }
 
     /// How often others were seen to have cut it.
-    pub(crate) fn cuts(&self) -> u64 {
-        self.good().cuts
+    pub(crate) fn truncations(&self) -> u64 {
+        self.prefix().truncations
     }
 
     /// It was seen to be no longer than `length`. Says how much of it needs no recovery.
-    pub(crate) fn at_most(&self, length: u64) -> u64 {
-        let mut good = self.good();
-        if length < good.bytes {
-            (good.bytes, good.cuts) = (length, good.cuts + 1);
+    pub(crate) fn limit_to(&self, length: u64) -> u64 {
+        let mut prefix = self.prefix();
+        if length < prefix.bytes {
+            (prefix.bytes, prefix.truncations) = (length, prefix.truncations + 1);
         }
-        good.bytes
+        prefix.bytes
     }
 
     /// Others have cut it before a line went to `length`.
-    pub(crate) fn was_cut(&self, length: u64) {
-        let mut good = self.good();
-        (good.bytes, good.cuts) = (good.bytes.min(length), good.cuts + 1);
+    pub(crate) fn record_truncation(&self, length: u64) {
+        let mut prefix = self.prefix();
+        (prefix.bytes, prefix.truncations) = (prefix.bytes.min(length), prefix.truncations + 1);
     }
 
-    /// All up to `reach` is on the disk. `note` is told how much needs no recovery, before it can be less;
+    /// All up to `progress` is on the disk. `note` is told how much needs no recovery, before it can be less;
     /// unless others have cut the file since.
-    pub(crate) fn synced(&self, reach: &Reach, note: impl FnOnce(u64)) {
-        let mut good = self.good();
-        if good.cuts == reach.cuts {
-            good.bytes = good.bytes.max(reach.tail);
-            note(good.bytes);
+    pub(crate) fn record_sync(&self, progress: &Progress, note: impl FnOnce(u64)) {
+        let mut prefix = self.prefix();
+        if prefix.truncations == progress.truncations {
+            prefix.bytes = prefix.bytes.max(progress.tail);
+            note(prefix.bytes);
         }
     }
 
-    fn good(&self) -> MutexGuard<'_, Good> {
-        self.good.lock().unwrap_or_else(PoisonError::into_inner)
+    fn prefix(&self) -> MutexGuard<'_, SyncedPrefix> {
+        self.prefix.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -140,18 +140,18 @@ pub(crate) struct Descriptors {
 
 /// One descriptor, for as long as it lives.
 #[derive(Debug)]
-pub(crate) struct Counted(Arc<Descriptors>);
+pub(crate) struct DescriptorGuard(Arc<Descriptors>);
 
 impl Descriptors {
-    pub(crate) fn count(self: &Arc<Self>) -> Counted {
+    pub(crate) fn count(self: &Arc<Self>) -> DescriptorGuard {
         *self.lock() += 1;
-        Counted(self.clone())
+        DescriptorGuard(self.clone())
     }
 
-    /// Waits, at most until then, for fewer than `most` to be open. Says whether that is so.
-    pub(crate) fn wait_below(&self, most: usize, until: Instant) -> bool {
+    /// Waits, at max until then, for fewer than `max` to be open. Says whether that is so.
+    pub(crate) fn wait_below(&self, max: usize, until: Instant) -> bool {
         let mut open = self.lock();
-        while *open >= most {
+        while *open >= max {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
@@ -166,7 +166,7 @@ impl Descriptors {
     }
 }
 
-impl Drop for Counted {
+impl Drop for DescriptorGuard {
     fn drop(&mut self) {
         *self.0.lock() -= 1;
         self.0.closed.notify_one();
@@ -181,14 +181,14 @@ mod tests {
 
     #[test]
     fn what_was_synced_before_others_cut_the_file_is_not_good_any_more() {
-        let condition = Condition::new(100);
-        let before = Reach { changed_bytes: 900, tail: 1000, cuts: condition.cuts() };
-        condition.was_cut(0);
-        condition.synced(&before, |_| panic!("it says nothing about the file as it is"));
-        assert_eq!(condition.good_bytes(), 0);
-        let since = Reach { changed_bytes: 910, tail: 10, cuts: condition.cuts() };
-        condition.synced(&since, |good_bytes| assert_eq!(good_bytes, 10));
-        assert_eq!((condition.at_most(20), condition.at_most(4)), (10, 4));
+        let sync_state = SyncState::new(100);
+        let before = Progress { changed_bytes: 900, tail: 1000, truncations: sync_state.truncations() };
+        sync_state.record_truncation(0);
+        sync_state.record_sync(&before, |_| panic!("it says nothing about the file as it is"));
+        assert_eq!(sync_state.good_bytes(), 0);
+        let since = Progress { changed_bytes: 910, tail: 10, truncations: sync_state.truncations() };
+        sync_state.record_sync(&since, |good_bytes| assert_eq!(good_bytes, 10));
+        assert_eq!((sync_state.limit_to(20), sync_state.limit_to(4)), (10, 4));
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub enum StorageState {
 }
 
 /// What a thread that has panicked leaves unanswered fails with this.
-pub(crate) const DIED: Errno = Errno::OWNERDEAD;
+pub(crate) const PANICKED: Errno = Errno::OWNERDEAD;
 
 /// The state, shared by all threads. To write and to sync fail each in its own way, and only a success of the
 /// same kind says that it is over: pages are taken by a disk that takes no sync. 0 is well, anything else an
@@ -30,13 +30,13 @@ pub(crate) const DIED: Errno = Errno::OWNERDEAD;
 pub(crate) struct Health {
     writing: AtomicI32,
     syncing: AtomicI32,
-    dead: AtomicBool,
+    panicked: AtomicBool,
 }
 
 impl Health {
     pub(crate) fn state(&self) -> StorageState {
-        if self.dead.load(Ordering::Relaxed) {
-            return StorageState::Failing(DIED.raw_os_error());
+        if self.panicked.load(Ordering::Relaxed) {
+            return StorageState::Failing(PANICKED.raw_os_error());
         }
         let numbers = [&self.writing, &self.syncing].map(|number| number.load(Ordering::Relaxed));
         match numbers.into_iter().find(|&number| number != 0) {
@@ -44,39 +44,39 @@ impl Health {
             Some(number) => match Failure::of(Errno::from_raw_os_error(number)) {
                 Failure::Full => StorageState::Full,
                 Failure::ReadOnly => StorageState::ReadOnly,
-                Failure::Io(number) | Failure::Left(number) => StorageState::Failing(number),
+                Failure::Io(number) | Failure::Partial(number) => StorageState::Failing(number),
                 Failure::Closed => StorageState::Ok,
             },
         }
     }
 
-    pub(crate) fn write_works(&self) {
+    pub(crate) fn write_succeeded(&self) {
         clear(&self.writing);
     }
 
-    pub(crate) fn sync_works(&self) {
+    pub(crate) fn sync_succeeded(&self) {
         clear(&self.syncing);
     }
 
     /// A file could not be opened or written to. What only says something about that file, or that there are
     /// no descriptors left for further ones, is no reason to refuse what goes to others.
-    pub(crate) fn write_fails(&self, cause: Errno) {
+    pub(crate) fn write_failed(&self, cause: Errno) {
         if is_of_the_disk(cause) {
             self.writing.store(cause.raw_os_error(), Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn sync_fails(&self, cause: Errno) {
+    pub(crate) fn sync_failed(&self, cause: Errno) {
         self.syncing.store(cause.raw_os_error(), Ordering::Relaxed);
     }
 
     /// A thread has panicked. Nothing takes that back.
-    pub(crate) fn dies(&self) {
-        self.dead.store(true, Ordering::Relaxed);
+    pub(crate) fn thread_panicked(&self) {
+        self.panicked.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_dead(&self) -> bool {
-        self.dead.load(Ordering::Relaxed)
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.panicked.load(Ordering::Relaxed)
     }
 }
 
@@ -109,14 +109,14 @@ mod tests {
     #[test]
     fn only_its_own_kind_of_success_ends_an_error() {
         let health = Health::default();
-        health.sync_fails(Errno::IO);
-        health.write_works();
+        health.sync_failed(Errno::IO);
+        health.write_succeeded();
         assert_eq!(health.state(), StorageState::Failing(Errno::IO.raw_os_error()));
-        health.write_fails(Errno::NOSPC);
+        health.write_failed(Errno::NOSPC);
         assert_eq!(health.state(), StorageState::Full);
-        health.sync_works();
+        health.sync_succeeded();
         assert_eq!(health.state(), StorageState::Full);
-        health.write_works();
+        health.write_succeeded();
         assert_eq!(health.state(), StorageState::Ok);
     }
 
@@ -126,7 +126,7 @@ mod tests {
         for cause in
             [Errno::NOTDIR, Errno::ACCESS, Errno::NAMETOOLONG, Errno::INVAL, Errno::FBIG, Errno::MFILE]
         {
-            health.write_fails(cause);
+            health.write_failed(cause);
             assert_eq!(health.state(), StorageState::Ok, "{cause}");
         }
     }
@@ -134,9 +134,9 @@ mod tests {
     #[test]
     fn a_thread_that_has_died_stays_dead() {
         let health = Health::default();
-        health.dies();
-        health.write_works();
-        health.sync_works();
-        assert_eq!(health.state(), StorageState::Failing(DIED.raw_os_error()));
+        health.thread_panicked();
+        health.write_succeeded();
+        health.sync_succeeded();
+        assert_eq!(health.state(), StorageState::Failing(PANICKED.raw_os_error()));
     }
 }

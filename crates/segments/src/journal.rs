@@ -17,7 +17,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, folders, place::absolute};
+use crate::{Error, folders, locator::absolute};
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ pub(crate) enum Phase {
 
 /// A segment that something is left to do about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Live {
+pub(crate) struct Unfinished {
     pub segment: Segment,
     pub phase: Phase,
 }
@@ -84,11 +84,11 @@ pub(crate) struct Journal {
 struct State {
     file: File,
     tail: u64,
-    live: BTreeMap<u64, Live>,
+    unfinished: BTreeMap<u64, Unfinished>,
     /// Length after it was last written anew.
-    begun: u64,
+    rewritten_bytes: u64,
     /// A record could not be made durable, or not be taken back.
-    doubtful: bool,
+    needs_rewrite: bool,
 }
 
 const REWRITE_BYTES: u64 = 1 << 20;
@@ -103,20 +103,20 @@ impl Journal {
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(cause) => return Err(Error::file("read", path, cause)),
         };
-        let mut live = BTreeMap::new();
+        let mut unfinished = BTreeMap::new();
         let mut damaged = 0;
         let mut next = 0;
         for line in text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
-            match parsed(line) {
+            match parse_line(line) {
                 Some(entry) => {
                     next = next.max(entry.id() + 1);
-                    apply(&mut live, entry);
+                    apply(&mut unfinished, entry);
                 }
                 None => damaged += 1,
             }
         }
         let fails = |cause| Error::file("write", path.clone(), cause);
-        let (file, tail, doubtful) = match rewritten(&path, &live) {
+        let (file, tail, needs_rewrite) = match rewrite(&path, &unfinished) {
             Ok((file, tail)) => (file, tail, false),
             Err(cause) if is_full(&cause) => {
                 let mut options = OpenOptions::new();
@@ -126,18 +126,18 @@ impl Journal {
             Err(cause) => return Err(fails(cause)),
         };
         let root = absolute(folder).parent().unwrap_or(Path::new("/")).to_owned();
-        let state = State { file, tail, live, begun: tail, doubtful };
+        let state = State { file, tail, unfinished, rewritten_bytes: tail, needs_rewrite };
         Ok((Self { path, root, next: AtomicU64::new(next), state: Mutex::new(state) }, damaged))
     }
 
     /// A number for a segment that is about to be opened.
-    pub(crate) fn number(&self) -> u64 {
+    pub(crate) fn next_id(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     /// What something is left to do about.
-    pub(crate) fn live(&self) -> Vec<(u64, Live)> {
-        self.lock().live.iter().map(|(&id, live)| (id, live.clone())).collect()
+    pub(crate) fn unfinished(&self) -> Vec<(u64, Unfinished)> {
+        self.lock().unfinished.iter().map(|(&id, unfinished)| (id, unfinished.clone())).collect()
     }
 
     /// Appends records; `durable`: they are on disk afterwards.
@@ -147,7 +147,7 @@ impl Journal {
     pub(crate) fn append(&self, entries: &[Entry], durable: bool) -> io::Result<()> {
         let mut state = self.lock();
         self.write(&mut state, entries, durable)?;
-        entries.iter().for_each(|entry| apply(&mut state.live, entry.clone()));
+        entries.iter().for_each(|entry| apply(&mut state.unfinished, entry.clone()));
         Ok(())
     }
 
@@ -156,23 +156,23 @@ impl Journal {
     ///
     /// # Errors
     /// As [`append`](Self::append), but for a full disk.
-    pub(crate) fn settle(&self, entries: &[Entry], durable: bool) -> io::Result<()> {
+    pub(crate) fn append_eventually(&self, entries: &[Entry], durable: bool) -> io::Result<()> {
         let mut state = self.lock();
         let written = self.write(&mut state, entries, durable);
-        state.doubtful |= written.is_err();
-        entries.iter().for_each(|entry| apply(&mut state.live, entry.clone()));
+        state.needs_rewrite |= written.is_err();
+        entries.iter().for_each(|entry| apply(&mut state.unfinished, entry.clone()));
         written.or_else(|cause| if is_full(&cause) { Ok(()) } else { Err(cause) })
     }
 
     /// As if it could not have been written to.
     #[cfg(test)]
-    pub(crate) fn doubt(&self) {
-        self.lock().doubtful = true;
+    pub(crate) fn require_rewrite(&self) {
+        self.lock().needs_rewrite = true;
     }
 
     /// The disk was full when it was to be written anew, or it could not be written to lately.
-    pub(crate) fn is_doubtful(&self) -> bool {
-        self.lock().doubtful
+    pub(crate) fn needs_rewrite(&self) -> bool {
+        self.lock().needs_rewrite
     }
 
     fn write(&self, state: &mut State, entries: &[Entry], durable: bool) -> io::Result<()> {
@@ -180,16 +180,16 @@ impl Journal {
             return Ok(());
         }
         let mut text = Vec::new();
-        entries.iter().for_each(|entry| push(&mut text, entry));
-        if state.doubtful || state.tail > REWRITE_BYTES.max(4 * state.begun) {
-            let (file, tail) = rewritten(&self.path, &state.live)?;
-            (state.file, state.tail, state.begun, state.doubtful) = (file, tail, tail, false);
+        entries.iter().for_each(|entry| push_line(&mut text, entry));
+        if state.needs_rewrite || state.tail > REWRITE_BYTES.max(4 * state.rewritten_bytes) {
+            let (file, tail) = rewrite(&self.path, &state.unfinished)?;
+            (state.file, state.tail, state.rewritten_bytes, state.needs_rewrite) = (file, tail, tail, false);
         }
         let appended = state.file.write_all_at(&text, state.tail);
         let appended = appended.and_then(|()| if durable { state.file.sync_data() } else { Ok(()) });
         if let Err(cause) = appended {
             // Whatever of it is in the file must not be read one day: the file is replaced before it is used.
-            state.doubtful = true;
+            state.needs_rewrite = true;
             let _ = state.file.set_len(state.tail);
             return Err(cause);
         }
@@ -198,18 +198,18 @@ impl Journal {
     }
 
     /// How the journal calls a file.
-    pub(crate) fn name(&self, path: &Path) -> io::Result<String> {
-        let name = match path.strip_prefix(&self.root) {
+    pub(crate) fn relative_name(&self, path: &Path) -> io::Result<String> {
+        let relative_name = match path.strip_prefix(&self.root) {
             Ok(below) => below.to_owned(),
             Err(_) => absolute(path),
         };
         let not_text = || io::Error::new(io::ErrorKind::InvalidInput, "the folder's name is not UTF-8");
-        name.into_os_string().into_string().map_err(|_| not_text())
+        relative_name.into_os_string().into_string().map_err(|_| not_text())
     }
 
     /// The file that the journal calls so.
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.root.join(name)
+    pub(crate) fn path(&self, relative_name: &str) -> PathBuf {
+        self.root.join(relative_name)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -231,21 +231,21 @@ impl Entry {
     }
 }
 
-fn apply(live: &mut BTreeMap<u64, Live>, entry: Entry) {
+fn apply(unfinished: &mut BTreeMap<u64, Unfinished>, entry: Entry) {
     let id = entry.id();
     match entry {
         Entry::Opened { segment, .. } => {
-            live.insert(id, Live { segment, phase: Phase::Open });
+            unfinished.insert(id, Unfinished { segment, phase: Phase::Open });
             return;
         }
         Entry::Gone { .. } => {
-            live.remove(&id);
+            unfinished.remove(&id);
             return;
         }
         _ => {}
     }
     // A segment whose opening was damaged cannot be helped.
-    let Some(found) = live.get_mut(&id) else { return };
+    let Some(found) = unfinished.get_mut(&id) else { return };
     match entry {
         Entry::Good { good_bytes, .. } => found.segment.good_bytes = good_bytes,
         Entry::Binary { .. } => found.segment.binary = true,
@@ -259,27 +259,27 @@ fn apply(live: &mut BTreeMap<u64, Live>, entry: Entry) {
     }
 }
 
-fn push(text: &mut Vec<u8>, entry: &Entry) {
+fn push_line(text: &mut Vec<u8>, entry: &Entry) {
     let json = serde_json::to_string(entry).expect("records are plain strings and numbers");
     text.extend_from_slice(format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes())).as_bytes());
 }
 
-fn parsed(line: &[u8]) -> Option<Entry> {
+fn parse_line(line: &[u8]) -> Option<Entry> {
     let (checksum, json) = line.split_at_checked(9)?;
     let checksum = u32::from_str_radix(std::str::from_utf8(checksum).ok()?.strip_suffix(' ')?, 16).ok()?;
     (crc32fast::hash(json) == checksum).then(|| serde_json::from_slice(json).ok())?
 }
 
 /// A journal of nothing but what is left to do, in the place of the one at `path`.
-fn rewritten(path: &Path, live: &BTreeMap<u64, Live>) -> io::Result<(File, u64)> {
+fn rewrite(path: &Path, unfinished: &BTreeMap<u64, Unfinished>) -> io::Result<(File, u64)> {
     let mut text = Vec::new();
-    for (&id, Live { segment, phase }) in live {
-        push(&mut text, &Entry::Opened { id, segment: segment.clone() });
+    for (&id, Unfinished { segment, phase }) in unfinished {
+        push_line(&mut text, &Entry::Opened { id, segment: segment.clone() });
         match phase {
             Phase::Open => {}
-            Phase::Closed => push(&mut text, &Entry::Closed { id, good_bytes: segment.good_bytes }),
-            Phase::Ended => push(&mut text, &Entry::Ended { id }),
-            Phase::Packing(packed) => push(&mut text, &Entry::Packing { id, packed: packed.clone() }),
+            Phase::Closed => push_line(&mut text, &Entry::Closed { id, good_bytes: segment.good_bytes }),
+            Phase::Ended => push_line(&mut text, &Entry::Ended { id }),
+            Phase::Packing(packed) => push_line(&mut text, &Entry::Packing { id, packed: packed.clone() }),
         }
     }
     let fresh = path.with_extension("new");

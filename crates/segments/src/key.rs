@@ -8,7 +8,7 @@ use std::{
 
 use jiff::tz::TimeZone;
 
-use crate::{Config, Template, place::absolute, slice::zoned};
+use crate::{Config, Template, locator::absolute, slice::zoned};
 
 /// The name of a segment without its index and suffix. Two keys are equal when their paths are.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ impl Key {
     }
 
     /// The key of a segment of an earlier process.
-    pub(crate) fn of_the_past(path: &str, end: Option<i64>) -> Self {
+    pub(crate) fn from_journal(path: &str, end: Option<i64>) -> Self {
         Self { path: path.into(), symlink: None, slice: end.map(|end| end.saturating_sub(1)..end) }
     }
 
@@ -73,7 +73,7 @@ pub(crate) struct Keys {
     symlink: Option<Template>,
     zone: TimeZone,
     /// The folder of the journal, when it lies in that of the files.
-    taken: Option<String>,
+    reserved: Option<String>,
 }
 
 impl Keys {
@@ -85,7 +85,7 @@ impl Keys {
             template: config.template.clone(),
             symlink: config.symlink.clone(),
             zone: if config.utc { TimeZone::UTC } else { TimeZone::system() },
-            taken: first.map(|name| name.as_os_str().to_string_lossy().into_owned()),
+            reserved: first.map(|name| name.as_os_str().to_string_lossy().into_owned()),
         }
     }
 
@@ -97,7 +97,7 @@ impl Keys {
     ) -> Result<Key, KeyError> {
         let at = zoned(seconds, &self.zone).ok_or(KeyError::Time(seconds))?;
         let mut path = self.template.resolve(tag, at.datetime(), fields);
-        if self.taken.as_deref().is_some_and(|taken| path.split('/').next() == Some(taken)) {
+        if self.reserved.as_deref().is_some_and(|reserved| path.split('/').next() == Some(reserved)) {
             path.insert(0, '_');
         }
         let symlink = self.symlink.as_ref().map(|link| -> Box<Path> {

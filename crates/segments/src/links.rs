@@ -15,17 +15,17 @@ pub(crate) struct Links {
     newest: HashMap<Box<Path>, i64>,
 }
 
-const MOST: usize = 10_000;
+const MAX_LINKS: usize = 10_000;
 
 impl Links {
     /// Points the link of `key`, if it has one, to its segment at `path`, unless it leads to a newer slice.
-    pub(crate) fn lead(&mut self, key: &Key, path: &Path) -> io::Result<()> {
+    pub(crate) fn update(&mut self, key: &Key, path: &Path) -> io::Result<()> {
         let Some(link) = &key.symlink else { return Ok(()) };
         if self.newest.get(link).is_some_and(|&newest| newest > key.start()) {
             return Ok(());
         }
         relink(link, path)?;
-        if self.newest.len() >= MOST {
+        if self.newest.len() >= MAX_LINKS {
             self.newest.clear();
         }
         self.newest.insert(link.clone(), key.start());

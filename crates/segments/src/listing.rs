@@ -7,12 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Compression, place::Index};
+use crate::{Compression, locator::Index};
 
 /// Many keys that are new at once lie in one folder: it is not read for each of them.
-const GOOD_FOR: Duration = Duration::from_secs(1);
+const MAX_AGE: Duration = Duration::from_secs(1);
 /// Names with more digits are not ours.
-const DIGITS_MOST: usize = 9;
+const MAX_INDEX_DIGITS: usize = 9;
 
 /// The folder that was read last.
 #[derive(Debug)]
@@ -34,20 +34,20 @@ impl Listing {
     /// be read.
     pub(crate) fn newest(&mut self, path: &Path) -> Index {
         let (folder, name) = (path.parent()?, path.file_name()?.to_str()?);
-        if folder != self.folder || self.read.is_none_or(|read| read.elapsed() > GOOD_FOR) {
-            self.read_anew(folder);
+        if folder != self.folder || self.read.is_none_or(|read| read.elapsed() > MAX_AGE) {
+            self.refresh(folder);
         }
         self.newest.get(name).copied()
     }
 
-    fn read_anew(&mut self, folder: &Path) {
+    fn refresh(&mut self, folder: &Path) {
         self.newest.clear();
         self.read = Some(Instant::now());
         folder.clone_into(&mut self.folder);
         // A folder that is not there yet has no files.
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            if let Some((base, index)) = name.to_str().and_then(|name| self.parted(name)) {
+            if let Some((base, index)) = name.to_str().and_then(|name| self.split_name(name)) {
                 let newest = self.newest.entry(base.to_owned()).or_default();
                 *newest = index.max(*newest);
             }
@@ -55,13 +55,13 @@ impl Listing {
     }
 
     /// `x_3.log.gz` into `x` and 3.
-    fn parted<'a>(&self, name: &'a str) -> Option<(&'a str, u32)> {
+    fn split_name<'a>(&self, name: &'a str) -> Option<(&'a str, u32)> {
         let packed = Compression::ALL_SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix));
         let stem = packed.unwrap_or(name).strip_suffix(&self.suffix)?;
         let (base, index) = stem.rsplit_once('_')?;
-        let ours =
-            (1..=DIGITS_MOST).contains(&index.len()) && index.bytes().all(|byte| byte.is_ascii_digit());
+        let is_index =
+            (1..=MAX_INDEX_DIGITS).contains(&index.len()) && index.bytes().all(|byte| byte.is_ascii_digit());
         // As it is written: `x_01` is somebody else's.
-        (ours && (index == "0" || !index.starts_with('0'))).then(|| Some((base, index.parse().ok()?)))?
+        (is_index && (index == "0" || !index.starts_with('0'))).then(|| Some((base, index.parse().ok()?)))?
     }
 }

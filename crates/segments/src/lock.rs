@@ -17,7 +17,7 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    pub(crate) fn take(folder: &Path) -> Result<Self, Error> {
+    pub(crate) fn acquire(folder: &Path) -> Result<Self, Error> {
         let path = folder.join("lock");
         let fails = |cause: io::Error| Error::file("lock", path.clone(), cause);
         let mut options = OpenOptions::new();

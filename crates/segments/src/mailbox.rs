@@ -11,22 +11,22 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
     inner: Mutex<Inner<T>>,
-    came: Condvar,
+    arrived: Condvar,
 }
 
 #[derive(Debug)]
 struct Inner<T> {
     items: Vec<T>,
-    rung: bool,
+    woken: bool,
     closed: bool,
     /// The reader has no time to pause.
-    hurried: bool,
+    no_pauses: bool,
 }
 
 impl<T> Default for Mailbox<T> {
     fn default() -> Self {
-        let inner = Inner { items: Vec::new(), rung: false, closed: false, hurried: false };
-        Self { inner: Mutex::new(inner), came: Condvar::new() }
+        let inner = Inner { items: Vec::new(), woken: false, closed: false, no_pauses: false };
+        Self { inner: Mutex::new(inner), arrived: Condvar::new() }
     }
 }
 
@@ -42,39 +42,39 @@ impl<T> Mailbox<T> {
         inner.items.push(item);
         drop(inner);
         if first {
-            self.came.notify_one();
+            self.arrived.notify_one();
         }
         Ok(())
     }
 
     /// Wakes the reader although nothing came.
-    pub(crate) fn ring(&self) {
-        self.lock().rung = true;
-        self.came.notify_one();
+    pub(crate) fn wake(&self) {
+        self.lock().woken = true;
+        self.arrived.notify_one();
     }
 
     /// Nothing more comes in. What is in can still be taken.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
-        self.came.notify_one();
+        self.arrived.notify_one();
     }
 
     /// From now on the reader does not pause.
-    pub(crate) fn hurry(&self) {
-        self.lock().hurried = true;
-        self.came.notify_one();
+    pub(crate) fn end_pauses(&self) {
+        self.lock().no_pauses = true;
+        self.arrived.notify_one();
     }
 
     /// The reader's wait for more to come: the whole time, whatever comes, unless there is none to lose.
     pub(crate) fn pause(&self, time: Duration) {
         let until = Instant::now() + time;
         let mut inner = self.lock();
-        while !inner.hurried && !inner.closed {
+        while !inner.no_pauses && !inner.closed {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            inner = self.came.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
+            inner = self.arrived.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -83,14 +83,14 @@ impl<T> Mailbox<T> {
     pub(crate) fn take(&self, items: &mut Vec<T>, wait: Duration) -> bool {
         let until = Instant::now() + wait;
         let mut inner = self.lock();
-        while inner.items.is_empty() && !inner.rung && !inner.closed {
+        while inner.items.is_empty() && !inner.woken && !inner.closed {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            inner = self.came.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
+            inner = self.arrived.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        inner.rung = false;
+        inner.woken = false;
         if items.is_empty() {
             mem::swap(&mut inner.items, items);
         } else {

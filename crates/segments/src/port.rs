@@ -78,7 +78,7 @@ pub enum Failure {
     /// Another error number of the kernel's.
     Io(i32),
     /// That error number, and some of its lines may be in the file all the same: the file could not be cut.
-    Left(i32),
+    Partial(i32),
     /// The store was closed before.
     Closed,
 }
@@ -96,7 +96,7 @@ impl Failure {
     #[must_use]
     pub fn cause(self) -> Self {
         match self {
-            Self::Left(number) => Self::of(Errno::from_raw_os_error(number)),
+            Self::Partial(number) => Self::of(Errno::from_raw_os_error(number)),
             other => other,
         }
     }
@@ -107,7 +107,7 @@ impl fmt::Display for Failure {
         match self.cause() {
             Self::Full => f.write_str("the disk or the quota is full"),
             Self::ReadOnly => f.write_str("the filesystem is read-only"),
-            Self::Io(number) | Self::Left(number) => {
+            Self::Io(number) | Self::Partial(number) => {
                 write!(f, "{}", std::io::Error::from_raw_os_error(number))
             }
             Self::Closed => f.write_str("the store is closed"),
@@ -121,7 +121,7 @@ pub struct Port {
     number: usize,
     queue: Arc<Mailbox<Submitted>>,
     queued: Arc<Gauge>,
-    back: Arc<Back>,
+    replies: Arc<ReplyQueue>,
 }
 
 /// A batch on its way to the writer.
@@ -135,7 +135,7 @@ pub(crate) struct Submitted {
 
 /// The way back of one port.
 #[derive(Debug)]
-pub(crate) struct Back {
+pub(crate) struct ReplyQueue {
     event: OwnedFd,
     inner: Mutex<Inner>,
 }
@@ -148,10 +148,10 @@ struct Inner {
     bulk_bytes: usize,
 }
 
-const SPARES_MOST: usize = 8;
-const SPARE_MOST_BYTES: usize = 4 << 20;
+const MAX_SPARE_BUFFERS: usize = 8;
+const MAX_SPARE_BUFFER_BYTES: usize = 4 << 20;
 
-impl Back {
+impl ReplyQueue {
     pub(crate) fn new() -> rustix::io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { event, inner: Mutex::default() })
@@ -163,16 +163,16 @@ impl Back {
             return;
         }
         let mut inner = self.lock();
-        let asleep = inner.done.is_empty();
+        let was_empty = inner.done.is_empty();
         inner.done.append(done);
         drop(inner);
-        if asleep {
+        if was_empty {
             self.wake();
         }
     }
 
     /// So much that was submitted in bulk is written, or never will be.
-    pub(crate) fn relieve(&self, bytes: usize) {
+    pub(crate) fn finish_bulk(&self, bytes: usize) {
         self.lock().bulk_bytes -= bytes;
         self.wake();
     }
@@ -187,13 +187,13 @@ impl Back {
     }
 
     /// Gives a buffer back for reuse.
-    pub(crate) fn give_back(&self, mut buffer: Vec<u8>) {
-        if buffer.capacity() == 0 || buffer.capacity() > SPARE_MOST_BYTES {
+    pub(crate) fn recycle(&self, mut buffer: Vec<u8>) {
+        if buffer.capacity() == 0 || buffer.capacity() > MAX_SPARE_BUFFER_BYTES {
             return;
         }
         buffer.clear();
         let mut inner = self.lock();
-        if inner.spare.len() < SPARES_MOST {
+        if inner.spare.len() < MAX_SPARE_BUFFERS {
             inner.spare.push(buffer);
         }
     }
@@ -204,9 +204,9 @@ impl Port {
         number: usize,
         queue: Arc<Mailbox<Submitted>>,
         queued: Arc<Gauge>,
-        back: Arc<Back>,
+        replies: Arc<ReplyQueue>,
     ) -> Self {
-        Self { number, queue, queued, back }
+        Self { number, queue, queued, replies }
     }
 
     /// Hands lines to the writer. Never blocks: what is on its way is bounded by whoever submits, see
@@ -224,43 +224,43 @@ impl Port {
 
     /// Bytes submitted in bulk that are neither written nor failed yet. [`fd`](Self::fd) is readable when they become fewer.
     pub fn bulk_bytes(&self) -> usize {
-        self.back.lock().bulk_bytes
+        self.replies.lock().bulk_bytes
     }
 
     fn send(&mut self, batch: Batch, bulk: bool) {
         if batch.parts.is_empty() {
-            self.back.give_back(batch.data);
+            self.replies.recycle(batch.data);
             return;
         }
         let bytes = batch.data.len();
         self.queued.add(bytes);
         if bulk {
-            self.back.lock().bulk_bytes += bytes;
+            self.replies.lock().bulk_bytes += bytes;
         }
         if let Err(refused) = self.queue.put(Submitted { port: self.number, batch, bulk }) {
             self.queued.remove(bytes);
             if bulk {
-                self.back.relieve(bytes);
+                self.replies.finish_bulk(bytes);
             }
             let closed = |part: &Part| Done { token: part.token, result: Err(Failure::Closed) };
-            self.back.post(&mut refused.batch.parts.iter().map(closed).collect());
+            self.replies.post(&mut refused.batch.parts.iter().map(closed).collect());
         }
     }
 
     /// Readable while there is something to [`drain`](Self::drain), and once for each batch in bulk.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.back.event.as_fd()
+        self.replies.event.as_fd()
     }
 
     /// Appends what has become of parts since the last call.
     pub fn drain(&mut self, done: &mut Vec<Done>) {
         // Before the list is taken: what is posted in between makes it readable anew.
-        let _ = rustix::io::read(&self.back.event, &mut [0; 8]);
-        done.append(&mut self.back.lock().done);
+        let _ = rustix::io::read(&self.replies.event, &mut [0; 8]);
+        done.append(&mut self.replies.lock().done);
     }
 
     /// An empty buffer for the next batch's data, one used before if there is any.
-    pub fn spare(&mut self) -> Vec<u8> {
-        self.back.lock().spare.pop().unwrap_or_default()
+    pub fn spare_buffer(&mut self) -> Vec<u8> {
+        self.replies.lock().spare.pop().unwrap_or_default()
     }
 }

@@ -13,8 +13,8 @@ use rustix::fs::OFlags;
 
 use crate::{
     Error, compressor,
-    file::Condition,
-    journal::{Entry, Journal, Live, Phase, Segment},
+    file::SyncState,
+    journal::{Entry, Journal, Phase, Segment, Unfinished},
     slots::Parked,
 };
 
@@ -28,7 +28,7 @@ pub struct Recovery {
     /// Bytes read for it.
     pub scanned_bytes: u64,
     /// Torn ends that were cut.
-    pub cuts: Vec<Cut>,
+    pub truncations: Vec<Truncation>,
     /// Compressions that were brought to their end.
     pub compressions_finished: u64,
     /// Compressions that begin anew.
@@ -39,7 +39,7 @@ pub struct Recovery {
 
 /// A torn end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
+pub struct Truncation {
     /// The segment.
     pub path: PathBuf,
     /// Its length before, in bytes.
@@ -65,33 +65,33 @@ pub(crate) struct Recovered {
 pub(crate) fn recover(journal: &Journal) -> Result<(Recovery, Vec<Recovered>), Error> {
     let mut recovery = Recovery::default();
     let mut recovered = Vec::new();
-    for (id, Live { segment, phase }) in journal.live() {
+    for (id, Unfinished { segment, phase }) in journal.unfinished() {
         let path = journal.path(&segment.path);
         let fails = |cause| Error::file("recover", path.clone(), cause);
         if let Phase::Packing(packed) = &phase {
             let packed = journal.path(packed);
-            if packing(&packed, &path, &segment, &mut recovery).map_err(fails)? {
-                journal.settle(&[Entry::Gone { id }], false).map_err(fails)?;
+            if finish_packing(&packed, &path, &segment, &mut recovery).map_err(fails)? {
+                journal.append_eventually(&[Entry::Gone { id }], false).map_err(fails)?;
                 continue;
             }
-            journal.settle(&[Entry::Ended { id }], true).map_err(fails)?;
+            journal.append_eventually(&[Entry::Ended { id }], true).map_err(fails)?;
             // As long as the journal counts on it, only this shows that the packed file is somebody else's.
-            if !journal.is_doubtful() {
-                let _ = fs::remove_file(compressor::hidden(&packed));
+            if !journal.needs_rewrite() {
+                let _ = fs::remove_file(compressor::hidden_path(&packed));
             }
         }
         let open = phase == Phase::Open;
         recovery.segments += u64::from(open);
-        let Some(length) = whole(&path, &segment, open, &mut recovery).map_err(fails)? else {
+        let Some(length) = truncate_torn_end(&path, &segment, open, &mut recovery).map_err(fails)? else {
             recovery.replaced += u64::from(open);
-            journal.settle(&[Entry::Gone { id }], false).map_err(fails)?;
+            journal.append_eventually(&[Entry::Gone { id }], false).map_err(fails)?;
             continue;
         };
         if open {
-            journal.settle(&[Entry::Closed { id, good_bytes: length }], false).map_err(fails)?;
+            journal.append_eventually(&[Entry::Closed { id, good_bytes: length }], false).map_err(fails)?;
         }
         let (inode, binary) = (segment.inode, segment.binary);
-        let parked = Parked { id, path, inode, binary, condition: Arc::new(Condition::new(length)) };
+        let parked = Parked { id, path, inode, binary, sync_state: Arc::new(SyncState::new(length)) };
         let ended = matches!(phase, Phase::Ended | Phase::Packing(_));
         recovered.push(Recovered { segment, parked, ended });
     }
@@ -99,11 +99,16 @@ pub(crate) fn recover(journal: &Journal) -> Result<(Recovery, Vec<Recovered>), E
 }
 
 /// Whether the packed file was whole, so that only the plain one was left to remove.
-fn packing(packed: &Path, plain: &Path, segment: &Segment, recovery: &mut Recovery) -> io::Result<bool> {
+fn finish_packing(
+    packed: &Path,
+    plain: &Path,
+    segment: &Segment,
+    recovery: &mut Recovery,
+) -> io::Result<bool> {
     // It gets its name when it is on disk. What has the name beside a file that still grew is somebody else's.
     if compressor::is_renamed(packed)? {
-        let _ = fs::remove_file(compressor::hidden(packed));
-        compressor::finish(plain, segment.inode, packed)?;
+        let _ = fs::remove_file(compressor::hidden_path(packed));
+        compressor::remove_plain(plain, segment.inode, packed)?;
         recovery.compressions_finished += 1;
         return Ok(true);
     }
@@ -113,7 +118,12 @@ fn packing(packed: &Path, plain: &Path, segment: &Segment, recovery: &mut Recove
 
 /// Cuts what is torn off the end of a segment that was open, syncs it, and says how long it is.
 /// `None`: it is gone, or another file has its name.
-fn whole(path: &Path, segment: &Segment, open: bool, recovery: &mut Recovery) -> io::Result<Option<u64>> {
+fn truncate_torn_end(
+    path: &Path,
+    segment: &Segment,
+    open: bool,
+    recovery: &mut Recovery,
+) -> io::Result<Option<u64>> {
     let found = match path.symlink_metadata() {
         Ok(found) => found,
         Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(None),
@@ -133,7 +143,7 @@ fn whole(path: &Path, segment: &Segment, open: bool, recovery: &mut Recovery) ->
     recovery.scanned_bytes += length - segment.good_bytes;
     if end < length {
         file.set_len(end)?;
-        recovery.cuts.push(Cut { path: path.to_owned(), from_bytes: length, to_bytes: end });
+        recovery.truncations.push(Truncation { path: path.to_owned(), from_bytes: length, to_bytes: end });
     }
     // From here on it counts as good.
     file.sync_all()?;
@@ -218,7 +228,7 @@ mod tests {
         let (plain, packed, journal) = being_packed(folder.path());
         fs::write(&packed, "whole").unwrap();
         let (recovery, recovered) = recover(&journal).unwrap();
-        assert_eq!((recovery.compressions_finished, recovered.len(), journal.live().len()), (1, 0, 0));
+        assert_eq!((recovery.compressions_finished, recovered.len(), journal.unfinished().len()), (1, 0, 0));
         assert!(packed.exists() && !plain.exists());
     }
 
@@ -226,7 +236,7 @@ mod tests {
     fn packing_that_was_not_whole_begins_anew() {
         let folder = tempfile::tempdir().unwrap();
         let (plain, packed, journal) = being_packed(folder.path());
-        let hidden = compressor::hidden(&packed);
+        let hidden = compressor::hidden_path(&packed);
         fs::write(&hidden, "hal").unwrap();
         let (recovery, recovered) = recover(&journal).unwrap();
         assert_eq!((recovery.compressions_undone, recovery.segments), (1, 0));
@@ -237,7 +247,7 @@ mod tests {
     fn a_strangers_packed_file_is_not_taken_for_ours() {
         let folder = tempfile::tempdir().unwrap();
         let (plain, packed, journal) = being_packed(folder.path());
-        fs::write(compressor::hidden(&packed), "whole").unwrap();
+        fs::write(compressor::hidden_path(&packed), "whole").unwrap();
         fs::write(&packed, "somebody's").unwrap();
         let (recovery, recovered) = recover(&journal).unwrap();
         assert_eq!((recovery.compressions_finished, recovery.compressions_undone), (0, 1));
@@ -249,7 +259,7 @@ mod tests {
     fn a_packed_file_with_both_names_is_ours() {
         let folder = tempfile::tempdir().unwrap();
         let (plain, packed, journal) = being_packed(folder.path());
-        let hidden = compressor::hidden(&packed);
+        let hidden = compressor::hidden_path(&packed);
         fs::write(&hidden, "whole").unwrap();
         fs::hard_link(&hidden, &packed).unwrap();
         let (recovery, _) = recover(&journal).unwrap();

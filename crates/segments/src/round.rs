@@ -4,7 +4,7 @@ use std::{cell::Cell, sync::Arc, time::Duration};
 
 use crate::{
     Done, Failure, Part, Receipt,
-    health::DIED,
+    health::PANICKED,
     port::Submitted,
     segment::Lines,
     shared::{Answers, Shared},
@@ -20,23 +20,23 @@ pub(crate) struct Round {
     shared: Arc<Shared>,
     batches: Vec<Submitted>,
     /// Number of each batch's first part.
-    begins: Vec<usize>,
+    first_parts: Vec<usize>,
     answered: Vec<Cell<bool>>,
 }
 
 impl Round {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, batches: Vec::new(), begins: Vec::new(), answered: Vec::new() }
+        Self { shared, batches: Vec::new(), first_parts: Vec::new(), answered: Vec::new() }
     }
 
     /// Waits for batches. Says whether more may come.
     pub(crate) fn take(&mut self, wait: Duration) -> bool {
         let more = self.shared.queue.take(&mut self.batches, wait);
-        self.begins.clear();
+        self.first_parts.clear();
         self.answered.clear();
         for submitted in &self.batches {
             let begin = self.answered.len();
-            self.begins.push(begin);
+            self.first_parts.push(begin);
             self.answered.resize(begin + submitted.batch.parts.len(), Cell::new(false));
         }
         more
@@ -69,19 +69,19 @@ impl Round {
     pub(crate) fn answer(&self, piece: Piece, result: Result<Receipt, Failure>, answers: &mut Answers) {
         let (port, part) = self.part(piece);
         answers.push(port, Done { token: part.token, result });
-        self.leave(piece);
+        self.mark_answered(piece);
     }
 
     /// Somebody else sees to it that it is answered.
-    pub(crate) fn leave(&self, (batch, part): Piece) {
-        self.answered[self.begins[batch] + part].set(true);
+    pub(crate) fn mark_answered(&self, (batch, part): Piece) {
+        self.answered[self.first_parts[batch] + part].set(true);
     }
 
     /// Gives the buffers back.
     pub(crate) fn finish(&mut self) {
         for submitted in self.batches.drain(..) {
-            self.shared.is_over(&submitted);
-            self.shared.backs[submitted.port].give_back(submitted.batch.data);
+            self.shared.finish_batch(&submitted);
+            self.shared.reply_queues[submitted.port].recycle(submitted.batch.data);
         }
     }
 }
@@ -89,7 +89,7 @@ impl Round {
 impl Drop for Round {
     fn drop(&mut self) {
         let answered = |(batch, part): Piece| {
-            let begin = self.begins.get(batch);
+            let begin = self.first_parts.get(batch);
             begin.and_then(|begin| self.answered.get(begin + part)).is_some_and(Cell::get)
         };
         for (number, submitted) in self.batches.iter().enumerate() {
@@ -97,13 +97,13 @@ impl Drop for Round {
             let left = (0..batch.parts.len()).filter(|&part| !answered((number, part)));
             let failed = |part: usize| Done {
                 token: batch.parts[part].token,
-                result: Err(Failure::Io(DIED.raw_os_error())),
+                result: Err(Failure::Io(PANICKED.raw_os_error())),
             };
             let mut done: Vec<_> = left.map(failed).collect();
             self.shared.counters.failed_parts.add(done.len() as u64);
-            self.shared.is_over(submitted);
-            if let Some(back) = self.shared.backs.get(*port) {
-                back.post(&mut done);
+            self.shared.finish_batch(submitted);
+            if let Some(replies) = self.shared.reply_queues.get(*port) {
+                replies.post(&mut done);
             }
         }
     }

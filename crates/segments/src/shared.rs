@@ -11,13 +11,13 @@ use std::{
 
 use crate::{
     Config,
-    compressor::Pack,
+    compressor::PackJob,
     file::Descriptors,
     gauge::Gauge,
     health::Health,
     journal::Journal,
     mailbox::Mailbox,
-    port::{Back, Done, Submitted},
+    port::{Done, ReplyQueue, Submitted},
     statistics::Counters,
     syncer::Request,
 };
@@ -30,9 +30,9 @@ pub(crate) struct Shared {
     pub counters: Counters,
     pub queue: Arc<Mailbox<Submitted>>,
     pub queued: Arc<Gauge>,
-    pub backs: Vec<Arc<Back>>,
+    pub reply_queues: Vec<Arc<ReplyQueue>>,
     pub syncs: Mailbox<Request>,
-    pub packs: Mailbox<Pack>,
+    pub packs: Mailbox<PackJob>,
     pub descriptors: Arc<Descriptors>,
     /// All segments are to be opened anew.
     pub reopen: AtomicBool,
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, journal: Journal, backs: Vec<Arc<Back>>) -> Self {
+    pub(crate) fn new(config: Config, journal: Journal, reply_queues: Vec<Arc<ReplyQueue>>) -> Self {
         Self {
             config,
             journal,
@@ -53,7 +53,7 @@ impl Shared {
             counters: Counters::default(),
             queue: Arc::default(),
             queued: Arc::default(),
-            backs,
+            reply_queues,
             syncs: Mailbox::default(),
             packs: Mailbox::default(),
             descriptors: Arc::default(),
@@ -65,11 +65,11 @@ impl Shared {
     }
 
     /// A batch is written, or never will be.
-    pub(crate) fn is_over(&self, submitted: &Submitted) {
+    pub(crate) fn finish_batch(&self, submitted: &Submitted) {
         let bytes = submitted.batch.data.len();
         self.queued.remove(bytes);
-        if let Some(back) = self.backs.get(submitted.port).filter(|_| submitted.bulk) {
-            back.relieve(bytes);
+        if let Some(replies) = self.reply_queues.get(submitted.port).filter(|_| submitted.bulk) {
+            replies.finish_bulk(bytes);
         }
     }
 
@@ -92,7 +92,7 @@ impl Shared {
 
     /// A segment could not be synced. While the store is being closed there is no later attempt, and nobody
     /// else to be told.
-    pub(crate) fn not_synced(&self, path: &Path) {
+    pub(crate) fn record_unsynced(&self, path: &Path) {
         if self.is_stopping() {
             self.unsynced().insert(path.to_owned());
         }
@@ -111,14 +111,14 @@ impl Shared {
 /// Answers on their way back, by port. What has not been handed over is when they are dropped.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    backs: Vec<Arc<Back>>,
+    reply_queues: Vec<Arc<ReplyQueue>>,
     waiting: Vec<Vec<Done>>,
 }
 
 impl Answers {
     pub(crate) fn new(shared: &Shared) -> Self {
-        let waiting = shared.backs.iter().map(|_| Vec::new()).collect();
-        Self { backs: shared.backs.clone(), waiting }
+        let waiting = shared.reply_queues.iter().map(|_| Vec::new()).collect();
+        Self { reply_queues: shared.reply_queues.clone(), waiting }
     }
 
     pub(crate) fn push(&mut self, port: usize, done: Done) {
@@ -127,8 +127,8 @@ impl Answers {
 
     /// Hands them over: at most one wake for each port.
     pub(crate) fn post(&mut self) {
-        for (back, waiting) in self.backs.iter().zip(&mut self.waiting) {
-            back.post(waiting);
+        for (replies, waiting) in self.reply_queues.iter().zip(&mut self.waiting) {
+            replies.post(waiting);
         }
     }
 }

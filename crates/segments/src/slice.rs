@@ -29,8 +29,8 @@ impl Unit {
         let of_hour = i64::from(at.minute()) * 60 + i64::from(at.second());
         let slice = match self {
             Self::Second => return only_this,
-            Self::Minute => begun(second - i64::from(at.second()), 60),
-            Self::Hour => begun(second - of_hour, 3600),
+            Self::Minute => from_start(second - i64::from(at.second()), 60),
+            Self::Hour => from_start(second - of_hour, 3600),
             Self::Day | Self::Month | Self::Year => match self.days(at) {
                 Some(slice) => slice,
                 None => return only_this,
@@ -68,7 +68,7 @@ impl Unit {
     }
 }
 
-fn begun(start: i64, seconds: i64) -> Range<i64> {
+fn from_start(start: i64, seconds: i64) -> Range<i64> {
     start..start + seconds
 }
 

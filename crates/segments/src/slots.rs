@@ -9,8 +9,8 @@ use std::{
 
 use crate::{
     Key,
-    file::Condition,
-    place::{Start, Taken},
+    file::SyncState,
+    locator::{FilesInUse, Start},
     segment::Segment,
     shared::Shared,
 };
@@ -45,7 +45,7 @@ pub(crate) struct Parked {
     /// The journal knows of NUL bytes in it.
     pub binary: bool,
     /// Its last sync may still be to come, and change it.
-    pub condition: Arc<Condition>,
+    pub sync_state: Arc<SyncState>,
 }
 
 #[derive(Debug, Default)]
@@ -119,12 +119,12 @@ impl Slots {
     }
 
     /// The file is this store's from now on.
-    pub(crate) fn take(&mut self, path: &Path, inode: u64) {
+    pub(crate) fn claim(&mut self, path: &Path, inode: u64) {
         self.open_paths.insert(path.to_owned());
         self.open_inodes.insert(inode);
     }
 
-    pub(crate) fn untake(&mut self, path: &Path, inode: u64) {
+    pub(crate) fn release(&mut self, path: &Path, inode: u64) {
         self.open_paths.remove(path);
         self.open_inodes.remove(&inode);
     }
@@ -171,12 +171,12 @@ pub(crate) struct InUse<'a> {
     pub shared: &'a Shared,
 }
 
-impl Taken for InUse<'_> {
-    fn path(&self, path: &Path) -> bool {
+impl FilesInUse for InUse<'_> {
+    fn contains_path(&self, path: &Path) -> bool {
         self.slots.open_paths.contains(path) || self.shared.is_retired(path)
     }
 
-    fn inode(&self, inode: u64) -> bool {
+    fn contains_inode(&self, inode: u64) -> bool {
         self.slots.open_inodes.contains(&inode)
     }
 }

@@ -18,9 +18,9 @@ use crate::{
     folders,
     journal::{Entry, Journal},
     key::Keys,
+    locator::absolute,
     lock::Lock,
-    place::absolute,
-    port::{Back, Done, Submitted},
+    port::{Done, ReplyQueue, Submitted},
     recovery::{Recovered, recover},
     shared::{Answers, Shared},
     syncer,
@@ -54,24 +54,24 @@ impl Store {
             folders::make_durably(&absolute(folder))
                 .map_err(|cause| Error::file("make the folder", folder, cause))?;
         }
-        let lock = Lock::take(&config.state)?;
+        let lock = Lock::acquire(&config.state)?;
         let (journal, damaged) = Journal::open(&config.state)?;
         let (mut recovery, recovered) = recover(&journal)?;
         recovery.journal_damaged_lines = damaged;
-        let backs: Result<Vec<_>, _> = (0..ports).map(|_| Back::new().map(Arc::new)).collect();
-        let backs = backs.map_err(|cause| Error::file("make", "an eventfd", cause))?;
+        let reply_queues: Result<Vec<_>, _> = (0..ports).map(|_| ReplyQueue::new().map(Arc::new)).collect();
+        let reply_queues = reply_queues.map_err(|cause| Error::file("make", "an eventfd", cause))?;
         let keys = Keys::new(&config);
-        let shared = Arc::new(Shared::new(config, journal, backs));
-        if shared.journal.is_doubtful() {
-            shared.health.write_fails(Errno::NOSPC);
+        let shared = Arc::new(Shared::new(config, journal, reply_queues));
+        if shared.journal.needs_rewrite() {
+            shared.health.write_failed(Errno::NOSPC);
         }
         let mut table = Table::new(shared.clone());
         adopt(&mut table, &shared, recovered)?;
-        let ended = start(&shared, lock, Writer::new(shared.clone(), table))?;
-        let port = |(number, back): (usize, &Arc<Back>)| {
-            Port::new(number, shared.queue.clone(), shared.queued.clone(), back.clone())
+        let ended = start_threads(&shared, lock, Writer::new(shared.clone(), table))?;
+        let port = |(number, replies): (usize, &Arc<ReplyQueue>)| {
+            Port::new(number, shared.queue.clone(), shared.queued.clone(), replies.clone())
         };
-        let ports = shared.backs.iter().enumerate().map(port).collect();
+        let ports = shared.reply_queues.iter().enumerate().map(port).collect();
         let store = Self { keys, shared, ended: Mutex::new(ended), failed_before: OnceLock::new() };
         Ok((store, ports, recovery))
     }
@@ -97,8 +97,8 @@ impl Store {
     }
 
     /// Whether a thread of the store has panicked: nothing is stored any more until it is opened anew.
-    pub fn has_died(&self) -> bool {
-        self.shared.health.is_dead()
+    pub fn has_panicked(&self) -> bool {
+        self.shared.health.has_panicked()
     }
 
     /// What was done so far.
@@ -115,12 +115,12 @@ impl Store {
     /// once. A renamed or removed file is noticed without it, too, within a second.
     pub fn reopen(&self) {
         self.shared.reopen.store(true, Ordering::Relaxed);
-        self.shared.queue.ring();
+        self.shared.queue.wake();
     }
 
     /// Group commits wait for company no longer: the store is to be closed soon, and who waits is to be answered first.
-    pub fn hurry(&self) {
-        self.shared.syncs.hurry();
+    pub fn skip_sync_delay(&self) {
+        self.shared.syncs.end_pauses();
     }
 
     /// Writes and syncs all that was submitted, closes all segments and ends the threads. What was submitted
@@ -136,7 +136,7 @@ impl Store {
         let failed_parts = || self.shared.counters.failed_parts.value();
         let failed_before = *self.failed_before.get_or_init(failed_parts);
         self.shared.stopping.store(true, Ordering::Relaxed);
-        self.hurry();
+        self.skip_sync_delay();
         self.shared.queue.close();
         let wait = self.shared.config.close_wait;
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(wait);
@@ -145,18 +145,18 @@ impl Store {
         }
         let unsynced: Vec<_> = self.shared.unsynced().iter().cloned().collect();
         let failed_parts = failed_parts() - failed_before;
-        let died = self.shared.health.is_dead();
-        if failed_parts == 0 && unsynced.is_empty() && !died {
+        let panicked = self.shared.health.has_panicked();
+        if failed_parts == 0 && unsynced.is_empty() && !panicked {
             return Ok(());
         }
-        Err(Error::Incomplete { failed_parts, unsynced, died })
+        Err(Error::Incomplete { failed_parts, unsynced, panicked })
     }
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
-        self.hurry();
+        self.skip_sync_delay();
         self.shared.queue.close();
     }
 }
@@ -172,21 +172,21 @@ fn adopt(table: &mut Table, shared: &Shared, recovered: Vec<Recovered>) -> Resul
         }
     }
     let journal = shared.config.state.join("journal");
-    shared.journal.settle(&gone, true).map_err(|cause| Error::file("write", journal, cause))
+    shared.journal.append_eventually(&gone, true).map_err(|cause| Error::file("write", journal, cause))
 }
 
 /// Starts the threads. Each outlives the one that gives it work.
-fn start(shared: &Arc<Shared>, lock: Lock, writer: Writer) -> Result<Receiver<()>, Error> {
+fn start_threads(shared: &Arc<Shared>, lock: Lock, writer: Writer) -> Result<Receiver<()>, Error> {
     let (alive, ended) = channel();
-    let alive = Alive { _lock: Arc::new(lock), _sender: alive };
+    let alive = ThreadGuard { _lock: Arc::new(lock), _sender: alive };
     spawn("segments-pack", &alive, shared, compressor::run)?;
     spawn("segments-sync", &alive, shared, |shared| {
-        let _fallback = Fallback { shared, syncs: true };
+        let _guard = PanicGuard { shared, is_syncer: true };
         syncer::run(shared);
         shared.packs.close();
     })?;
     spawn("segments-write", &alive, shared, |shared| {
-        let _fallback = Fallback { shared, syncs: false };
+        let _guard = PanicGuard { shared, is_syncer: false };
         writer.run();
         shared.syncs.close();
     })?;
@@ -196,14 +196,14 @@ fn start(shared: &Arc<Shared>, lock: Lock, writer: Writer) -> Result<Receiver<()
 /// What a thread holds: the journal stays locked until the last is gone, even when nobody waits for it any
 /// more; and that is told to whoever does.
 #[derive(Clone)]
-struct Alive {
+struct ThreadGuard {
     _lock: Arc<Lock>,
     _sender: Sender<()>,
 }
 
 fn spawn(
     name: &str,
-    alive: &Alive,
+    alive: &ThreadGuard,
     shared: &Arc<Shared>,
     work: impl FnOnce(&Shared) + Send + 'static,
 ) -> Result<(), Error> {
@@ -221,21 +221,21 @@ fn spawn(
 }
 
 /// Should the writer or the syncer panic, nobody waits for ever, nothing more is taken, and that is told.
-struct Fallback<'a> {
+struct PanicGuard<'a> {
     shared: &'a Shared,
     /// It is the syncer's. Otherwise that goes on until it has done all it was asked for.
-    syncs: bool,
+    is_syncer: bool,
 }
 
-impl Drop for Fallback<'_> {
+impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if !thread::panicking() {
             return;
         }
-        self.shared.health.dies();
+        self.shared.health.thread_panicked();
         self.shared.queue.close();
         self.shared.syncs.close();
-        if self.syncs {
+        if self.is_syncer {
             // What waits there fails when it is dropped. What was in the hands of the thread has by now.
             self.shared.syncs.take(&mut Vec::new(), Duration::ZERO);
             self.shared.packs.close();
@@ -244,7 +244,7 @@ impl Drop for Fallback<'_> {
         self.shared.queue.take(&mut left, Duration::ZERO);
         let mut answers = Answers::new(self.shared);
         for submitted in left {
-            self.shared.is_over(&submitted);
+            self.shared.finish_batch(&submitted);
             let Submitted { port, batch, .. } = submitted;
             self.shared.counters.failed_parts.add(batch.parts.len() as u64);
             for part in batch.parts {

@@ -113,9 +113,9 @@ impl Template {
                 let first = path.len() == begin;
                 match piece {
                     Piece::Text(text) => path.push_str(text),
-                    Piece::Tag => name::push(&mut path, first, Some(tag)),
-                    Piece::TagPart(index) => name::push(&mut path, first, tag_part(tag, *index)),
-                    Piece::Field(key) => name::push(&mut path, first, fields(key).as_deref()),
+                    Piece::Tag => name::push_value(&mut path, first, Some(tag)),
+                    Piece::TagPart(index) => name::push_value(&mut path, first, tag_part(tag, *index)),
+                    Piece::Field(key) => name::push_value(&mut path, first, fields(key).as_deref()),
                     Piece::Time(field) => field.push(&mut path, time),
                 }
             }

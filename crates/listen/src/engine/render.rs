@@ -19,7 +19,7 @@ const SEGMENTS_MOST: usize = 1_000;
 const KEPT_BYTES: usize = 4 << 20;
 /// Lines of one request that stand together in their file, at the most, unless one line is longer: they are written at once,
 /// so that nothing of them is there when that fails.
-pub(super) const PIECE_BYTES: usize = segments::WRITE_MOST_BYTES;
+pub(super) const PIECE_BYTES: usize = segments::MAX_WRITE_BYTES;
 
 /// Lines of one request that go to one segment.
 #[derive(Debug)]

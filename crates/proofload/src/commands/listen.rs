@@ -95,7 +95,7 @@ fn listen(
     if !handed.is_empty() && !plan.listens_as_told {
         config.listen.clear();
     }
-    let (stored, asked_files) = (storage_in_words(&config), config.store.open_most);
+    let (stored, asked_files) = (storage_in_words(&config), config.store.max_open);
     let server = Server::bind(config, handed).map_err(refused)?;
     notes.iter().for_each(|note| info!("{note}"));
     plan.warnings.iter().for_each(|warning| warn!("{warning}"));
@@ -301,7 +301,7 @@ fn tell_recovery(server: &Server) {
     if recovery.journal_damaged_lines > 0 {
         warn!("{} damaged lines of the journal were passed over", recovery.journal_damaged_lines);
     }
-    for cut in &recovery.cuts {
+    for cut in &recovery.truncations {
         let bytes = cut.from_bytes - cut.to_bytes;
         warn!(
             "cut a torn end of {bytes} bytes off {}: nobody was told that it was written",
@@ -314,7 +314,7 @@ fn tell_recovery(server: &Server) {
              {} compressions finished, {} begun anew",
             recovery.segments,
             recovery.replaced,
-            recovery.cuts.len(),
+            recovery.truncations.len(),
             recovery.compressions_finished,
             recovery.compressions_undone
         );

@@ -1,7 +1,7 @@
 //! The store, with threads that hang, fail or die.
 
 use super::*;
-use crate::{Batch, Level, Part, place::Found, segment::Segment, syncer::Request};
+use crate::{Batch, Level, Part, locator::OpenedFile, segment::Segment, syncer::Request};
 
 #[test]
 fn a_disk_that_does_not_answer_holds_up_nobody() {
@@ -10,14 +10,14 @@ fn a_disk_that_does_not_answer_holds_up_nobody() {
     let template = folder.path().join("x").to_str().unwrap().parse().unwrap();
     let config = Config { close_wait, ..Config::new(template) };
     let (journal, _) = Journal::open(folder.path()).unwrap();
-    let back = Arc::new(Back::new().unwrap());
+    let replies = Arc::new(ReplyQueue::new().unwrap());
     let keys = Keys::new(&config);
-    let shared = Arc::new(Shared::new(config, journal, vec![back.clone()]));
+    let shared = Arc::new(Shared::new(config, journal, vec![replies.clone()]));
     // A writer inside a system call that never returns takes nothing and keeps its end of the channel.
     let (_writer, ended) = channel();
     let ended = Mutex::new(ended);
     let store = Store { keys, shared: shared.clone(), ended, failed_before: OnceLock::new() };
-    let mut port = Port::new(0, shared.queue.clone(), shared.queued.clone(), back);
+    let mut port = Port::new(0, shared.queue.clone(), shared.queued.clone(), replies);
     let key = store.key("", 0, &|_| None).unwrap();
     let mut done = Vec::new();
     for token in 0..1000 {
@@ -35,7 +35,7 @@ fn what_could_not_be_synced_at_the_end_is_told() {
     let template = folder.path().join("x").to_str().unwrap().parse().unwrap();
     let (store, _, _) = Store::open(Config::new(template), 0).unwrap();
     // Of a pipe there is nothing to sync.
-    let found = Found {
+    let found = OpenedFile {
         file: std::fs::File::from(rustix::pipe::pipe().unwrap().1),
         path: "/pipe".into(),
         name: "pipe".into(),
@@ -48,7 +48,7 @@ fn what_could_not_be_synced_at_the_end_is_told() {
     };
     let segment = Segment::new(found, 7, Arc::default(), false, store.shared.descriptors.count());
     store.shared.stopping.store(true, Ordering::Relaxed);
-    let request = Request::Close { file: segment.shared.clone(), reach: segment.reach(), ended: false };
+    let request = Request::Close { file: segment.shared.clone(), progress: segment.progress(), ended: false };
     store.shared.syncs.put(request).unwrap();
     for _ in 0..2 {
         let error = store.close().unwrap_err();
@@ -68,7 +68,7 @@ fn parts_that_fail_at_the_end_are_told() {
     let part = Part { token: 0, key, range: 0..5, level: Level::Accepted };
     ports[0].submit(Batch { data: b"line\n".to_vec(), parts: vec![part] });
     let error = store.close().unwrap_err();
-    assert!(matches!(error, Error::Incomplete { failed_parts: 1, died: false, .. }), "{error}");
+    assert!(matches!(error, Error::Incomplete { failed_parts: 1, panicked: false, .. }), "{error}");
 }
 
 #[test]
@@ -92,9 +92,9 @@ fn a_writer_that_panics_leaves_nobody_waiting() {
         ports[0].drain(&mut done);
     }
     assert_eq!((done.len(), done[0].token), (1, 3));
-    assert!(matches!(store.close(), Err(Error::Incomplete { died: true, .. })));
-    let died = StorageState::Failing(crate::health::DIED.raw_os_error());
-    assert_eq!((store.state(), store.queued_bytes()), (died, 0));
+    assert!(matches!(store.close(), Err(Error::Incomplete { panicked: true, .. })));
+    let panicked = StorageState::Failing(crate::health::PANICKED.raw_os_error());
+    assert_eq!((store.state(), store.queued_bytes()), (panicked, 0));
     ports[0].submit(batch(Level::Written));
     ports[0].drain(&mut done);
     assert_eq!(done[1].result, Err(Failure::Closed));

@@ -47,7 +47,7 @@ fn receipts_of_many_ports_keys_and_levels_are_true_and_the_order_is_kept() {
                 let mut rng = Pcg64Mcg::seed_from_u64(number as u64);
                 let mut sent = Vec::new();
                 for _ in 0..BATCHES {
-                    let mut batch = Batch { data: port.spare(), parts: Vec::new() };
+                    let mut batch = Batch { data: port.spare_buffer(), parts: Vec::new() };
                     for _ in 0..rng.random_range(1..40) {
                         let begin = batch.data.len();
                         let line =
@@ -80,11 +80,11 @@ fn receipts_of_many_ports_keys_and_levels_are_true_and_the_order_is_kept() {
             assert_eq!(stored[&sent[number]], [(receipt.segment.to_string(), receipt.offset)]);
         }
         for tag in ["a.log", "b.log", "c_d.log"] {
-            let places = sent.iter().filter_map(|line| {
+            let offsets = sent.iter().filter_map(|line| {
                 let (segment, offset) = &stored[line][0];
                 (segment == tag).then_some(*offset)
             });
-            assert!(places.is_sorted(), "parts of one port and key keep their order");
+            assert!(offsets.is_sorted(), "parts of one port and key keep their order");
         }
     }
 }

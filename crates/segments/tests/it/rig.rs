@@ -62,7 +62,7 @@ impl Rig {
 
     /// Bytes that recovery cut.
     pub(crate) fn cut_bytes(&self) -> u64 {
-        self.recovery.cuts.iter().map(|cut| cut.from_bytes - cut.to_bytes).sum()
+        self.recovery.truncations.iter().map(|cut| cut.from_bytes - cut.to_bytes).sum()
     }
 
     pub(crate) fn text(&self, name: &str) -> String {
@@ -80,7 +80,7 @@ impl Rig {
 }
 
 pub(crate) fn submit(port: &mut Port, parts: &[(u64, &Arc<Key>, Level, &str)]) {
-    let mut batch = Batch { data: port.spare(), parts: Vec::new() };
+    let mut batch = Batch { data: port.spare_buffer(), parts: Vec::new() };
     for &(token, key, level, lines) in parts {
         let begin = batch.data.len();
         batch.data.extend_from_slice(lines.as_bytes());

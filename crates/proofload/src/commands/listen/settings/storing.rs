@@ -60,7 +60,7 @@ pub(super) const SETTINGS: &[Setting] = settings::table! {
     /// Files written to at once; the one unused for longest is closed. As many again may be open until their last
     /// sync
     "open_files", Kind::Count(1), "N", STORING, "1000", "200",
-        |draft, values| draft.config.store.open_most = count(values[0], 1)?;
+        |draft, values| draft.config.store.max_open = count(values[0], 1)?;
     /// A file without new lines for so long has ended
     "end_after", Kind::Time, "TIME", STORING, "10m", "1m",
         |draft, values| draft.config.store.idle = time(values[0])?;

@@ -27,7 +27,7 @@ pub(crate) enum Start {
 
 /// Where segments lie and how they are called.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Locator {
     pub folder: PathBuf,
     suffix: String,
     append: bool,
@@ -37,7 +37,7 @@ pub(crate) struct Place {
 
 /// A file that was opened for a segment.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct OpenedFile {
     pub file: fs::File,
     pub path: PathBuf,
     /// Relative to the folder of the template.
@@ -54,14 +54,14 @@ pub(crate) struct Found {
 }
 
 /// Says which files are in use, or not to be used.
-pub(crate) trait Taken {
+pub(crate) trait FilesInUse {
     /// By its path.
-    fn path(&self, path: &Path) -> bool;
+    fn contains_path(&self, path: &Path) -> bool;
     /// By its inode: a hard link to a segment is that segment.
-    fn inode(&self, inode: u64) -> bool;
+    fn contains_inode(&self, inode: u64) -> bool;
 }
 
-impl Place {
+impl Locator {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             folder: absolute(config.template.folder()),
@@ -76,27 +76,32 @@ impl Place {
     ///
     /// # Errors
     /// The kernel's; names that are taken by something else are passed over.
-    pub(crate) fn open(&mut self, key: &str, start: Start, taken: &dyn Taken) -> io::Result<Found> {
+    pub(crate) fn open(
+        &mut self,
+        key: &str,
+        start: Start,
+        in_use: &dyn FilesInUse,
+    ) -> io::Result<OpenedFile> {
         let (mut index, mut fresh) = match start {
             Start::Continue(index) => (index, false),
             Start::Fresh(index) => (index, true),
-            Start::Find => self.find(key, taken),
+            Start::Find => self.find(key, in_use),
         };
         loop {
             let name = self.name(key, index);
             let path = self.folder.join(&name);
-            if !taken.path(&path)
+            if !in_use.contains_path(&path)
                 && !is_packed(&path)
                 && !packed_exists(&path)
                 && let Some(found) = self.try_open(name, path, index, fresh)?
             {
-                let full = self.rotate_bytes.is_some_and(|most| found.length >= most);
-                if !full && !taken.inode(found.inode) {
+                let full = self.rotate_bytes.is_some_and(|max_bytes| found.length >= max_bytes);
+                if !full && !in_use.contains_inode(found.inode) {
                     return Ok(found);
                 }
             }
             fresh |= self.rotate_bytes.is_some() || !self.append;
-            index = next(index);
+            index = next_index(index);
         }
     }
 
@@ -109,7 +114,7 @@ impl Place {
     }
 
     /// Where a key seen for the first time begins, and whether only with a new file.
-    fn find(&mut self, key: &str, taken: &dyn Taken) -> (Index, bool) {
+    fn find(&mut self, key: &str, in_use: &dyn FilesInUse) -> (Index, bool) {
         if !self.append {
             return (Some(0), true);
         }
@@ -121,16 +126,22 @@ impl Place {
         let mut newest = self.listing.newest(&self.folder.join(key));
         let exists = |index| {
             let path = self.folder.join(self.name(key, index));
-            taken.path(&path) || path.symlink_metadata().is_ok() || packed_exists(&path)
+            in_use.contains_path(&path) || path.symlink_metadata().is_ok() || packed_exists(&path)
         };
-        while exists(next(newest)) {
-            newest = next(newest);
+        while exists(next_index(newest)) {
+            newest = next_index(newest);
         }
         (newest, false)
     }
 
     /// `None`: the name belongs to something else.
-    fn try_open(&self, name: String, path: PathBuf, index: Index, fresh: bool) -> io::Result<Option<Found>> {
+    fn try_open(
+        &self,
+        name: String,
+        path: PathBuf,
+        index: Index,
+        fresh: bool,
+    ) -> io::Result<Option<OpenedFile>> {
         // A link could lead to another segment, a pipe would block.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let mut options = fs::OpenOptions::new();
@@ -148,7 +159,7 @@ impl Place {
         });
         let file = match opened {
             Ok(file) => file,
-            Err(cause) if belongs_to_another(&cause) => return Ok(None),
+            Err(cause) if is_in_use_otherwise(&cause) => return Ok(None),
             Err(cause) => return Err(cause),
         };
         let metadata = file.metadata()?;
@@ -163,7 +174,7 @@ impl Place {
         // Also of a file that was there: whoever made it may not have synced its name.
         folders.extend(path.parent().map(Path::to_owned));
         let (inode, linked, torn) = (metadata.ino(), metadata.nlink() > 0, last != *b"\n");
-        Ok(Some(Found { file, path, name, index, inode, length, torn, folders, linked }))
+        Ok(Some(OpenedFile { file, path, name, index, inode, length, torn, folders, linked }))
     }
 }
 
@@ -174,7 +185,7 @@ pub(crate) fn absolute(path: &Path) -> PathBuf {
 }
 
 /// The index behind `index`.
-pub(crate) fn next(index: Index) -> Index {
+pub(crate) fn next_index(index: Index) -> Index {
     Some(index.map_or(1, |number| number + 1))
 }
 
@@ -196,7 +207,7 @@ pub(crate) fn packed_path(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn belongs_to_another(cause: &io::Error) -> bool {
+fn is_in_use_otherwise(cause: &io::Error) -> bool {
     let errno = cause.raw_os_error().map(Errno::from_raw_os_error);
     matches!(errno, Some(Errno::EXIST | Errno::LOOP | Errno::ISDIR | Errno::NXIO))
 }
@@ -205,45 +216,45 @@ fn belongs_to_another(cause: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    struct Nothing;
+    struct NoFilesInUse;
 
-    impl Taken for Nothing {
-        fn path(&self, _: &Path) -> bool {
+    impl FilesInUse for NoFilesInUse {
+        fn contains_path(&self, _: &Path) -> bool {
             false
         }
-        fn inode(&self, _: u64) -> bool {
+        fn contains_inode(&self, _: u64) -> bool {
             false
         }
     }
 
-    fn place(folder: &Path, append: bool, rotate_bytes: Option<u64>) -> Place {
+    fn locator(folder: &Path, append: bool, rotate_bytes: Option<u64>) -> Locator {
         let listing = Listing::new(".log");
-        Place { folder: folder.into(), suffix: ".log".into(), append, rotate_bytes, listing }
+        Locator { folder: folder.into(), suffix: ".log".into(), append, rotate_bytes, listing }
     }
 
     #[test]
     fn every_start_has_files_of_its_own_unless_it_appends() {
         let folder = tempfile::tempdir().unwrap();
-        let mut fresh = place(folder.path(), false, None);
-        assert_eq!(fresh.open("a/x", Start::Find, &Nothing).unwrap().name, "a/x_0.log");
-        assert_eq!(fresh.open("a/x", Start::Find, &Nothing).unwrap().name, "a/x_1.log");
+        let mut fresh = locator(folder.path(), false, None);
+        assert_eq!(fresh.open("a/x", Start::Find, &NoFilesInUse).unwrap().name, "a/x_0.log");
+        assert_eq!(fresh.open("a/x", Start::Find, &NoFilesInUse).unwrap().name, "a/x_1.log");
         fs::write(folder.path().join("a/x_2.log.gz"), "").unwrap();
-        assert_eq!(fresh.open("a/x", Start::Find, &Nothing).unwrap().name, "a/x_3.log");
-        let mut append = place(folder.path(), true, None);
-        assert_eq!(append.open("a/x", Start::Find, &Nothing).unwrap().name, "a/x.log");
-        assert_eq!(append.open("a/x", Start::Find, &Nothing).unwrap().name, "a/x.log");
+        assert_eq!(fresh.open("a/x", Start::Find, &NoFilesInUse).unwrap().name, "a/x_3.log");
+        let mut append = locator(folder.path(), true, None);
+        assert_eq!(append.open("a/x", Start::Find, &NoFilesInUse).unwrap().name, "a/x.log");
+        assert_eq!(append.open("a/x", Start::Find, &NoFilesInUse).unwrap().name, "a/x.log");
     }
 
     #[test]
     fn the_newest_of_rotated_files_is_gone_on_with() {
         let folder = tempfile::tempdir().unwrap();
-        let mut append = place(folder.path(), true, Some(10));
+        let mut append = locator(folder.path(), true, Some(10));
         for (name, text) in [("x.log", "12345678\n"), ("x_1.log", "1234567890\n"), ("x_2.log", "1\n")] {
             fs::write(folder.path().join(name), text).unwrap();
         }
-        assert_eq!(append.open("x", Start::Find, &Nothing).unwrap().name, "x_2.log");
+        assert_eq!(append.open("x", Start::Find, &NoFilesInUse).unwrap().name, "x_2.log");
         fs::write(folder.path().join("x_2.log"), "1234567890\n").unwrap();
-        assert_eq!(append.open("x", Start::Find, &Nothing).unwrap().name, "x_3.log");
+        assert_eq!(append.open("x", Start::Find, &NoFilesInUse).unwrap().name, "x_3.log");
     }
 
     #[test]
@@ -252,34 +263,35 @@ mod tests {
         for name in ["x.log", "x_7.log.gz", "x_8.log", "x_11.txt", "x_.log", "x_012.log", "xx_20.log"] {
             fs::write(folder.path().join(name), "1\n").unwrap();
         }
-        let mut append = place(folder.path(), true, Some(10));
-        assert_eq!(append.open("x", Start::Find, &Nothing).unwrap().name, "x_8.log");
+        let mut append = locator(folder.path(), true, Some(10));
+        assert_eq!(append.open("x", Start::Find, &NoFilesInUse).unwrap().name, "x_8.log");
         fs::rename(folder.path().join("x_8.log"), folder.path().join("x_9.log.zst")).unwrap();
-        let mut append = place(folder.path(), true, Some(10));
-        assert_eq!(append.open("x", Start::Find, &Nothing).unwrap().name, "x_10.log");
-        assert_eq!(append.open("new/x", Start::Find, &Nothing).unwrap().name, "new/x.log");
-        assert_eq!(append.open("xx", Start::Find, &Nothing).unwrap().name, "xx_20.log");
+        let mut append = locator(folder.path(), true, Some(10));
+        assert_eq!(append.open("x", Start::Find, &NoFilesInUse).unwrap().name, "x_10.log");
+        assert_eq!(append.open("new/x", Start::Find, &NoFilesInUse).unwrap().name, "new/x.log");
+        assert_eq!(append.open("xx", Start::Find, &NoFilesInUse).unwrap().name, "xx_20.log");
     }
 
     #[test]
     fn the_name_of_a_file_is_made_durable_by_whoever_opens_it() {
         let folder = tempfile::tempdir().unwrap();
-        let mut append = place(folder.path(), true, None);
+        let mut append = locator(folder.path(), true, None);
         let inner = folder.path().join("a");
-        let made = append.open("a/x", Start::Find, &Nothing).unwrap();
+        let made = append.open("a/x", Start::Find, &NoFilesInUse).unwrap();
         assert_eq!(made.folders, [folder.path().to_owned(), inner.clone()]);
         fs::write(inner.join("x.log"), "line\n").unwrap();
-        assert_eq!(append.open("a/x", Start::Find, &Nothing).unwrap().folders, [inner]);
+        assert_eq!(append.open("a/x", Start::Find, &NoFilesInUse).unwrap().folders, [inner]);
     }
 
     #[test]
     fn no_segment_is_called_as_a_packed_one_is() {
         let folder = tempfile::tempdir().unwrap();
         for (append, rotate_bytes) in [(true, None), (true, Some(10)), (false, None)] {
-            let mut place = Place { suffix: String::new(), ..place(folder.path(), append, rotate_bytes) };
+            let mut locator =
+                Locator { suffix: String::new(), ..locator(folder.path(), append, rotate_bytes) };
             for name in ["a.zst", "b/.gz"] {
                 for start in [Start::Find, Start::Continue(None), Start::Fresh(None)] {
-                    let found = place.open(name, start, &Nothing).unwrap().name;
+                    let found = locator.open(name, start, &NoFilesInUse).unwrap().name;
                     assert!(found.starts_with(&format!("{name}_")), "{found}");
                 }
             }
@@ -289,10 +301,10 @@ mod tests {
     #[test]
     fn links_and_folders_are_passed_over() {
         let folder = tempfile::tempdir().unwrap();
-        let mut append = place(folder.path(), true, None);
+        let mut append = locator(folder.path(), true, None);
         std::os::unix::fs::symlink("elsewhere", folder.path().join("x.log")).unwrap();
         fs::create_dir(folder.path().join("x_1.log")).unwrap();
-        assert_eq!(append.open("x", Start::Find, &Nothing).unwrap().name, "x_2.log");
+        assert_eq!(append.open("x", Start::Find, &NoFilesInUse).unwrap().name, "x_2.log");
         assert!(!folder.path().join("elsewhere").exists());
     }
 
@@ -300,7 +312,7 @@ mod tests {
     fn a_strangers_torn_line_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("x.log"), "whole\ntor").unwrap();
-        let found = place(folder.path(), true, None).open("x", Start::Find, &Nothing).unwrap();
+        let found = locator(folder.path(), true, None).open("x", Start::Find, &NoFilesInUse).unwrap();
         assert_eq!((found.length, found.torn), (9, true));
     }
 }

@@ -26,7 +26,7 @@ fn on_such_a_disk(name: &str, test: impl FnOnce(&Path)) {
     let wrap = "mount -t tmpfs none \"$0\" && touch \"$0/.probe\" && chattr +a \"$0/.probe\" && \
                 trap '' XFSZ && ulimit -f 64";
     if let Some(mut wrapped) = as_root(wrap) {
-        again(&format!("uncut::{name}"), folder.path(), &mut wrapped, wrap);
+        again(&format!("remainder::{name}"), folder.path(), &mut wrapped, wrap);
     }
 }
 
@@ -93,7 +93,7 @@ fn it_is_cut_by_the_next_start_if_not_before() {
         drop(rig);
         cutting(&folder.join("x.log"), true);
         let rig = Rig::open(config(folder, "x"), 1);
-        assert_eq!((rig.recovery.segments, rig.recovery.cuts.len()), (1, 1));
+        assert_eq!((rig.recovery.segments, rig.recovery.truncations.len()), (1, 1));
         assert_eq!(rig.cut_bytes(), (LIMIT_BYTES - FIT * LINE_BYTES) as u64);
         assert_eq!(rig.text("x.log"), line().repeat(FIT));
     });
