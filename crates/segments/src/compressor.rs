@@ -1,4 +1,4 @@
-//! Packs segments that have ended.
+//! Packs ended segments.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -15,21 +15,21 @@ use rustix::{
 
 use crate::{Compression, folders, journal::Entry, locator::packed_path, shared::Shared};
 
-/// A segment to be packed.
+/// A segment that must be packed.
 #[derive(Debug, Clone)]
 pub(crate) struct PackJob {
-    /// Its number in the journal.
+    /// Identifier in the journal.
     pub id: u64,
     pub path: PathBuf,
     pub inode: u64,
-    /// The packed file has its name; only the plain one is left to remove.
+    /// Whether the packed file has its final name, so that only the plain file must be removed.
     pub renamed: bool,
 }
 
-/// After a failure, mostly a full disk, it is tried again.
+/// Interval between attempts after a failure, usually a full disk.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Runs until the mailbox is closed. What is not packed by then is packed after the next start.
+/// Runs until the mailbox is closed. The next start packs the remaining segments.
 pub(crate) fn run(shared: &Shared) {
     let mut jobs = Vec::new();
     let mut later: Vec<(Instant, PackJob)> = Vec::new();
@@ -49,9 +49,9 @@ pub(crate) fn run(shared: &Shared) {
     }
 }
 
-/// Makes the packed file under a hidden name, gives it its own once it is whole and on disk, and only then
-/// removes the plain one. Killed at any moment, the journal and the hidden file tell what is left to do: the
-/// hidden one is there before the journal says that it is, and not given up before the journal is.
+/// Packs a segment: writes the packed file under a hidden name, syncs and renames it, and then removes the plain file.
+/// After a kill at any moment, the journal and the hidden file show what is left to do: the hidden file is created before
+/// the journal records it and removed after the journal's record is.
 fn pack(shared: &Shared, job: &mut PackJob) -> io::Result<()> {
     let PackJob { id, path, inode, renamed } = job;
     let gone = || shared.journal.append(&[Entry::Gone { id: *id }], false);
@@ -61,7 +61,7 @@ fn pack(shared: &Shared, job: &mut PackJob) -> io::Result<()> {
         remove_plain(path, *inode, &packed)?;
         return gone();
     }
-    // Without lines, renamed, removed, or somebody has packed it himself: it stays as it is.
+    // Nothing to do: the file is empty, renamed, removed or packed by another process.
     let metadata = path.symlink_metadata();
     let ours = metadata.as_ref().is_ok_and(|found| found.ino() == *inode && found.len() > 0);
     if compression == Compression::None || !ours || packed.symlink_metadata().is_ok() {
@@ -73,8 +73,8 @@ fn pack(shared: &Shared, job: &mut PackJob) -> io::Result<()> {
     let begun = shared.journal.append(&[Entry::Packing { id: *id, packed: name }], true);
     let whole = begun.and_then(|()| write(shared, path, &into, compression));
     if let Err(cause) = whole.and_then(|()| rename(&hidden, &packed)) {
-        // The room goes back at once. Its name only when the journal does not count on it: a file that comes to
-        // be called as the packed one would be taken for it, and the plain one removed.
+        // Frees the disk space. The hidden file is removed only after the journal's record: otherwise a foreign file with
+        // the packed name would be taken for the packed segment, and the plain file removed.
         let _ = into.set_len(0);
         shared.journal.append(&[Entry::Ended { id: *id }], true)?;
         let _ = fs::remove_file(&hidden);
@@ -86,7 +86,7 @@ fn pack(shared: &Shared, job: &mut PackJob) -> io::Result<()> {
     gone()
 }
 
-/// Never what somebody else has put there, or where it leads to.
+/// Creates the hidden file. Removes an existing file or link with this name.
 fn create(hidden: &Path) -> io::Result<File> {
     match fs::remove_file(hidden) {
         Err(cause) if cause.kind() != ErrorKind::NotFound => return Err(cause),
@@ -97,21 +97,21 @@ fn create(hidden: &Path) -> io::Result<File> {
 
 fn rename(hidden: &Path, packed: &Path) -> io::Result<()> {
     match renameat_with(CWD, hidden, CWD, packed, RenameFlags::NOREPLACE) {
-        // Not every filesystem has it.
+        // Some filesystems do not support RENAME_NOREPLACE.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => link(hidden, packed),
         renamed => Ok(renamed?),
     }
 }
 
-/// As good as to rename it, and as careful.
+/// Renames by a hard link, which does not replace an existing file either.
 fn link(hidden: &Path, packed: &Path) -> io::Result<()> {
     fs::hard_link(hidden, packed)?;
-    // Should it stay: both are the same file, and recovery removes one of the names.
+    // On failure, both names lead to the same file, and recovery removes one.
     let _ = fs::remove_file(hidden);
     Ok(())
 }
 
-/// Whether the file called so is the one that grew at `hidden_path`: that is gone, or the same.
+/// Whether `packed` is the renamed hidden file: the hidden name is gone, or leads to the same file.
 pub(crate) fn is_renamed(packed: &Path) -> io::Result<bool> {
     let found = |path: &Path| match path.symlink_metadata() {
         Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
@@ -122,7 +122,7 @@ pub(crate) fn is_renamed(packed: &Path) -> io::Result<bool> {
     Ok(packed.is_some() && (hidden.is_none() || hidden == packed))
 }
 
-/// The packed file is there: the plain one goes.
+/// Removes the plain file of a packed segment and syncs the folder before and after.
 pub(crate) fn remove_plain(path: &Path, inode: u64, packed: &Path) -> io::Result<()> {
     let folder = packed.parent().unwrap_or(Path::new("."));
     folders::sync(folder)?;
@@ -134,7 +134,7 @@ pub(crate) fn remove_plain(path: &Path, inode: u64, packed: &Path) -> io::Result
     folders::sync(folder)
 }
 
-/// Where the packed file grows.
+/// Path of the packed file while it grows.
 pub(crate) fn hidden_path(packed: &Path) -> PathBuf {
     let name = packed.file_name().unwrap_or_default().to_string_lossy();
     packed.with_file_name(format!(".{name}.proofload"))
@@ -184,7 +184,7 @@ mod tests {
         journal::{Journal, Phase, Segment},
     };
 
-    /// A segment of one line that has ended.
+    /// An ended segment of one line.
     fn ended(folder: &Path) -> (Arc<Shared>, PackJob) {
         let state = folder.join("state");
         fs::create_dir(&state).unwrap();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_place_of_the_hidden_file_is_not_followed() {
+    fn a_link_with_the_hidden_name_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();
         let (shared, mut job) = ended(folder.path());
         let elsewhere = folder.path().join("elsewhere");
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_way_of_naming_it_takes_the_place_of_another_file() {
+    fn renaming_never_replaces_another_file() {
         let folder = tempfile::tempdir().unwrap();
         let (hidden, packed) = (folder.path().join("hidden"), folder.path().join("packed"));
         for naming in [rename, link] {
@@ -238,10 +238,10 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_does_not_count_on_what_could_not_be_packed() {
+    fn the_journal_records_failed_packing() {
         let folder = tempfile::tempdir().unwrap();
         let (shared, mut job) = ended(folder.path());
-        // Told to stop, it gives up in the middle.
+        // A stop interrupts packing.
         shared.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
         pack(&shared, &mut job).unwrap_err();
         assert_eq!(shared.journal.unfinished()[0].1.phase, Phase::Ended);

@@ -1,4 +1,4 @@
-//! What the threads know together of the file of a segment.
+//! State of a segment's file that the threads share.
 
 use std::{
     fs::File,
@@ -16,20 +16,20 @@ use rustix::fs::fstat;
 #[derive(Debug)]
 pub(crate) struct SegmentFile {
     pub file: File,
-    /// Its number in the journal.
+    /// Identifier in the journal.
     pub id: u64,
     pub path: PathBuf,
     pub inode: u64,
     pub sync_state: Arc<SyncState>,
-    /// [`Progress::changed_bytes`] at the last sync that worked.
+    /// [`Progress::changed_bytes`] at the last successful sync.
     pub synced_bytes: AtomicU64,
     /// Folders whose names may not be durable yet.
     pub folders: Mutex<Vec<PathBuf>>,
-    /// Its filesystem counts links, so that none left means that it was removed.
+    /// Whether the filesystem counts links, so that zero links mean that the file was removed.
     pub linked: bool,
-    /// It was seen to be removed.
+    /// Whether the file was found to be removed.
     pub removed: AtomicBool,
-    /// Behind `file`, so that the descriptor is free before it is no longer counted.
+    /// Declared after `file`, so that the descriptor is closed before its count drops.
     pub _descriptor: DescriptorGuard,
 }
 
@@ -38,7 +38,7 @@ impl SegmentFile {
         self.sync_state.is_poisoned()
     }
 
-    /// Its last name is gone: what is written to it is gone too, once it is closed.
+    /// Checks and records whether the file's last name was removed, so that its lines are lost when it is closed.
     pub(crate) fn detect_removal(&self) -> bool {
         if self.linked && fstat(&self.file).is_ok_and(|now| now.st_nlink == 0) {
             self.removed.store(true, Ordering::Relaxed);
@@ -46,24 +46,24 @@ impl SegmentFile {
         self.removed.load(Ordering::Relaxed)
     }
 
-    /// The folders to sync, for the one who is about to do it.
+    /// Takes the folders that must be synced.
     pub(crate) fn take_folders(&self) -> Vec<PathBuf> {
         std::mem::take(&mut self.folders.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// How far a segment has come.
+/// Progress of writing a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Progress {
-    /// Bytes appended to it and cut off it since it was opened. It only grows, whatever others do to the file.
+    /// Bytes appended or truncated since the segment was opened. Never decreases, whatever other processes do to the file.
     pub changed_bytes: u64,
-    /// Where its last line ends.
+    /// Offset of the end of the last line.
     pub tail: u64,
-    /// How often others were seen to have cut it.
+    /// How often other processes were found to have truncated the file.
     pub truncations: u64,
 }
 
-/// What is known of a file for as long as this store may go on with it, open or not.
+/// What is known about the durability of a file that this store may continue, open or not.
 #[derive(Debug, Default)]
 pub(crate) struct SyncState {
     poisoned: AtomicBool,
@@ -77,12 +77,12 @@ struct SyncedPrefix {
 }
 
 impl SyncState {
-    /// Of a file of which so much needs no recovery.
+    /// The state of a file whose first `good_bytes` need no recovery.
     pub(crate) fn new(good_bytes: u64) -> Self {
         Self { prefix: Mutex::new(SyncedPrefix { bytes: good_bytes, truncations: 0 }), ..Self::default() }
     }
 
-    /// A sync has failed: nobody knows which of its pages the disk has.
+    /// Records that a sync failed, so that it is unknown which pages the disk has.
     pub(crate) fn poison(&self) {
         self.poisoned.store(true, Ordering::Release);
     }
@@ -91,17 +91,17 @@ impl SyncState {
         self.poisoned.load(Ordering::Acquire)
     }
 
-    /// So much of it needs no recovery.
+    /// Bytes at the beginning of the file that need no recovery.
     pub(crate) fn good_bytes(&self) -> u64 {
         self.prefix().bytes
     }
 
-    /// How often others were seen to have cut it.
+    /// How often other processes were found to have truncated the file.
     pub(crate) fn truncations(&self) -> u64 {
         self.prefix().truncations
     }
 
-    /// It was seen to be no longer than `length`. Says how much of it needs no recovery.
+    /// Records that the file has at most `length` bytes. Returns the number of bytes that need no recovery.
     pub(crate) fn limit_to(&self, length: u64) -> u64 {
         let mut prefix = self.prefix();
         if length < prefix.bytes {
@@ -110,14 +110,14 @@ impl SyncState {
         prefix.bytes
     }
 
-    /// Others have cut it before a line went to `length`.
+    /// Records that other processes truncated the file to at most `length`.
     pub(crate) fn record_truncation(&self, length: u64) {
         let mut prefix = self.prefix();
         (prefix.bytes, prefix.truncations) = (prefix.bytes.min(length), prefix.truncations + 1);
     }
 
-    /// All up to `progress` is on the disk. `note` is told how much needs no recovery, before it can be less;
-    /// unless others have cut the file since.
+    /// Records that everything up to `progress` is on the disk, unless other processes truncated the file since. `note` gets
+    /// the number of bytes that need no recovery while the state is locked.
     pub(crate) fn record_sync(&self, progress: &Progress, note: impl FnOnce(u64)) {
         let mut prefix = self.prefix();
         if prefix.truncations == progress.truncations {
@@ -131,14 +131,14 @@ impl SyncState {
     }
 }
 
-/// The descriptors of segments: those in use, and those that wait for their last sync.
+/// Count of segments' descriptors: those in use and those that wait for their last sync.
 #[derive(Debug, Default)]
 pub(crate) struct Descriptors {
     open: Mutex<usize>,
     closed: Condvar,
 }
 
-/// One descriptor, for as long as it lives.
+/// Counts one descriptor until it is dropped.
 #[derive(Debug)]
 pub(crate) struct DescriptorGuard(Arc<Descriptors>);
 
@@ -148,7 +148,7 @@ impl Descriptors {
         DescriptorGuard(self.clone())
     }
 
-    /// Waits, at max until then, for fewer than `max` to be open. Says whether that is so.
+    /// Waits until fewer than `max` descriptors are open, at most until `until`. Returns whether that is so.
     pub(crate) fn wait_below(&self, max: usize, until: Instant) -> bool {
         let mut open = self.lock();
         while *open >= max {
@@ -180,11 +180,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_synced_before_others_cut_the_file_is_not_good_any_more() {
+    fn a_sync_before_a_foreign_truncation_does_not_count() {
         let sync_state = SyncState::new(100);
         let before = Progress { changed_bytes: 900, tail: 1000, truncations: sync_state.truncations() };
         sync_state.record_truncation(0);
-        sync_state.record_sync(&before, |_| panic!("it says nothing about the file as it is"));
+        sync_state.record_sync(&before, |_| panic!("this sync is older than the truncation"));
         assert_eq!(sync_state.good_bytes(), 0);
         let since = Progress { changed_bytes: 910, tail: 10, truncations: sync_state.truncations() };
         sync_state.record_sync(&since, |good_bytes| assert_eq!(good_bytes, 10));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_are_waited_for_within_bounds() {
+    fn waiting_for_descriptors_ends_in_time() {
         let descriptors = Arc::new(Descriptors::default());
         let (one, two) = (descriptors.count(), descriptors.count());
         let soon = || Instant::now() + Duration::from_millis(10);

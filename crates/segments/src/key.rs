@@ -1,4 +1,4 @@
-//! Which segment a line belongs to.
+//! Keys: the segment that a line belongs to.
 
 use std::{
     borrow::Cow,
@@ -18,11 +18,11 @@ pub struct Key {
     slice: Option<Range<i64>>,
 }
 
-/// Why an event has no segment.
+/// Why an event has no key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// The time is none that a calendar of the years 0 to 9999 has.
-    #[error("an event's time of {0} s since 1970 lies outside the years 0 to 9999")]
+    /// The event's time is outside the years 0 to 9999.
+    #[error("an event's time of {0} s since 1970 is outside the years 0 to 9999")]
     Time(i64),
 }
 
@@ -32,17 +32,17 @@ impl Key {
         &self.path
     }
 
-    /// The event times, in seconds since the epoch, for which the same tag gives the same key. `None`: all.
+    /// The event times, in seconds since the epoch, for which the same tag gives the same key; all times if none.
     pub fn slice(&self) -> Option<Range<i64>> {
         self.slice.clone()
     }
 
-    /// The key of a segment of an earlier process.
+    /// The key of a segment in the journal of an earlier process.
     pub(crate) fn from_journal(path: &str, end: Option<i64>) -> Self {
         Self { path: path.into(), symlink: None, slice: end.map(|end| end.saturating_sub(1)..end) }
     }
 
-    /// The first second behind the slice.
+    /// The first second after the slice.
     pub(crate) fn end(&self) -> Option<i64> {
         self.slice.as_ref().map(|slice| slice.end)
     }
@@ -66,13 +66,13 @@ impl std::hash::Hash for Key {
     }
 }
 
-/// Makes keys.
+/// Builds keys.
 #[derive(Debug)]
 pub(crate) struct Keys {
     template: Template,
     symlink: Option<Template>,
     zone: TimeZone,
-    /// The folder of the journal, when it lies in that of the files.
+    /// First component of the journal's folder if that is below the folder of the files. No key may begin with it.
     reserved: Option<String>,
 }
 

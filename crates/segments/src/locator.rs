@@ -1,4 +1,4 @@
-//! Finds the file that a segment is to be, and opens it.
+//! Finds and opens the file of a segment.
 
 use std::{
     fs,
@@ -11,21 +11,21 @@ use rustix::{fs::OFlags, io::Errno};
 
 use crate::{Compression, Config, folders, listing::Listing};
 
-/// Number behind a name: none, or `_N`.
+/// Number after a name: none, or `_N`.
 pub(crate) type Index = Option<u32>;
 
-/// Which file a key's lines go to.
+/// The file for a key's lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// As the settings say for a key seen for the first time.
+    /// The key is new: the configuration decides.
     Find,
-    /// The one with this index, which has not ended.
+    /// The file with this index, which has not ended.
     Continue(Index),
-    /// A new one, with this index or a later one.
+    /// A new file, with this index or a later one.
     Fresh(Index),
 }
 
-/// Where segments lie and how they are called.
+/// Paths and names of segments.
 #[derive(Debug)]
 pub(crate) struct Locator {
     pub folder: PathBuf,
@@ -40,24 +40,24 @@ pub(crate) struct Locator {
 pub(crate) struct OpenedFile {
     pub file: fs::File,
     pub path: PathBuf,
-    /// Relative to the folder of the template.
+    /// Path relative to the folder of the template.
     pub name: String,
     pub index: Index,
     pub inode: u64,
     pub length: u64,
-    /// Its last byte is no newline: somebody else's torn line.
+    /// Whether the last byte is not a newline: another process wrote a torn line.
     pub torn: bool,
-    /// Folders in which names were made, or may have been made lately.
+    /// Folders in which names were created, or may have been created lately.
     pub folders: Vec<PathBuf>,
-    /// Its filesystem counts links.
+    /// Whether the filesystem counts links.
     pub linked: bool,
 }
 
-/// Says which files are in use, or not to be used.
+/// The files that a new segment must not use.
 pub(crate) trait FilesInUse {
-    /// By its path.
+    /// Whether the file with this path is in use.
     fn contains_path(&self, path: &Path) -> bool;
-    /// By its inode: a hard link to a segment is that segment.
+    /// Whether the file with this inode is in use. A hard link to a segment is that segment.
     fn contains_inode(&self, inode: u64) -> bool;
 }
 
@@ -72,10 +72,10 @@ impl Locator {
         }
     }
 
-    /// Opens a file of `key`, made if need be.
+    /// Opens a file of `key`, created if necessary. Skips names that something else uses.
     ///
     /// # Errors
-    /// The kernel's; names that are taken by something else are passed over.
+    /// The kernel's errors.
     pub(crate) fn open(
         &mut self,
         key: &str,
@@ -105,7 +105,7 @@ impl Locator {
         }
     }
 
-    /// Name of a segment, relative to the folder.
+    /// Path of a segment, relative to the folder.
     pub(crate) fn name(&self, key: &str, index: Index) -> String {
         match index {
             None => format!("{key}{}", self.suffix),
@@ -113,7 +113,7 @@ impl Locator {
         }
     }
 
-    /// Where a key seen for the first time begins, and whether only with a new file.
+    /// The index at which a new key starts, and whether the file must be new.
     fn find(&mut self, key: &str, in_use: &dyn FilesInUse) -> (Index, bool) {
         if !self.append {
             return (Some(0), true);
@@ -121,8 +121,7 @@ impl Locator {
         if self.rotate_bytes.is_none() {
             return (None, false);
         }
-        // The newest of the files there are, lest lines go into gaps of older ones; the list of them may be a
-        // little old.
+        // The newest existing file, so that lines do not fill gaps between older ones. The listing may be slightly old.
         let mut newest = self.listing.newest(&self.folder.join(key));
         let exists = |index| {
             let path = self.folder.join(self.name(key, index));
@@ -134,7 +133,7 @@ impl Locator {
         (newest, false)
     }
 
-    /// `None`: the name belongs to something else.
+    /// Opens a file. None if something else uses the name.
     fn try_open(
         &self,
         name: String,
@@ -142,7 +141,7 @@ impl Locator {
         index: Index,
         fresh: bool,
     ) -> io::Result<Option<OpenedFile>> {
-        // A link could lead to another segment, a pipe would block.
+        // A symbolic link could lead to another segment, and a pipe would block.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let mut options = fs::OpenOptions::new();
         options.read(true).append(true).custom_flags(flags.bits().cast_signed());
@@ -171,26 +170,26 @@ impl Locator {
         if length > 0 {
             file.read_exact_at(&mut last, length - 1)?;
         }
-        // Also of a file that was there: whoever made it may not have synced its name.
+        // For an existing file too, because its creator may not have synced the name.
         folders.extend(path.parent().map(Path::to_owned));
         let (inode, linked, torn) = (metadata.ino(), metadata.nlink() > 0, last != *b"\n");
         Ok(Some(OpenedFile { file, path, name, index, inode, length, torn, folders, linked }))
     }
 }
 
-/// The same file has the same path everywhere, also in the journal. Without a current folder to be relative to
-/// nothing can be opened anyway.
+/// The absolute path, so that a file has the same path everywhere, including the journal. Without a current folder, no
+/// relative path can be opened anyway.
 pub(crate) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// The index behind `index`.
+/// The index after `index`.
 pub(crate) fn next_index(index: Index) -> Index {
     Some(index.map_or(1, |number| number + 1))
 }
 
-/// Whether a file of that name is taken for a packed one. No segment is called so, whatever the client's tag: plain lines
-/// behind a packed segment's would be lost to whoever reads it.
+/// Whether a path ends like that of a packed file. No segment may have such a path, whatever the client's tag: readers of
+/// packed files would miss its plain lines.
 fn is_packed(path: &Path) -> bool {
     Compression::ends(path.as_os_str().as_encoded_bytes())
 }
@@ -200,7 +199,7 @@ pub(crate) fn packed_exists(path: &Path) -> bool {
     Compression::ALL_SUFFIXES.iter().any(|suffix| packed_path(path, suffix).symlink_metadata().is_ok())
 }
 
-/// What the segment at `path` is called once it is packed.
+/// Path of the segment at `path` once it is packed.
 pub(crate) fn packed_path(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_of_rotated_files_is_gone_on_with() {
+    fn the_newest_of_rotated_files_is_continued() {
         let folder = tempfile::tempdir().unwrap();
         let mut append = locator(folder.path(), true, Some(10));
         for (name, text) in [("x.log", "12345678\n"), ("x_1.log", "1234567890\n"), ("x_2.log", "1\n")] {
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_others_have_removed_are_no_end() {
+    fn gaps_between_indices_are_no_end() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["x.log", "x_7.log.gz", "x_8.log", "x_11.txt", "x_.log", "x_012.log", "xx_20.log"] {
             fs::write(folder.path().join(name), "1\n").unwrap();
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_file_is_made_durable_by_whoever_opens_it() {
+    fn opening_a_file_makes_its_name_durable() {
         let folder = tempfile::tempdir().unwrap();
         let mut append = locator(folder.path(), true, None);
         let inner = folder.path().join("a");
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn no_segment_is_called_as_a_packed_one_is() {
+    fn no_segment_is_named_like_a_packed_file() {
         let folder = tempfile::tempdir().unwrap();
         for (append, rotate_bytes) in [(true, None), (true, Some(10)), (false, None)] {
             let mut locator =
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_folders_are_passed_over() {
+    fn links_and_folders_are_skipped() {
         let folder = tempfile::tempdir().unwrap();
         let mut append = locator(folder.path(), true, None);
         std::os::unix::fs::symlink("elsewhere", folder.path().join("x.log")).unwrap();
@@ -309,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_torn_line_is_noticed() {
+    fn a_torn_line_of_another_process_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("x.log"), "whole\ntor").unwrap();
         let found = locator(folder.path(), true, None).open("x", Start::Find, &NoFilesInUse).unwrap();

@@ -1,4 +1,4 @@
-//! What the writer has in hand.
+//! The batches that the writer is working on.
 
 use std::{cell::Cell, sync::Arc, time::Duration};
 
@@ -10,16 +10,16 @@ use crate::{
     shared::{Answers, Shared},
 };
 
-/// A part, by its batch and its number in it.
+/// Index of a part: index of its batch, index in the batch.
 pub(crate) type Piece = (usize, usize);
 
-/// The batches of one round, and which of their parts have been answered. Those that have not when it is
-/// dropped, because the writer has panicked, fail.
+/// The batches of one round, with the parts that have been answered. If the writer panics, dropping the round fails the
+/// other parts.
 #[derive(Debug)]
 pub(crate) struct Round {
     shared: Arc<Shared>,
     batches: Vec<Submitted>,
-    /// Number of each batch's first part.
+    /// For each batch, the index of its first part in `answered`.
     first_parts: Vec<usize>,
     answered: Vec<Cell<bool>>,
 }
@@ -29,7 +29,7 @@ impl Round {
         Self { shared, batches: Vec::new(), first_parts: Vec::new(), answered: Vec::new() }
     }
 
-    /// Waits for batches. Says whether more may come.
+    /// Waits for batches. Returns whether more may arrive.
     pub(crate) fn take(&mut self, wait: Duration) -> bool {
         let more = self.shared.queue.take(&mut self.batches, wait);
         self.first_parts.clear();
@@ -42,7 +42,7 @@ impl Round {
         more
     }
 
-    /// All parts, in their order.
+    /// All parts in order.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
         let parts = |(number, submitted): (usize, &Submitted)| {
             (0..submitted.batch.parts.len()).map(move |part| (number, part))
@@ -50,13 +50,13 @@ impl Round {
         self.batches.iter().enumerate().flat_map(parts)
     }
 
-    /// A part and its port.
+    /// The port of a part, and the part.
     pub(crate) fn part(&self, (batch, part): Piece) -> (usize, &Part) {
         let Submitted { port, batch, .. } = &self.batches[batch];
         (*port, &batch.parts[part])
     }
 
-    /// Whether it is whole lines of its batch.
+    /// Whether a part consists of whole lines of its batch.
     pub(crate) fn is_whole(&self, piece: Piece) -> bool {
         let Lines { data, range } = self.lines(piece);
         data.get(range).is_some_and(|lines| lines.ends_with(b"\n"))
@@ -72,12 +72,12 @@ impl Round {
         self.mark_answered(piece);
     }
 
-    /// Somebody else sees to it that it is answered.
+    /// Marks a part as answered, or as left to the syncer to answer.
     pub(crate) fn mark_answered(&self, (batch, part): Piece) {
         self.answered[self.first_parts[batch] + part].set(true);
     }
 
-    /// Gives the buffers back.
+    /// Returns the buffers to their ports.
     pub(crate) fn finish(&mut self) {
         for submitted in self.batches.drain(..) {
             self.shared.finish_batch(&submitted);

@@ -1,4 +1,4 @@
-//! One open file, and how lines get to its end.
+//! An open segment, to whose end lines are appended.
 
 use std::{
     io::IoSlice,
@@ -21,38 +21,38 @@ use crate::{
     locator::{Index, OpenedFile},
 };
 
-/// A write takes no more than this, so that answers do not wait for everything that has come. Parts that are no longer are
-/// written at once: what others do to the file meanwhile comes before or behind them.
+/// Maximum bytes of one write, so that answers do not wait for all queued parts. A part up to this size is one write, so lines
+/// of other processes never appear within it.
 pub const MAX_WRITE_BYTES: usize = 1 << 20;
-/// A segment's name is looked at so often, while lines come for it.
+/// Interval between checks that a segment's path still leads to its file, while lines arrive.
 const PATH_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// And whether its file still has any name.
+/// Interval between checks that a segment's file still has a name.
 const LINK_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A segment as its writer has it.
+/// The writer's state of an open segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub shared: Arc<SegmentFile>,
     pub name: Arc<str>,
     pub index: Index,
-    /// Where the next line begins.
+    /// Offset of the next line.
     pub tail: u64,
-    /// The journal knows of NUL bytes in it.
+    /// Whether the journal records that the segment contains NUL bytes.
     pub binary: bool,
-    /// Bytes written since the last sync that was asked for.
+    /// Bytes written since the last requested sync.
     pub unsynced_bytes: u64,
-    /// Times that somebody else was seen to have changed it.
+    /// How often other processes were found to have changed the file.
     pub foreign_changes: u64,
-    /// Somebody else has cut it, and the journal does not know yet.
+    /// Whether another process truncated the file and the journal does not record that yet.
     pub shortened: bool,
-    /// When it was last compared with the file of its name.
+    /// Time of the last check of its path.
     path_checked: Instant,
-    /// When it was last seen to have a name.
+    /// Time of the last check of its link count.
     links_checked: Instant,
     changed_bytes: u64,
-    /// The last line is not whole, and not ours to cut.
+    /// Whether the last line is torn and must not be truncated by us.
     torn: bool,
-    /// What a failed write has left, from here to there.
+    /// Range of bytes that a failed write has left.
     remainder: Option<(u64, u64)>,
 }
 
@@ -63,19 +63,19 @@ pub(crate) struct Lines<'a> {
     pub range: Range<usize>,
 }
 
-/// What became of an attempt to append.
+/// The result of an attempt to append.
 #[derive(Debug)]
 pub(crate) struct Appended {
     /// Calls of writev.
     pub writes: u64,
-    /// Why not all is there.
+    /// Why some pieces are not stored.
     pub failure: Option<Errno>,
-    /// Something of what failed is in the file, and may stay there.
+    /// Whether some of the failed pieces' lines are in the file and may stay there.
     pub partial: bool,
 }
 
 impl Segment {
-    /// `binary`: the journal's record of it says that it holds NUL bytes.
+    /// Creates the state of an opened file. `binary` means that the journal records NUL bytes in it.
     pub(crate) fn new(
         found: OpenedFile,
         id: u64,
@@ -113,19 +113,19 @@ impl Segment {
         }
     }
 
-    /// How far it has come.
+    /// The progress of writing.
     pub(crate) fn progress(&self) -> Progress {
         let truncations = self.shared.sync_state.truncations();
         Progress { changed_bytes: self.changed_bytes, tail: self.tail, truncations }
     }
 
-    /// Appends pieces, each of whole lines, and pushes where each of them begins. When it fails, those that
-    /// have got an offset are stored, and the file is cut behind the last of them.
+    /// Appends pieces of whole lines and pushes the offset of each stored piece. After a failure, the file is truncated
+    /// behind the last stored piece.
     ///
-    /// The file is open in append mode, and after each call the kernel is asked where the bytes went: so
-    /// nobody else's lines are overwritten and no hole appears where somebody has cut the file.
+    /// The file is open in append mode, and each write is followed by a query of its position. Lines of other processes are
+    /// therefore never overwritten, and a truncation by other processes leaves no hole.
     ///
-    /// After each mebibyte of a longer piece `between` is called.
+    /// Calls `between` after each mebibyte of a longer piece.
     pub(crate) fn append(
         &mut self,
         pieces: &[Lines<'_>],
@@ -156,13 +156,13 @@ impl Segment {
         self.changed_bytes += written.bytes;
         if written.bytes > kept {
             self.remainder = Some((self.tail, written.begin + written.bytes));
-            // Tried again before the next write, and now and then, if the disk does not even let itself be cut.
+            // On failure, tried again before the next write and by sweeps.
             partial |= self.truncate_remainder() != Ok(true);
         }
         Appended { writes: written.calls, failure: written.failure, partial }
     }
 
-    /// Whether the file was renamed or removed. Looked at now and then: it takes system calls.
+    /// Checks whether the file was renamed or removed, at intervals because the checks are system calls.
     pub(crate) fn detect_removal(&mut self) -> bool {
         let now = Instant::now();
         if now - self.path_checked >= PATH_CHECK_INTERVAL {
@@ -173,11 +173,11 @@ impl Segment {
             self.links_checked = now;
             return self.shared.detect_removal();
         }
-        // The syncer may have seen it.
+        // The syncer may have detected it.
         self.shared.removed.load(Ordering::Relaxed)
     }
 
-    /// Whether the file of its name is still this one.
+    /// Whether the path still leads to this file.
     fn path_is_current(&self) -> bool {
         self.shared.path.symlink_metadata().is_ok_and(|now| now.ino() == self.shared.inode)
     }
@@ -205,7 +205,7 @@ impl Segment {
             if landed != expected {
                 self.foreign_changes += 1;
                 if landed < expected {
-                    // As logrotate's copytruncate does. What was good is gone; what is there now is not yet.
+                    // As by logrotate's copytruncate. The synced bytes are gone, and the new ones are not synced.
                     self.shared.sync_state.record_truncation(landed);
                     self.shortened = true;
                 }
@@ -221,16 +221,17 @@ impl Segment {
         written
     }
 
-    /// Takes back what a failed write has left, unless somebody else has written behind it. Says whether nothing is left of it.
+    /// Truncates the remainder of a failed write, unless another process has written behind it. Returns whether nothing of it
+    /// is left.
     ///
     /// # Errors
-    /// When the disk does not let itself be cut: to be tried again.
+    /// When the file cannot be truncated; the caller should try again later.
     pub(crate) fn truncate_remainder(&mut self) -> Result<bool, Errno> {
         let Some((from, to)) = self.remainder else { return Ok(true) };
         let length = self.shared.file.metadata().map_err(|cause| errno(&cause))?.len();
         if length == to {
             ftruncate(&self.shared.file, from)?;
-            // What was cut may be on disk: as long as that is not synced, a power cut can bring it back.
+            // The remainder may be on the disk: until the next sync, a power cut can restore it.
             self.changed_bytes += to - from;
         } else {
             self.torn = true;
@@ -240,9 +241,9 @@ impl Segment {
     }
 }
 
-/// As much of the buffers as one write takes, so that others can be served between two.
+/// The beginning of the buffers, at most as much as one write takes.
 fn limited<'s>(slices: &'s [IoSlice<'_>]) -> Vec<IoSlice<'s>> {
-    // One for the newline behind a stranger's torn line.
+    // One more for the newline after a torn line.
     let mut partial = MAX_WRITE_BYTES + 1;
     let mut limited = Vec::with_capacity(slices.len());
     for slice in slices {
@@ -256,7 +257,7 @@ fn limited<'s>(slices: &'s [IoSlice<'_>]) -> Vec<IoSlice<'s>> {
     limited
 }
 
-/// Pieces that follow each other in one buffer, as one.
+/// Merges pieces that are adjacent in one buffer.
 fn merge_adjacent<'a>(pieces: &[Lines<'a>]) -> Vec<IoSlice<'a>> {
     let mut merge_adjacent = Vec::new();
     let mut pieces = pieces.iter().peekable();
@@ -277,7 +278,7 @@ struct Written {
     begin: u64,
     bytes: u64,
     calls: u64,
-    /// A stranger's bytes stand inside ours.
+    /// Whether bytes of another process are within ours.
     interleaved: bool,
     failure: Option<Errno>,
 }
@@ -288,7 +289,7 @@ impl Written {
     }
 }
 
-/// The kernel's number of an error.
+/// The error number of an I/O error; EIO if it has none.
 pub(crate) fn errno(cause: &std::io::Error) -> Errno {
     Errno::from_io_error(cause).unwrap_or(Errno::IO)
 }
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_follow_each_other() {
+    fn pieces_are_contiguous() {
         let folder = tempfile::tempdir().unwrap();
         let mut segment = segment(folder.path());
         assert_eq!(append(&mut segment, &["one\n", "three\nfour\n"]), (vec![0, 4], None));
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_lines_stay_and_offsets_are_right() {
+    fn lines_of_other_processes_stay_and_offsets_are_right() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.log");
         let mut segment = segment(folder.path());
@@ -354,14 +355,14 @@ mod tests {
         assert!(!segment.shortened);
         assert_eq!(append(&mut segment, &["three\n"]), (vec![0], None));
         assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
-        // Shorter than it was, and further on all the same.
+        // The file is shorter, but the progress has grown.
         let since = segment.progress();
         assert!(segment.shortened && since.tail < before.tail && since.truncations > before.truncations);
         assert_eq!(since.changed_bytes, before.changed_bytes + 6);
     }
 
     #[test]
-    fn a_torn_line_that_was_there_is_ended_first() {
+    fn an_existing_torn_line_is_ended_first() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.log");
         fs::write(&path, "torn").unwrap();
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_part_that_cannot_be_cut_is_said_to_be_left() {
+    fn a_failed_part_that_cannot_be_truncated_is_partial() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.log");
         let lines = "line\n".repeat(2 * MAX_WRITE_BYTES / 5);
@@ -388,7 +389,7 @@ mod tests {
             (appended.failure, appended.partial, writes)
         };
         assert_eq!(append(2 * MAX_WRITE_BYTES / 5 * 5), (Some(Errno::IO), true, 1));
-        // A part that is no longer is written at once, also behind the newline that ends a torn line.
+        // A part of the maximum size is one write, even after the newline that ends a torn line.
         assert_eq!(append(MAX_WRITE_BYTES), (None, false, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! What the threads of a store have in common.
+//! State that the threads of a store share.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -34,13 +34,13 @@ pub(crate) struct Shared {
     pub syncs: Mailbox<Request>,
     pub packs: Mailbox<PackJob>,
     pub descriptors: Arc<Descriptors>,
-    /// All segments are to be opened anew.
+    /// Whether all segments must be opened again.
     pub reopen: AtomicBool,
-    /// What takes long is to be left for the next start.
+    /// Whether the store is being closed, so that long work is left to the next start.
     pub stopping: AtomicBool,
-    /// Files that have ended, and are not to be written to again.
+    /// Ended files, which must not be written to.
     retired: Mutex<HashSet<PathBuf>>,
-    /// Segments of which not all is known to be on the disk, although the store is being closed.
+    /// Segments that could not be synced while the store was being closed.
     unsynced: Mutex<BTreeSet<PathBuf>>,
 }
 
@@ -64,7 +64,7 @@ impl Shared {
         }
     }
 
-    /// A batch is written, or never will be.
+    /// Accounts for a batch that is written or has failed.
     pub(crate) fn finish_batch(&self, submitted: &Submitted) {
         let bytes = submitted.batch.data.len();
         self.queued.remove(bytes);
@@ -77,7 +77,7 @@ impl Shared {
         self.retired().insert(path.to_owned());
     }
 
-    /// The name is free again, or taken by the packed file.
+    /// Makes a path usable again: its name is free, or that of a packed file.
     pub(crate) fn release(&self, path: &Path) {
         self.retired().remove(path);
     }
@@ -90,15 +90,14 @@ impl Shared {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// A segment could not be synced. While the store is being closed there is no later attempt, and nobody
-    /// else to be told.
+    /// Records a segment that could not be synced while the store is being closed, when no later attempt follows.
     pub(crate) fn record_unsynced(&self, path: &Path) {
         if self.is_stopping() {
             self.unsynced().insert(path.to_owned());
         }
     }
 
-    /// What the end has left unsynced.
+    /// Segments that could not be synced while the store was being closed.
     pub(crate) fn unsynced(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
         self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -108,7 +107,7 @@ impl Shared {
     }
 }
 
-/// Answers on their way back, by port. What has not been handed over is when they are dropped.
+/// Collected answers by port. Dropping hands over the remaining ones.
 #[derive(Debug)]
 pub(crate) struct Answers {
     reply_queues: Vec<Arc<ReplyQueue>>,
@@ -125,7 +124,7 @@ impl Answers {
         self.waiting[port].push(done);
     }
 
-    /// Hands them over: at most one wake for each port.
+    /// Hands the answers over, with at most one wake-up for each port.
     pub(crate) fn post(&mut self) {
         for (replies, waiting) in self.reply_queues.iter().zip(&mut self.waiting) {
             replies.post(waiting);

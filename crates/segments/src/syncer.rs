@@ -1,4 +1,4 @@
-//! Group commit: one sync for all that was written by then.
+//! Group commit: one sync for all parts written before.
 
 use std::{
     collections::HashMap,
@@ -26,18 +26,18 @@ use crate::{
     shared::{Answers, Shared},
 };
 
-/// What the writer asks for.
+/// A request of the writer.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// A sync, and then answers. Without any it bounds what recovery will have to read.
+    /// Sync a file, then answer parts. Without parts, the sync limits what recovery must read.
     Sync { file: Arc<SegmentFile>, progress: Progress, waiting: Vec<PendingAnswer> },
-    /// A sync of a segment that is closed. `ended`: for ever.
+    /// Sync a closed segment. `ended` means that it will not be opened again.
     Close { file: Arc<SegmentFile>, progress: Progress, ended: bool },
-    /// A segment closed before has ended.
+    /// Record that an already closed segment has ended.
     End(PackJob),
 }
 
-/// A part that is answered once it is on disk; or fails, should nobody be there any more to answer it.
+/// The answer to a part that waits for a sync. If it is dropped without a sync, the part fails.
 #[derive(Debug)]
 pub(crate) struct PendingAnswer {
     port: usize,
@@ -65,10 +65,10 @@ impl Drop for PendingAnswer {
     }
 }
 
-/// After so many bytes a segment is synced whether or not somebody waits, and the journal is told.
+/// Bytes after which a segment is synced, even if no part waits, and the journal records the synced bytes.
 pub(crate) const CHECKPOINT_BYTES: u64 = 64 << 20;
 
-/// All requests of one round for one segment.
+/// The requests of one round for one segment.
 #[derive(Debug)]
 struct Group {
     file: Arc<SegmentFile>,
@@ -96,7 +96,7 @@ pub(crate) fn run(shared: &Shared) {
         let (groups, ended) = group_requests(&mut requests);
         for group in groups {
             commit(shared, group, &mut checkpoints, &mut answers);
-            // Not at the end of the round: each sync may take its time.
+            // After each sync, because further ones may take long.
             answers.post();
         }
         for pack in ended {
@@ -118,7 +118,7 @@ fn group_requests(requests: &mut Vec<Request>) -> (Vec<Group>, Vec<PackJob>) {
             groups.push(Group { file, progress, waiting: Vec::new(), close: None });
             groups.len() - 1
         });
-        // They come in the order in which it was written.
+        // Requests are in the order of writing, so the last progress is the greatest.
         groups[number].progress = progress;
         number
     };
@@ -142,7 +142,7 @@ fn commit(shared: &Shared, group: Group, checkpoints: &mut HashMap<u64, u64>, an
     let Group { file, progress, waiting, close } = group;
     let result = sync(shared, &file, &progress);
     let answer = match result {
-        // The disk has the lines, but nobody will ever find them.
+        // The disk has the lines, but the file has no name any more.
         Ok(()) if !waiting.is_empty() && file.detect_removal() => {
             Err(Failure::Io(Errno::NOENT.raw_os_error()))
         }
@@ -154,7 +154,7 @@ fn commit(shared: &Shared, group: Group, checkpoints: &mut HashMap<u64, u64>, an
     }
     let id = file.id;
     if result.is_err() {
-        // It stays open in the journal, so that the next start looks at what the disk really has.
+        // The segment stays open in the journal, so that the next start checks what the disk has.
         checkpoints.remove(&id);
         shared.record_unsynced(&file.path);
         return;
@@ -176,14 +176,14 @@ fn commit(shared: &Shared, group: Group, checkpoints: &mut HashMap<u64, u64>, an
             Compression::None => Entry::Gone { id },
             _ => Entry::Closed { id, good_bytes: file.sync_state.good_bytes() },
         };
-        // Should it fail, recovery reads the segment once more than it needs to.
+        // On failure, recovery reads the segment once more than necessary.
         let _ = shared.journal.append(&[entry], false);
     }
 }
 
 fn end_segment(shared: &Shared, pack: PackJob) {
     let _ = shared.journal.append(&[Entry::Ended { id: pack.id }], false);
-    // A closed mailbox: the next start packs it.
+    // If the mailbox is closed, the next start packs the segment.
     let _ = shared.packs.put(pack);
 }
 
@@ -206,7 +206,7 @@ fn sync(shared: &Shared, file: &SegmentFile, progress: &Progress) -> Result<(), 
             Ok(())
         }
         Err(cause) => {
-            // The kernel may have dropped the pages: a second attempt would succeed without them.
+            // The kernel may have dropped the pages, and a second sync would succeed without them.
             file.sync_state.poison();
             shared.counters.sync_failures.add(1);
             shared.health.sync_failed(cause);
@@ -218,8 +218,7 @@ fn sync(shared: &Shared, file: &SegmentFile, progress: &Progress) -> Result<(), 
 fn sync_folders(file: &SegmentFile, folders: Vec<PathBuf>) -> Result<(), Errno> {
     folders.iter().try_for_each(|folder| match File::open(folder) {
         Ok(folder) => folder.sync_all().map_err(|cause| errno(&cause)),
-        // Somebody has moved the folder, or removed it with all that was in it. Wherever the file is now, its
-        // name is on the same filesystem.
+        // Another process moved or removed the folder. The file's name is still on the same filesystem.
         Err(cause) if cause.kind() == ErrorKind::NotFound => syncfs(&file.file),
         Err(cause) => Err(errno(&cause)),
     })

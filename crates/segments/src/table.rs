@@ -24,39 +24,39 @@ use crate::{
 /// Why a segment is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseReason {
-    /// It will be gone on with.
+    /// To save descriptors; it will be opened again.
     Parked,
-    /// It is full: its key goes on in the next file.
+    /// The segment is full; its key continues in the next file.
     Full,
-    /// Its time is over.
+    /// The segment has ended.
     Ended,
 }
 
-/// A segment that is closed but for what a failed write has left at its end. No line goes there, and the
-/// journal has it as open, until that is cut.
+/// A closed segment with the remainder of a failed write at its end. Until the remainder is truncated, the segment gets no
+/// lines and the journal records it as open.
 #[derive(Debug)]
 struct PendingTruncation {
     segment: Segment,
-    /// It is to be packed then.
+    /// Whether the segment must be packed afterwards.
     ended: bool,
 }
 
-/// The segments of a store, in the hands of its writer.
+/// The segments of a store, owned by its writer.
 #[derive(Debug)]
 pub(crate) struct Table {
     shared: Arc<Shared>,
     locator: Locator,
     pub slots: Slots,
-    /// The oldest first.
+    /// In the order of closing.
     pending_truncations: VecDeque<PendingTruncation>,
     links: Links,
-    /// So long at most the syncer is waited for in a round, when too many files wait for it to be closed.
+    /// Maximum time in a round to wait for the syncer to close files.
     pub descriptor_wait: Duration,
 }
 
-/// Keys whose segments are closed are remembered up to so many times the number that may be open.
+/// Maximum number of remembered keys without an open segment, as a multiple of [`Config::max_open`](crate::Config::max_open).
 const MAX_CLOSED_FACTOR: usize = 16;
-/// Each takes a descriptor. Others are left to the next start.
+/// Maximum number of segments that wait for truncation, each with a descriptor. Further ones are left to the next start.
 const MAX_PENDING_TRUNCATIONS: usize = 64;
 
 impl Table {
@@ -67,14 +67,14 @@ impl Table {
         Self { shared, locator, slots, pending_truncations, links, descriptor_wait }
     }
 
-    /// Opens what of `group` is not; all of them with one sync of the journal. Says what could not be.
+    /// Opens the closed segments of `group` with one sync of the journal. Returns the slots that could not be opened.
     pub(crate) fn open(&mut self, group: &[usize]) -> Vec<(usize, Errno)> {
         let is_closed = |number: &usize| self.slots.segment(*number).is_none();
         let missing: Vec<usize> = group.iter().copied().filter(is_closed).collect();
         if missing.is_empty() {
             return Vec::new();
         }
-        // Else the name of a file that is whole by now would be passed over.
+        // Otherwise the name of a file that can be truncated by now would be skipped.
         self.truncate_closed();
         self.make_room(missing.len(), group);
         let mut refused = Vec::new();
@@ -98,7 +98,7 @@ impl Table {
                 Err(cause) => {
                     self.slots.release(&segment.shared.path, segment.shared.inode);
                     if let State::Closed { start, .. } = &mut self.slots.slot(number).state {
-                        // Else every attempt would leave another empty file.
+                        // Otherwise every attempt would create another empty file.
                         *start = Start::Continue(segment.index);
                     }
                     refused.push((number, errno(cause)));
@@ -109,7 +109,7 @@ impl Table {
         refused
     }
 
-    /// Closes a segment, if it is open; the syncer does the rest.
+    /// Closes the segment of a slot if it is open. The syncer syncs the segment and closes its file.
     pub(crate) fn close(&mut self, number: usize, reason: CloseReason) {
         let slot = self.slots.slot(number);
         let state = State::Closed { start: Start::Find, parked: None };
@@ -154,18 +154,18 @@ impl Table {
         self.shared.counters.open_segments.set(self.slots.open_count() as u64);
     }
 
-    /// Nothing is left for the writer to do about a segment.
+    /// Hands a closed segment to the syncer.
     fn finish_close(&mut self, segment: &Segment, ended: bool) {
         let file = &segment.shared;
         self.slots.release(&file.path, file.inode);
-        // Else it stays open in the journal, so that the next start looks at what the disk really has.
+        // A poisoned segment stays open in the journal, so that the next start checks what the disk has.
         let sound = !file.is_poisoned();
         if ended || !sound {
             self.shared.retire(&file.path);
         }
         if sound {
             let request = Request::Close { file: file.clone(), progress: segment.progress(), ended };
-            // The syncer outlives the writer, unless it has panicked: then that is told.
+            // Fails only if the syncer has panicked, which is reported elsewhere.
             let _ = self.shared.syncs.put(request);
         } else {
             self.shared.record_unsynced(&file.path);
@@ -173,7 +173,7 @@ impl Table {
     }
 
     fn defer_truncation(&mut self, pending: PendingTruncation) {
-        // Its lines are on the disk even if what is behind them is never cut.
+        // Its lines must reach the disk even if the remainder is never truncated.
         let (file, progress) = (pending.segment.shared.clone(), pending.segment.progress());
         let _ = self.shared.syncs.put(Request::Sync { file, progress, waiting: Vec::new() });
         self.pending_truncations.push_back(pending);
@@ -186,7 +186,7 @@ impl Table {
         }
     }
 
-    /// Tries again to cut what failed writes have left in segments that are closed.
+    /// Tries again to truncate the remainders of closed segments.
     fn truncate_closed(&mut self) {
         for mut pending in std::mem::take(&mut self.pending_truncations) {
             match pending.segment.truncate_remainder() {
@@ -197,11 +197,11 @@ impl Table {
         self.shared.counters.open_segments.set(self.slots.open_count() as u64);
     }
 
-    /// Cuts what can be cut by now, closes what has ended, and forgets keys that were closed long ago.
+    /// Truncates remainders, closes ended segments and forgets keys that were closed long ago.
     pub(crate) fn sweep(&mut self) {
         self.truncate_closed();
         for segment in self.slots.segments() {
-            // If not now, then before its next line, by the next sweep, or when it is closed.
+            // On failure, tried again before the next line, by the next sweep and when the segment is closed.
             let _ = segment.truncate_remainder();
         }
         let config = &self.shared.config;
@@ -217,7 +217,7 @@ impl Table {
         }
     }
 
-    /// Closes all that is open.
+    /// Closes all open segments; they may be opened again.
     pub(crate) fn park_all(&mut self) {
         self.truncate_closed();
         for number in self.slots.open_by_use() {
@@ -225,7 +225,7 @@ impl Table {
         }
     }
 
-    /// Closes all that is open, for good.
+    /// Closes all open segments for the end of the store.
     pub(crate) fn finish(&mut self) {
         self.park_all();
         for PendingTruncation { segment, .. } in
@@ -235,7 +235,7 @@ impl Table {
         }
     }
 
-    /// Goes on with a segment of the last process; or ends it, when its key already has one.
+    /// Adopts a segment of the last process, or ends it if its key has a newer one.
     pub(crate) fn adopt(&mut self, segment: &journal::Segment, parked: Parked) {
         let named = self.locator.folder.join(self.locator.name(&segment.key, segment.index));
         let key = Arc::new(Key::from_journal(&segment.key, segment.end));
@@ -256,7 +256,7 @@ impl Table {
         }
     }
 
-    /// Has a closed segment packed, if that is asked for.
+    /// Has a closed segment packed, if configured.
     pub(crate) fn end(&mut self, parked: Option<Parked>) {
         let Some(Parked { id, path, inode, sync_state, .. }) = parked else { return };
         if !sync_state.is_poisoned() && self.shared.config.compress != Compression::None {
@@ -265,7 +265,7 @@ impl Table {
         }
     }
 
-    /// Closes what must be closed for these, and says whether they can be opened without waiting.
+    /// Closes other segments to make room for `group`. Returns whether the group can be opened without waiting.
     pub(crate) fn try_make_room(&mut self, group: &[usize]) -> bool {
         let missing = group.iter().filter(|&&number| self.slots.segment(number).is_none()).count();
         if missing == 0 {
@@ -276,7 +276,7 @@ impl Table {
         self.shared.descriptors.wait_below(max, Instant::now())
     }
 
-    /// Of segments that wait to be cut the syncer closes none.
+    /// Maximum number of descriptors. The syncer never closes segments that wait for truncation, so they are added.
     fn max_descriptors(&self) -> usize {
         self.shared.config.max_open.max(1).saturating_mul(2).saturating_add(self.pending_truncations.len())
     }
@@ -305,7 +305,7 @@ impl Table {
             && before.sync_state.is_poisoned()
         {
             self.shared.retire(&before.path);
-            // Kept: else every attempt that fails behind this would leave another empty file.
+            // Stored even if opening fails; otherwise every failed attempt would create another empty file.
             (*start, *parked) = (Start::Fresh(next_index(index)), None);
         }
         let (start, parked, key) = (*start, parked.clone(), slot.key.clone());
@@ -336,7 +336,7 @@ impl Table {
         let before = std::mem::replace(&mut slot.state, State::Open(segment));
         if let State::Closed { parked: Some(parked), .. } = before {
             if parked.path == path {
-                // The new record stands for it.
+                // The new record replaces this one.
                 let _ = self.shared.journal.append(&[journal::Entry::Gone { id: parked.id }], false);
             } else {
                 self.end(Some(parked));

@@ -1,4 +1,4 @@
-//! The one thread that writes lines.
+//! The thread that writes lines.
 
 use std::{
     collections::HashSet,
@@ -20,9 +20,9 @@ use crate::{
     table::{CloseReason, Table},
 };
 
-/// Files that are opened before others get their turn: each may have to wait for another's last sync.
+/// Maximum files opened before other segments are served. Opening a file may wait for the last sync of another.
 const MAX_OPENED_AT_ONCE: usize = 16;
-/// The kernel takes 1,024 buffers at once; one is for the newline behind a stranger's torn line.
+/// Maximum parts of one write. The kernel takes 1,024 buffers, one of which may be the newline after a torn line.
 const MAX_WRITE_PARTS: usize = 1000;
 
 #[derive(Debug)]
@@ -32,11 +32,11 @@ pub(crate) struct Writer {
     answers: Answers,
     offsets: Vec<u64>,
     unanswered_bytes: usize,
-    /// Slots whose parts take long, and are not written yet.
+    /// Slots with slow parts that are not written yet.
     busy_slots: HashSet<usize>,
-    /// Parts that came meanwhile and wait for the next turn, with their rounds.
+    /// Parts that arrived in between and wait for the next run, with their rounds.
     deferred: Vec<(Round, Vec<Piece>)>,
-    /// The slots of those.
+    /// The slots of the deferred parts.
     held_slots: HashSet<usize>,
 }
 
@@ -55,8 +55,7 @@ impl Writer {
         }
     }
 
-    /// Runs until the queue is closed and empty; then everything is written, and closed as far as this thread
-    /// is concerned.
+    /// Runs until the queue is closed and empty. Then all parts are written and all segments are handed to the syncer.
     pub(crate) fn run(mut self) {
         let config = &self.shared.config;
         let sweep_every =
@@ -72,7 +71,7 @@ impl Writer {
         self.table.finish();
     }
 
-    /// Waits for batches and writes them. Says whether more may come.
+    /// Waits for batches and writes them. Returns whether more may arrive.
     fn run_once(&mut self, round: &mut Round, wait: Duration) -> bool {
         for (mut round, pieces) in std::mem::take(&mut self.deferred) {
             self.write_all(&round, pieces.into_iter());
@@ -96,16 +95,16 @@ impl Writer {
         more || !self.deferred.is_empty()
     }
 
-    /// Writes the parts of a round that need not wait.
+    /// Writes the parts of a round that need not wait, and defers the others.
     fn write_unheld(&mut self, round: Round) {
         let (deferred, pieces) = self.split_held(&round);
         let index = self.deferred.len();
         self.write_all(&round, pieces.into_iter());
-        // Before what has come meanwhile, for parts of one segment keep their order.
+        // Before the parts deferred meanwhile, because parts of one segment keep their order.
         self.defer(round, deferred, index);
     }
 
-    /// While something takes long: writes what has come for other segments, and does not take long itself.
+    /// During slow work: writes the quick parts that have arrived for other segments.
     fn serve_others(&mut self, wait: Duration) {
         let mut round = Round::new(self.shared.clone());
         round.take(wait);
@@ -119,7 +118,7 @@ impl Writer {
         self.defer(round, deferred, self.deferred.len());
     }
 
-    /// The parts of a round that must wait, since others for their segments do; and the rest.
+    /// Splits the parts of a round into those that must wait behind others of their segments, and the rest.
     fn split_held(&mut self, round: &Round) -> (Vec<Piece>, Vec<Piece>) {
         round.pieces().partition(|&piece| {
             let number = self.table.slots.number(&round.part(piece).1.key);
@@ -127,7 +126,7 @@ impl Writer {
         })
     }
 
-    /// Leaves parts for the next turn, at that place among those that are left.
+    /// Inserts parts for the next run into the deferred ones at `index`.
     fn defer(&mut self, mut round: Round, pieces: Vec<Piece>, index: usize) {
         if pieces.is_empty() {
             return round.finish();
@@ -136,7 +135,7 @@ impl Writer {
         self.deferred.insert(index, (round, pieces));
     }
 
-    /// Writes parts: what takes long comes last, and what comes meanwhile for others goes in between.
+    /// Writes parts, the slow ones last. Serves other segments between the slow ones.
     fn write_all(&mut self, round: &Round, pieces: impl Iterator<Item = Piece>) {
         let (quick, slow) = self.assign_parts(round, pieces);
         self.write_slots(&quick, round);
@@ -152,7 +151,7 @@ impl Writer {
         while !slow.is_empty() {
             let group = slow.split_off(slow.len().saturating_sub(MAX_OPENED_AT_ONCE));
             let numbers: Vec<_> = group.iter().map(|(number, _)| *number).collect();
-            // The last syncs of files that are closed for these are not waited for idly.
+            // Serves others while the files closed for this group wait for their last sync.
             let until = Instant::now() + self.table.descriptor_wait;
             while !self.table.try_make_room(&numbers) && Instant::now() < until {
                 self.serve_others(Duration::from_millis(1));
@@ -185,8 +184,8 @@ impl Writer {
         }
     }
 
-    /// Gives every slot its parts, and says which have any; apart, those that take long: with a long part, or among many
-    /// that are to be opened.
+    /// Assigns the parts to their slots. Returns the quick slots and the slow ones: with a long part, or among many that must
+    /// be opened.
     fn assign_parts(
         &mut self,
         round: &Round,
@@ -208,7 +207,7 @@ impl Writer {
             last = Some((key, number));
             let slot = self.table.slots.slot(number);
             if slot.pieces.is_empty() {
-                // A key made later may know of a symbolic link, or of a slice's end.
+                // A later key may have a symbolic link or an end of its slice.
                 slot.key = key.clone();
                 touched.push(number);
             }
@@ -253,7 +252,7 @@ impl Writer {
             left = &left[stored..];
             match appended.failure {
                 None => {}
-                // The file has reached what the filesystem or the process may have.
+                // The file has reached the maximum size of the filesystem or the process.
                 Some(Errno::FBIG) if self.table.slots.segment(number).is_some_and(|open| open.tail > 0) => {
                     self.shared.counters.rotations.add(1);
                     self.table.close(number, CloseReason::Full);
@@ -273,7 +272,7 @@ impl Writer {
         self.table.slots.slot(number).pieces = pieces;
     }
 
-    /// Closes a segment that is no longer what its name leads to, or that cannot be trusted.
+    /// Closes a segment whose file was renamed or removed, or whose last sync failed.
     fn close_if_unusable(&mut self, number: usize) {
         let Some(segment) = self.table.slots.segment(number) else { return };
         if segment.shared.is_poisoned() {
@@ -284,7 +283,7 @@ impl Writer {
         }
     }
 
-    /// How many of the parts go into one write to the open segment; none, if it is to end first.
+    /// Number of parts for the next write to the open segment; 0 if the segment is full.
     fn count_fitting(&mut self, number: usize, round: &Round, pieces: &[Piece]) -> usize {
         let most = self.shared.config.rotate_bytes.unwrap_or(u64::MAX);
         let tail = self.table.slots.segment(number).map_or(0, |segment| segment.tail);
@@ -300,13 +299,13 @@ impl Writer {
         pieces.len().min(MAX_WRITE_PARTS)
     }
 
-    /// Writes parts to the open segment, answers those that are stored, and says how many that are.
+    /// Writes parts to the open segment and answers the stored ones. Returns their number.
     fn append(&mut self, number: usize, round: &Round, pieces: &[Piece]) -> (usize, Appended) {
         let lines: Vec<_> = pieces.iter().map(|&piece| round.lines(piece)).collect();
         let segment = self.table.slots.segment(number).expect("opened a moment ago");
         if !segment.binary && lines.iter().any(|lines| memchr(0, &lines.data[lines.range.clone()]).is_some())
         {
-            // Recovery takes NUL bytes for the work of a power cut, unless it is told in time.
+            // Recovery takes NUL bytes for the result of a power cut unless the journal says otherwise.
             let entry = Entry::Binary { id: segment.shared.id };
             if let Err(cause) = self.shared.journal.append(&[entry], true) {
                 return (0, Appended { writes: 0, failure: Some(errno(&cause)), partial: false });
@@ -321,10 +320,10 @@ impl Writer {
         };
         let segment = self.table.slots.segment(number).expect("opened a moment ago");
         if std::mem::take(&mut segment.shortened) {
-            // Else recovery would take a torn line for one that was known to be good.
+            // Otherwise recovery would take a torn line for a synced one.
             let file = &segment.shared;
             let entry = Entry::Good { id: file.id, good_bytes: file.sync_state.good_bytes() };
-            // Should it fail, nothing else is written to the journal either until this is.
+            // On failure, the journal writes nothing else before this record.
             let _ = self.shared.journal.append_eventually(&[entry], true);
         }
         let counters = &self.shared.counters;
@@ -332,7 +331,7 @@ impl Writer {
         counters.foreign_changes.add(segment.foreign_changes - foreign);
         counters.written_parts.add(self.offsets.len() as u64);
         if appended.failure.is_none() {
-            // Before anybody is told of it.
+            // Before the answers are sent.
             self.shared.health.write_succeeded();
         }
         let mut waiting = Vec::new();
@@ -357,13 +356,13 @@ impl Writer {
             segment.unsynced_bytes = 0;
             let request =
                 Request::Sync { file: segment.shared.clone(), progress: segment.progress(), waiting };
-            // The syncer outlives the writer, unless it has panicked: then those who wait are told.
+            // Fails only if the syncer has panicked; dropping the request then fails its parts.
             let _ = self.shared.syncs.put(request);
         }
         (self.offsets.len(), appended)
     }
 
-    /// Writes one long part, and what comes meanwhile for other segments.
+    /// Writes one long part, and serves other segments in between.
     fn append_long(&mut self, number: usize, lines: &[Lines<'_>]) -> Appended {
         let mut segment = self.table.slots.take_segment(number).expect("opened a moment ago");
         let mut offsets = Vec::new();

@@ -1,4 +1,4 @@
-//! What is written down, and what is read of it.
+//! Tests of writing and reading the journal.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn opened(id: u64, path: &str) -> Entry {
 }
 
 #[test]
-fn what_was_left_open_is_known_afterwards() {
+fn open_segments_are_read_back() {
     let folder = tempfile::tempdir().unwrap();
     let (journal, damaged) = Journal::open(folder.path()).unwrap();
     assert_eq!((damaged, journal.unfinished()), (0, vec![]));
@@ -32,7 +32,7 @@ fn what_was_left_open_is_known_afterwards() {
 }
 
 #[test]
-fn a_torn_record_is_skipped_and_the_others_stand() {
+fn a_torn_record_is_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let (journal, _) = Journal::open(folder.path()).unwrap();
     journal.append(&[opened(1, "a.log"), Entry::Good { id: 1, good_bytes: 50 }], true).unwrap();
@@ -45,7 +45,7 @@ fn a_torn_record_is_skipped_and_the_others_stand() {
 }
 
 #[test]
-fn what_is_so_is_written_down_later_if_not_now() {
+fn facts_are_written_after_a_failure() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     fs::create_dir(&state).unwrap();
@@ -65,7 +65,7 @@ fn what_is_so_is_written_down_later_if_not_now() {
 }
 
 #[test]
-fn a_long_journal_is_written_anew() {
+fn a_long_journal_is_rewritten() {
     let folder = tempfile::tempdir().unwrap();
     let (journal, _) = Journal::open(folder.path()).unwrap();
     journal.append(&[opened(1, "a.log")], true).unwrap();

@@ -1,10 +1,10 @@
-//! The store, with threads that hang, fail or die.
+//! Tests of a store with threads that hang, fail or panic.
 
 use super::*;
 use crate::{Batch, Level, Part, locator::OpenedFile, segment::Segment, syncer::Request};
 
 #[test]
-fn a_disk_that_does_not_answer_holds_up_nobody() {
+fn a_hanging_disk_blocks_no_caller() {
     let folder = tempfile::tempdir().unwrap();
     let close_wait = Duration::from_millis(20);
     let template = folder.path().join("x").to_str().unwrap().parse().unwrap();
@@ -13,7 +13,7 @@ fn a_disk_that_does_not_answer_holds_up_nobody() {
     let replies = Arc::new(ReplyQueue::new().unwrap());
     let keys = Keys::new(&config);
     let shared = Arc::new(Shared::new(config, journal, vec![replies.clone()]));
-    // A writer inside a system call that never returns takes nothing and keeps its end of the channel.
+    // A writer in a system call that never returns takes no batches and keeps its end of the channel.
     let (_writer, ended) = channel();
     let ended = Mutex::new(ended);
     let store = Store { keys, shared: shared.clone(), ended, failed_before: OnceLock::new() };
@@ -30,11 +30,11 @@ fn a_disk_that_does_not_answer_holds_up_nobody() {
 }
 
 #[test]
-fn what_could_not_be_synced_at_the_end_is_told() {
+fn closing_reports_what_could_not_be_synced() {
     let folder = tempfile::tempdir().unwrap();
     let template = folder.path().join("x").to_str().unwrap().parse().unwrap();
     let (store, _, _) = Store::open(Config::new(template), 0).unwrap();
-    // Of a pipe there is nothing to sync.
+    // A pipe cannot be synced.
     let found = OpenedFile {
         file: std::fs::File::from(rustix::pipe::pipe().unwrap().1),
         path: "/pipe".into(),
@@ -57,12 +57,12 @@ fn what_could_not_be_synced_at_the_end_is_told() {
 }
 
 #[test]
-fn parts_that_fail_at_the_end_are_told() {
+fn closing_reports_failed_parts() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), "").unwrap();
     let template = folder.path().join("${tag}/x").to_str().unwrap().parse().unwrap();
     let (store, mut ports, _) = Store::open(Config::new(template), 1).unwrap();
-    // As if closing had begun: it could else be over before.
+    // Simulates that closing has begun; otherwise the part might fail earlier.
     store.failed_before.set(0).unwrap();
     let key = store.key("file", 0, &|_| None).unwrap();
     let part = Part { token: 0, key, range: 0..5, level: Level::Accepted };
@@ -72,7 +72,7 @@ fn parts_that_fail_at_the_end_are_told() {
 }
 
 #[test]
-fn a_writer_that_panics_leaves_nobody_waiting() {
+fn parts_are_answered_when_the_writer_panics() {
     let folder = tempfile::tempdir().unwrap();
     let template = folder.path().join("x").to_str().unwrap().parse().unwrap();
     let (store, mut ports, _) = Store::open(Config::new(template), 1).unwrap();
@@ -81,7 +81,7 @@ fn a_writer_that_panics_leaves_nobody_waiting() {
         let part = Part { token: 3, key: key.clone(), range: 0..5, level };
         Batch { data: b"line\n".to_vec(), parts: vec![part] }
     };
-    // There is no such port.
+    // Port 7 does not exist, so the writer panics.
     store.shared.queued.add(5);
     store.shared.queue.put(Submitted { port: 7, batch: batch(Level::Written), bulk: false }).unwrap();
     ports[0].submit(batch(Level::Synced));

@@ -1,4 +1,4 @@
-//! The syncer, asked without a writer.
+//! Tests of the syncer without a writer.
 
 use std::{
     fs,
@@ -69,7 +69,7 @@ fn segment_file(file: impl Into<OwnedFd>, folders: Vec<PathBuf>) -> Arc<SegmentF
     })
 }
 
-/// Of a pipe there is nothing to sync: EINVAL, as real as any other error of fdatasync.
+/// A pipe, whose fdatasync fails with EINVAL.
 fn pipe() -> Arc<SegmentFile> {
     segment_file(rustix::pipe::pipe().unwrap().1, Vec::new())
 }
@@ -91,14 +91,14 @@ fn a_failed_sync_fails_its_parts_and_all_later_ones_of_the_file() {
     assert_eq!(shared.health.state(), StorageState::Failing(Errno::INVAL.raw_os_error()));
     let statistics = shared.counters.read(0);
     assert_eq!((statistics.syncs, statistics.sync_failures, statistics.failed_parts), (0, 1, 2));
-    // The kernel tells of an error once: asked again it would say that all is well.
+    // The kernel reports an error once: a second fdatasync would succeed.
     let progress = Progress { changed_bytes: 8, ..Progress::default() };
     assert_eq!(sync(shared, &file, &progress), Err(Failure::Io(Errno::IO.raw_os_error())));
-    assert!(shared.unsynced().is_empty(), "only the end has to be told of it");
+    assert!(shared.unsynced().is_empty(), "only closing must report it");
 }
 
 #[test]
-fn a_file_that_others_have_cut_is_synced_as_any_other() {
+fn a_file_truncated_by_others_is_synced() {
     let folder = tempfile::tempdir().unwrap();
     let rig = Rig::new(folder.path());
     let file = segment_file(File::create(folder.path().join("x.log")).unwrap(), Vec::new());
@@ -110,7 +110,7 @@ fn a_file_that_others_have_cut_is_synced_as_any_other() {
 }
 
 #[test]
-fn what_lies_in_a_removed_file_is_not_called_synced() {
+fn parts_in_a_removed_file_fail() {
     let folder = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(folder.path());
     let inner = folder.path().join("inner");
@@ -126,7 +126,7 @@ fn what_lies_in_a_removed_file_is_not_called_synced() {
 }
 
 #[test]
-fn a_disk_that_works_again_is_noticed_without_lines() {
+fn a_recovered_disk_is_noticed_without_lines() {
     let folder = tempfile::tempdir().unwrap();
     let rig = Rig::new(folder.path());
     let shared = &rig.shared;
@@ -144,7 +144,7 @@ fn a_disk_that_works_again_is_noticed_without_lines() {
 }
 
 #[test]
-fn who_waits_for_company_goes_on_when_there_is_no_time_left() {
+fn ending_pauses_and_closing_end_the_sync_delay() {
     for end in [Mailbox::end_pauses, Mailbox::close] {
         let folder = tempfile::tempdir().unwrap();
         let mut rig = Rig::new(folder.path());
@@ -154,7 +154,7 @@ fn who_waits_for_company_goes_on_when_there_is_no_time_left() {
         let begin = Instant::now();
         thread::scope(|scope| {
             scope.spawn(|| run(&rig.shared));
-            // What comes meanwhile does not end the wait.
+            // New requests do not end the delay.
             thread::sleep(Duration::from_millis(50));
             rig.ask(&file, 8, 8);
             thread::sleep(Duration::from_millis(50));
@@ -172,7 +172,7 @@ fn who_waits_for_company_goes_on_when_there_is_no_time_left() {
 }
 
 #[test]
-fn what_nobody_answers_any_more_fails() {
+fn a_dropped_pending_answer_fails() {
     let folder = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(folder.path());
     drop(rig.waiting());

@@ -1,4 +1,4 @@
-//! The writer, turn by turn, without the threads around it.
+//! Tests of the writer without the other threads.
 
 use std::{fs, path::Path};
 
@@ -40,7 +40,7 @@ impl Rig {
         done.remove(0).result
     }
 
-    /// Where a line goes.
+    /// Writes a line and returns its segment and offset.
     fn put(&mut self) -> (String, u64) {
         let receipt = self.try_put("x", "line\n").unwrap();
         (receipt.segment.to_string(), receipt.offset)
@@ -51,7 +51,7 @@ impl Rig {
     }
 }
 
-/// Written parts of one line each.
+/// A batch with a part for each line.
 fn batch(key: &str, lines: &[&str]) -> Batch {
     let key = Arc::new(Key::from_journal(key, None));
     let mut batch = Batch::default();
@@ -65,13 +65,13 @@ fn batch(key: &str, lines: &[&str]) -> Batch {
 }
 
 #[test]
-fn behind_a_failed_sync_another_file_is_begun() {
+fn after_a_failed_sync_a_new_file_is_opened() {
     let folder = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(folder.path());
     assert_eq!((rig.put(), rig.put()), (("x.log".into(), 0), ("x.log".into(), 5)));
     rig.writer.table.slots.segment(0).unwrap().shared.sync_state.poison();
     assert_eq!((rig.put(), rig.put()), (("x_1.log".into(), 0), ("x_1.log".into(), 5)));
-    // The next start looks at what the disk has of it.
+    // The next start checks what the disk has.
     assert!(
         rig.unfinished()
             .iter()
@@ -91,7 +91,7 @@ fn a_sync_that_fails_while_its_file_is_closed_counts_too() {
 }
 
 #[test]
-fn a_failed_sync_behind_which_nothing_can_be_opened_makes_one_file() {
+fn failed_attempts_after_a_failed_sync_create_one_file() {
     let folder = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(folder.path());
     let state = rig.writer.shared.config.state.clone();
@@ -99,7 +99,7 @@ fn a_failed_sync_behind_which_nothing_can_be_opened_makes_one_file() {
     let file = rig.writer.table.slots.segment(0).unwrap().shared.clone();
     rig.writer.table.park_all();
     file.sync_state.poison();
-    // Nothing can be written to the journal: it would have to be written anew, in a folder that is not there.
+    // The journal cannot be written: it must be rewritten in a folder that is missing.
     rig.writer.shared.journal.require_rewrite();
     fs::remove_dir_all(&state).unwrap();
     for _ in 0..3 {
@@ -114,14 +114,14 @@ fn a_failed_sync_behind_which_nothing_can_be_opened_makes_one_file() {
 }
 
 #[test]
-fn nul_bytes_are_known_of_when_the_file_is_opened_again() {
+fn nul_bytes_are_recorded_when_the_file_is_opened_again() {
     let folder = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(folder.path());
     rig.try_put("x", "a\0b\n").unwrap();
     rig.writer.table.park_all();
     assert_eq!(rig.put(), ("x.log".into(), 4));
     assert!(rig.unfinished().iter().all(|unfinished| unfinished.segment.binary));
-    // The last sync before was still to come, and has come since.
+    // Runs the last sync, which was still pending.
     rig.writer.shared.syncs.close();
     syncer::run(&rig.writer.shared);
     rig.writer.table.park_all();
@@ -134,7 +134,7 @@ fn nul_bytes_are_known_of_when_the_file_is_opened_again() {
 }
 
 #[test]
-fn what_others_have_cut_is_not_good_any_more() {
+fn a_truncation_by_others_reduces_the_good_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.log");
     fs::write(&path, "a long line that was there before\n").unwrap();
@@ -147,12 +147,12 @@ fn what_others_have_cut_is_not_good_any_more() {
 }
 
 #[test]
-fn files_that_wait_for_their_sync_are_not_outrun() {
+fn descriptors_stay_bounded_while_syncs_are_pending() {
     let folder = tempfile::tempdir().unwrap();
     let template = folder.path().join("${tag}").to_str().unwrap().parse().unwrap();
     let mut rig = Rig::with(Config { max_open: 1, ..Config::new(template) });
     rig.writer.table.descriptor_wait = Duration::from_millis(20);
-    // One is open, one waits to be closed, and nobody closes it.
+    // One file is open, and one waits to be closed without a syncer.
     rig.try_put("a", "line\n").unwrap();
     rig.try_put("b", "line\n").unwrap();
     let busy = Failure::Io(Errno::BUSY.raw_os_error());
@@ -171,12 +171,12 @@ fn files_that_wait_for_their_sync_are_not_outrun() {
 }
 
 #[test]
-fn what_a_writer_that_panics_has_in_hand_fails() {
+fn a_panic_of_the_writer_fails_its_parts() {
     let folder = tempfile::tempdir().unwrap();
     let Rig { writer, round, mut port } = Rig::new(folder.path());
     drop(round);
     let shared = writer.shared.clone();
-    // There is no such port: it panics between two answers.
+    // Port 7 does not exist: the writer panics between two answers.
     for (port, lines) in [(0, &["one\n", "two\n"][..]), (7, &["three\n"]), (0, &["four\n"])] {
         shared.queue.put(Submitted { port, batch: batch("x", lines), bulk: false }).unwrap();
     }
@@ -191,7 +191,7 @@ fn what_a_writer_that_panics_has_in_hand_fails() {
 }
 
 #[test]
-fn a_long_part_holds_up_only_its_own_segment() {
+fn a_long_part_delays_only_its_own_segment() {
     const LONG_BYTES: usize = 128 << 20;
     let folder = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(folder.path());
@@ -201,7 +201,7 @@ fn a_long_part_holds_up_only_its_own_segment() {
     let shared = rig.writer.shared.clone();
     let mut other = Port::new(0, shared.queue.clone(), shared.queued.clone(), shared.reply_queues[0].clone());
     let file = folder.path().join("x.log");
-    // Once the long part is being written, lines come for another segment, for the same one, and for the first again.
+    // While the long part is being written, lines arrive for another segment and for the same one.
     let comes = std::thread::spawn(move || {
         while fs::metadata(&file).map_or(0, |file| file.len()) == 0 {
             std::hint::spin_loop();
@@ -224,14 +224,14 @@ fn a_long_part_holds_up_only_its_own_segment() {
 }
 
 #[test]
-fn what_comes_while_others_are_held_back_stays_behind_them() {
+fn later_parts_stay_behind_deferred_ones() {
     let folder = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(folder.path());
     assert_eq!(rig.put(), ("x.log".into(), 0));
     let files = (0..=MAX_OPENED_AT_ONCE).map(|number| batch(&format!("y{number}"), &["y\n"]));
     files.chain([batch("x", &["second\n"])]).for_each(|batch| rig.port.submit(batch));
     rig.round.take(Duration::ZERO);
-    // Something for x waits already. Between two groups of files that are opened more comes.
+    // A part for x is deferred. Another one arrives between two groups of opened files.
     rig.writer.held_slots.insert(rig.writer.table.slots.number(&Arc::new(Key::from_journal("x", None))));
     rig.port.submit(batch("x", &["third\n"]));
     let round = std::mem::replace(&mut rig.round, Round::new(rig.writer.shared.clone()));
@@ -242,7 +242,7 @@ fn what_comes_while_others_are_held_back_stays_behind_them() {
 }
 
 #[test]
-fn what_is_submitted_in_bulk_is_counted_until_it_is_written() {
+fn bulk_bytes_are_counted_until_they_are_written() {
     let folder = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(folder.path());
     let mut synced = batch("x", &["line\n"]);
@@ -257,7 +257,7 @@ fn what_is_submitted_in_bulk_is_counted_until_it_is_written() {
             [rustix::event::PollFd::from_borrowed_fd(rig.port.fd(), rustix::event::PollFlags::IN)];
         rustix::event::poll(&mut events, Some(&rustix::event::Timespec::default())).unwrap() == 1
     };
-    // Nobody syncs here.
+    // No syncer runs here.
     assert_eq!((rig.port.bulk_bytes(), is_readable()), (0, true));
     rig.writer.shared.queue.close();
     rig.port.submit_in_bulk(batch("x", &["late\n"]));
@@ -265,7 +265,7 @@ fn what_is_submitted_in_bulk_is_counted_until_it_is_written() {
 }
 
 #[test]
-fn many_files_that_are_opened_hold_up_nobody_else() {
+fn opening_many_files_delays_no_other_segment() {
     const FILES: u64 = 900;
     let folder = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(folder.path());
@@ -286,7 +286,7 @@ fn many_files_that_are_opened_hold_up_nobody_else() {
             .unwrap()
             .any(|file| file.unwrap().file_name().as_encoded_bytes()[0] == b'x')
         {}
-        // For a file that is open, and for one that is still to be opened or is open by now.
+        // One line for an open file, and one for a file that is being opened.
         for (token, key, line) in [(FILES, "y", "y\n"), (FILES + 1, "x0", "behind\n")] {
             let mut lines = batch(key, &[line]);
             lines.parts[0].token = token;
