@@ -17,7 +17,7 @@ use nix::{
 /// # Errors
 /// When the kernel refuses the mount. Nothing may be looked up in `/proc` by a process number then.
 pub fn ensure_own_proc() -> io::Result<()> {
-    if undo::are_numbers_own() {
+    if undo::proc_shows_own_pids() {
         return Ok(());
     }
     let mounted = || {
@@ -29,7 +29,7 @@ pub fn ensure_own_proc() -> io::Result<()> {
         mount(Some("proc"), "/proc", Some("proc"), harmless, none)
     };
     let why = match mounted() {
-        Ok(()) if undo::are_numbers_own() => return Ok(()),
+        Ok(()) if undo::proc_shows_own_pids() => return Ok(()),
         Ok(()) => "a newly mounted /proc is of another one too".to_owned(),
         Err(error) => format!("mounting another /proc failed: {error}"),
     };

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Error, ProcessId, kill};
 
 /// How long a process may take to end, and a control group to become empty.
-const PATIENCE: Duration = Duration::from_secs(5);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A change of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +53,7 @@ pub enum Change {
 
 impl Change {
     /// Whether it can later be proven to be the run's.
-    pub(crate) fn is_provable(&self, run: &str) -> Result<(), Error> {
+    pub(crate) fn check_provable(&self, run: &str) -> Result<(), Error> {
         match self {
             Self::Folder { path } | Self::File { path } | Self::ControlGroup { path }
                 if !path.to_string_lossy().contains(run) =>
@@ -67,14 +67,14 @@ impl Change {
     /// Takes it back. What is gone already, or is not ours any more, is left as it is. `pid_namespace` is where its process
     /// numbers are from.
     pub(crate) fn undo(&self, run: &str, pid_namespace: &str) -> Result<(), Error> {
-        self.is_provable(run)?;
+        self.check_provable(run)?;
         let undone = match self {
             Self::Process { process, .. } => {
-                let known = process.known_here(pid_namespace);
-                known.and_then(|known| known.map_or(Ok(()), |process| kill(process, PATIENCE)))
+                let known = process.resolve_here(pid_namespace);
+                known.and_then(|known| known.map_or(Ok(()), |process| kill(process, END_TIMEOUT)))
             }
             Self::Folder { path } => remove_folder(path),
-            Self::File { path } => gone_is_fine(fs::remove_file(path)),
+            Self::File { path } => ignore_not_found(fs::remove_file(path)),
             Self::ControlGroup { path } => remove_control_group(path),
             Self::Word { path, word } => remove_word(path, word),
         };
@@ -94,7 +94,7 @@ impl fmt::Display for Change {
     }
 }
 
-fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
+fn ignore_not_found(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         result => result,
@@ -103,9 +103,9 @@ fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
 
 /// A process that dies just now may still write into it: tried again for a while.
 fn remove_folder(path: &Path) -> io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + END_TIMEOUT;
     loop {
-        match gone_is_fine(fs::remove_dir_all(path)) {
+        match ignore_not_found(fs::remove_dir_all(path)) {
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty && Instant::now() < deadline => {
                 thread::sleep(Duration::from_millis(5));
             }
@@ -115,9 +115,9 @@ fn remove_folder(path: &Path) -> io::Result<()> {
 }
 
 fn remove_control_group(path: &Path) -> io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + END_TIMEOUT;
     loop {
-        match gone_is_fine(fs::remove_dir(path)) {
+        match ignore_not_found(fs::remove_dir(path)) {
             // A group is busy as long as a process is in it, or ends in it.
             Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < deadline => {
                 kill_members(path);
@@ -141,7 +141,7 @@ fn kill_members(group: &Path) {
         // Looked up again: a number read a moment ago may have become somebody else's.
         if members().lines().any(|line| line == pid.to_string()) {
             // What cannot be killed keeps the group busy, and that is told.
-            let _ = kill(process, PATIENCE);
+            let _ = kill(process, END_TIMEOUT);
         }
     }
 }

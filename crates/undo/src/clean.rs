@@ -11,12 +11,12 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::{
     Change, Error, Folder, ProcessId,
-    journal::{self, Read, boot},
+    journal::{self, JournalContent, boot_id},
     process::pid_namespace,
 };
 
 /// How long the kernel may take to release the lock of an owner that was just killed.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A run whose owner lives.
 #[derive(Debug, Clone)]
@@ -52,8 +52,8 @@ pub fn runs(folder: &Folder) -> Result<Vec<Run>, Error> {
     let mut runs = Vec::new();
     for path in journals(folder)? {
         // One that cannot be read is told by `clean`.
-        let Ok(Some(Read { header, open, .. })) = journal::read(&path) else { continue };
-        if header.boot == boot() && header.pid_namespace == pid_namespace() && header.owner.is_alive() {
+        let Ok(Some(JournalContent { header, open, .. })) = journal::read(&path) else { continue };
+        if header.boot == boot_id() && header.pid_namespace == pid_namespace() && header.owner.is_alive() {
             let journal::Header { kind, title, run, owner, .. } = header;
             runs.push(Run { run, kind, title, owner, changes: open });
         }
@@ -72,35 +72,35 @@ pub fn clean(folder: &Folder) -> Result<Cleaned, Error> {
     for path in journals(folder)? {
         clean_one(&path, &mut cleaned).unwrap_or_else(|error| cleaned.failures.push(error));
     }
-    remove_stillborn(folder);
+    remove_unfinished_journals(folder);
     Ok(cleaned)
 }
 
 fn clean_one(path: &Path, cleaned: &mut Cleaned) -> Result<(), Error> {
     // Gone: its owner, or another clean, was faster.
-    let Some(Read { header, .. }) = journal::read(path)? else { return Ok(()) };
-    let same_boot = header.boot == boot();
+    let Some(JournalContent { header, .. }) = journal::read(path)? else { return Ok(()) };
+    let is_same_boot = header.boot == boot_id();
     // One that was just killed may take a moment to die.
-    let deadline = Instant::now() + LOCK_PATIENCE;
-    while same_boot && header.owner.is_dying(&header.pid_namespace) && Instant::now() < deadline {
+    let deadline = Instant::now() + LOCK_TIMEOUT;
+    while is_same_boot && header.owner.is_dying(&header.pid_namespace) && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(5));
     }
     // The lock alone is too little, and where nobody can tell, its owner may live.
-    if same_boot && !header.owner.is_gone(&header.pid_namespace) {
+    if is_same_boot && !header.owner.is_gone(&header.pid_namespace) {
         return Ok(());
     }
     let Ok(file) = File::open(path) else { return Ok(()) };
-    if !locked(&file) {
+    if !try_lock(&file) {
         return Ok(());
     }
     // Read again under the lock: another clean may have been at it.
-    let Some(Read { header, open, damage }) = journal::read(path)? else { return Ok(()) };
+    let Some(JournalContent { header, open, damage }) = journal::read(path)? else { return Ok(()) };
     cleaned.runs += 1;
     let mut failed = damage.is_some();
     cleaned.failures.extend(damage);
     for change in open.iter().rev() {
         // A process ends with the machine; its number is another's now.
-        if !same_boot && matches!(change, Change::Process { .. }) {
+        if !is_same_boot && matches!(change, Change::Process { .. }) {
             continue;
         }
         match change.undo(&header.run, &header.pid_namespace) {
@@ -118,8 +118,8 @@ fn clean_one(path: &Path, cleaned: &mut Cleaned) -> Result<(), Error> {
     Ok(())
 }
 
-fn locked(file: &File) -> bool {
-    let deadline = Instant::now() + LOCK_PATIENCE;
+fn try_lock(file: &File) -> bool {
+    let deadline = Instant::now() + LOCK_TIMEOUT;
     while flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
         if Instant::now() >= deadline {
             return false;
@@ -153,11 +153,11 @@ fn is_journal(path: &Path) -> bool {
 }
 
 /// Journals whose owner died before their first line was whole: nothing was changed under them.
-fn remove_stillborn(folder: &Folder) {
+fn remove_unfinished_journals(folder: &Folder) {
     let Ok(entries) = fs::read_dir(folder.path()) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let is_dead = owner_of_stillborn(&name).is_some_and(|owner| !owner.is_alive());
+        let is_dead = owner_of_unfinished_journal(&name).is_some_and(|owner| !owner.is_alive());
         // One that lives in another namespace of process numbers looks dead, but holds its lock.
         let is_unlocked = |file: File| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
         if is_dead && File::open(entry.path()).is_ok_and(is_unlocked) {
@@ -168,7 +168,7 @@ fn remove_stillborn(folder: &Folder) {
 }
 
 /// The owner in a name `.RUN.PID.START`.
-fn owner_of_stillborn(name: &str) -> Option<ProcessId> {
+fn owner_of_unfinished_journal(name: &str) -> Option<ProcessId> {
     let mut parts = name.strip_prefix('.')?.split('.');
     let run = parts.next()?;
     let owner = ProcessId { pid: parts.next()?.parse().ok()?, start_ticks: parts.next()?.parse().ok()? };
@@ -261,7 +261,7 @@ mod tests {
                 title: String::new(),
                 run: "0123456789abcdef".into(),
                 owner: id,
-                boot: boot(),
+                boot: boot_id(),
                 pid_namespace: pid_namespace(),
             };
             let text = serde_json::to_string(&header).unwrap() + "\n";
@@ -329,12 +329,12 @@ mod tests {
             title: String::new(),
             run: "0123456789abcdef".into(),
             owner: ProcessId { pid: 1, start_ticks: u64::MAX },
-            boot: boot(),
+            boot: boot_id(),
             pid_namespace: pid_namespace(),
         };
         let keep = scratch.0.path().join("keep");
         fs::create_dir(&keep).unwrap();
-        let line = journal::Line::Will { entry: 0, change: Change::Folder { path: keep.clone() } };
+        let line = journal::Line::Recorded { entry: 0, change: Change::Folder { path: keep.clone() } };
         let text = [serde_json::to_string(&header).unwrap(), serde_json::to_string(&line).unwrap()];
         fs::write(scratch.0.path().join("fedcba9876543210.journal"), text.join("\n")).unwrap();
         let cleaned = clean(&scratch.0).unwrap();

@@ -32,8 +32,14 @@ pub(crate) struct Header {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Line {
-    Will { entry: u64, change: Change },
-    Undone { entry: u64 },
+    #[serde(rename = "will")]
+    Recorded {
+        entry: u64,
+        change: Change,
+    },
+    Undone {
+        entry: u64,
+    },
 }
 
 /// A change that was written down.
@@ -70,7 +76,7 @@ impl Journal {
             title: title.to_owned(),
             run: run.clone(),
             owner: ProcessId::own().map_err(failed)?,
-            boot: boot(),
+            boot: boot_id(),
             pid_namespace: pid_namespace(),
         };
         // Under a name of its owner's, until it is locked and its first line is whole.
@@ -109,8 +115,8 @@ impl Journal {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut lines, mut entries, mut next) = (Vec::new(), Vec::new(), state.next);
         for change in changes {
-            change.is_provable(&self.run)?;
-            let text = line(&Line::Will { entry: next, change: change.clone() });
+            change.check_provable(&self.run)?;
+            let text = line(&Line::Recorded { entry: next, change: change.clone() });
             lines.extend(text.map_err(|cause| Error::Write { path: self.path.clone(), cause })?);
             entries.push((next, change));
             next += 1;
@@ -130,15 +136,7 @@ impl Journal {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(change) = state.open.get(&entry.0).cloned() else { return Ok(()) };
         change.undo(&self.run, &pid_namespace())?;
-        self.forget(&mut state, entry)
-    }
-
-    /// Notes that a change has been taken back by its maker.
-    ///
-    /// # Errors
-    /// When the journal cannot be written.
-    pub fn done(&self, entry: Entry) -> Result<(), Error> {
-        self.forget(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner), entry)
+        self.remove_entry(&mut state, entry)
     }
 
     /// Takes all changes back, the last first, and removes the journal if nothing is left.
@@ -170,7 +168,7 @@ impl Journal {
         Err(failures)
     }
 
-    fn forget(&self, state: &mut State, entry: Entry) -> Result<(), Error> {
+    fn remove_entry(&self, state: &mut State, entry: Entry) -> Result<(), Error> {
         if state.open.remove(&entry.0).is_none() {
             return Ok(());
         }
@@ -201,7 +199,7 @@ impl Drop for Journal {
 }
 
 /// A journal as it was read.
-pub(crate) struct Read {
+pub(crate) struct JournalContent {
     pub header: Header,
     /// What is not undone, in the order it was written down.
     pub open: Vec<Change>,
@@ -214,7 +212,7 @@ pub(crate) struct Read {
 ///
 /// # Errors
 /// When it cannot be read, or is no journal: nothing is known then of what it tells.
-pub(crate) fn read(path: &Path) -> Result<Option<Read>, Error> {
+pub(crate) fn read(path: &Path) -> Result<Option<JournalContent>, Error> {
     let failed = |cause: io::Error| Error::Read { path: path.to_owned(), cause };
     let text = match fs::read(path) {
         Ok(text) => text,
@@ -227,17 +225,17 @@ pub(crate) fn read(path: &Path) -> Result<Option<Read>, Error> {
     let (mut open, mut damage) = (BTreeMap::new(), None);
     while let Some(line) = lines.next() {
         match serde_json::from_slice(line) {
-            Ok(Line::Will { entry, change }) => drop(open.insert(entry, change)),
+            Ok(Line::Recorded { entry, change }) => drop(open.insert(entry, change)),
             Ok(Line::Undone { entry }) => drop(open.remove(&entry)),
             Err(_) if lines.peek().is_none() => {}
             Err(cause) => damage = Some(Error::Damaged { path: path.to_owned(), cause: cause.into() }),
         }
     }
-    Ok(Some(Read { header, open: open.into_values().collect(), damage }))
+    Ok(Some(JournalContent { header, open: open.into_values().collect(), damage }))
 }
 
 /// This start of the machine.
-pub(crate) fn boot() -> String {
+pub(crate) fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 

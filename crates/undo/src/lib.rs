@@ -21,7 +21,7 @@ pub use change::Change;
 pub use clean::{Cleaned, Run, clean, runs};
 pub use folder::Folder;
 pub use journal::{Entry, Journal};
-pub use process::{ProcessId, are_numbers_own, kill, parent};
+pub use process::{ProcessId, kill, parent_pid, proc_shows_own_pids};
 
 /// Why something could not be written down or undone.
 #[derive(Debug, thiserror::Error)]

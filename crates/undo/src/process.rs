@@ -30,7 +30,7 @@ impl ProcessId {
     ///
     /// Where `/proc` has other numbers than we do it shows somebody else, and nothing is proven by it.
     pub fn of(pid: u32) -> Option<Self> {
-        if !are_numbers_own() {
+        if !proc_shows_own_pids() {
             return None;
         }
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -47,7 +47,7 @@ impl ProcessId {
 
     /// Whether it lives. One that has ended but was not waited for lives no more. Where `/proc` cannot tell it does.
     pub fn is_alive(self) -> bool {
-        if !are_numbers_own() {
+        if !proc_shows_own_pids() {
             return true;
         }
         let stat = match fs::read_to_string(format!("/proc/{}/stat", self.pid)) {
@@ -60,13 +60,14 @@ impl ProcessId {
 
     /// Whether it is certain that it lives no more, where its number is that of a namespace of process numbers.
     pub(crate) fn is_gone(self, pid_namespace: &str) -> bool {
-        let can_tell = are_numbers_own() && (pid_namespace == self::pid_namespace() || sees_all());
-        can_tell && self.known_here(pid_namespace).is_ok_and(|known| !known.is_some_and(Self::is_alive))
+        let can_tell =
+            proc_shows_own_pids() && (pid_namespace == self::pid_namespace() || in_initial_pid_namespace());
+        can_tell && self.resolve_here(pid_namespace).is_ok_and(|known| !known.is_some_and(Self::is_alive))
     }
 
     /// Whether it is one of ours that lives but has been killed, or is ending by itself.
     pub(crate) fn is_dying(self, pid_namespace: &str) -> bool {
-        let here = match self.known_here(pid_namespace) {
+        let here = match self.resolve_here(pid_namespace) {
             Ok(Some(here)) if here.is_alive() => here,
             _ => return false,
         };
@@ -89,11 +90,11 @@ impl ProcessId {
     ///
     /// # Errors
     /// When `/proc`, or the namespace of a process that may be this one, cannot be looked at: nothing is known then.
-    pub(crate) fn known_here(self, pid_namespace: &str) -> io::Result<Option<Self>> {
+    pub(crate) fn resolve_here(self, pid_namespace: &str) -> io::Result<Option<Self>> {
         if pid_namespace == self::pid_namespace() {
             return Ok(Some(self));
         }
-        if !are_numbers_own() {
+        if !proc_shows_own_pids() {
             return Err(io::Error::other("/proc shows processes under other numbers"));
         }
         for entry in fs::read_dir("/proc")? {
@@ -104,7 +105,7 @@ impl ProcessId {
             };
             match fs::read_link(format!("/proc/{}/ns/pid", here.pid)) {
                 Ok(inside) if inside.to_str() == Some(pid_namespace) => {
-                    if innermost(here.pid) == Some(self.pid) {
+                    if innermost_pid(here.pid) == Some(self.pid) {
                         return Ok(Some(here));
                     }
                 }
@@ -125,14 +126,14 @@ impl ProcessId {
 }
 
 /// The number of a process's parent; none if there is no such process.
-pub fn parent(pid: u32) -> Option<u32> {
+pub fn parent_pid(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Field 4, the second after the name.
     fields(&stat)?.nth(1)?.parse().ok()
 }
 
 /// Whether `/proc` shows processes under the numbers that we know them by.
-pub fn are_numbers_own() -> bool {
+pub fn proc_shows_own_pids() -> bool {
     let shown = fs::read_link("/proc/self");
     shown.is_ok_and(|number| number.to_str() == Some(&std::process::id().to_string()))
 }
@@ -140,19 +141,19 @@ pub fn are_numbers_own() -> bool {
 /// Kills a process and waits for its end. One that is gone is no error.
 ///
 /// # Errors
-/// When the kernel refuses, or it has not ended within `patience`.
-pub fn kill(process: ProcessId, patience: Duration) -> io::Result<()> {
+/// When the kernel refuses, or it has not ended within `timeout`.
+pub fn kill(process: ProcessId, timeout: Duration) -> io::Result<()> {
     let Some(handle) = process.open() else { return Ok(()) };
     match pidfd_send_signal(&handle, Signal::KILL) {
         Ok(()) | Err(Errno::SRCH) => {}
         Err(error) => return Err(error.into()),
     }
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
         match poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&left)) {
-            Ok(0) => return Err(io::Error::other(format!("it has not ended within {patience:?}"))),
+            Ok(0) => return Err(io::Error::other(format!("it has not ended within {timeout:?}"))),
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -167,12 +168,12 @@ pub(crate) fn pid_namespace() -> String {
 
 /// Whether every process of the machine has a number here: the first namespace has always been of this number
 /// (`PROC_PID_INIT_INO` of the kernel).
-fn sees_all() -> bool {
+fn in_initial_pid_namespace() -> bool {
     pid_namespace() == "pid:[4026531836]"
 }
 
 /// The number that a process has in its own namespace (the last of `NSpid`, see proc_pid_status(5)).
-fn innermost(pid: u32) -> Option<u32> {
+fn innermost_pid(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     numbers.split_whitespace().next_back()?.parse().ok()
@@ -206,12 +207,12 @@ mod tests {
     #[test]
     fn a_process_is_known_by_the_number_that_it_has_elsewhere() {
         let own = ProcessId::own().unwrap();
-        assert_eq!(own.known_here(&pid_namespace()).unwrap(), Some(own));
-        assert_eq!(own.known_here("pid:[1]").unwrap(), None, "no process is in there");
-        assert_eq!(own.is_gone("pid:[1]"), sees_all());
+        assert_eq!(own.resolve_here(&pid_namespace()).unwrap(), Some(own));
+        assert_eq!(own.resolve_here("pid:[1]").unwrap(), None, "no process is in there");
+        assert_eq!(own.is_gone("pid:[1]"), in_initial_pid_namespace());
         assert!(!own.is_gone(&pid_namespace()));
         // Of one in our namespace the innermost number is the one that we see.
-        assert_eq!(innermost(own.pid), Some(own.pid));
+        assert_eq!(innermost_pid(own.pid), Some(own.pid));
     }
 
     #[test]
@@ -222,7 +223,7 @@ mod tests {
             let _ = rustix::thread::set_thread_res_uid(nobody, nobody, nobody);
             let first = ProcessId::of(1).filter(|_| fs::read_link("/proc/1/ns/pid").is_err());
             // In a container whose first process is ours there is none to test it with.
-            first.map(|first| (first.known_here("pid:[1]").is_err(), first.is_gone("pid:[1]")))
+            first.map(|first| (first.resolve_here("pid:[1]").is_err(), first.is_gone("pid:[1]")))
         });
         assert!(matches!(looked.join().unwrap(), None | Some((true, false))));
     }

@@ -55,7 +55,8 @@ impl Lab {
 /// the host's holder, so they are included.
 fn descendant_affinities(roots: &[u32]) -> Vec<CpuSet> {
     let processes = kernel::processes().into_iter();
-    let parents: BTreeMap<u32, u32> = processes.filter_map(|pid| Some((pid, undo::parent(pid)?))).collect();
+    let parents: BTreeMap<u32, u32> =
+        processes.filter_map(|pid| Some((pid, undo::parent_pid(pid)?))).collect();
     // Process numbers reused during the scan could form a cycle, so the chain is bounded.
     let ancestors = |pid: u32| iter::successors(Some(pid), |pid| parents.get(pid).copied()).take(1_000);
     let descendants = parents.keys().filter(|pid| ancestors(**pid).any(|pid| roots.contains(&pid)));
