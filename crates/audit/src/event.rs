@@ -15,7 +15,7 @@ use reading::{Numbers, read_events};
 use same::is_same;
 
 /// How far behind the key its number may begin: quotes, a colon, blanks, all of it escaped more than once.
-const FARTHEST: usize = 24;
+const MAX_NUMBER_DISTANCE: usize = 24;
 /// Bytes of a run and the dash behind it.
 const RUN_BYTES: usize = 9;
 /// So many bytes of an event's beginning tell a fragment of it from other text.
@@ -30,7 +30,7 @@ const JOINED: &str = "another event stands before it in its line, and is no part
 
 /// What stands in a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum FoundEvent {
     /// An event of a known run, as it was sent.
     Event {
         /// Index of the run.
@@ -53,13 +53,13 @@ pub(crate) enum Seen {
 #[derive(Debug)]
 pub(crate) struct Examiner {
     key: memmem::Finder<'static>,
-    runs: Vec<Known>,
+    runs: Vec<RunMatcher>,
     numbers: Numbers,
 }
 
 /// What an event of a run must be.
 #[derive(Debug)]
-struct Known {
+struct RunMatcher {
     numbering: Numbering,
     members: Map<String, Value>,
     /// The run and a dash.
@@ -74,24 +74,24 @@ impl Examiner {
         let runs: Vec<&Numbering> = runs.collect();
         let values = runs.iter().flat_map(|run| members_of(run, Numbers::Values)).map(|(_, value)| value);
         let numbers = Numbers::needed_for(&values.collect());
-        let runs = runs.into_iter().map(|run| Known::new(run, numbers)).collect();
+        let runs = runs.into_iter().map(|run| RunMatcher::new(run, numbers)).collect();
         Self { key: memmem::Finder::new(EVENT_KEY.as_bytes()), runs, numbers }
     }
 
     /// Gives everything in a line that is, or was, an event.
-    pub(crate) fn examine(&self, line: &[u8], mut give: impl FnMut(Seen)) {
+    pub(crate) fn examine(&self, line: &[u8], mut report: impl FnMut(FoundEvent)) {
         let mut found_any = false;
         let mut from = 0;
         let mut previous_end = 0;
-        let (mut read_anew, mut whole_end) = (None, None);
+        let (mut parsed_line, mut whole_end) = (None, None);
         while let Some(at) = self.key.find(&line[from..]) {
-            let behind_key = from + at + EVENT_KEY.len();
-            from = behind_key;
-            let Some((at, marker)) = marker_behind(line, behind_key) else {
-                if is_name(&line[behind_key..]) {
+            let after_key = from + at + EVENT_KEY.len();
+            from = after_key;
+            let Some((at, marker)) = marker_after(line, after_key) else {
+                if is_name(&line[after_key..]) {
                     found_any = true;
-                    previous_end = behind_key;
-                    give(Seen::Altered { marker: None, why: "its number cannot be read" });
+                    previous_end = after_key;
+                    report(FoundEvent::Altered { marker: None, why: "its number cannot be read" });
                 }
                 continue;
             };
@@ -99,41 +99,44 @@ impl Examiner {
             from = at + Marker::BYTES;
             let since = std::mem::replace(&mut previous_end, from);
             let Some(run) = self.runs.iter().position(|known| known.numbering.run() == marker.id.run) else {
-                give(self.of_another_run(line, at, marker));
+                report(self.classify_unknown_run(line, at, marker));
                 continue;
             };
             let known = &self.runs[run];
             if known.numbering.marker(marker.id.client, marker.id.number) != marker {
-                give(Seen::Altered { marker: Some(marker), why: "its fingerprint is of another event" });
+                report(FoundEvent::Altered {
+                    marker: Some(marker),
+                    why: "its fingerprint is of another event",
+                });
             } else if let Some(start) = known.verbatim_start(line, at) {
                 let between = &line[since.min(start)..start];
                 if known.beginning.find(between).is_some() {
-                    give(Seen::Altered { marker: None, why: "a torn event stands before another" });
+                    report(FoundEvent::Altered { marker: None, why: "a torn event stands before another" });
                 } else if whole_end == Some(since) && is_joined(between) {
-                    give(Seen::Altered { marker: None, why: JOINED });
+                    report(FoundEvent::Altered { marker: None, why: JOINED });
                 }
                 whole_end = Some(from);
-                give(Seen::Event { run, marker });
+                report(FoundEvent::Event { run, marker });
             } else {
-                let events = read_anew.get_or_insert_with(|| {
+                let events = parsed_line.get_or_insert_with(|| {
                     let read = read_events(line, self.numbers);
                     if read.is_joined {
-                        give(Seen::Altered { marker: None, why: JOINED });
+                        report(FoundEvent::Altered { marker: None, why: JOINED });
                     }
                     read.events
                 });
                 let same = |(other, members): &(Marker, Map<String, Value>)| {
                     *other == marker && known.has_members(members)
                 };
-                give(match events.iter().any(same) {
-                    true => Seen::Event { run, marker },
-                    false => Seen::Altered { marker: Some(marker), why: "it is not as it was sent" },
+                report(match events.iter().any(same) {
+                    true => FoundEvent::Event { run, marker },
+                    false => FoundEvent::Altered { marker: Some(marker), why: "it is not as it was sent" },
                 });
             }
         }
         if !found_any && self.runs.iter().any(|known| known.run_text.find(line).is_some()) {
             let why = "the key of its number cannot be read (lines of csv have none, and cannot be audited)";
-            give(Seen::Altered { marker: None, why });
+            report(FoundEvent::Altered { marker: None, why });
         }
     }
 
@@ -154,14 +157,16 @@ impl Examiner {
     }
 
     /// An event whose run nobody knows may be one of ours with a broken run: its fingerprint is still of ours.
-    fn of_another_run(&self, line: &[u8], at: usize, marker: Marker) -> Seen {
+    fn classify_unknown_run(&self, line: &[u8], at: usize, marker: Marker) -> FoundEvent {
         let ours = self.runs.iter().any(|known| {
             let own = known.numbering.marker(marker.id.client, marker.id.number);
             own.fingerprint == marker.fingerprint && known.verbatim_start(line, at).is_some()
         });
         match ours {
-            true => Seen::Altered { marker: Some(marker), why: "its run is not the one it was sent in" },
-            false => Seen::Foreign,
+            true => {
+                FoundEvent::Altered { marker: Some(marker), why: "its run is not the one it was sent in" }
+            }
+            false => FoundEvent::Foreign,
         }
     }
 }
@@ -173,7 +178,7 @@ fn is_joined(between: &[u8]) -> bool {
     rest.iter().find(|byte| !is_end(byte)) != Some(&b',')
 }
 
-impl Known {
+impl RunMatcher {
     fn new(numbering: &Numbering, numbers: Numbers) -> Self {
         let front = numbering.front();
         let before_run = front.len() - RUN_BYTES;
@@ -212,9 +217,9 @@ fn members_of(numbering: &Numbering, numbers: Numbers) -> Map<String, Value> {
 
 /// The marker that begins soon behind the key, and where.
 #[inline]
-fn marker_behind(line: &[u8], behind_key: usize) -> Option<(usize, Marker)> {
-    let places = behind_key + 1..behind_key + FARTHEST;
-    places.into_iter().find_map(|at| Some((at, Marker::parse(line.get(at..)?)?)))
+fn marker_after(line: &[u8], after_key: usize) -> Option<(usize, Marker)> {
+    let positions = after_key + 1..after_key + MAX_NUMBER_DISTANCE;
+    positions.into_iter().find_map(|at| Some((at, Marker::parse(line.get(at..)?)?)))
 }
 
 /// Whether the word before `rest` is the name of a member: its quotes end, and a colon follows.

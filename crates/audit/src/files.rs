@@ -12,7 +12,7 @@ use memchr::memchr;
 /// Read at once, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
 /// No line is longer, in bytes: what is, is no line but a broken file.
-const LONGEST_LINE_BYTES: usize = 256 << 20;
+const MAX_LINE_BYTES: usize = 256 << 20;
 
 /// One line of a file.
 #[derive(Debug, Clone, Copy)]
@@ -61,8 +61,8 @@ pub(crate) enum Compression {
 ///
 /// # Errors
 /// When the file cannot be read. A compressed one that is cut short is no error: see [`FileEnd::broken`].
-pub(crate) fn lines(path: &Path, give: impl FnMut(Line<'_>)) -> io::Result<FileEnd> {
-    lines_of(open(path)?, plain_name(path).1 != Compression::None, give)
+pub(crate) fn lines(path: &Path, report: impl FnMut(Line<'_>)) -> io::Result<FileEnd> {
+    lines_of(open(path)?, plain_name(path).1 != Compression::None, report)
 }
 
 /// A file's bytes, decompressed.
@@ -93,9 +93,9 @@ impl<R: BufRead> Read for Gzip<R> {
             }
             let mut rest = self.member.take().expect("it was there").into_inner();
             let is_last = loop {
-                let held = rest.fill_buf()?;
-                match held.iter().take_while(|&&byte| byte == 0).count() {
-                    0 => break held.is_empty(),
+                let buffered = rest.fill_buf()?;
+                match buffered.iter().take_while(|&&byte| byte == 0).count() {
+                    0 => break buffered.is_empty(),
                     zeros => rest.consume(zeros),
                 }
             };
@@ -107,19 +107,19 @@ impl<R: BufRead> Read for Gzip<R> {
     }
 }
 
-fn lines_of(mut input: impl Read, compressed: bool, mut give: impl FnMut(Line<'_>)) -> io::Result<FileEnd> {
+fn lines_of(mut input: impl Read, compressed: bool, mut report: impl FnMut(Line<'_>)) -> io::Result<FileEnd> {
     let mut buffer = vec![0; CHUNK_BYTES];
-    let (mut held, mut number, mut offset) = (0, 1, 0);
+    let (mut buffered, mut number, mut offset) = (0, 1, 0);
     let mut broken = None;
     loop {
-        if held == buffer.len() {
-            if held >= LONGEST_LINE_BYTES {
-                broken = Some(format!("line {number} is longer than {LONGEST_LINE_BYTES} bytes"));
+        if buffered == buffer.len() {
+            if buffered >= MAX_LINE_BYTES {
+                broken = Some(format!("line {number} is longer than {MAX_LINE_BYTES} bytes"));
                 break;
             }
-            buffer.resize(held * 2, 0);
+            buffer.resize(buffered * 2, 0);
         }
-        let received = match input.read(&mut buffer[held..]) {
+        let received = match input.read(&mut buffer[buffered..]) {
             Ok(0) => break,
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -130,24 +130,24 @@ fn lines_of(mut input: impl Read, compressed: bool, mut give: impl FnMut(Line<'_
             Err(error) => return Err(error),
         };
         // What was held has no line end, or it would have been given.
-        let mut searched = held;
-        held += received;
+        let mut searched = buffered;
+        buffered += received;
         let mut start = 0;
-        while let Some(at) = memchr(b'\n', &buffer[searched..held]) {
+        while let Some(at) = memchr(b'\n', &buffer[searched..buffered]) {
             let end = searched + at;
-            give(Line { bytes: &buffer[start..end], number, offset, is_ended: true });
+            report(Line { bytes: &buffer[start..end], number, offset, is_ended: true });
             offset += (end + 1 - start) as u64;
             number += 1;
             start = end + 1;
             searched = start;
         }
-        buffer.copy_within(start..held, 0);
-        held -= start;
+        buffer.copy_within(start..buffered, 0);
+        buffered -= start;
     }
-    if held > 0 {
-        give(Line { bytes: &buffer[..held], number, offset, is_ended: false });
+    if buffered > 0 {
+        report(Line { bytes: &buffer[..buffered], number, offset, is_ended: false });
     }
-    Ok(FileEnd { bytes: offset + held as u64, broken })
+    Ok(FileEnd { bytes: offset + buffered as u64, broken })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use record::{AuditExample, AuditFinding, audit::MOST_EXAMPLES, receipt::EventId}
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     kept: Vec<AuditExample>,
-    told: [usize; AuditFinding::ALL.len()],
+    counts: [usize; AuditFinding::ALL.len()],
 }
 
 impl Findings {
@@ -17,9 +17,9 @@ impl Findings {
         finding: AuditFinding,
         example: impl FnOnce() -> (Option<EventId>, Option<String>, Option<u64>, String),
     ) {
-        let told = &mut self.told[finding as usize];
-        if *told < MOST_EXAMPLES {
-            *told += 1;
+        let count = &mut self.counts[finding as usize];
+        if *count < MOST_EXAMPLES {
+            *count += 1;
             let (event, file, line, detail) = example();
             let event = event.map(|id| id.to_string());
             self.kept.push(AuditExample { finding, event, file, line, detail });

@@ -14,7 +14,7 @@ mod event;
 mod files;
 mod findings;
 mod paths;
-mod places;
+mod positions;
 mod receipts;
 mod tally;
 
@@ -34,7 +34,7 @@ use tally::Tally;
 
 /// What to hold against what.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Order {
+pub struct AuditOptions {
     /// Folders of receipts.
     pub receipts: Vec<PathBuf>,
     /// Files of the receiver: paths, folders (with all that lies in them, hidden files left out), or patterns with
@@ -80,25 +80,25 @@ pub enum AuditError {
 /// # Errors
 /// When a folder or file that was named cannot be read, or receipts are none. Receipts that end early and compressed
 /// files that are cut short are findings, not errors.
-pub fn audit(order: &Order) -> Result<AuditResult, AuditError> {
+pub fn audit(options: &AuditOptions) -> Result<AuditResult, AuditError> {
     let started = Instant::now();
-    let receipts = Receipts::read(&order.receipts)?;
-    let files = paths::find(&order.files)?;
+    let receipts = Receipts::read(&options.receipts)?;
+    let files = paths::find(&options.files)?;
     let examiner = Examiner::new(receipts.runs.iter().map(|run| &run.numbering));
     let mut read = ReadCounts { files: files.len() as u64, ..ReadCounts::default() };
-    let mut tally = Tally::new(receipts, order.level);
+    let mut tally = Tally::new(receipts, options.level);
     for path in &files {
         tally.begin_file(path);
         let end = files::lines(path, |line: Line<'_>| {
             read.lines += 1;
-            tally.line(&line, &examiner);
+            tally.count_line(&line, &examiner);
         })
         .map_err(|cause| AuditError::Read { path: path.clone(), cause })?;
         read.bytes += end.bytes;
         if let Some(why) = end.broken {
-            tally.broken_file(&why);
+            tally.count_broken_file(&why);
         }
     }
     read.elapsed_s = started.elapsed().as_secs_f64();
-    Ok(tally.conclude(read))
+    Ok(tally.finish(read))
 }

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What makes a pattern of a path.
-const WILD: [char; 3] = ['*', '?', '['];
+const WILDCARDS: [char; 3] = ['*', '?', '['];
 /// Compared at once, in bytes.
 const CHUNK_BYTES: usize = 1 << 16;
 
@@ -30,11 +30,11 @@ pub(crate) fn find(names: &[String]) -> Result<Vec<PathBuf>, AuditError> {
     let mut found = Vec::new();
     for name in names {
         let path = Path::new(name);
-        let about = fs::metadata(path);
-        if about.as_ref().is_ok_and(|about| !about.is_dir()) {
+        let metadata = fs::metadata(path);
+        if metadata.as_ref().is_ok_and(|metadata| !metadata.is_dir()) {
             found.push(path.to_owned());
-        } else if about.is_ok() || !name.contains(WILD) {
-            gather(path, &mut found)?;
+        } else if metadata.is_ok() || !name.contains(WILDCARDS) {
+            collect_files(path, &mut found)?;
         } else {
             let root = if name.starts_with('/') { "/" } else { "" };
             walk(Path::new(root), &parts_of(name)?, &mut found)?;
@@ -47,7 +47,7 @@ pub(crate) fn find(names: &[String]) -> Result<Vec<PathBuf>, AuditError> {
 #[derive(Debug)]
 enum Part<'a> {
     Name(&'a str),
-    Like(Pattern),
+    Pattern(Pattern),
     /// `**`: any number of folders.
     Folders,
 }
@@ -60,7 +60,7 @@ fn parts_of<'p>(pattern: &'p str) -> Result<Vec<Part<'p>>, AuditError> {
     parse(pattern)?;
     let part = |text: &'p str| match text {
         "**" => Ok(Part::Folders),
-        text if text.contains(WILD) => parse(text).map(Part::Like),
+        text if text.contains(WILDCARDS) => parse(text).map(Part::Pattern),
         text => Ok(Part::Name(text)),
     };
     pattern.split('/').filter(|text| !text.is_empty()).map(part).collect()
@@ -69,30 +69,30 @@ fn parts_of<'p>(pattern: &'p str) -> Result<Vec<Part<'p>>, AuditError> {
 /// Follows a pattern from a folder on. Not glob's own way, which passes over names that are not UTF-8: a file that is
 /// not read is a loss.
 fn walk(folder: &Path, parts: &[Part<'_>], found: &mut Vec<PathBuf>) -> Result<(), AuditError> {
-    let Some((part, rest)) = parts.split_first() else { return gather(folder, found) };
+    let Some((part, rest)) = parts.split_first() else { return collect_files(folder, found) };
     match part {
         Part::Name(name) => {
             let path = folder.join(name);
-            if is_there(&path)? {
+            if exists(&path)? {
                 walk(&path, rest, found)?;
             }
         }
-        Part::Like(pattern) => {
+        Part::Pattern(pattern) => {
             let takes_hidden = pattern.as_str().starts_with('.');
             for (name, path) in entries(folder)? {
                 let hidden = is_hidden(&name) && !takes_hidden;
                 // What is not UTF-8 in a name is a character that only `*`, `?` and `[!…]` match.
-                if !hidden && pattern.matches(&name.to_string_lossy()) && is_there(&path)? {
+                if !hidden && pattern.matches(&name.to_string_lossy()) && exists(&path)? {
                     walk(&path, rest, found)?;
                 }
             }
         }
-        Part::Folders if rest.is_empty() => gather(folder, found)?,
+        Part::Folders if rest.is_empty() => collect_files(folder, found)?,
         Part::Folders => {
             walk(folder, rest, found)?;
             for (name, path) in entries(folder)? {
                 // A link to a folder may lead back up.
-                let is_folder = fs::symlink_metadata(&path).is_ok_and(|about| about.is_dir());
+                let is_folder = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir());
                 if is_folder && !is_hidden(&name) {
                     walk(&path, parts, found)?;
                 }
@@ -103,7 +103,7 @@ fn walk(folder: &Path, parts: &[Part<'_>], found: &mut Vec<PathBuf>) -> Result<(
 }
 
 /// Whether a path names something; a link to nothing does not.
-fn is_there(path: &Path) -> Result<bool, AuditError> {
+fn exists(path: &Path) -> Result<bool, AuditError> {
     match fs::metadata(path) {
         Ok(_) => Ok(true),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
@@ -132,33 +132,33 @@ fn is_hidden(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b".")
 }
 
-fn gather(path: &Path, found: &mut Vec<PathBuf>) -> Result<(), AuditError> {
-    let about = fs::metadata(path).map_err(|cause| AuditError::Read { path: path.to_owned(), cause })?;
-    if about.is_file() {
+fn collect_files(path: &Path, found: &mut Vec<PathBuf>) -> Result<(), AuditError> {
+    let metadata = fs::metadata(path).map_err(|cause| AuditError::Read { path: path.to_owned(), cause })?;
+    if metadata.is_file() {
         found.push(path.to_owned());
         return Ok(());
     }
     for (name, path) in entries(path)? {
         // A link to a folder may lead back up, and one to nothing names no file.
-        let is_link = fs::symlink_metadata(&path).is_ok_and(|about| about.is_symlink());
-        if is_hidden(&name) || (is_link && !fs::metadata(&path).is_ok_and(|about| about.is_file())) {
+        let is_link = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_symlink());
+        if is_hidden(&name) || (is_link && !fs::metadata(&path).is_ok_and(|metadata| metadata.is_file())) {
             continue;
         }
-        gather(&path, found)?;
+        collect_files(&path, found)?;
     }
     Ok(())
 }
 
 /// Each file once, by its own name rather than by that of a link to it: receipts know only its own.
 fn distinct(found: Vec<PathBuf>) -> Result<Vec<PathBuf>, AuditError> {
-    let is_link = |path: &Path| fs::symlink_metadata(path).is_ok_and(|about| about.is_symlink());
+    let is_link = |path: &Path| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
     let mut named: Vec<(bool, PathBuf)> = found.into_iter().map(|path| (is_link(&path), path)).collect();
     named.sort();
     let mut seen = BTreeSet::new();
     let mut distinct = Vec::with_capacity(named.len());
     for (_, path) in named {
-        let about = fs::metadata(&path).map_err(|cause| AuditError::Read { path: path.clone(), cause })?;
-        if seen.insert((about.dev(), about.ino())) {
+        let metadata = fs::metadata(&path).map_err(|cause| AuditError::Read { path: path.clone(), cause })?;
+        if seen.insert((metadata.dev(), metadata.ino())) {
             distinct.push(path);
         }
     }
@@ -171,17 +171,17 @@ fn distinct(found: Vec<PathBuf>) -> Result<Vec<PathBuf>, AuditError> {
 fn without_copies(files: Vec<PathBuf>) -> Vec<PathBuf> {
     let names: BTreeSet<PathBuf> = files.iter().cloned().collect();
     // What comes through a pipe can be read only once.
-    let is_file = |path: &Path| path.metadata().is_ok_and(|about| about.is_file());
+    let is_file = |path: &Path| path.metadata().is_ok_and(|metadata| metadata.is_file());
     let is_copy = |path: &PathBuf| {
         let (plain, compression) = plain_name(path);
         let is_packed = compression != Compression::None && names.contains(&plain);
-        is_packed && is_file(path) && is_file(&plain) && hold_the_same(path, &plain)
+        is_packed && is_file(path) && is_file(&plain) && have_same_content(path, &plain)
     };
     files.into_iter().filter(|path| !is_copy(path)).collect()
 }
 
 /// Whether two files hold the same when decompressed. What cannot be read is told when it is audited.
-fn hold_the_same(one: &Path, other: &Path) -> bool {
+fn have_same_content(one: &Path, other: &Path) -> bool {
     let compare = || -> io::Result<bool> {
         let (mut one, mut other) = (open(one)?, open(other)?);
         let (mut a, mut b) = (Vec::new(), Vec::new());

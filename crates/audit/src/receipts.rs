@@ -31,18 +31,18 @@ pub(crate) struct Run {
     /// Its clients, by their number; those without receipts are empty and not complete.
     pub clients: Vec<Client>,
     /// Where the receiver says that events are.
-    pub places: Vec<StoredAt>,
+    pub claims: Vec<StoredAt>,
     workers: u64,
     /// Those whose receipts were read to their end.
-    ended: u64,
-    seen: BTreeMap<u64, PathBuf>,
+    complete_workers: u64,
+    files_by_worker: BTreeMap<u64, PathBuf>,
 }
 
 /// One client's events.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Client {
     /// How its events ended, in their order and without a gap.
-    pub ends: Vec<End>,
+    pub outcomes: Vec<OutcomeRange>,
     /// How often each of its events is stored; 255 stands for more as well.
     pub copies: Vec<u8>,
     /// Whether the receipts tell of all its events.
@@ -53,7 +53,7 @@ pub(crate) struct Client {
 
 /// Events that ended alike, up to one and without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct End {
+pub(crate) struct OutcomeRange {
     /// Number of the first event behind.
     pub until: u32,
     /// What became of them.
@@ -65,21 +65,23 @@ pub(crate) struct End {
 impl Run {
     /// Whether the receipts tell of all its clients.
     pub(crate) fn is_complete(&self) -> bool {
-        self.ended == self.workers
+        self.complete_workers == self.workers
     }
 }
 
 impl Client {
     /// How an event ended; `None` if the receipts do not know it.
     #[inline]
-    pub(crate) fn end_of(&mut self, number: u32) -> Option<End> {
-        let holds = |ends: &[End], at: usize| {
-            ends.get(at).is_some_and(|end| number < end.until && (at == 0 || ends[at - 1].until <= number))
+    pub(crate) fn outcome_of(&mut self, number: u32) -> Option<OutcomeRange> {
+        let holds = |outcomes: &[OutcomeRange], at: usize| {
+            outcomes
+                .get(at)
+                .is_some_and(|end| number < end.until && (at == 0 || outcomes[at - 1].until <= number))
         };
-        if !holds(&self.ends, self.last) {
-            self.last = self.ends.partition_point(|end| end.until <= number);
+        if !holds(&self.outcomes, self.last) {
+            self.last = self.outcomes.partition_point(|end| end.until <= number);
         }
-        self.ends.get(self.last).copied()
+        self.outcomes.get(self.last).copied()
     }
 }
 
@@ -102,7 +104,7 @@ impl Receipts {
         }
         let mut runs: Vec<Run> = runs.into_values().collect();
         for run in &mut runs {
-            let missing = run.workers.saturating_sub(run.seen.len() as u64);
+            let missing = run.workers.saturating_sub(run.files_by_worker.len() as u64);
             if missing > 0 {
                 let id = run.numbering.run();
                 incomplete.push(format!(
@@ -111,7 +113,7 @@ impl Receipts {
                 ));
             }
             for client in &mut run.clients {
-                client.copies = vec![0; client.ends.last().map_or(0, |end| end.until as usize)];
+                client.copies = vec![0; client.outcomes.last().map_or(0, |end| end.until as usize)];
             }
         }
         Ok(Self { runs, incomplete })
@@ -153,7 +155,7 @@ fn read_file(
         let line = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
         match (&reading, line) {
             (None, ReceiptLine::Header(header)) => {
-                take_header(path, &header, runs).map_err(wrong)?;
+                add_header(path, &header, runs).map_err(wrong)?;
                 reading = Some((header.run, header));
             }
             (None, _) | (Some(_), ReceiptLine::Header(_)) => {
@@ -165,15 +167,19 @@ fn read_file(
                 let client = run.clients.get_mut(line.client as usize).filter(|_| own.contains(&line.client));
                 let client =
                     client.ok_or_else(|| wrong(format!("client {} is another worker's", line.client)))?;
-                let expected = client.ends.last().map_or(0, |end| end.until);
+                let expected = client.outcomes.last().map_or(0, |end| end.until);
                 if line.from != expected || line.to < line.from || line.to == u32::MAX {
                     return Err(wrong(format!("the next event of client {} is {expected}", line.client)));
                 }
                 events += u64::from(line.to - line.from) + 1;
-                client.ends.push(End { until: line.to + 1, outcome: line.outcome, attempts: line.attempts });
+                client.outcomes.push(OutcomeRange {
+                    until: line.to + 1,
+                    outcome: line.outcome,
+                    attempts: line.attempts,
+                });
             }
-            (Some((run, _)), ReceiptLine::Stored(place)) => {
-                runs.get_mut(run).expect("its header was taken").places.push(place);
+            (Some((run, _)), ReceiptLine::Stored(claim)) => {
+                runs.get_mut(run).expect("its header was taken").claims.push(claim);
             }
             (Some((run, header)), ReceiptLine::End(end)) => {
                 if end.events != events {
@@ -185,20 +191,21 @@ fn read_file(
                 let own = header.first_client as usize..(header.first_client + header.clients) as usize;
                 let run = runs.get_mut(run).expect("its header was taken");
                 run.clients[own].iter_mut().for_each(|client| client.complete = true);
-                run.ended += u64::from(!is_whole);
+                run.complete_workers += u64::from(!is_whole);
                 is_whole = true;
             }
         }
     }
     if !is_whole {
         let path = path.display();
-        incomplete
-            .push(format!("{path} ends early: its worker was killed, or still runs; its events are unknown"));
+        incomplete.push(format!(
+            "{path} ends early: its worker was killed, or still runs; its events are unknown"
+        ));
     }
     Ok(())
 }
 
-fn take_header(path: &Path, header: &ReceiptHeader, runs: &mut BTreeMap<RunId, Run>) -> Result<(), String> {
+fn add_header(path: &Path, header: &ReceiptHeader, runs: &mut BTreeMap<RunId, Run>) -> Result<(), String> {
     if header.schema != SCHEMA {
         return Err(format!("'{}' is not {SCHEMA}", header.schema));
     }
@@ -206,20 +213,20 @@ fn take_header(path: &Path, header: &ReceiptHeader, runs: &mut BTreeMap<RunId, R
     let until = header.first_client.checked_add(header.clients).filter(|&until| until <= 1 << 24);
     let until = until.ok_or("more clients than there are numbers")? as usize;
     let run = match runs.entry(header.run) {
-        Entry::Occupied(run) => run.into_mut(),
-        Entry::Vacant(place) => place.insert(Run {
+        Entry::Occupied(entry) => entry.into_mut(),
+        Entry::Vacant(entry) => entry.insert(Run {
             numbering,
             clients: Vec::new(),
-            places: Vec::new(),
+            claims: Vec::new(),
             workers: header.workers,
-            ended: 0,
-            seen: BTreeMap::new(),
+            complete_workers: 0,
+            files_by_worker: BTreeMap::new(),
         }),
     };
     if run.numbering.front() != numbering_front(header)? || run.workers != header.workers {
         return Err(format!("run {} is another one in another file", header.run));
     }
-    if let Some(other) = run.seen.insert(header.worker, path.to_owned()) {
+    if let Some(other) = run.files_by_worker.insert(header.worker, path.to_owned()) {
         return Err(format!(
             "the receipts of worker {} were read from {} already",
             header.worker,

@@ -21,7 +21,7 @@ impl Folder {
 
     fn audit_at(&self, level: Option<AckLevel>) -> AuditResult {
         let files = vec![self.0.join("files").display().to_string()];
-        audit(&Order { receipts: vec![self.0.join("receipts")], files, level }).unwrap()
+        audit(&AuditOptions { receipts: vec![self.0.join("receipts")], files, level }).unwrap()
     }
 }
 
@@ -316,7 +316,7 @@ fn wrong_receipts_and_missing_files_are_told() {
     let folder = Folder::new();
     let tell = |lines: &[ReceiptLine]| {
         folder.write("receipts/receipts-0.jsonl", text(lines));
-        audit(&Order { receipts: vec![folder.0.join("receipts")], ..Order::default() })
+        audit(&AuditOptions { receipts: vec![folder.0.join("receipts")], ..AuditOptions::default() })
             .unwrap_err()
             .to_string()
     };
@@ -327,10 +327,12 @@ fn wrong_receipts_and_missing_files_are_told() {
     let stranger = run(1, 0, 1, EventOutcome::Written, 1);
     assert!(tell(&[header(1, 0, 0, 1), stranger]).contains("another worker's"));
     assert!(tell(&[header(1, 0, 0, 1), end]).contains("tells of 1 events, the lines above of 0"));
-    let order = Order { files: vec!["/nowhere/at/all".to_owned()], ..Order::default() };
-    assert!(audit(&order).unwrap_err().to_string().contains("/nowhere/at/all"));
-    let pattern =
-        Order { files: vec![folder.0.join("files/*.log").display().to_string()], ..Order::default() };
+    let options = AuditOptions { files: vec!["/nowhere/at/all".to_owned()], ..AuditOptions::default() };
+    assert!(audit(&options).unwrap_err().to_string().contains("/nowhere/at/all"));
+    let pattern = AuditOptions {
+        files: vec![folder.0.join("files/*.log").display().to_string()],
+        ..AuditOptions::default()
+    };
     assert_eq!(audit(&pattern).unwrap().read.files, 0);
 }
 

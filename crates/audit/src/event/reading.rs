@@ -5,7 +5,7 @@ use record::receipt::{EVENT_KEY, Marker};
 use serde_json::{Map, Value};
 
 /// How often a line may be escaped as a whole.
-const MOST_ESCAPED: usize = 3;
+const MAX_ESCAPE_DEPTH: usize = 3;
 /// Begins the text of a number that is kept as it is written. No text of JSON that anybody sends begins so.
 const NUMBER: char = '\0';
 
@@ -47,7 +47,7 @@ pub(super) fn number_text(text: &str) -> Option<&str> {
 
 /// What was read in a line.
 #[derive(Debug, Default)]
-pub(super) struct ReadAnew {
+pub(super) struct ParsedLine {
     /// Every JSON object with a number.
     pub events: Vec<(Marker, Map<String, Value>)>,
     /// Two JSON texts with such objects stand in one line: their line ends are gone.
@@ -55,10 +55,10 @@ pub(super) struct ReadAnew {
 }
 
 /// Reads a line that holds JSON somewhere, escaped or not.
-pub(super) fn read_events(line: &[u8], numbers: Numbers) -> ReadAnew {
-    let mut read = ReadAnew::default();
+pub(super) fn read_events(line: &[u8], numbers: Numbers) -> ParsedLine {
+    let mut read = ParsedLine::default();
     let mut text = line.to_vec();
-    for _ in 0..=MOST_ESCAPED {
+    for _ in 0..=MAX_ESCAPE_DEPTH {
         read.is_joined = collect_from_text(&text, numbers, 0, &mut read.events);
         let plain = unescaped(&text);
         if !read.events.is_empty() || plain.len() == text.len() {
@@ -120,7 +120,7 @@ fn collect(value: Value, numbers: Numbers, depth: usize, events: &mut Vec<(Marke
                 None => members.into_iter().for_each(|(_, value)| collect(value, numbers, depth, events)),
             }
         }
-        Value::String(text) if depth < MOST_ESCAPED && text.contains(EVENT_KEY) => {
+        Value::String(text) if depth < MAX_ESCAPE_DEPTH && text.contains(EVENT_KEY) => {
             // The text of a member is one text, whatever stands in it.
             let _ = collect_from_text(text.as_bytes(), numbers, depth + 1, events);
         }

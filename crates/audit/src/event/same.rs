@@ -5,7 +5,7 @@ use serde_json::{Number, Value};
 use super::reading::number_text;
 
 /// Digits of a double at the most: 2^-1074 has 767 that count.
-const MOST_DIGITS: usize = 800;
+const MAX_DIGITS: usize = 800;
 
 /// Whether a receiver that read `sent` and wrote it anew may have written `stored`. Both were read in the same way
 /// ([`super::reading::Numbers`]).
@@ -43,7 +43,7 @@ fn is_same_number(sent: &str, stored: &str) -> bool {
         return true;
     }
     let (Ok(double), Ok(other)) = (sent.parse::<f64>(), stored.parse::<f64>()) else { return false };
-    if !sent.contains(['.', 'e', 'E']) || double != other || b.digits.len() > MOST_DIGITS {
+    if !sent.contains(['.', 'e', 'E']) || double != other || b.digits.len() > MAX_DIGITS {
         return false;
     }
     let behind_first = b.digits.len().saturating_sub(1);

@@ -8,15 +8,15 @@ fn numbering() -> Numbering {
     Numbering::new(REFERENCE_EVENT, RunId(0x1234_abcd)).unwrap()
 }
 
-fn seen(line: &[u8]) -> Vec<Seen> {
+fn seen(line: &[u8]) -> Vec<FoundEvent> {
     let numbering = numbering();
     let mut seen = Vec::new();
     Examiner::new([&numbering].into_iter()).examine(line, |one| seen.push(one));
     seen
 }
 
-fn whole(client: u32, number: u32) -> Seen {
-    Seen::Event { run: 0, marker: numbering().marker(client, number) }
+fn whole(client: u32, number: u32) -> FoundEvent {
+    FoundEvent::Event { run: 0, marker: numbering().marker(client, number) }
 }
 
 #[test]
@@ -52,9 +52,9 @@ fn an_event_is_found_however_the_receiver_wraps_it() {
 #[test]
 fn other_runs_are_told_apart_from_broken_ones() {
     let other = Numbering::new(REFERENCE_EVENT, RunId(7)).unwrap();
-    assert_eq!(seen(event(&other, 1, 1).as_bytes()), [Seen::Foreign]);
+    assert_eq!(seen(event(&other, 1, 1).as_bytes()), [FoundEvent::Foreign]);
     let broken = event(&numbering(), 1, 1).replace("1234abcd-", "1234abce-");
-    assert!(matches!(seen(broken.as_bytes())[..], [Seen::Altered { .. }]));
+    assert!(matches!(seen(broken.as_bytes())[..], [FoundEvent::Altered { .. }]));
     assert_eq!(seen(b"127.0.0.1 \"POST / HTTP/1.1\" 204 \"proofload/0.1.0\""), []);
 }
 
@@ -62,7 +62,10 @@ fn other_runs_are_told_apart_from_broken_ones() {
 fn a_torn_event_before_another_is_seen() {
     let event = event(&numbering(), 1, 1);
     let seen = seen(format!("{}{event}", &event[..40]).as_bytes());
-    assert!(matches!(seen[..], [Seen::Altered { marker: None, .. }, Seen::Event { .. }]), "{seen:?}");
+    assert!(
+        matches!(seen[..], [FoundEvent::Altered { marker: None, .. }, FoundEvent::Event { .. }]),
+        "{seen:?}"
+    );
 }
 
 #[test]
@@ -82,7 +85,7 @@ fn lines_that_became_one_are_told_from_events_that_belong_together() {
     ] {
         let seen = seen(joined.as_bytes());
         let findings =
-            seen.iter().filter(|seen| **seen == Seen::Altered { marker: None, why: JOINED }).count();
+            seen.iter().filter(|seen| **seen == FoundEvent::Altered { marker: None, why: JOINED }).count();
         assert!(findings == 1 && seen.len() == 3, "{joined}: {seen:?}");
     }
     for one_text in [
@@ -109,7 +112,10 @@ fn one_damage_is_one_finding() {
         event(&numbering(), 1, 0).replace("1234abcd-", "1234abce-"),
     ] {
         let seen = seen(format!("[{damaged},{whole_event}]").as_bytes());
-        assert!(matches!(seen[..], [Seen::Altered { .. }, Seen::Event { .. }]), "{damaged}: {seen:?}");
+        assert!(
+            matches!(seen[..], [FoundEvent::Altered { .. }, FoundEvent::Event { .. }]),
+            "{damaged}: {seen:?}"
+        );
     }
 }
 
@@ -139,7 +145,7 @@ fn the_word_alone_is_no_event() {
         "%22proofload%22%3A",
     ] {
         let seen = seen(format!("{{\"a\":1,{name}12").as_bytes());
-        assert!(matches!(seen[..], [Seen::Altered { .. }]), "{name}: {seen:?}");
+        assert!(matches!(seen[..], [FoundEvent::Altered { .. }]), "{name}: {seen:?}");
     }
 }
 
@@ -164,11 +170,11 @@ fn template_of(members: &std::collections::BTreeMap<String, String>) -> String {
 }
 
 /// Values as they are written; integers of up to so many digits.
-fn values(most_digits: usize) -> impl Strategy<Value = String> {
+fn values(max_digits: usize) -> impl Strategy<Value = String> {
     let plain = prop_oneof![
         any::<i64>().prop_map(|number| number.to_string()),
         any::<u64>().prop_map(|number| number.to_string()),
-        prop::string::string_regex(&format!("[1-9][0-9]{{15,{}}}", most_digits - 1)).unwrap(),
+        prop::string::string_regex(&format!("[1-9][0-9]{{15,{}}}", max_digits - 1)).unwrap(),
         prop::num::f64::NORMAL.prop_map(|number| serde_json::to_string(&number).unwrap()),
         "\\PC{0,12}".prop_map(|text| serde_json::to_string(&text).unwrap()),
         any::<bool>().prop_map(|truth| truth.to_string()),
@@ -196,7 +202,7 @@ proptest! {
         Examiner::new([&numbering].into_iter()).examine(&line, |one| seen.push(one));
         // The one flip that leaves the same JSON: an exponent's letter in capitals.
         let is_same = line[at] == b'E' && line[at - 1].is_ascii_digit() && seen.len() == 1;
-        let altered = seen.len() == 1 && matches!(seen[0], Seen::Altered { .. });
+        let altered = seen.len() == 1 && matches!(seen[0], FoundEvent::Altered { .. });
         prop_assert!(altered || is_same, "{at}: {:?} {seen:?}", String::from_utf8_lossy(&line));
     }
 
@@ -206,7 +212,7 @@ proptest! {
         let at = at % line.len();
         line[at] ^= 1 << bit;
         let seen = seen(&line);
-        let altered = seen.iter().any(|one| matches!(one, Seen::Altered { .. }));
+        let altered = seen.iter().any(|one| matches!(one, FoundEvent::Altered { .. }));
         prop_assert!(altered && seen.len() == 1, "{at}: {:?}", String::from_utf8_lossy(&line));
     }
 
@@ -235,7 +241,7 @@ proptest! {
         for line in [format!("{prefix}{event}"), wrapped] {
             let mut seen = Vec::new();
             examiner.examine(line.as_bytes(), |one| seen.push(one));
-            prop_assert_eq!(&seen, &[Seen::Event { run: 0, marker: numbering.marker(5, 6) }], "{}", line);
+            prop_assert_eq!(&seen, &[FoundEvent::Event { run: 0, marker: numbering.marker(5, 6) }], "{}", line);
         }
     }
 }

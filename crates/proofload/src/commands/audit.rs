@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use audit::{Order, audit};
+use audit::{AuditOptions, audit};
 use clap::Args;
 use record::{AckLevel, AuditResult};
 
@@ -50,8 +50,9 @@ pub(crate) fn run(arguments: &AuditArgs) -> Result<Exit, Refusal> {
         .map_err(|error| Refusal::one(format_args!("--level: {error}")))?;
     readable(&arguments.receipts)?;
     let json = Destination::of("--json", arguments.json.as_deref())?;
-    let order = Order { receipts: arguments.receipts.clone(), files: arguments.files.clone(), level };
-    let result = audit(&order).map_err(Refusal::one)?;
+    let options =
+        AuditOptions { receipts: arguments.receipts.clone(), files: arguments.files.clone(), level };
+    let result = audit(&options).map_err(Refusal::one)?;
     if result.read.files == 0 {
         refuse_nowhere(&arguments.files)?;
     }

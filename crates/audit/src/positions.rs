@@ -14,10 +14,10 @@ use record::{
 
 /// What is claimed of each segment.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct ClaimedPositions {
     segments: BTreeMap<PathBuf, Segment>,
     /// Claims about the file being read, by where their lines begin; the next is last.
-    awaited: Vec<(u64, PathBuf, usize)>,
+    pending: Vec<(u64, PathBuf, usize)>,
 }
 
 #[derive(Debug, Default)]
@@ -30,60 +30,60 @@ struct Segment {
 struct Claim {
     id: EventId,
     offset: u64,
-    holds: bool,
+    is_confirmed: bool,
 }
 
-impl Places {
+impl ClaimedPositions {
     /// More claims of a run.
-    pub(crate) fn claim(&mut self, run: RunId, places: Vec<StoredAt>) {
-        for StoredAt { client, number, segment, offset, .. } in places {
+    pub(crate) fn claim(&mut self, run: RunId, positions: Vec<StoredAt>) {
+        for StoredAt { client, number, segment, offset, .. } in positions {
             let segment = Path::new(&segment).components().as_path().to_owned();
-            let claim = Claim { id: EventId { run, client, number }, offset, holds: false };
+            let claim = Claim { id: EventId { run, client, number }, offset, is_confirmed: false };
             self.segments.entry(segment).or_default().claims.push(claim);
         }
     }
 
     /// A file is read, called so without the ending of its compression.
     pub(crate) fn begin_file(&mut self, plain: &Path) {
-        self.awaited.clear();
+        self.pending.clear();
         if self.segments.is_empty() {
             return;
         }
         for name in segments_of(plain) {
             let Some(segment) = self.segments.get_mut(&name) else { continue };
             segment.was_read = true;
-            let open = segment.claims.iter().enumerate().filter(|(_, claim)| !claim.holds);
-            self.awaited.extend(open.map(|(index, claim)| (claim.offset, name.clone(), index)));
+            let open = segment.claims.iter().enumerate().filter(|(_, claim)| !claim.is_confirmed);
+            self.pending.extend(open.map(|(index, claim)| (claim.offset, name.clone(), index)));
         }
-        self.awaited.sort_by_key(|&(offset, ..)| std::cmp::Reverse(offset));
+        self.pending.sort_by_key(|&(offset, ..)| std::cmp::Reverse(offset));
     }
 
     /// Whether something is claimed of the line that begins at `offset`. Lines are told in order.
     #[inline]
-    pub(crate) fn awaits(&mut self, offset: u64) -> bool {
-        while self.awaited.last().is_some_and(|&(claimed, ..)| claimed < offset) {
-            self.awaited.pop();
+    pub(crate) fn advance_to(&mut self, offset: u64) -> bool {
+        while self.pending.last().is_some_and(|&(claimed, ..)| claimed < offset) {
+            self.pending.pop();
         }
-        self.awaited.last().is_some_and(|&(claimed, ..)| claimed == offset)
+        self.pending.last().is_some_and(|&(claimed, ..)| claimed == offset)
     }
 
     /// The line that begins at `offset` holds this event.
-    pub(crate) fn holds(&mut self, offset: u64, id: EventId) {
-        let here = self.awaited.iter().rev().take_while(|&&(claimed, ..)| claimed == offset);
+    pub(crate) fn confirm(&mut self, offset: u64, id: EventId) {
+        let here = self.pending.iter().rev().take_while(|&&(claimed, ..)| claimed == offset);
         for (_, name, index) in here {
             let claim = self.segments.get_mut(name).and_then(|segment| segment.claims.get_mut(*index));
             if let Some(claim) = claim.filter(|claim| claim.id == id) {
-                claim.holds = true;
+                claim.is_confirmed = true;
             }
         }
     }
 
     /// How many claims hold. Gives those that do not, with the segment and the offset.
-    pub(crate) fn conclude(&self, mut wrong: impl FnMut(EventId, &Path, u64)) -> PlaceCounts {
+    pub(crate) fn count(&self, mut wrong: impl FnMut(EventId, &Path, u64)) -> PlaceCounts {
         let mut counts = PlaceCounts::default();
         for (name, segment) in &self.segments {
             for claim in &segment.claims {
-                match (claim.holds, segment.was_read) {
+                match (claim.is_confirmed, segment.was_read) {
                     (true, _) => counts.right += 1,
                     (false, false) => counts.unchecked += 1,
                     (false, true) => {
