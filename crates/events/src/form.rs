@@ -5,7 +5,7 @@ use percent_encoding::percent_decode;
 use crate::{Kind, Mistake};
 
 /// The field of a form that holds records. Its decoded value is where the finder was told to write it.
-pub(crate) struct Found {
+pub(crate) struct RecordField {
     /// How the value is written.
     pub(crate) kind: Kind,
     /// The field `time`.
@@ -19,7 +19,7 @@ const FIELDS: [(&str, Kind); 3] =
 /// The field with the records.
 ///
 /// Not the crate `form_urlencoded`: it puts U+FFFD where a value is not UTF-8, which would store what nobody sent.
-pub(crate) fn find(body: &[u8], value: &mut Vec<u8>) -> Result<Option<Found>, Mistake> {
+pub(crate) fn find_records(body: &[u8], value: &mut Vec<u8>) -> Result<Option<RecordField>, Mistake> {
     let (mut fields, mut decoded) = (Fields::default(), Vec::new());
     for pair in body.split(|&byte| byte == b'&') {
         let (name, value) = match memchr::memchr(b'=', pair) {
@@ -27,7 +27,7 @@ pub(crate) fn find(body: &[u8], value: &mut Vec<u8>) -> Result<Option<Found>, Mi
             None => (pair, &[][..]),
         };
         decode(name, &mut decoded);
-        fields.take(&decoded, value)?;
+        fields.add(&decoded, value)?;
     }
     let mut time = fields.time.map(|text| {
         decode(text, &mut decoded);
@@ -35,7 +35,7 @@ pub(crate) fn find(body: &[u8], value: &mut Vec<u8>) -> Result<Option<Found>, Mi
     });
     Ok(fields.records.map(|(kind, text)| {
         decode(text, value);
-        Found { kind, time: time.take() }
+        RecordField { kind, time: time.take() }
     }))
 }
 
@@ -53,7 +53,7 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// When it holds records and another does, too: what one of them holds would be lost.
-    pub(crate) fn take(&mut self, name: &[u8], value: &'a [u8]) -> Result<(), Mistake> {
+    pub(crate) fn add(&mut self, name: &[u8], value: &'a [u8]) -> Result<(), Mistake> {
         if name == b"time" {
             self.time.get_or_insert(value);
         }
@@ -86,7 +86,7 @@ mod tests {
 
     fn found(body: &str) -> Option<(Kind, String, Option<String>)> {
         let mut value = b"old".to_vec();
-        let found = find(body.as_bytes(), &mut value).ok().flatten()?;
+        let found = find_records(body.as_bytes(), &mut value).ok().flatten()?;
         Some((found.kind, String::from_utf8(value).expect("the tests decode to UTF-8"), found.time))
     }
 
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(found("{\"a\":1}"), None);
         assert_eq!(found(""), None);
         for several in ["json={}&json={}", "ndjson=1&x=&json=2"] {
-            assert!(find(several.as_bytes(), &mut Vec::new()).is_err(), "{several}");
+            assert!(find_records(several.as_bytes(), &mut Vec::new()).is_err(), "{several}");
         }
     }
 }

@@ -32,10 +32,10 @@ pub struct UnsupportedEncoding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InflateError {
     /// It holds more than it may (413).
-    #[error("the body holds more than the {most_bytes} bytes allowed: send it in parts")]
+    #[error("the body holds more than the {max_bytes} bytes allowed: send it in parts")]
     TooLarge {
         /// What it may hold.
-        most_bytes: usize,
+        max_bytes: usize,
     },
     /// It is not coded as it says, or has no end (400).
     #[error("the body is not valid {coding}: it is damaged, cut off, or coded otherwise")]
@@ -49,7 +49,7 @@ pub enum InflateError {
 /// [`Inflater::memory_bytes`] says, one window at the most, 32 KiB for gzip and deflate, 8 MiB for Zstandard.
 pub struct Inflater {
     coding: Coding,
-    most_bytes: usize,
+    max_bytes: usize,
     left_bytes: usize,
 }
 
@@ -70,8 +70,8 @@ enum Coding {
 }
 
 /// A window of 8 MiB, which RFC 8878 asks every decoder for and lets it refuse more.
-const ZSTD_WINDOW_LOG_MOST: u32 = 23;
-const ZSTD_WINDOW_BYTES_MOST: usize = 1 << ZSTD_WINDOW_LOG_MOST;
+const MAX_ZSTD_WINDOW_LOG: u32 = 23;
+const MAX_ZSTD_WINDOW_BYTES: usize = 1 << MAX_ZSTD_WINDOW_LOG;
 /// State and window of gzip and deflate.
 const FLATE_BYTES: usize = 64 * 1024;
 /// State and buffers of Zstandard, but for the window.
@@ -104,8 +104,8 @@ impl Encoding {
 }
 
 impl Inflater {
-    /// For one body, which may hold `most_bytes` when its coding is undone.
-    pub fn new(encoding: Encoding, most_bytes: usize) -> Inflater {
+    /// For one body, which may hold `max_bytes` when its coding is undone.
+    pub fn new(encoding: Encoding, max_bytes: usize) -> Inflater {
         let coding = match encoding {
             Encoding::Identity => Coding::Identity,
             Encoding::Gzip => {
@@ -118,12 +118,12 @@ impl Inflater {
             Encoding::Zstd => {
                 let mut decoder = Decoder::new().expect("a decoder without a dictionary needs only memory");
                 decoder
-                    .set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MOST))
+                    .set_parameter(DParameter::WindowLogMax(MAX_ZSTD_WINDOW_LOG))
                     .expect("the window is one that Zstandard has");
                 Coding::Zstd { decoder, is_complete: false }
             }
         };
-        Inflater { coding, most_bytes, left_bytes: most_bytes }
+        Inflater { coding, max_bytes, left_bytes: max_bytes }
     }
 
     /// Appends what the next part of the body holds to `out`.
@@ -132,7 +132,7 @@ impl Inflater {
     /// When the body is damaged or holds too much; the inflater is of no more use then, and what it has written is
     /// not to be used.
     pub fn feed(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), InflateError> {
-        let too_large = InflateError::TooLarge { most_bytes: self.most_bytes };
+        let too_large = InflateError::TooLarge { max_bytes: self.max_bytes };
         let left_bytes = &mut self.left_bytes;
         match &mut self.coding {
             Coding::Identity => {
@@ -144,7 +144,7 @@ impl Inflater {
                 let corrupt = InflateError::Corrupt { coding: name };
                 let is_gzip = *name == "gzip";
                 let mut rest = input;
-                stepwise(out, left_bytes, too_large, corrupt, |out| {
+                inflate_in_steps(out, left_bytes, too_large, corrupt, |out| {
                     if *is_complete {
                         match rest {
                             [] => return Ok(0),
@@ -184,7 +184,7 @@ impl Inflater {
             Coding::Zstd { decoder, is_complete } => {
                 let corrupt = InflateError::Corrupt { coding: "zstd" };
                 let mut rest = InBuffer::around(input);
-                stepwise(out, left_bytes, too_large, corrupt, |out| {
+                inflate_in_steps(out, left_bytes, too_large, corrupt, |out| {
                     let unread = |rest: &InBuffer<'_>| input.len() - rest.pos();
                     // Asked for more after its end, the decoder would begin another frame.
                     if unread(&rest) == 0 && (*is_complete || input.is_empty()) {
@@ -206,9 +206,7 @@ impl Inflater {
         match &self.coding {
             Coding::Identity => 0,
             Coding::Flate { .. } | Coding::Undecided(_) => FLATE_BYTES,
-            Coding::Zstd { .. } => {
-                ZSTD_BYTES + (self.most_bytes - self.left_bytes).min(ZSTD_WINDOW_BYTES_MOST)
-            }
+            Coding::Zstd { .. } => ZSTD_BYTES + (self.max_bytes - self.left_bytes).min(MAX_ZSTD_WINDOW_BYTES),
         }
     }
 
@@ -230,9 +228,9 @@ impl Inflater {
 
 impl std::fmt::Debug for Inflater {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (most_bytes, left_bytes) = (self.most_bytes, self.left_bytes);
+        let (max_bytes, left_bytes) = (self.max_bytes, self.left_bytes);
         f.debug_struct("Inflater")
-            .field("most_bytes", &most_bytes)
+            .field("max_bytes", &max_bytes)
             .field("left_bytes", &left_bytes)
             .finish_non_exhaustive()
     }
@@ -240,7 +238,7 @@ impl std::fmt::Debug for Inflater {
 
 /// Calls `step`, which fills the spare room of `out` and says how much of its input it has not read, until all is
 /// written.
-fn stepwise(
+fn inflate_in_steps(
     out: &mut Vec<u8>,
     left_bytes: &mut usize,
     too_large: InflateError,

@@ -41,7 +41,7 @@ impl Mode {
 /// The boundary of a multipart body: 1 to 70 bytes (RFC 2046, 5.1.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Boundary {
-    bytes: [u8; Boundary::MOST_BYTES],
+    bytes: [u8; Boundary::MAX_BYTES],
     len: u8,
 }
 
@@ -52,9 +52,9 @@ impl Kind {
     pub fn of_content_type(content_type: Option<&[u8]>, mode: Mode) -> Kind {
         match (mode, content_type) {
             (Mode::Strict, None) | (Mode::FluentdJson, _) => Kind::Json,
-            (Mode::Strict, Some(value)) => strict(value),
+            (Mode::Strict, Some(value)) => strict_kind(value),
             (Mode::Fluentd, None) => Kind::Other,
-            (Mode::Fluentd, Some(value)) => as_fluentd(value),
+            (Mode::Fluentd, Some(value)) => fluentd_kind(value),
         }
     }
 
@@ -65,12 +65,11 @@ impl Kind {
 }
 
 impl Boundary {
-    const MOST_BYTES: usize = 70;
+    const MAX_BYTES: usize = 70;
 
     /// None if `bytes` are none or too many.
     pub fn new(bytes: &[u8]) -> Option<Boundary> {
-        let mut boundary =
-            Boundary { bytes: [0; Boundary::MOST_BYTES], len: u8::try_from(bytes.len()).ok()? };
+        let mut boundary = Boundary { bytes: [0; Boundary::MAX_BYTES], len: u8::try_from(bytes.len()).ok()? };
         if bytes.is_empty() {
             return None;
         }
@@ -90,7 +89,7 @@ impl std::fmt::Debug for Boundary {
     }
 }
 
-fn strict(value: &[u8]) -> Kind {
+fn strict_kind(value: &[u8]) -> Kind {
     let mut parts = value.split(|&byte| byte == b';');
     let media_type = parts.next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
     match media_type.as_slice() {
@@ -116,7 +115,7 @@ fn strict(value: &[u8]) -> Kind {
     }
 }
 
-fn as_fluentd(value: &[u8]) -> Kind {
+fn fluentd_kind(value: &[u8]) -> Kind {
     const MULTIPART: &[u8] = b"multipart/form-data; boundary=";
     if let Some(boundary) = value.strip_prefix(MULTIPART) {
         return Boundary::new(unquoted(boundary)).map_or(Kind::Other, Kind::Multipart);

@@ -29,7 +29,7 @@ pub enum LineFormat {
 
 /// Writes records as lines. Keep one a thread: it remembers what it wrote for the last second and tag.
 #[derive(Debug)]
-pub struct Liner {
+pub struct LineWriter {
     format: LineFormat,
     zone: Zone,
     time_zone: TimeZone,
@@ -52,12 +52,12 @@ impl<'a> Record<'a> {
     }
 }
 
-impl Liner {
+impl LineWriter {
     /// Writes times in this zone: as `2020-01-13T17:52:09+09:00` in that of the machine, whichever that is, and as
     /// `2020-01-13T08:52:09Z` in UTC.
-    pub fn new(format: LineFormat, zone: Zone) -> Liner {
+    pub fn new(format: LineFormat, zone: Zone) -> LineWriter {
         let time_zone = zone.time_zone();
-        Liner { format, zone, time_zone, prefixed: None, prefix: Vec::new() }
+        LineWriter { format, zone, time_zone, prefixed: None, prefix: Vec::new() }
     }
 
     /// Writes the record to `out` as one line, with the newline that ends it and no other.
@@ -149,23 +149,23 @@ mod tests {
     const RAW: Record<'_> = Record { text: "a \"line\"", is_json: false, time: None };
     const TIME: EventTime = EventTime { seconds: 1_578_905_529, nanos: 5 };
 
-    fn line(liner: &mut Liner, time: EventTime, tag: &str, record: &Record<'_>) -> String {
+    fn line(writer: &mut LineWriter, time: EventTime, tag: &str, record: &Record<'_>) -> String {
         let mut out = b"before".to_vec();
-        liner.write(&mut out, time, tag, record);
+        writer.write(&mut out, time, tag, record);
         String::from_utf8(out[6..].to_vec()).expect("records and tags are text")
     }
 
     #[test]
     fn out_file_has_time_and_tag_before_the_record() {
-        let mut liner = Liner::new(LineFormat::OutFile { time: true, tag: true }, Zone::Utc);
-        let mut all = |seconds, tag| line(&mut liner, EventTime { seconds, nanos: 0 }, tag, &RAW);
+        let mut writer = LineWriter::new(LineFormat::OutFile { time: true, tag: true }, Zone::Utc);
+        let mut all = |seconds, tag| line(&mut writer, EventTime { seconds, nanos: 0 }, tag, &RAW);
         let record = r#"{"message":"a \"line\""}"#;
         assert_eq!(all(TIME.seconds, "a.b"), format!("2020-01-13T08:52:09Z\ta.b\t{record}\n"));
         assert_eq!(all(TIME.seconds, "a.b"), format!("2020-01-13T08:52:09Z\ta.b\t{record}\n"));
         assert_eq!(all(TIME.seconds + 1, "a.b"), format!("2020-01-13T08:52:10Z\ta.b\t{record}\n"));
         assert_eq!(all(TIME.seconds + 1, "a\tb\n"), format!("2020-01-13T08:52:10Z\ta_b_\t{record}\n"));
         assert_eq!(all(i64::MAX, "a"), format!("{}\ta\t{record}\n", i64::MAX));
-        let mut bare = Liner::new(LineFormat::OutFile { time: false, tag: false }, Zone::Utc);
+        let mut bare = LineWriter::new(LineFormat::OutFile { time: false, tag: false }, Zone::Utc);
         assert_eq!(line(&mut bare, TIME, "a", &JSON), format!("{}\n", JSON.text));
     }
 
@@ -176,26 +176,26 @@ mod tests {
             // As Ruby writes the time of a machine that has no other zone.
             (TimeZone::UTC, "2020-01-13T08:52:09+00:00"),
         ] {
-            let mut liner = Liner::new(LineFormat::OutFile { time: true, tag: false }, Zone::Local);
-            liner.time_zone = time_zone;
-            assert_eq!(line(&mut liner, TIME, "", &JSON), format!("{shown}\t{}\n", JSON.text));
+            let mut writer = LineWriter::new(LineFormat::OutFile { time: true, tag: false }, Zone::Local);
+            writer.time_zone = time_zone;
+            assert_eq!(line(&mut writer, TIME, "", &JSON), format!("{shown}\t{}\n", JSON.text));
         }
     }
 
     #[test]
     fn csv_has_members_in_quotes_where_they_need_them() {
         let fields = ["a", "none", "b", "c", "message"].map(str::to_owned).to_vec();
-        let mut liner = Liner::new(LineFormat::Csv { fields }, Zone::Utc);
-        assert_eq!(line(&mut liner, TIME, "", &JSON), "x,,\"[1,\"\"y\"\"]\",\"p\"\"q\\r\\ns\",\n");
-        assert_eq!(line(&mut liner, TIME, "", &RAW), ",,,,\"a \"\"line\"\"\"\n");
+        let mut writer = LineWriter::new(LineFormat::Csv { fields }, Zone::Utc);
+        assert_eq!(line(&mut writer, TIME, "", &JSON), "x,,\"[1,\"\"y\"\"]\",\"p\"\"q\\r\\ns\",\n");
+        assert_eq!(line(&mut writer, TIME, "", &RAW), ",,,,\"a \"\"line\"\"\"\n");
     }
 
     #[test]
     fn json_and_raw_are_the_record_alone() {
-        let mut liner = Liner::new(LineFormat::Json, Zone::Utc);
-        assert_eq!(line(&mut liner, TIME, "a", &JSON), format!("{}\n", JSON.text));
-        assert_eq!(line(&mut liner, TIME, "a", &RAW), "{\"message\":\"a \\\"line\\\"\"}\n");
-        let mut liner = Liner::new(LineFormat::Raw, Zone::Utc);
-        assert_eq!(line(&mut liner, TIME, "a", &RAW), "a \"line\"\n");
+        let mut writer = LineWriter::new(LineFormat::Json, Zone::Utc);
+        assert_eq!(line(&mut writer, TIME, "a", &JSON), format!("{}\n", JSON.text));
+        assert_eq!(line(&mut writer, TIME, "a", &RAW), "{\"message\":\"a \\\"line\\\"\"}\n");
+        let mut writer = LineWriter::new(LineFormat::Raw, Zone::Utc);
+        assert_eq!(line(&mut writer, TIME, "a", &RAW), "a \"line\"\n");
     }
 }

@@ -67,10 +67,10 @@ pub(crate) fn without<'a>(json: &str, key: &str, out: &'a mut String) -> &'a str
 }
 
 /// Whether arrays and objects are nested deeper than that.
-pub(crate) fn deeper_than(json: &str, most: usize) -> bool {
+pub(crate) fn deeper_than(json: &str, max: usize) -> bool {
     // Each level takes two bytes, and most records are shorter than that; in most others, counting is enough.
     let opening = |byte: &&u8| matches!(byte, b'{' | b'[');
-    if json.len() <= 2 * most || json.as_bytes().iter().filter(opening).count() <= most {
+    if json.len() <= 2 * max || json.as_bytes().iter().filter(opening).count() <= max {
         return false;
     }
     let bytes = json.as_bytes();
@@ -85,7 +85,7 @@ pub(crate) fn deeper_than(json: &str, most: usize) -> bool {
             b'}' | b']' => depth = depth.saturating_sub(1),
             _ => {}
         }
-        if depth > most {
+        if depth > max {
             return true;
         }
         at += 1;

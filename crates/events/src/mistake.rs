@@ -61,14 +61,14 @@ mod tests {
 
     #[test]
     fn places_count_lines_from_one_and_bytes_from_zero() {
-        let place = |byte| {
+        let position = |byte| {
             let mistake = Mistake::at(b"ab\ncd\n", byte, "x");
             (mistake.line, mistake.column, mistake.byte)
         };
-        assert_eq!(place(0), (1, 1, 0));
-        assert_eq!(place(2), (1, 3, 2));
-        assert_eq!(place(3), (2, 1, 3));
-        assert_eq!(place(6), (3, 1, 6));
-        assert_eq!(place(99), (3, 1, 6));
+        assert_eq!(position(0), (1, 1, 0));
+        assert_eq!(position(2), (1, 3, 2));
+        assert_eq!(position(3), (2, 1, 3));
+        assert_eq!(position(6), (3, 1, 6));
+        assert_eq!(position(99), (3, 1, 6));
     }
 }

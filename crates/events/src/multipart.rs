@@ -4,23 +4,23 @@ use memchr::memmem;
 
 use crate::{
     Boundary, Mistake, Mode,
-    form::{Fields, Found},
+    form::{Fields, RecordField},
     kind::unquoted,
 };
 
 /// The field with the records. Parts without a name are passed over. Fluentd expects a line break behind the last boundary,
 /// too.
-pub(crate) fn find(
+pub(crate) fn find_records(
     body: &[u8],
     boundary: &Boundary,
     mode: Mode,
     value: &mut Vec<u8>,
-) -> Result<Option<Found>, Mistake> {
+) -> Result<Option<RecordField>, Mistake> {
     let mut fields = Fields::default();
     let mut parts = Parts::new(body, boundary);
     for part in &mut parts {
-        if let Some((name, content)) = named(part) {
-            fields.take(name, content)?;
+        if let Some((name, content)) = name_and_content(part) {
+            fields.add(name, content)?;
         }
     }
     let Some((kind, content)) = fields.records else { return Ok(None) };
@@ -32,7 +32,7 @@ pub(crate) fn find(
     value.clear();
     value.extend_from_slice(content);
     let time = fields.time.map(|time| String::from_utf8_lossy(time).into_owned());
-    Ok(Some(Found { kind, time }))
+    Ok(Some(RecordField { kind, time }))
 }
 
 /// What stands between the lines of the boundary.
@@ -72,7 +72,7 @@ impl<'a> Iterator for Parts<'a> {
 }
 
 /// The name of a part and what it holds.
-fn named(part: &[u8]) -> Option<(&[u8], &[u8])> {
+fn name_and_content(part: &[u8]) -> Option<(&[u8], &[u8])> {
     let head_end = memmem::find(part, b"\r\n\r\n")?;
     let (head, content) = (&part[..head_end], &part[head_end + 4..]);
     let name = head.split(|&byte| byte == b'\n').find_map(|line| {
@@ -97,9 +97,13 @@ mod tests {
 
     fn found(body: &str) -> Option<(Kind, String, Option<String>)> {
         let mut value = b"old".to_vec();
-        let found =
-            find(body.as_bytes(), &Boundary::new(b"xx").expect("two bytes"), Mode::Strict, &mut value)
-                .ok()??;
+        let found = find_records(
+            body.as_bytes(),
+            &Boundary::new(b"xx").expect("two bytes"),
+            Mode::Strict,
+            &mut value,
+        )
+        .ok()??;
         Some((found.kind, String::from_utf8(value).expect("the tests are UTF-8"), found.time))
     }
 

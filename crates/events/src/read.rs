@@ -25,7 +25,7 @@ pub struct Scratch {
 }
 
 /// Nesting of arrays and objects in a record, at the most. `serde_json`, by which lines are read later, stops at 128.
-const MOST_DEPTH: usize = 127;
+const MAX_DEPTH: usize = 127;
 
 /// Hands the records of `body` to `sink`, in order, and says how many there were.
 ///
@@ -51,10 +51,13 @@ pub fn read(
 ) -> Result<usize, Mistake> {
     let found = match kind {
         Kind::Json | Kind::Ndjson | Kind::Raw => {
-            return Reader { rules, line: &mut scratch.line, given: None, records: 0, sink }.read(body, kind);
+            return Reader { rules, line: &mut scratch.line, form_time: None, records: 0, sink }
+                .read(body, kind);
         }
-        Kind::Form => form::find(body, &mut scratch.field)?,
-        Kind::Multipart(boundary) => multipart::find(body, &boundary, rules.mode, &mut scratch.field)?,
+        Kind::Form => form::find_records(body, &mut scratch.field)?,
+        Kind::Multipart(boundary) => {
+            multipart::find_records(body, &boundary, rules.mode, &mut scratch.field)?
+        }
         Kind::Msgpack => return Err(unsupported("MessagePack is not read: send JSON, NDJSON or a form")),
         Kind::Other if rules.mode.is_fluentd() => None,
         Kind::Other => {
@@ -65,13 +68,14 @@ pub fn read(
         }
     };
     let Some(found) = found else { return Err(missing_parameter()) };
-    let given = found.time.map(|text| EventTime::of_parameter(&text, rules.mode, rules.zone)).transpose();
-    let given = given.map_err(|error| Mistake::at(b"", 0, format!("the field time: {error}")))?;
+    let form_time = found.time.map(|text| EventTime::of_parameter(&text, rules.mode, rules.zone)).transpose();
+    let form_time = form_time.map_err(|error| Mistake::at(b"", 0, format!("the field time: {error}")))?;
     if found.kind == Kind::Msgpack {
         return Err(unsupported("MessagePack is not read: send the field json or ndjson"));
     }
     let field = std::mem::take(&mut scratch.field);
-    let read = Reader { rules, line: &mut scratch.line, given, records: 0, sink }.read(&field, found.kind);
+    let read =
+        Reader { rules, line: &mut scratch.line, form_time, records: 0, sink }.read(&field, found.kind);
     scratch.field = field;
     read
 }
@@ -82,7 +86,7 @@ struct Reader<'r, S> {
     /// Where records are rewritten.
     line: &'r mut String,
     /// The time a form gives all records; 1970 itself stands for "now".
-    given: Option<EventTime>,
+    form_time: Option<EventTime>,
     records: usize,
     sink: &'r mut S,
 }
@@ -169,8 +173,8 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
         for line in text.split('\n') {
             let line = line.strip_suffix('\r').unwrap_or(line);
             if !line.is_empty() {
-                self.room_for_one(line, text)?;
-                let time = self.given_time();
+                self.count_record(line, text)?;
+                let time = self.time_of_form();
                 (self.sink)(Record { text: line, is_json: false, time });
             }
         }
@@ -188,14 +192,14 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
 
     /// A valid object.
     fn record(&mut self, object: &str, text: &str) -> Result<(), Mistake> {
-        self.room_for_one(object, text)?;
-        if members::deeper_than(object, MOST_DEPTH) {
-            let expected = format!("expected {MOST_DEPTH} levels of arrays and objects at the most");
+        self.count_record(object, text)?;
+        if members::deeper_than(object, MAX_DEPTH) {
+            let expected = format!("expected {MAX_DEPTH} levels of arrays and objects at the most");
             return Err(Mistake::at(text.as_bytes(), offset_in(object, text), expected));
         }
         let (time, is_dropped) = self.time_of(object, text)?;
         // Control characters cannot stand in strings, so these are whitespace between tokens.
-        let is_broken = memchr2(b'\n', b'\r', object.as_bytes()).is_some();
+        let has_line_break = memchr2(b'\n', b'\r', object.as_bytes()).is_some();
         let line = match (is_dropped, &self.rules.time_key) {
             (_, key) if self.rules.mode.is_fluentd() => {
                 let key = key.as_deref().filter(|_| is_dropped);
@@ -204,7 +208,7 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
                 })?
             }
             (true, Some(key)) => members::without(object, key, self.line),
-            _ if is_broken => members::compact(object, self.line),
+            _ if has_line_break => members::compact(object, self.line),
             _ => object,
         };
         (self.sink)(Record { text: line, is_json: true, time });
@@ -212,9 +216,9 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
     }
 
     /// Counts a record, as long as the body may have another.
-    fn room_for_one(&mut self, record: &str, text: &str) -> Result<(), Mistake> {
-        if self.records == self.rules.most_records {
-            let expected = format!("expected {} records in a body at the most", self.rules.most_records);
+    fn count_record(&mut self, record: &str, text: &str) -> Result<(), Mistake> {
+        if self.records == self.rules.max_records {
+            let expected = format!("expected {} records in a body at the most", self.rules.max_records);
             let at = Mistake::at(text.as_bytes(), offset_in(record, text), expected);
             return Err(at.of_kind(MistakeKind::TooManyRecords));
         }
@@ -225,8 +229,8 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
     /// The time of an object, and whether the member that holds it is to be taken out. A time given for all
     /// records leaves that member alone.
     fn time_of(&self, object: &str, text: &str) -> Result<(Option<EventTime>, bool), Mistake> {
-        let Some(key) = self.rules.time_key.as_deref().filter(|_| self.given.is_none()) else {
-            return Ok((self.given_time(), false));
+        let Some(key) = self.rules.time_key.as_deref().filter(|_| self.form_time.is_none()) else {
+            return Ok((self.time_of_form(), false));
         };
         let Some(member) = members::last(object, key) else { return Ok((None, false)) };
         let time = EventTime::of_member(member, self.rules).map_err(|error| {
@@ -236,8 +240,8 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
         Ok((time, !self.rules.keep_time_key))
     }
 
-    fn given_time(&self) -> Option<EventTime> {
-        self.given.filter(|time| !time.is_zero())
+    fn time_of_form(&self) -> Option<EventTime> {
+        self.form_time.filter(|time| !time.is_zero())
     }
 }
 

@@ -43,11 +43,11 @@ impl Generator<'_> {
     fn object(&mut self, dropped: Option<&str>) {
         let start = self.out.len();
         let mut members: Vec<[Range<usize>; 2]> = Vec::new();
-        let mut places: HashMap<String, usize> = HashMap::new();
-        let mut is_to_arrange = false;
+        let mut positions: HashMap<String, usize> = HashMap::new();
+        let mut must_rewrite = false;
         self.at += 1;
         self.out.push('{');
-        while self.goes_on_before('}') {
+        while self.next_or_close('}') {
             let name_start = self.out.len();
             self.string();
             let name = name_start..self.out.len();
@@ -59,28 +59,28 @@ impl Generator<'_> {
             self.value();
             let value = value_start..self.out.len();
             let is_dropped = dropped.is_some_and(|key| self.out[name.clone()] == quoted(key));
-            is_to_arrange |= is_dropped;
+            must_rewrite |= is_dropped;
             if is_dropped {
                 continue;
             }
-            match places.get(&self.out[name.clone()]) {
-                Some(&place) => {
-                    is_to_arrange = true;
-                    members[place][1] = value;
+            match positions.get(&self.out[name.clone()]) {
+                Some(&position) => {
+                    must_rewrite = true;
+                    members[position][1] = value;
                 }
                 None => {
-                    places.insert(self.out[name.clone()].to_owned(), members.len());
+                    positions.insert(self.out[name.clone()].to_owned(), members.len());
                     members.push([name, value]);
                 }
             }
         }
-        if is_to_arrange {
-            self.arrange(start, &members);
+        if must_rewrite {
+            self.rewrite(start, &members);
         }
     }
 
     /// Writes the object that was written from `start` again, with these members alone.
-    fn arrange(&mut self, start: usize, members: &[[Range<usize>; 2]]) {
+    fn rewrite(&mut self, start: usize, members: &[[Range<usize>; 2]]) {
         let written = self.out.split_off(start);
         let of = |range: &Range<usize>| &written[range.start - start..range.end - start];
         for [name, value] in members {
@@ -98,23 +98,23 @@ impl Generator<'_> {
     fn array(&mut self) {
         self.at += 1;
         self.out.push('[');
-        while self.goes_on_before(']') {
+        while self.next_or_close(']') {
             self.value();
         }
     }
 
     /// Past a comma to what follows it; or past the bracket that closes, and then there is nothing more.
-    fn goes_on_before(&mut self, closing: char) -> bool {
+    fn next_or_close(&mut self, closing: char) -> bool {
         if self.next_token() == b',' {
             self.at += 1;
             self.out.push(',');
         }
-        let goes_on = char::from(self.next_token()) != closing;
-        if !goes_on {
+        let has_next = char::from(self.next_token()) != closing;
+        if !has_next {
             self.at += 1;
             self.out.push(closing);
         }
-        goes_on
+        has_next
     }
 
     fn string(&mut self) {
@@ -232,9 +232,9 @@ mod tests {
 
     #[test]
     fn what_ruby_cannot_write_is_told_with_its_place() {
-        let place = |json| generate(json, None, &mut String::new()).unwrap_err().0;
-        assert_eq!(place(r#"{"a":[-1e400]}"#), 6);
-        assert_eq!(place(r#"{"a":"\ud800"}"#), 5);
+        let position = |json| generate(json, None, &mut String::new()).unwrap_err().0;
+        assert_eq!(position(r#"{"a":[-1e400]}"#), 6);
+        assert_eq!(position(r#"{"a":"\ud800"}"#), 5);
     }
 
     #[test]

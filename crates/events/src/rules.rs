@@ -18,7 +18,7 @@ pub struct Rules {
     /// The zone of times that name none.
     pub zone: Zone,
     /// Records of one body, at the most.
-    pub most_records: usize,
+    pub max_records: usize,
 }
 
 /// How a time inside a record is written.
@@ -46,7 +46,7 @@ pub enum Zone {
 
 impl Rules {
     /// Records of one body at the most, unless told otherwise.
-    pub const MOST_RECORDS: usize = 1_000_000;
+    pub const MAX_RECORDS: usize = 1_000_000;
 
     /// As Fluentd's `in_http` does without further configuration: the member `time` is taken out of the record and
     /// must be a number.
@@ -69,7 +69,7 @@ impl Default for Rules {
             time_format: TimeFormat::Auto,
             keep_time_key: true,
             zone: Zone::Local,
-            most_records: Rules::MOST_RECORDS,
+            max_records: Rules::MAX_RECORDS,
         }
     }
 }

@@ -88,7 +88,7 @@ impl From<SystemTime> for EventTime {
             },
             Err(before) => {
                 let before = i128::try_from(before.duration().as_nanos()).unwrap_or(i128::MAX);
-                of_nanos(-before).unwrap_or(EventTime { seconds: i64::MIN, nanos: 0 })
+                from_nanos(-before).unwrap_or(EventTime { seconds: i64::MIN, nanos: 0 })
             }
         }
     }
@@ -96,7 +96,7 @@ impl From<SystemTime> for EventTime {
 
 impl From<Timestamp> for EventTime {
     fn from(timestamp: Timestamp) -> EventTime {
-        of_nanos(timestamp.as_nanosecond()).expect("a timestamp's seconds fit in 64 bits")
+        from_nanos(timestamp.as_nanosecond()).expect("a timestamp's seconds fit in 64 bits")
     }
 }
 
@@ -125,11 +125,11 @@ fn decimal(text: &str) -> Option<EventTime> {
     } else {
         return None;
     };
-    let time = of_nanos(if is_negative { -nanos } else { nanos })?;
+    let time = from_nanos(if is_negative { -nanos } else { nanos })?;
     time.timestamp().map(|_| time)
 }
 
-fn of_nanos(nanos: i128) -> Option<EventTime> {
+fn from_nanos(nanos: i128) -> Option<EventTime> {
     let seconds = i64::try_from(nanos.div_euclid(1_000_000_000)).ok()?;
     let nanos = u32::try_from(nanos.rem_euclid(1_000_000_000)).ok()?;
     Some(EventTime { seconds, nanos })

@@ -81,7 +81,7 @@ fn what_holds_too_much_is_refused_before_it_takes_the_memory() {
         let mut inflater = Inflater::new(encoding, 100_000);
         let mut out = Vec::new();
         let refused = bomb.chunks(4096).find_map(|piece| inflater.feed(piece, &mut out).err());
-        assert_eq!(refused, Some(InflateError::TooLarge { most_bytes: 100_000 }), "{encoding:?}");
+        assert_eq!(refused, Some(InflateError::TooLarge { max_bytes: 100_000 }), "{encoding:?}");
         // Uncoded bytes are only copied.
         assert!(
             encoding == Encoding::Identity || out.capacity() <= 100_001,

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{check, records, texts};
-use events::{Kind, LineFormat, Liner, Mode, Record, Rules, Zone};
+use events::{Kind, LineFormat, LineWriter, Mode, Record, Rules, Zone};
 use proptest::{collection, prelude::*};
 use serde_json::{Map, Value, value::RawValue};
 
@@ -88,11 +88,11 @@ proptest! {
         for mode in [Mode::Strict, Mode::Fluentd] {
             let rules = Rules { mode, ..Rules::default() };
             let kept = check(body.as_bytes(), Kind::Json, &rules).expect("they are records");
-            let mut liner = Liner::new(LineFormat::OutFile { time: true, tag: true }, Zone::Utc);
+            let mut writer = LineWriter::new(LineFormat::OutFile { time: true, tag: true }, Zone::Utc);
             let mut out = Vec::new();
             for record in &kept {
                 let record = Record { text: &record.text, is_json: record.is_json, time: record.time };
-                liner.write(&mut out, std::time::UNIX_EPOCH.into(), "a.b", &record);
+                writer.write(&mut out, std::time::UNIX_EPOCH.into(), "a.b", &record);
             }
             let out = String::from_utf8(out).expect("lines are text");
             let read_back: Vec<Value> = out
@@ -138,7 +138,7 @@ proptest! {
             mode,
             time_key: Some("a".to_owned()),
             keep_time_key: keep,
-            most_records: 3,
+            max_records: 3,
             ..Rules::default()
         };
         let _ = check(&body, kind, &rules);

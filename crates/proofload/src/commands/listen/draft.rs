@@ -161,7 +161,7 @@ impl Draft {
             self.config.store.state = state;
         }
         self.check_format(&mut mistakes);
-        self.config.rules = self.reading.rules(&self.config.compat, self.config.rules.most_records);
+        self.config.rules = self.reading.rules(&self.config.compat, self.config.rules.max_records);
         if self.config.compat == Compat::None {
             mistakes.extend(self.reading.lost_without_fluentd().map(str::to_owned));
         }

@@ -27,7 +27,7 @@ pub(super) const SETTINGS: &[Setting] = settings::table! {
         };
     /// Most events of one request
     "max_events", Kind::Count(1), "N", BOUNDS, "1M", "10k",
-        |draft, values| draft.config.rules.most_records = count(values[0], 1)?;
+        |draft, values| draft.config.rules.max_records = count(values[0], 1)?;
     /// Connections open at once; further ones are told 503 and closed
     "max_connections", Kind::Count(1), "N", BOUNDS, "", "18k",
         |draft, values| draft.config.limits.connections = Some(count(values[0], 1)?);
