@@ -1,8 +1,8 @@
-//! The first findings of each kind, with where they are.
+//! The first findings of each kind, with their positions.
 
 use record::{AuditExample, AuditFinding, audit::MOST_EXAMPLES, receipt::EventId};
 
-/// Keeps the first ten of each kind.
+/// Keeps the first findings of each kind, up to [`MOST_EXAMPLES`].
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     kept: Vec<AuditExample>,
@@ -10,8 +10,8 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// One more. `example` gives the event, the file, the line and what else is known; it is only asked if the
-    /// finding is kept.
+    /// Adds a finding. `example` returns the event, the file, the line and the detail; it is called only if the finding is
+    /// kept.
     pub(crate) fn add(
         &mut self,
         finding: AuditFinding,
@@ -26,7 +26,7 @@ impl Findings {
         }
     }
 
-    /// Those that were kept, kind by kind.
+    /// The kept findings, sorted by kind.
     pub(crate) fn into_examples(mut self) -> Vec<AuditExample> {
         self.kept.sort_by_key(|example| example.finding);
         self.kept

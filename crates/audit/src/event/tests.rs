@@ -20,7 +20,7 @@ fn whole(client: u32, number: u32) -> FoundEvent {
 }
 
 #[test]
-fn an_event_is_found_however_the_receiver_wraps_it() {
+fn a_wrapped_event_is_found() {
     let event = event(&numbering(), 3, 9);
     let value: Value = serde_json::from_str(&event).unwrap();
     let inside = serde_json::json!({ "log": event, "date": 1.5 }).to_string();
@@ -50,7 +50,7 @@ fn an_event_is_found_however_the_receiver_wraps_it() {
 }
 
 #[test]
-fn other_runs_are_told_apart_from_broken_ones() {
+fn other_runs_differ_from_altered_ones() {
     let other = Numbering::new(REFERENCE_EVENT, RunId(7)).unwrap();
     assert_eq!(seen(event(&other, 1, 1).as_bytes()), [FoundEvent::Foreign]);
     let broken = event(&numbering(), 1, 1).replace("1234abcd-", "1234abce-");
@@ -59,7 +59,7 @@ fn other_runs_are_told_apart_from_broken_ones() {
 }
 
 #[test]
-fn a_torn_event_before_another_is_seen() {
+fn a_torn_event_before_another_is_found() {
     let event = event(&numbering(), 1, 1);
     let seen = seen(format!("{}{event}", &event[..40]).as_bytes());
     assert!(
@@ -69,7 +69,7 @@ fn a_torn_event_before_another_is_seen() {
 }
 
 #[test]
-fn lines_that_became_one_are_told_from_events_that_belong_together() {
+fn joined_lines_differ_from_events_of_one_text() {
     let [one, other] = [9, 10].map(|number| event(&numbering(), 3, number));
     let record = |event: &str| format!("{{\"record\":{event}}}");
     let (spaced, later) = (one.replace("\":", "\": "), other.replace("\":", "\": "));
@@ -120,7 +120,7 @@ fn one_damage_is_one_finding() {
 }
 
 #[test]
-fn the_word_alone_is_no_event() {
+fn the_key_alone_is_no_event() {
     let event = event(&numbering(), 3, 9);
     let open = event.strip_suffix('}').unwrap();
     for line in [
@@ -150,7 +150,7 @@ fn the_word_alone_is_no_event() {
 }
 
 #[test]
-fn a_line_that_ends_in_the_middle_of_an_event_is_told_from_an_event_without_a_number() {
+fn a_torn_event_differs_from_an_event_without_a_number() {
     let numbering = numbering();
     let examiner = Examiner::new([&numbering].into_iter());
     let event = event(&numbering, 1, 1);
@@ -163,13 +163,13 @@ fn a_line_that_ends_in_the_middle_of_an_event_is_told_from_an_event_without_a_nu
     }
 }
 
-/// A template of members whose values are written so.
+/// A template with these members, given with their values as text.
 fn template_of(members: &std::collections::BTreeMap<String, String>) -> String {
     let members: Vec<String> = members.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
     format!("{{{}}}", members.join(","))
 }
 
-/// Values as they are written; integers of up to so many digits.
+/// Texts of values, with integers of up to `max_digits` digits.
 fn values(max_digits: usize) -> impl Strategy<Value = String> {
     let plain = prop_oneof![
         any::<i64>().prop_map(|number| number.to_string()),
@@ -200,7 +200,7 @@ proptest! {
         line[at] ^= 1 << bit;
         let mut seen = Vec::new();
         Examiner::new([&numbering].into_iter()).examine(&line, |one| seen.push(one));
-        // The one flip that leaves the same JSON: an exponent's letter in capitals.
+        // One flip leaves the JSON equal: an upper-case exponent letter.
         let is_same = line[at] == b'E' && line[at - 1].is_ascii_digit() && seen.len() == 1;
         let altered = seen.len() == 1 && matches!(seen[0], FoundEvent::Altered { .. });
         prop_assert!(altered || is_same, "{at}: {:?} {seen:?}", String::from_utf8_lossy(&line));
