@@ -293,7 +293,7 @@ fn foreign_lines_are_no_findings() {
     let folder = Folder::new();
     receipts(&folder, 1, 2, EventOutcome::Written, 1);
     let [first, second] = &stored(1, 2)[..] else { panic!("two events") };
-    let other = "a NUL \0 in somebody's log\n{\"app\":\"proofload\"}\n";
+    let other = "a NUL \0 in another log\n{\"app\":\"proofload\"}\n";
     let unnumbered = format!("{REFERENCE_EVENT}\n");
     let foreign = format!("{}\0\n", event(&Numbering::new(REFERENCE_EVENT, RunId(1)).unwrap(), 0, 0));
     let others = [other, &unnumbered, &foreign].concat();
@@ -314,19 +314,19 @@ fn foreign_lines_are_no_findings() {
 #[test]
 fn wrong_receipts_and_missing_files_are_errors() {
     let folder = Folder::new();
-    let tell = |lines: &[ReceiptLine]| {
+    let error_of = |lines: &[ReceiptLine]| {
         folder.write("receipts/receipts-0.jsonl", text(lines));
         audit(&AuditOptions { receipts: vec![folder.0.join("receipts")], ..AuditOptions::default() })
             .unwrap_err()
             .to_string()
     };
     let end = ReceiptLine::End(ReceiptEnd { events: 1 });
-    assert!(tell(std::slice::from_ref(&end)).contains("line 1: receipts begin with one header"));
+    assert!(error_of(std::slice::from_ref(&end)).contains("line 1: receipts begin with one header"));
     let gap = run(0, 1, 1, EventOutcome::Written, 1);
-    assert!(tell(&[header(1, 0, 0, 1), gap]).contains("line 2: the next event of client 0 is 0"));
-    let stranger = run(1, 0, 1, EventOutcome::Written, 1);
-    assert!(tell(&[header(1, 0, 0, 1), stranger]).contains("belongs to another worker"));
-    assert!(tell(&[header(1, 0, 0, 1), end]).contains("counts 1 events, the lines above contain 0"));
+    assert!(error_of(&[header(1, 0, 0, 1), gap]).contains("line 2: the next event of client 0 is 0"));
+    let other_worker = run(1, 0, 1, EventOutcome::Written, 1);
+    assert!(error_of(&[header(1, 0, 0, 1), other_worker]).contains("belongs to another worker"));
+    assert!(error_of(&[header(1, 0, 0, 1), end]).contains("counts 1 events, the lines above contain 0"));
     let options = AuditOptions { files: vec!["/nowhere/at/all".to_owned()], ..AuditOptions::default() };
     assert!(audit(&options).unwrap_err().to_string().contains("/nowhere/at/all"));
     let pattern = AuditOptions {

@@ -1,4 +1,4 @@
-//! Bodies by example: what is taken, what is refused, and where.
+//! Examples of bodies: which are accepted, which are refused, and at which byte.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn json_is_an_object_an_array_or_objects_line_by_line() {
     accepted("[{\"a\":1}, {\"b\":[{}]}\n]\n", Kind::Json, &["{\"a\":1}", "{\"b\":[{}]}"]);
     accepted("[]", Kind::Json, &[]);
     accepted("{\"a\":1}\n{\"b\":2}\r\n\r\n{}", Kind::Json, &["{\"a\":1}", "{\"b\":2}", "{}"]);
-    // The first may be spread over lines, and so may elements of an array.
+    // The first record may extend over several lines, and so may elements of an array.
     accepted("{\n \"a\": 1\n}\n{\"b\":2}", Kind::Json, &["{\"a\":1}", "{\"b\":2}"]);
     accepted("[{\n\"a\" :\r\n\"x y\"}]", Kind::Json, &["{\"a\":\"x y\"}"]);
 }
@@ -81,7 +81,7 @@ fn depth_has_a_bound() {
     accepted(&nested(127), Kind::Json, &[&nested(127)]);
     serde_json::from_str::<serde_json::Value>(&nested(127)).expect("readers of the file have the same bound");
     refused(nested(128).as_bytes(), Kind::Ndjson, (1, 1, 0), "127 levels");
-    // As deep as the body is long, and no stack overflows.
+    // No depth makes the stack overflow.
     let brackets = "[".repeat(1 << 20);
     refused(brackets.as_bytes(), Kind::Json, (1, (1 << 20) + 1, 1 << 20), "has no end");
 }
@@ -228,7 +228,7 @@ fn fluentds_doubles_are_written_as_ruby_writes_them() {
     let pairs: Vec<_> = recorded.lines().skip(1).filter_map(|line| line.split_once(' ')).collect();
     assert!(pairs.len() > 1_000);
     for (sent, written) in pairs {
-        // An integer to JSON is none to Ruby.
+        // Without a point it would be an integer in JSON, but it is a float in Ruby.
         let sent = if sent.contains(['.', 'e']) { sent.to_owned() } else { format!("{sent}.0") };
         let texts = texts(format!("{{\"a\":{sent}}}").as_bytes(), Kind::Json, &Rules::fluentd());
         assert_eq!(texts, Ok(vec![format!("{{\"a\":{written}}}")]), "{sent}");
