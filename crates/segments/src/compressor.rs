@@ -18,7 +18,6 @@ use crate::{Compression, folders, journal::Entry, locator::packed_path, shared::
 /// A segment that must be packed.
 #[derive(Debug, Clone)]
 pub(crate) struct PackJob {
-    /// Identifier in the journal.
     pub id: u64,
     pub path: PathBuf,
     pub inode: u64,
@@ -184,7 +183,6 @@ mod tests {
         journal::{Journal, Phase, Segment},
     };
 
-    /// An ended segment of one line.
     fn ended(folder: &Path) -> (Arc<Shared>, PackJob) {
         let state = folder.join("state");
         fs::create_dir(&state).unwrap();

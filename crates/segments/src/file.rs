@@ -16,7 +16,6 @@ use rustix::fs::fstat;
 #[derive(Debug)]
 pub(crate) struct SegmentFile {
     pub file: File,
-    /// Identifier in the journal.
     pub id: u64,
     pub path: PathBuf,
     pub inode: u64,

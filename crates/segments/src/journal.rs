@@ -19,7 +19,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, folders, locator::absolute};
 
-/// A record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub(crate) enum Entry {
@@ -136,7 +135,6 @@ impl Journal {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The segments that need further work.
     pub(crate) fn unfinished(&self) -> Vec<(u64, Unfinished)> {
         self.lock().unfinished.iter().map(|(&id, unfinished)| (id, unfinished.clone())).collect()
     }

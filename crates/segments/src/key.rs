@@ -66,7 +66,6 @@ impl std::hash::Hash for Key {
     }
 }
 
-/// Builds keys.
 #[derive(Debug)]
 pub(crate) struct Keys {
     template: Template,

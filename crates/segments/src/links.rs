@@ -15,7 +15,6 @@ pub(crate) struct Links {
     newest: HashMap<Box<Path>, i64>,
 }
 
-/// Maximum number of remembered links.
 const MAX_LINKS: usize = 10_000;
 
 impl Links {

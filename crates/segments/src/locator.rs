@@ -183,7 +183,6 @@ pub(crate) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// The index after `index`.
 pub(crate) fn next_index(index: Index) -> Index {
     Some(index.map_or(1, |number| number + 1))
 }

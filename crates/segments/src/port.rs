@@ -148,9 +148,7 @@ struct Inner {
     bulk_bytes: usize,
 }
 
-/// Maximum number of buffers kept for reuse.
 const MAX_SPARE_BUFFERS: usize = 8;
-/// Maximum capacity of a buffer kept for reuse, in bytes.
 const MAX_SPARE_BUFFER_BYTES: usize = 4 << 20;
 
 impl ReplyQueue {

@@ -10,7 +10,6 @@ use std::{
 
 use crate::{StorageState, shared::Shared};
 
-/// Interval between probes.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Size of the probe file. Space for a few bytes would not be enough for lines.
 const PROBE_BYTES: usize = 64 << 10;

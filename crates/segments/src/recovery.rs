@@ -156,19 +156,19 @@ fn end_of_lines(file: &File, good: u64, length: u64, binary: bool) -> io::Result
     let mut end = good;
     let mut at = good;
     while at < length {
-        let most = buffer.len().min(usize::try_from(length - at).unwrap_or(usize::MAX));
-        let chunk = &mut buffer[..most];
+        let chunk_bytes = buffer.len().min(usize::try_from(length - at).unwrap_or(usize::MAX));
+        let chunk = &mut buffer[..chunk_bytes];
         file.read_exact_at(chunk, at)?;
         // A filesystem that extends a file before it writes the blocks leaves zeros.
         let zero = if binary { None } else { memchr(0, chunk) };
-        let sound = &chunk[..zero.unwrap_or(most)];
+        let sound = &chunk[..zero.unwrap_or(chunk_bytes)];
         if let Some(newline) = memrchr(b'\n', sound) {
             end = at + newline as u64 + 1;
         }
         if zero.is_some() {
             break;
         }
-        at += most as u64;
+        at += chunk_bytes as u64;
     }
     Ok(end)
 }

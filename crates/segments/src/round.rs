@@ -42,7 +42,6 @@ impl Round {
         more
     }
 
-    /// All parts in order.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
         let parts = |(number, submitted): (usize, &Submitted)| {
             (0..submitted.batch.parts.len()).map(move |part| (number, part))

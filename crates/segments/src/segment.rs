@@ -21,8 +21,8 @@ use crate::{
     locator::{Index, OpenedFile},
 };
 
-/// Maximum bytes of one write, so that answers do not wait for all queued parts. A part up to this size is one write, so lines
-/// of other processes never appear within it.
+/// Maximum bytes of one write, so that answers do not wait for all queued parts. A part up to this size is one write, so
+/// lines of other processes never appear within it.
 pub const MAX_WRITE_BYTES: usize = 1 << 20;
 /// Interval between checks that a segment's path still leads to its file, while lines arrive.
 const PATH_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -66,7 +66,6 @@ pub(crate) struct Lines<'a> {
 /// The result of an attempt to append.
 #[derive(Debug)]
 pub(crate) struct Appended {
-    /// Calls of writev.
     pub writes: u64,
     /// Why some pieces are not stored.
     pub failure: Option<Errno>,
@@ -113,7 +112,6 @@ impl Segment {
         }
     }
 
-    /// The progress of writing.
     pub(crate) fn progress(&self) -> Progress {
         let truncations = self.shared.sync_state.truncations();
         Progress { changed_bytes: self.changed_bytes, tail: self.tail, truncations }

@@ -22,7 +22,6 @@ pub(crate) struct Slot {
     pub state: State,
     /// Parts of this round: index of the batch, index of the part in it.
     pub pieces: Vec<(usize, usize)>,
-    /// Time of the last attempted write.
     pub used: Instant,
 }
 
@@ -110,7 +109,6 @@ impl Slots {
         }
     }
 
-    /// All open segments.
     pub(crate) fn segments(&mut self) -> impl Iterator<Item = &mut Segment> {
         self.slots.iter_mut().flatten().filter_map(|slot| match &mut slot.state {
             State::Open(segment) => Some(segment),

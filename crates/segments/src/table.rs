@@ -28,7 +28,6 @@ pub(crate) enum CloseReason {
     Parked,
     /// The segment is full; its key continues in the next file.
     Full,
-    /// The segment has ended.
     Ended,
 }
 
@@ -47,7 +46,6 @@ pub(crate) struct Table {
     shared: Arc<Shared>,
     locator: Locator,
     pub slots: Slots,
-    /// In the order of closing.
     pending_truncations: VecDeque<PendingTruncation>,
     links: Links,
     /// Maximum time in a round to wait for the syncer to close files.
@@ -82,7 +80,7 @@ impl Table {
         let mut entries = Vec::new();
         let until = Instant::now() + self.descriptor_wait;
         for number in missing {
-            match self.find(number, until) {
+            match self.open_segment(number, until) {
                 Ok((entry, segment)) => {
                     self.slots.claim(&segment.shared.path, segment.shared.inode);
                     entries.push(entry);
@@ -293,7 +291,7 @@ impl Table {
         }
     }
 
-    fn find(&mut self, number: usize, until: Instant) -> Result<(journal::Entry, Segment), Errno> {
+    fn open_segment(&mut self, number: usize, until: Instant) -> Result<(journal::Entry, Segment), Errno> {
         if !self.shared.descriptors.wait_below(self.max_descriptors(), until) {
             return Err(Errno::BUSY);
         }

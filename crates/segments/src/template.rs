@@ -230,13 +230,13 @@ fn pieces(component: &str) -> Result<Vec<Piece>, TemplateError> {
     while let Some(next) = rest.chars().next() {
         let piece;
         if let Some(inner) = rest.strip_prefix("${") {
-            let (inner, behind) =
+            let (inner, after) =
                 inner.split_once('}').ok_or_else(|| TemplateError::Placeholder(rest.to_owned()))?;
             piece = placeholder(inner)?;
-            rest = behind;
-        } else if let Some(behind) = rest.strip_prefix('%') {
-            let letter = behind.chars().next();
-            rest = &behind[letter.map_or(0, char::len_utf8)..];
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix('%') {
+            let letter = after.chars().next();
+            rest = &after[letter.map_or(0, char::len_utf8)..];
             if letter == Some('%') {
                 literal.push('%');
                 continue;

@@ -36,7 +36,6 @@ pub(crate) struct Writer {
     busy_slots: HashSet<usize>,
     /// Parts that arrived in between and wait for the next run, with their rounds.
     deferred: Vec<(Round, Vec<Piece>)>,
-    /// The slots of the deferred parts.
     held_slots: HashSet<usize>,
 }
 
@@ -170,7 +169,6 @@ impl Writer {
         }
     }
 
-    /// Writes the parts of these slots.
     fn write_slots(&mut self, touched: &[usize], round: &Round) {
         for group in touched.chunks(self.shared.config.max_open.max(1)) {
             let refused = self.table.open(group);
@@ -241,14 +239,14 @@ impl Writer {
                 self.fail(round, left, cause);
                 break;
             }
-            let some = &left[..self.count_fitting(number, round, left)];
-            if some.is_empty() {
+            let fitting = &left[..self.count_fitting(number, round, left)];
+            if fitting.is_empty() {
                 self.shared.counters.rotations.add(1);
                 self.table.close(number, CloseReason::Full);
                 continue;
             }
-            let (stored, appended) = self.append(number, round, some);
-            let failed = some.len() - stored;
+            let (stored, appended) = self.append(number, round, fitting);
+            let failed = fitting.len() - stored;
             left = &left[stored..];
             match appended.failure {
                 None => {}
@@ -285,12 +283,12 @@ impl Writer {
 
     /// Number of parts for the next write to the open segment; 0 if the segment is full.
     fn count_fitting(&mut self, number: usize, round: &Round, pieces: &[Piece]) -> usize {
-        let most = self.shared.config.rotate_bytes.unwrap_or(u64::MAX);
+        let rotate_bytes = self.shared.config.rotate_bytes.unwrap_or(u64::MAX);
         let tail = self.table.slots.segment(number).map_or(0, |segment| segment.tail);
         let mut bytes = 0;
         for (count, &piece) in pieces.iter().enumerate().take(MAX_WRITE_PARTS) {
             let more = bytes + round.part(piece).1.range.len();
-            let full = tail + more as u64 > most && (tail > 0 || count > 0);
+            let full = tail + more as u64 > rotate_bytes && (tail > 0 || count > 0);
             if full || (more > MAX_WRITE_BYTES && count > 0) {
                 return count;
             }

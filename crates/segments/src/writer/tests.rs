@@ -299,9 +299,9 @@ fn opening_many_files_delays_no_other_segment() {
     rig.writer.run_once(&mut rig.round, Duration::ZERO);
     let mut done = Vec::new();
     rig.port.drain(&mut done);
-    let place = |token: u64| done.iter().position(|done| done.token == token).unwrap();
+    let index_of = |token: u64| done.iter().position(|done| done.token == token).unwrap();
     assert_eq!(done.len() as u64, FILES + 2);
-    assert!(place(FILES) < done.len() - 2, "{} of {}", place(FILES), done.len());
-    let offset = |token: u64| done[place(token)].result.as_ref().unwrap().offset;
+    assert!(index_of(FILES) < done.len() - 2, "{} of {}", index_of(FILES), done.len());
+    let offset = |token: u64| done[index_of(token)].result.as_ref().unwrap().offset;
     assert_eq!((offset(0), offset(FILES + 1), offset(FILES)), (0, 2, 6));
 }

@@ -1,4 +1,4 @@
-//! SIGKILL at any moment: nothing that was answered is lost, nothing is there twice, no line is torn.
+//! After SIGKILL at any moment no answered line is lost, no line is stored twice, and no line is torn.
 
 use std::{
     collections::HashSet,
@@ -34,9 +34,9 @@ fn child(name: &str, folder: &Path, start: usize) -> Child {
         .unwrap()
 }
 
-/// Kills it and gives what it has reported, line by line; the last may be torn and is left out.
+/// Kills the child and returns the lines that it has reported, without the last if that is torn.
 fn killed(mut child: Child) -> Vec<String> {
-    // So much is in the pipe as the child could write, and no more comes.
+    // The pipe contains all that the child has written, and nothing more comes.
     let mut output = BufReader::new(child.stdout.take().unwrap());
     child.kill().unwrap();
     child.wait().unwrap();
@@ -61,7 +61,7 @@ fn settings(folder: &Path) -> Config {
     }
 }
 
-/// Three ports write numbered lines to three keys as fast as they can, and tell what was answered.
+/// Writes numbered lines to three keys through three ports as fast as possible, and prints what was answered.
 fn write_for_ever(folder: &Path) {
     let start = env::var(START).unwrap();
     let rig = Rig::open(settings(folder), 3);
@@ -71,7 +71,7 @@ fn write_for_ever(folder: &Path) {
         for (number, mut port) in rig.ports.into_iter().enumerate() {
             let (keys, reported, start) = (&keys, &reported, &start);
             scope.spawn(move || {
-                // The parent kills it long before.
+                // The parent kills the child long before.
                 for round in 0..100_000u64 {
                     let mut batch = Batch { data: port.spare_buffer(), parts: Vec::new() };
                     for token in round * 8..round * 8 + 8 {
@@ -118,7 +118,7 @@ fn at_any_moment_what_was_answered_is_there_once() {
         let answered = |line: &String| line.starts_with(&format!("{start}-"));
         reported.extend(killed(child).into_iter().filter(answered));
         started += usize::from(reported.len() > before);
-        // Every other time the next child recovers by itself.
+        // Every second time the next child does the recovery.
         if start % 2 == 0 {
             let rig = Rig::open(settings(folder.path()), 0);
             rig.store.close().unwrap();
@@ -185,7 +185,7 @@ fn nul_bytes_that_were_lines_survive() {
         let mut rig = Rig::open(config(&folder, "x"), 1);
         let key = rig.key("");
         rig.put(&key, Level::Written, "a\0\0b\n").unwrap();
-        // Also when the file is closed and opened again in between.
+        // This also has to work when the file is closed and opened again in between.
         rig.store.reopen();
         rig.put(&key, Level::Written, "c\n").unwrap();
         println!("\nwritten");

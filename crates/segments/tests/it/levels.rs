@@ -1,4 +1,4 @@
-//! Answers: one for each part, when its level says so, with a receipt that is true.
+//! Each part has one answer, which comes when its level says so and contains a correct receipt.
 
 use std::{
     fs,
@@ -123,7 +123,7 @@ fn a_port_is_readable_exactly_while_there_are_answers() {
 }
 
 #[test]
-fn closing_writes_everything_and_later_parts_are_told_so() {
+fn closing_writes_everything_and_later_parts_fail_as_closed() {
     let folder = tempfile::tempdir().unwrap();
     let mut rig = Rig::open(config(folder.path(), "x"), 1);
     let key = rig.key("");
@@ -155,7 +155,7 @@ fn a_delay_gathers_commits() {
         std::thread::sleep(Duration::from_millis(10));
     }
     answers(&mut rig.ports[0], 100);
-    // A delay goes before each sync, however busy this machine is.
+    // A delay comes before each sync, even if this machine is busy.
     let delays = begin.elapsed().as_millis() / sync_delay.as_millis();
     let syncs = rig.store.statistics().syncs - before;
     assert!(u128::from(syncs) <= delays, "{syncs} syncs within {delays} delays");

@@ -1,4 +1,4 @@
-//! Segments end and others begin; no line is lost, split or doubled by it.
+//! When segments end and others begin, no line is lost, split or doubled.
 
 use std::{collections::HashMap, fs, io::Write, time::Duration};
 
@@ -46,7 +46,7 @@ fn several_ports_rotate_one_key_and_every_line_is_there_once() {
         files.iter().map(|name| (name, fs::metadata(folder.path().join(name)).unwrap().len())).collect();
     assert!(sizes.values().all(|&size| size <= 5000), "{sizes:?}");
 
-    // The next start goes on with the newest.
+    // The next start continues the newest.
     let newest = format!("x_{}.log", files.len() - 1);
     let mut rig = Rig::open(settings, 1);
     let receipt = rig.put(&rig.key(""), Level::Written, "more\n").unwrap();
@@ -148,7 +148,7 @@ fn a_segment_without_a_name_is_noticed_at_once() {
     std::thread::sleep(Duration::from_millis(60));
     assert_eq!(rig.put(&key, Level::Written, "two\n").unwrap().offset, 0);
     assert_eq!(rig.text("x.log"), "two\n");
-    // Either it goes to a new file, or it is not called synced.
+    // The line goes to a new file, or it is not answered as synced.
     for number in 0..50 {
         fs::remove_file(folder.path().join("x.log")).unwrap();
         let line = format!("{number}\n");
