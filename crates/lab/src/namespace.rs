@@ -111,12 +111,10 @@ impl Drop for StartingHolder {
 }
 
 impl Namespace {
-    /// Process number of the holder.
     pub(crate) fn pid(&self) -> u32 {
         self.holder.id()
     }
 
-    /// Identity of the holder.
     pub(crate) fn id(&self) -> ProcessId {
         self.id
     }

@@ -41,13 +41,13 @@ impl Plan {
     }
 
     /// Whether a host has an IPv6 address.
-    pub fn has_ipv6(&self, host: usize) -> bool {
+    pub(crate) fn has_ipv6(&self, host: usize) -> bool {
         let own = self.hosts.get(host).into_iter().flat_map(|host| &host.loopback);
         self.ends_of(host).map(|(_, end)| &end.address).chain(own).any(IpAddr::is_ipv6)
     }
 
     /// Whether a program of the lab [writes](KnownKind::written_files) a file with this name for other commands.
-    pub fn writes_file(&self, file: &str) -> bool {
+    pub(crate) fn writes_file(&self, file: &str) -> bool {
         let is_written = |process: &Process| match &process.program {
             Program::Known(known) => known.kind.written_files().contains(&file),
             Program::Command(_) => false,

@@ -119,7 +119,7 @@ impl Process {
     }
 
     /// Whether the output exceeded its limit.
-    pub fn flooded(&self) -> bool {
+    pub(crate) fn flooded(&self) -> bool {
         self.state().log.flooded()
     }
 
@@ -196,8 +196,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Logs the output and waits for the end of the process. Children of the process may write as long as the host
-    /// exists.
+    /// Logs the output and waits for the end of the process. Children of the process may write as long as the host exists.
     fn watch(mut self, flood: plan::Flood) {
         let mut is_open = crate::namespace::make_nonblocking(&self.output).is_ok();
         let (mut is_reported, mut ended) = (false, false);

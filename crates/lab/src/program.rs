@@ -72,7 +72,7 @@ macro_rules! programs {
 
             /// Names of the files that the program writes into the lab's folder. The placeholder `{NAME}` stands for a
             /// file's path.
-            pub fn written_files(&self) -> &'static [&'static str] {
+            pub(crate) fn written_files(&self) -> &'static [&'static str] {
                 match self { $(Self::$own(_) => $own::WRITTEN_FILES),+ }
             }
 
@@ -205,9 +205,7 @@ pub(crate) struct ProgramContext<'a> {
     pub known: &'a Known,
     pub process: &'a Process,
     pub plan: &'a Plan,
-    /// Folder of this process.
     pub folder: &'a Path,
-    /// Folder of the lab.
     pub run_folder: &'a Path,
     /// Path of proofload itself.
     pub program: &'a Path,

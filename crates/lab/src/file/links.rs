@@ -210,7 +210,6 @@ fn read_segment(reader: &mut Reader<'_>, shape_keys: Option<ShapeKeys>) -> LinkK
 /// The shape of a link as a file gives it.
 struct ShapeKeys {
     spec: LinkSpec,
-    /// The given keys and their spans.
     given_keys: Vec<(&'static str, Range<usize>)>,
     /// Whether any key but the seed is given, so that the link must be emulated.
     is_emulated: bool,

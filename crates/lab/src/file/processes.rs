@@ -108,17 +108,11 @@ const KEYS: &[Key<Process>] = &[
         "how long the process may take to get ready",
         KeyType::Time("10s", |own, time| own.ready_timeout = time),
     ),
-    Key::new(
-        "log_limit",
-        "maximum bytes of output that are kept",
-        KeyType::Size("64MiB", |own, n| own.log_limit_bytes = n),
-    ),
+    Key::new("log_limit", "output that is kept", KeyType::Size("64MiB", |own, n| own.log_limit_bytes = n)),
     Key::new(
         "flood",
         "what happens if there is more output",
-        KeyType::Choice(&["fail", "truncate"], |own, index| {
-            own.flood = [Flood::Fail, Flood::Truncate][index]
-        }),
+        KeyType::Choice(&["fail", "truncate"], |own, i| own.flood = [Flood::Fail, Flood::Truncate][i]),
     ),
     Key::new(
         "directory",

@@ -187,9 +187,9 @@ fn networks_run_out_without_a_panic() {
 #[test]
 fn columns_count_characters() {
     let mistakes = parse("f", "title = \"ä\"\n[hosts]\na = { forward = \"ü\", x = 1 }\n").unwrap_err();
-    let places: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-    assert!(places[0].starts_with("f:3:17: expected true or false, found text"), "{places:?}");
-    assert!(places[1].starts_with("f:3:22: unknown key 'x'"), "{places:?}");
+    let messages: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    assert!(messages[0].starts_with("f:3:17: expected true or false, found text"), "{messages:?}");
+    assert!(messages[1].starts_with("f:3:22: unknown key 'x'"), "{messages:?}");
 }
 
 #[test]

@@ -17,7 +17,8 @@ impl Lab {
         self.cpu_contention.as_deref()
     }
 
-    /// Pins the emulated links to the processors that nothing else is pinned to. Without pinned threads, leaves them unpinned.
+    /// Pins the emulated links to the processors that nothing else is pinned to. Without pinned threads, leaves them
+    /// unpinned.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -33,7 +33,6 @@ use streams::{
     probe_stream, probe_wire_ns, rate_stream,
 };
 
-/// No jitter.
 const NO_JITTER: Distribution = Distribution::Fixed { ns: 0 };
 /// Stolen processor time within this time of a probe's sending or arrival delays the probe, in nanoseconds.
 const STEAL_MARGIN_NS: u64 = 10_000_000;
@@ -158,7 +157,7 @@ pub struct MeasuredDelay {
 ///
 /// # Errors
 /// When the link cannot be measured.
-pub fn certify(link: &mut Emulator, options: &CertifyOptions) -> Result<Certificate, LinkError> {
+pub(crate) fn certify(link: &mut Emulator, options: &CertifyOptions) -> Result<Certificate, LinkError> {
     let requested = link.spec().clone();
     // Each measurement has its own random seed. The requested seed is restored afterwards.
     let seed = monotonic_ns();

@@ -19,7 +19,7 @@ pub(super) const MOVER_THREAD: &str = "link-mover";
 
 /// A link that runs in this process. Dropping it removes it.
 #[derive(Debug)]
-pub struct Emulator {
+pub(crate) struct Emulator {
     spec: LinkSpec,
     ends: [End; 2],
     // Declared before the interfaces, so that the thread ends first.
@@ -32,7 +32,7 @@ impl Emulator {
     ///
     /// # Errors
     /// When the specification is wrong or the kernel refuses something. Nothing is left then.
-    pub fn start(spec: LinkSpec, a: End, b: End) -> Result<Self, LinkError> {
+    pub(crate) fn start(spec: LinkSpec, a: End, b: End) -> Result<Self, LinkError> {
         check(&spec.a_to_b)?;
         check(&spec.b_to_a)?;
         let interfaces = [Interface::create(&a)?, Interface::create(&b)?];
@@ -43,12 +43,12 @@ impl Emulator {
     }
 
     /// The current specification.
-    pub fn spec(&self) -> &LinkSpec {
+    pub(crate) fn spec(&self) -> &LinkSpec {
         &self.spec
     }
 
     /// The ends of a direction: source, destination.
-    pub fn ends(&self, direction: Direction) -> [&End; 2] {
+    pub(crate) fn ends(&self, direction: Direction) -> [&End; 2] {
         let [a, b] = &self.ends;
         if direction == Direction::AToB { [a, b] } else { [b, a] }
     }
@@ -57,7 +57,7 @@ impl Emulator {
     ///
     /// # Errors
     /// What is wrong with the shape. Nothing is changed then.
-    pub fn set(&mut self, direction: Direction, shape: Shape) -> Result<(), LinkError> {
+    pub(crate) fn set(&mut self, direction: Direction, shape: Shape) -> Result<(), LinkError> {
         check(&shape)?;
         *self.spec.shape_mut(direction) = shape;
         // Both, because a queue in multiples of the bandwidth-delay product depends on the delays of both directions.
@@ -68,12 +68,12 @@ impl Emulator {
 
     /// Takes both directions down. Packets in the link are lost. The interfaces stay up, as with a cut cable between two
     /// routers.
-    pub fn down(&self) {
+    pub(crate) fn down(&self) {
         self.forwarder.set_up(false);
     }
 
     /// Takes both directions up again.
-    pub fn up(&self) {
+    pub(crate) fn up(&self) {
         self.forwarder.set_up(true);
     }
 
@@ -81,7 +81,7 @@ impl Emulator {
     ///
     /// # Errors
     /// When the moving thread has ended.
-    pub fn counters(&mut self) -> Result<[Counters; 2], LinkError> {
+    pub(crate) fn counters(&mut self) -> Result<[Counters; 2], LinkError> {
         let mut counted = self.forwarder.counters().ok_or(LinkError::Ended)?;
         for (counters, interface) in counted.iter_mut().zip(&mut self.interfaces) {
             counters.overrun_packets = interface.overruns();
@@ -90,7 +90,7 @@ impl Emulator {
     }
 
     /// The shape of one direction.
-    pub fn shape(&self, direction: Direction) -> &Shape {
+    pub(crate) fn shape(&self, direction: Direction) -> &Shape {
         self.spec.shape(direction)
     }
 }

@@ -100,12 +100,10 @@ impl Forwarder {
         Ok(Self { requests, wakeup, thread: Some(thread) })
     }
 
-    /// Changes both shapes.
     pub(super) fn reshape(&self, shapes: [Shape; 2], round_trip_ns: u64) {
         self.send(Request::Reshape(Box::new(shapes), round_trip_ns));
     }
 
-    /// Takes the link up or down.
     pub(super) fn set_up(&self, is_up: bool) {
         self.send(Request::SetUp(is_up));
     }
@@ -256,8 +254,8 @@ impl Mover {
         }
     }
 
-    /// Waits at most for `timeout_ns`. Returns whether a device is readable and whether there is a request. Watches the devices
-    /// only if `watches`.
+    /// Waits at most for `timeout_ns`. Returns whether a device is readable and whether there is a request. Watches the
+    /// devices only if `watches`.
     fn poll(&mut self, timeout_ns: u64, watches: bool) -> (bool, bool) {
         self.check_absence();
         self.next_check_ns += timeout_ns;

@@ -55,8 +55,7 @@ impl LossProcess {
     }
 }
 
-/// Failures before the first success, by inversion (L. Devroye, *Non-Uniform Random Variate
-/// Generation*, X.2).
+/// Failures before the first success, by inversion (L. Devroye, *Non-Uniform Random Variate Generation*, X.2).
 fn geometric(ratio: f64, rng: &mut impl Rng) -> u64 {
     if ratio >= 1.0 {
         return 0;

@@ -20,15 +20,14 @@ use crate::{
 };
 
 /// The settings of a link that netem does not support.
-pub fn mistakes(spec: &LinkSpec) -> Vec<String> {
+pub(crate) fn mistakes(spec: &LinkSpec) -> Vec<String> {
     let mut mistakes: Vec<String> =
         [&spec.a_to_b, &spec.b_to_a].into_iter().flat_map(unsupported_by_netem).collect();
     mistakes.dedup();
     mistakes
 }
 
-/// Configures both ends. The interfaces, such as a veth pair, must exist and have the kernel's default queueing
-/// discipline.
+/// Configures both ends. The interfaces, such as a veth pair, must exist and have the kernel's default queueing discipline.
 ///
 /// # Errors
 /// When netem does not support a setting, or the kernel refuses it. Nothing is left then.

@@ -34,7 +34,6 @@ pub(super) struct Layout {
     transport_at: u16,
     /// Number of segments, at least 1.
     pub segments: u16,
-    /// Bytes of the IP packet.
     pub ip_bytes: u32,
     is_tcp: bool,
 }
@@ -107,9 +106,9 @@ impl Layout {
         at(first)..at(first + count)
     }
 
-    /// Extracts `count` segments from `first` on. Writes their virtio-net header and headers to the start of `header_buffer`. Returns
-    /// the number of bytes written and the range of the payload in `packet`. For all segments, writes nothing and returns
-    /// the whole packet.
+    /// Extracts `count` segments from `first` on. Writes their virtio-net header and headers to the start of
+    /// `header_buffer`. Returns the number of bytes written and the range of the payload in `packet`. For all segments,
+    /// writes nothing and returns the whole packet.
     pub(super) fn cut(
         &self,
         packet: &[u8],

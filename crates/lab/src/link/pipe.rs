@@ -92,8 +92,8 @@ impl Pipe {
         }
     }
 
-    /// Changes the shape from `now_ns` on. Waiting packets leave at the new rate. Packets in the delay line arrive as planned,
-    /// and nothing overtakes them. A new seed restarts the random numbers.
+    /// Changes the shape from `now_ns` on. Waiting packets leave at the new rate. Packets in the delay line arrive as
+    /// planned, and nothing overtakes them. A new seed restarts the random numbers.
     pub(super) fn reshape(&mut self, now_ns: u64, shape: Shape, round_trip_ns: u64, store: &mut Store) {
         self.advance(now_ns, store);
         if !self.waiting.is_empty() && now_ns > self.wire.started_ns {
@@ -213,7 +213,6 @@ impl Pipe {
         [line, waiting, late].into_iter().flatten().min()
     }
 
-    /// The counters.
     pub(super) fn counters(&self) -> PipeCounters {
         let in_delay_line = self.line.iter().chain(self.late.iter().map(|Reverse(delivery)| delivery));
         PipeCounters {

@@ -28,7 +28,7 @@ impl TestPipe {
         self.pipe.offer(now_ns, id, &mut self.store);
     }
 
-    /// A TCP super-packet as the kernel makes them: segments of 1,500 IP bytes.
+    /// A TCP super-packet as the kernel makes it, with segments of 1,500 IP bytes.
     fn offer_super(&mut self, now_ns: u64, segments: usize) {
         let mut packet = vec![0; VIRTIO_BYTES + 52 + segments * 1_448];
         packet[1] = 1;
@@ -43,7 +43,7 @@ impl TestPipe {
         self.pipe.offer(now_ns, id, &mut self.store);
     }
 
-    /// When and how many segments come out up to a time.
+    /// When segments come out until a time, and how many each time.
     fn drain(&mut self, until_ns: u64) -> Vec<(u64, u16)> {
         let mut out = Vec::new();
         while let Some(next_ns) = self.pipe.next_ns().filter(|&next_ns| next_ns <= until_ns) {
@@ -87,7 +87,7 @@ fn another_seed_draws_anew_and_the_first_one_from_the_start() {
     assert!(first != second && first == third, "{first:?}\n{second:?}\n{third:?}");
 }
 
-/// Whether nothing came or went that is not accounted for.
+/// Whether the counters account for every packet.
 fn is_balanced(counters: &PipeCounters) -> bool {
     let gone = counters.dropped_queue_packets + counters.dropped_loss_packets + counters.dropped_down_packets;
     counters.offered_packets + counters.duplicated_packets
@@ -107,7 +107,7 @@ fn a_lone_frame_takes_its_time_on_the_wire_and_then_the_delay() {
 
 #[test]
 fn the_rate_is_exact_over_any_number_of_frames() {
-    // 3 Gbit/s: a byte takes 8/3 ns, which no clock tick can hold.
+    // At 3 Gbit/s a byte takes 8/3 ns, which is not a whole number of clock ticks.
     let shape = Shape { rate_bits_per_s: Some(3 * GBIT), ..Shape::default() };
     let mut test = TestPipe::new(Shape { queue: Queue::Bytes { bytes: 1 << 30 }, ..shape });
     for _ in 0..10_000 {
@@ -147,7 +147,7 @@ fn a_full_queue_drops_the_tail_by_segments() {
     let mut test = TestPipe::new(Shape { queue, delay_ns: 5 * MS, ..gigabit() });
     test.offer_super(0, 40);
     test.offer(0, 1_500);
-    // After 10 segments' time there is room for 8, for they leave in groups of 8.
+    // After the time of 10 segments there is room for 8, because they leave in groups of 8.
     test.offer_super(10 * 1_538 * 8, 40);
     let counters = test.finish();
     assert_eq!(counters.delivered_packets, 30 + 8);
@@ -217,7 +217,7 @@ fn free_jitter_is_what_was_asked_for_at_any_rate_and_kept_order_adds_to_it() {
     let delays = |jitter_order| {
         let jitter = Distribution::Uniform { min_ns: 0, max_ns: 20 * MS };
         let mut test = TestPipe::new(Shape { jitter, jitter_order, ..Shape::default() });
-        // 5,000 packets a second; each is told apart by its size.
+        // 5,000 packets per second, each with a size of its own to identify it.
         let left_ns = |bytes: u64| bytes * MS / 5;
         (1..=5_000).for_each(|bytes| test.offer(left_ns(bytes), bytes as u32));
         let mut arrived = Vec::new();

@@ -56,7 +56,7 @@ impl Link {
     ///
     /// # Errors
     /// Those of [`Link::start`].
-    pub fn start_with(
+    pub(crate) fn start_with(
         program: &Path,
         stderr: Stdio,
         spec: LinkSpec,
@@ -111,7 +111,7 @@ impl Link {
     ///
     /// # Errors
     /// When the kernel refuses, or the thread does not exist.
-    pub fn pin_to(&self, cpus: &CpuSet) -> io::Result<()> {
+    pub(crate) fn pin_to(&self, cpus: &CpuSet) -> io::Result<()> {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         loop {
             let child = self.child.id();

@@ -47,7 +47,7 @@ impl LinkSpec {
     }
 
     /// One direction's shape, mutable.
-    pub fn shape_mut(&mut self, direction: Direction) -> &mut Shape {
+    pub(crate) fn shape_mut(&mut self, direction: Direction) -> &mut Shape {
         if direction == Direction::AToB { &mut self.a_to_b } else { &mut self.b_to_a }
     }
 
@@ -126,7 +126,7 @@ impl Default for Shape {
 
 impl Shape {
     /// Capacity of the queue in bytes of `layer`; none without a rate, because nothing waits then.
-    pub fn queue_bytes(&self, round_trip_ns: u64) -> Option<u64> {
+    pub(crate) fn queue_bytes(&self, round_trip_ns: u64) -> Option<u64> {
         let rate = self.rate_bits_per_s?;
         Some(match self.queue {
             Queue::Bytes { bytes } => bytes,
@@ -140,7 +140,7 @@ impl Shape {
     /// Maximum time on the wire of segments that are moved as a group, in nanoseconds: a fiftieth of the delay, at least
     /// 60 µs, at most 600 µs. At 20 Mbit/s a group is a single segment; at 1 Gbit/s and a long delay it is all 45 segments
     /// of a super-packet. All segments of a group arrive with the last, as behind a network card that coalesces interrupts.
-    pub fn group_ns(&self) -> u64 {
+    pub(crate) fn group_ns(&self) -> u64 {
         (self.delay_ns / 50).clamp(*GROUP_NS.start(), *GROUP_NS.end())
     }
 
@@ -247,7 +247,7 @@ pub enum Loss {
 
 impl Loss {
     /// Bursts of total loss. `ratio` is the overall share of lost segments, `mean_burst` the mean length of a burst.
-    pub fn bursty(ratio: f64, mean_burst: f64) -> Self {
+    pub(crate) fn bursty(ratio: f64, mean_burst: f64) -> Self {
         let bad_to_good = 1.0 / mean_burst;
         // In equilibrium the share of the bad state is p / (p + r).
         let good_to_bad = if ratio >= 1.0 { 1.0 } else { bad_to_good * ratio / (1.0 - ratio) };
@@ -269,7 +269,7 @@ impl Loss {
 
     /// Variance of the number of lost segments, relative to independent losses with the same share, in the limit of many
     /// segments.
-    pub fn dispersion(self) -> f64 {
+    pub(crate) fn dispersion(self) -> f64 {
         match self {
             Self::None | Self::Random { .. } => 1.0,
             Self::GilbertElliott { good_to_bad, bad_to_good, loss_good, loss_bad } => {

@@ -97,18 +97,15 @@ impl Store {
         PacketId(index)
     }
 
-    /// Layout of a packet.
     pub(super) fn layout(&self, id: PacketId) -> Layout {
         self.packets[id.0 as usize].layout
     }
 
-    /// Bytes of a packet.
     pub(super) fn bytes(&self, id: PacketId) -> &[u8] {
         let packet = &self.packets[id.0 as usize];
         &self.chunks[packet.chunk as usize].bytes[packet.start as usize..packet.end as usize]
     }
 
-    /// Adds a reference to a packet.
     pub(super) fn retain(&mut self, id: PacketId) {
         self.packets[id.0 as usize].references += 1;
     }

@@ -57,7 +57,6 @@ impl Stream {
 /// The datagrams that arrived.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
-    /// Datagrams that were sent.
     pub sent: u64,
     /// Datagrams that arrived, without duplicates.
     pub unique: u64,

@@ -18,46 +18,31 @@ use super::{
 /// A request of the parent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Request {
+pub(crate) enum Request {
     /// Creates the link. The first request, sent once.
     Create {
-        /// Specification of the link.
         spec: Box<LinkSpec>,
-        /// First end.
         a: Box<End>,
-        /// Second end.
         b: Box<End>,
     },
-    /// Changes one direction.
     Set {
-        /// The direction.
         direction: Direction,
-        /// Its new shape.
         shape: Box<Shape>,
     },
-    /// Takes the link down.
     Down,
-    /// Takes the link up.
     Up,
-    /// Reads the counters.
     Counters,
-    /// Measures the link.
     Certify(CertifyOptions),
 }
 
 /// The worker's answer to a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
-    /// The link runs.
+pub(crate) enum Answer {
     Ready,
-    /// The request was carried out.
     Done,
-    /// The counters of both directions.
     Counters(Box<[Counters; 2]>),
-    /// The result of measuring the link.
     Certificate(Box<Certificate>),
-    /// The request failed, with the reason.
     Failed(String),
 }
 

@@ -19,7 +19,6 @@ const MAX_LINE_BYTES: usize = 64 * 1024;
 const MAX_SECRET_BYTES: usize = 8 * 1024;
 /// Maximum lines of output in an error message.
 const EXCERPT_LINES: usize = 20;
-/// Maximum characters of such a line.
 const EXCERPT_LINE_CHARS: usize = 400;
 
 /// The log of one process.

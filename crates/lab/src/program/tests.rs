@@ -33,7 +33,7 @@ fn command(kind: KnownKind, args: &[&str], store: Option<PathBuf>) -> (String, t
 }
 
 #[test]
-fn a_listener_stores_where_it_is_told_to() {
+fn a_listener_stores_where_its_options_say() {
     let listen = KnownKind::Listen(Listen { backlog: Some(128) });
     let (words, folder) = command(listen.clone(), &[], None);
     let stored = folder.path().join("own/stored");
